@@ -34,6 +34,7 @@ __all__ = [
     "Challenge",
     "Command",
     "Export",
+    "Narrowing",
     "Plan",
     "Problem",
     "Session",
@@ -164,6 +165,16 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Narrowing:
+    """A narrower class of plans that a question asks for. `without`: what asks for the class around it: the fields to
+    leave out as None, others as they have to be said then.
+    """
+
+    plans: PlanClass
+    without: Mapping[str, object]
+
+
+@dataclass(frozen=True)
 class Challenge:
     """Another way to ask what a plan claims to answer, by which a better plan may be found.
 
@@ -208,8 +219,8 @@ class System:
     `schemas/*.json` of its files and `references.bib`. `trial`: a small question for the self test of `doctor`, with
     the options to solve it under.
 
-    `narrowing`: fields by which a question asks for a narrower class of plans than a user means, by the name of the
-    class, the widest first; `challenge` asks without them. `challenges(problem, plan)`: how else it may be asked.
+    `narrowing(problem, said)`: by which of the fields that were said a question asks for a narrower class of plans than
+    any plan, the widest first; `challenge` asks without them. `challenges(problem, plan)`: how else it may be asked.
     `cost(problem, plan, report)`: what a plan costs by the question, where that is no replay's word; None where the
     plan answers a part of the question only.
     """
@@ -245,7 +256,7 @@ class System:
     validations: tuple[Command, ...] = ()
     package: str = ""
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
-    narrowing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    narrowing: Callable[[Any, Mapping[str, Any]], Sequence[Narrowing]] = lambda problem, said: ()
     challenges: Callable[[Any, SavedPlan], Sequence[Challenge]] = lambda problem, plan: ()
     cost: Callable[[Any, SavedPlan, Report], float | None] | None = None
 

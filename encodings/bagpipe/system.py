@@ -261,5 +261,7 @@ SYSTEM = System(
             when_stopped="ending the processes",
         ),
     ),
+    challenges=lazy("gapless.encodings.bagpipe.challenges:challenges"),
+    cost=lazy("gapless.encodings.bagpipe.challenges:cost"),
     package="gapless.encodings.bagpipe",
 )

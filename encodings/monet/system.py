@@ -169,5 +169,6 @@ SYSTEM = System(
             "stopping with the best plan so far, which is run if there is one",
         ),
     ),
+    challenges=lazy("gapless.encodings.monet.challenges:challenges"),
     package="gapless.encodings.monet",
 )  # fmt: skip

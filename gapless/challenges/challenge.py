@@ -96,7 +96,9 @@ def _asked_again(plan: str | Path | SavedPlan | Result) -> tuple[Challenged, Any
         problem = _question(where, system, saved)
     report = replay_of(saved.schedule, saved.windows)
     claim = claim_of_plan(where, system, problem, saved, report)
-    return Challenged(where, system, problem, saved, claim, asked_class(system, said_of(problem))), report
+    return Challenged(
+        where, system, problem, saved, claim, asked_class(system.narrowing(problem, said_of(problem) or {}))
+    ), report
 
 
 def _read(plan: str | Path | SavedPlan | Result) -> tuple[str, SavedPlan, Any]:

@@ -18,6 +18,8 @@ class ChallengeParameters:
     first plans come on top: they are worked out anew in each attempt."""
     steps: int = 4_000
     """Steps of a solver in all attempts together, where a whole question is one model; about a linear program each."""
+    events: int = 2_000_000
+    """Events of the plan that are put in other orders, were all work spent on it; 200,000 take about a second."""
     seeds: int = 2
     """Seeds besides the plan's own; the last of them solves without presolve."""
     wider: int = 4

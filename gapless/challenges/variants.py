@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gapless.challenges.parameters import ChallengeParameters
+from gapless.challenges.reordering import reordered
 from gapless.fields import Choice
 from gapless.io.plan import SavedPlan
 from gapless.options import SolveOptions
@@ -14,7 +15,7 @@ from gapless.questions import said_of
 from gapless.schedule import Schedule
 from gapless.simulate import retime
 from gapless.solution import PlanClass
-from gapless.system import Challenge, System
+from gapless.system import Challenge, Narrowing, System
 
 __all__ = ["asked_class", "challenges_of"]
 
@@ -26,53 +27,54 @@ _OTHER_SOLVER = {"highs": "cpsat", "cpsat": "highs"}
 def challenges_of(
     system: System, problem: Any, plan: SavedPlan, parameters: ChallengeParameters, seed: int = 0
 ) -> list[Challenge]:
-    """All attempts, the cheapest kinds first: the plan's own events, the system's own, wider questions, other methods,
-    another solver, other seeds, from `seed` behind the plan's on.
+    """All attempts: the plan's own events, the system's own, wider questions, other methods, another solver, other
+    seeds, from `seed` behind the plan's on.
     """
     said = said_of(problem)
-    found = [*_from_events(plan)]
+    found = [*_from_events(plan, parameters.events)]
     found += [_weighted(each, parameters.own) for each in system.challenges(problem, plan)]
     if said is not None:
-        found += [_weighted(each, parameters.wider) for each in _wider(system, said)]
+        found += [_weighted(each, parameters.wider) for each in _wider(system.narrowing(problem, said), said)]
         found += [_weighted(each, parameters.methods) for each in _other_methods(system, said)]
     found += [_weighted(each, parameters.solvers) for each in _other_solver(plan)]
     found += list(_other_seeds(plan, parameters.seeds, seed))
     return [each for each in found if said is not None or not each.values]
 
 
-def asked_class(system: System, said: Mapping[str, Any] | None) -> PlanClass:
+def asked_class(narrowing: Sequence[Narrowing]) -> PlanClass:
     """The narrowest class that a question asks for."""
-    found = PlanClass.QUESTION
-    for name, fields in system.narrowing.items():
-        if any(field in (said or {}) for field in fields):
-            found = PlanClass(name)
-    return found
+    return narrowing[-1].plans if narrowing else PlanClass.QUESTION
 
 
 def _weighted(challenge: Challenge, weight: float) -> Challenge:
     return replace(challenge, weight=weight * challenge.weight)
 
 
-def _from_events(plan: SavedPlan) -> Iterator[Challenge]:
-    """The plan's events in their order, each as early as possible."""
-    if plan.windows is None:
-        yield Challenge("the plan's events, each as early as possible", search=_retimed)
+def _from_events(plan: SavedPlan, most_events: int) -> Iterator[Challenge]:
+    """The plan as a start: its events as early as possible, in their order and in others, where time is the cost."""
+    if plan.windows is not None or "objective_s" not in plan.claim:
+        return
+    yield Challenge("the plan's events as early as possible", search=_retimed)
+
+    def search(problem: Any, plan: SavedPlan, options: SolveOptions, share: float) -> Schedule | None:
+        return reordered(plan.schedule, options, int(share * most_events))
+
+    yield Challenge("the plan's events in other orders", search=search)
 
 
 def _retimed(problem: Any, plan: SavedPlan, options: SolveOptions, share: float) -> Schedule:
     return retime(plan.schedule)
 
 
-def _wider(system: System, said: Mapping[str, Any]) -> Iterator[Challenge]:
+def _wider(narrowing: Sequence[Narrowing], said: Mapping[str, Any]) -> Iterator[Challenge]:
     """Without the fields that ask for a narrower class, the narrowest first, then with all that are wider."""
-    dropped: list[str] = []
-    for names in reversed(list(system.narrowing.values())):
-        given = [name for name in names if name in said]
-        if given:
-            dropped += given
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in dropped)
-            left = {name: value for name, value in said.items() if name not in dropped}
-            yield Challenge(f"without {options}", asked_class(system, left), dict.fromkeys((*dropped, _METHOD)))
+    values: dict[str, object] = {_METHOD: None}  # a method may be one for the narrower class only
+    for number in reversed(range(len(narrowing))):
+        values |= narrowing[number].without
+        left_out = [name for name, value in values.items() if value is None and name in said]
+        if left_out:  # a class that a question asks for by saying nothing is for the system's own challenges
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in left_out)
+            yield Challenge(f"without {options}", asked_class(narrowing[:number]), dict(values))
 
 
 def _other_methods(system: System, said: Mapping[str, Any]) -> Iterator[Challenge]:
