@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.problem import Problem
 from gapless.solution import PlanClass
 from gapless.system import Challenge, Narrowing
@@ -19,9 +20,11 @@ _CHUNKS = (1, 2, 4, 8)
 _SKETCH = ("sketch", "sketch_file", "path_slack")
 
 
-def narrowing(problem: Problem, said: Mapping[str, Any]) -> list[Narrowing]:
+def narrowing(problem: Problem | Chunked, said: Mapping[str, Any]) -> list[Narrowing]:
     """A sketch or a slack of paths; chunks. A search over sketches keeps to none."""
-    found = []
+    found: list[Narrowing] = []
+    if isinstance(problem, Chunked):  # what an answer solved; nobody knows what else was asked
+        return found
     if not problem.searches_sketches and any(name in said for name in _SKETCH):
         found.append(Narrowing(PlanClass.SKETCH, _without_sketch(problem, said)))
     if problem.chunks is not None:
@@ -38,8 +41,10 @@ def _without_sketch(problem: Problem, said: Mapping[str, Any]) -> dict[str, obje
     return {**dict.fromkeys(_SKETCH), **outright}
 
 
-def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
+def challenges(problem: Problem | Chunked, plan: SavedPlan) -> list[Challenge]:
     """Other numbers of chunks, and the plan's own number outright, in which its bound for these chunks can be met."""
+    if isinstance(problem, Chunked):
+        return []
     if problem.searches_sketches:
         return [Challenge("without --sketch", PlanClass.QUESTION, _without_sketch(problem, {"topology": ""}))]
     keeps_to = [PlanClass.SKETCH] if problem.sketch is not None or problem.path_slack is not None else []

@@ -103,7 +103,9 @@ def _asked_again(plan: str | Path | SavedPlan | Result) -> tuple[Challenged, Any
 
 def _read(plan: str | Path | SavedPlan | Result) -> tuple[str, SavedPlan, Any]:
     if isinstance(plan, Result):
-        return plan.problem.system, plan.plan, None if isinstance(plan.problem, Asked) else plan.problem
+        is_asked = "question" not in plan.run or said_of(plan.problem) is not None
+        known = plan.problem if is_asked and not isinstance(plan.problem, Asked) else None
+        return plan.problem.system, plan.plan, known
     if isinstance(plan, SavedPlan):
         return plan.system, plan, None
     must_be("plan", isinstance(plan, str | Path), "a file, a plan or the result of a solve", plan)
