@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # typing, as most of the standard library, is loaded on f
 if TYPE_CHECKING:
     from typing import Any as _Any
 
+    from gapless.challenges import challenge
     from gapless.checker import Report, check
     from gapless.errors import GaplessError, InputError, SolverError
     from gapless.graph import Graph, Implementation, Op, Placement
@@ -41,13 +42,14 @@ _MODULE_OF = {
     "Solution": "solution", "Status": "solution", "StopReason": "solution",
     "Result": "result", "load": "result",
     "solve": "recipe",
+    "challenge": "challenges",
     "System": "system", "register": "system",
 }  # fmt: skip
 
 __all__ = [
     "GaplessError", "Graph", "Implementation", "InputError", "Model", "Op", "Placement", "Progress", "Report", "Result",
-    "Schedule", "Solution", "SolveOptions", "SolverError", "Status", "StopReason", "System", "check", "load",
-    "register", "retime", "solve",
+    "Schedule", "Solution", "SolveOptions", "SolverError", "Status", "StopReason", "System", "challenge", "check",
+    "load", "register", "retime", "solve",
 ]  # fmt: skip
 
 

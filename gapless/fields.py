@@ -257,6 +257,7 @@ class Field:
     `default`: what stands where it is not said; None leaves the choice to the question. `metavar`: what the help puts
     for its value; one with FILE in it may name a file. `names`: what it may say, for completion. `group`: the heading
     in the help. `short`: its letter on the command line. `extra`: the extra that is needed where it is said.
+    `is_asked`: whether it is a part of what is asked, which a plan keeps, rather than of how.
     """
 
     name: str
@@ -269,6 +270,7 @@ class Field:
     group: str = "problem"
     short: str = ""
     extra: str = ""
+    is_asked: bool = True
 
     @property
     def option(self) -> str:

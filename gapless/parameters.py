@@ -13,7 +13,7 @@ import itertools
 import sys
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -25,7 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["load_toml", "parameter_rows", "parameters_from", "parameters_of", "read_parameters"]
+__all__ = ["load_toml", "parameter_rows", "parameters_from", "parameters_of", "read_parameters", "with_work"]
 
 T = TypeVar("T")
 
@@ -84,6 +84,21 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
         raise InputError(f"{where}: must be {words.get(hint, hint)}, got {value!r}")
     return value
+
+
+def with_work(parameters: T, counted: Iterable[str], share: float) -> T:
+    """The parameters with a share of the work, at least 1 of each kind.
+
+    `counted`: the whole numbers that count work, by name; those of a part as `part.name`.
+    """
+    changed: dict[str, Any] = {}
+    for name in counted:
+        part, _, inner = name.partition(".")
+        if inner:
+            changed[part] = with_work(changed.get(part, getattr(parameters, part)), (inner,), share)
+        else:
+            changed[name] = max(1, int(share * getattr(parameters, name)))
+    return dataclasses.replace(parameters, **changed)  # type: ignore[type-var]
 
 
 def parameter_rows(kind: type, prefix: str = "") -> list[dict[str, str]]:

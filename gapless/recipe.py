@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ from gapless.incumbents import INTERVAL_S, Incumbents
 from gapless.io.plan import replay_of
 from gapless.options import Deadline, SolveOptions
 from gapless.progress_log import ProgressLog
+from gapless.questions import kept_question
 from gapless.result import Asked, Result
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan, Problem, find_system
@@ -42,9 +43,11 @@ def solve(
     must_be("options", options is None or isinstance(options, SolveOptions), "SolveOptions or None", options)
     options = options or problem.default_options
     log, deadline = ProgressLog(options.on_progress), Deadline(options)
+    question = kept_question(problem)
+    made = {**({"command": command} if command else {}), **({} if question is None else {"question": question})}
 
     def offer(cost: float, make: Callable[[], Plan]) -> None:
-        incumbents.offer(cost, lambda: _result(problem, _ended(make(), StopReason.INTERRUPTED), log, command))
+        incumbents.offer(cost, lambda: _result(problem, _ended(make(), StopReason.INTERRUPTED), log, made))
 
     def keep(result: Result) -> None:
         if result.valid and on_result is not None:
@@ -58,7 +61,7 @@ def solve(
             claim = plan.solution
             says_more = claim.status is Status.INFEASIBLE or claim.stop_reason is StopReason.CONTRADICTED
             is_cut = deadline.has_struck and not says_more and not options.stop.is_set()
-            return _result(problem, _ended(plan, StopReason.TIME_LIMIT) if is_cut else plan, log, command)
+            return _result(problem, _ended(plan, StopReason.TIME_LIMIT) if is_cut else plan, log, made)
         except KeyboardInterrupt:  # as in a notebook: the first one ends the solve, with what there is
             best = None if options.stop.is_set() else incumbents.best()
             if best is None:
@@ -72,17 +75,17 @@ def solve(
         return replace(best, solution=replace(best.solution, stop_reason=StopReason.OUT_OF_MEMORY))
     wall_s, reason = deadline.elapsed_s, StopReason.OUT_OF_MEMORY
     nothing = Solution(Status.NO_SOLUTION, reason, "", __version__, options.seed, wall_s)
-    return _result(problem, Plan(nothing, None), log, command)
+    return _result(problem, Plan(nothing, None), log, made)
 
 
 def _ended(plan: Plan, reason: StopReason) -> Plan:
     return replace(plan, solution=replace(plan.solution, stop_reason=reason))
 
 
-def _result(problem: Problem, plan: Plan, log: ProgressLog, command: str) -> Result:
+def _result(problem: Problem, plan: Plan, log: ProgressLog, made: Mapping[str, Any]) -> Result:
     report = None if plan.schedule is None else replay_of(plan.schedule, plan.windows)
     run = {
-        **({"command": command} if command else {}),
+        **made,
         "versions": library_versions(),
         "solve_s": round(plan.solution.wall_s, 6),
         "timings": dict(plan.timings),

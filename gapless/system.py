@@ -17,21 +17,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gapless.errors import InputError, must_be
 from gapless.fields import Field, read_fields
 from gapless.options import SolveOptions
+from gapless.questions import remember
 
 if TYPE_CHECKING:  # a system is light until it is asked
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
     from gapless.model import Model
     from gapless.schedule import Schedule
-    from gapless.solution import Solution
+    from gapless.solution import PlanClass, Solution
     from gapless.torch.ranks import Ranks
     from gapless.windows import Windows
 
 __all__ = [
     "ENTRY_POINTS",
     "Answer",
+    "Challenge",
     "Command",
     "Export",
+    "Narrowing",
     "Plan",
     "Problem",
     "Session",
@@ -161,6 +164,37 @@ class Command:
     is_launched: bool = False
 
 
+@dataclass(frozen=True)
+class Narrowing:
+    """A narrower class of plans that a question asks for. `without`: what asks for the class around it: the fields to
+    leave out as None, others as they have to be said then.
+    """
+
+    plans: PlanClass
+    without: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """Another way to ask what a plan claims to answer, by which a better plan may be found.
+
+    `name`: in words, as people would ask. `plans`: the narrowest class that its answers belong to; None for that of the
+    question as it was asked. `values`: fields of the question that are said otherwise, None for those left out.
+    `options`: fields of `SolveOptions`. `parameters`: makes other parameters of the searches of the system's own ones.
+    `restarted(problem, plan)`: the question with the plan as a start. `search(problem, plan, options, share)`: a
+    schedule from the plan itself, None where nothing is found; no solve then. `weight`: of all work, beside the others.
+    """
+
+    name: str
+    plans: PlanClass | None = None
+    values: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Callable[[Any], Any] | None = None
+    restarted: Callable[[Any, SavedPlan], Any] | None = None
+    search: Callable[[Any, SavedPlan, SolveOptions, float], Schedule | None] | None = None
+    weight: float = 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class System:
     """What the commands, the sweeps and the pages ask of a system.
@@ -184,6 +218,11 @@ class System:
     `advice`, `sweeps`, `runs`, `profiles`, `validations`: what else it has. `package`: where its data lie,
     `schemas/*.json` of its files and `references.bib`. `trial`: a small question for the self test of `doctor`, with
     the options to solve it under.
+
+    `narrowing(problem, said)`: by which of the fields that were said a question asks for a narrower class of plans than
+    any plan, the widest first; `challenge` asks without them. `challenges(problem, plan)`: how else it may be asked.
+    `cost(problem, plan, report)`: what a plan costs by the question, where that is no replay's word; None where the
+    plan answers a part of the question only.
     """
 
     name: str
@@ -217,13 +256,20 @@ class System:
     validations: tuple[Command, ...] = ()
     package: str = ""
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
+    narrowing: Callable[[Any, Mapping[str, Any]], Sequence[Narrowing]] = lambda problem, said: ()
+    challenges: Callable[[Any, SavedPlan], Sequence[Challenge]] = lambda problem, plan: ()
+    cost: Callable[[Any, SavedPlan, Report], float | None] | None = None
 
     def __repr__(self) -> str:
         return f"System({self.name!r})"
 
     def ask(self, values: Mapping[str, object]) -> Any:
         """The question that texts or objects of Python describe. Raises `InputError` that names the argument."""
-        return self.problem(**read_fields(self.fields, values, self.name))
+        return self.pose(read_fields(self.fields, values, self.name))
+
+    def pose(self, values: Mapping[str, Any]) -> Any:
+        """The question of fields that are read, one value each; it remembers in which words it was asked."""
+        return remember(self.problem(**values), self.fields, values)
 
 
 def named(target: str) -> Any:

@@ -6,8 +6,12 @@ import math
 from dataclasses import dataclass, field
 
 from gapless.errors import InputError
+from gapless.parameters import with_work
 
 __all__ = ["Bound", "Lookahead", "Parameters", "Replication", "Search", "Synchronised"]
+
+_WORK = ("search.rounds", "bound.rounds")
+"""What counts work."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,10 @@ class Parameters:
 
     replication: Replication = field(default_factory=Replication)
     """How replicated tables are chosen."""
+
+    def with_share(self, share: float) -> Parameters:
+        """The same with a share of the work."""
+        return with_work(self, _WORK, share)
 
 
 def _check(part: Search | Bound | Lookahead | Synchronised | Replication, least: dict[str, int]) -> None:

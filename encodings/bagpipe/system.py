@@ -142,7 +142,7 @@ QUESTION = (
         "memory of each trainer for tables that stay on all trainers; the solve chooses which", metavar="SIZE"
     ),
     Field("batches", Whole(1), "batches to plan (default 50)", 50, metavar="N"),
-    Field("resume", Text(), "go on with the run in this file, as far as it came", metavar="FILE"),
+    Field("resume", Text(), "go on with the run in this file, as far as it came", metavar="FILE", is_asked=False),
     *_CLUSTER,
 )  # fmt: skip
 
@@ -261,5 +261,7 @@ SYSTEM = System(
             when_stopped="ending the processes",
         ),
     ),
+    challenges=lazy("gapless.encodings.bagpipe.challenges:challenges"),
+    cost=lazy("gapless.encodings.bagpipe.challenges:cost"),
     package="gapless.encodings.bagpipe",
 )

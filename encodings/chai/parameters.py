@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from gapless.budget import MOST_WORK
 from gapless.errors import InputError
+from gapless.parameters import with_work
 
 __all__ = ["Parameters"]
+
+_WORK = ("most_work",)
+"""What counts work."""
 
 
 @dataclass(frozen=True)
@@ -37,3 +41,7 @@ class Parameters:
         for name, value in vars(self).items():
             if value < 1:
                 raise InputError(f"{name}: must be >= 1, got {value}")
+
+    def with_share(self, share: float) -> Parameters:
+        """The same with a share of the work."""
+        return with_work(self, _WORK, share)

@@ -155,5 +155,6 @@ SYSTEM = System(
             _PROFILE_HELP,
         ),
     ),
+    cost=lazy("gapless.encodings.chai.challenges:cost"),
     package="gapless.encodings.chai",
 )

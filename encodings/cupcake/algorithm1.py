@@ -49,13 +49,17 @@ class _Frame:
 
 
 def search(
-    costs: Costs, deadline: Deadline, on_better: Callable[[float, Fusion], None] = lambda end_s, fusion: None
+    costs: Costs,
+    deadline: Deadline,
+    on_better: Callable[[float, Fusion], None] = lambda end_s, fusion: None,
+    most_nodes: float = math.inf,
 ) -> Searched:
-    """Run Algorithm 1 until it is finished or the deadline is over. Line numbers are the paper's.
+    """Run Algorithm 1 until it is finished, the deadline is over, or it has visited so many nodes. Line numbers are the
+    paper's.
 
     `on_better` takes every better fusion, and when it ends.
     """
-    run = _Run(costs, on_better)
+    run = _Run(costs, on_better, most_nodes)
     for k in range(1, costs.count + 1):  # lines 1-5
         compressed_s = run.ready_s[k] + run.h(0, k)
         if not run.find(_Frame(k, compressed_s, compressed_s + run.g(0, k), k), deadline):
@@ -66,7 +70,8 @@ def search(
 class _Run:
     """The state of a search: costs as nested lists, for speed, and global_opt_fuse with its time."""
 
-    def __init__(self, costs: Costs, on_better: Callable[[float, Fusion], None]) -> None:
+    def __init__(self, costs: Costs, on_better: Callable[[float, Fusion], None], most_nodes: float) -> None:
+        self.most_nodes = most_nodes
         self.on_better = on_better
         self.count = costs.count
         self.ready_s = costs.ready_s.tolist()
@@ -94,7 +99,7 @@ class _Run:
         return compress_s, send_s
 
     def find(self, root: _Frame, deadline: Deadline) -> bool:
-        """FindOptFusion for M of one group, its recursion spelled out as a stack; False when the deadline is over."""
+        """FindOptFusion for M of one group, its recursion spelled out as a stack; False when it was ended."""
         stack = [root]
         self._enter(root)
         while stack:
@@ -103,7 +108,7 @@ class _Run:
             if child is not None:
                 self._enter(child)
                 stack.append(child)
-                if self.nodes % self.nodes_between_looks == 0 and deadline.over:
+                if self.nodes >= self.most_nodes or (self.nodes % self.nodes_between_looks == 0 and deadline.over):
                     return False
                 continue
             stack.pop()  # line 40

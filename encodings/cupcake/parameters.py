@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gapless.errors import InputError
+from gapless.parameters import with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
+
+_WORK = ("most_labels", "most_grid_cells", "most_extensions")
+"""What counts work."""
+_MINUTE_NODES = 20_000_000
+"""Nodes of Algorithm 1 in about a minute, the time that it has by default."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,24 @@ class Parameters:
     most_thresholds: int = 64
     """Sizes from which selective compression compresses, that are tried: spread over the sizes that there are."""
 
+    most_nodes: int | None = None
+    """Nodes that Algorithm 1 visits; nothing (the default) for as many as the time allows, 300,000 in a second."""
+
     def __post_init__(self) -> None:
         for name, number in (("bucket_sizes_mb", "size"), ("grid_bins", "number of steps")):
             if not getattr(self, name):
                 raise InputError(f"{name}: must hold at least one {number}, got none")
         for name, value in vars(self).items():
             least = min(value) if isinstance(value, tuple) else value
-            if least < 1:
+            if least is not None and least < 1:
                 raise InputError(f"{name}: must be >= 1, got {least}")
+
+    def with_share(self, share: float) -> Parameters:
+        """The same with a share of the work."""
+        nodes = max(1, int(share * _MINUTE_NODES))
+        return replace(
+            with_work(self, _WORK, share), most_nodes=nodes if self.most_nodes is None else min(nodes, self.most_nodes)
+        )
 
 
 DEFAULTS = Parameters()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -141,7 +142,7 @@ def _run(
     start = min(known, key=lambda baseline: baseline.iteration_s)
     _report(options, deadline, costs, start)
     if method == "algorithm1":
-        return _search(costs, options, deadline, start)
+        return _search(costs, options, deadline, start, parameters)
     if method == "milp":
         return _solve_milp(costs, options, deadline, start)
     fusion, bound_end_s, details = _exact(costs, start, deadline, parameters, method, options.gap)
@@ -166,9 +167,12 @@ def _stopped(options: SolveOptions) -> StopReason:
     return StopReason.INTERRUPTED if options.stop.is_set() else StopReason.WORK_LIMIT
 
 
-def _search(costs: Costs, options: SolveOptions, deadline: Deadline, start: Baseline) -> BestFusion:
+def _search(
+    costs: Costs, options: SolveOptions, deadline: Deadline, start: Baseline, parameters: Parameters
+) -> BestFusion:
     """Algorithm 1; where it has scored no fusion, as of a single gradient, the best baseline stands in for it."""
-    searched = algorithm1.search(costs, deadline, _offering(costs, options, "algorithm1"))
+    most = math.inf if parameters.most_nodes is None else parameters.most_nodes
+    searched = algorithm1.search(costs, deadline, _offering(costs, options, "algorithm1"), most)
     details: dict[str, Any] = {"nodes": searched.nodes, "search_finished": searched.finished}
     if searched.fusion is None:
         details["instead"] = start.name

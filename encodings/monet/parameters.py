@@ -6,8 +6,19 @@ import math
 from dataclasses import dataclass, field
 
 from gapless.errors import InputError
+from gapless.parameters import with_work
 
 __all__ = ["Bounding", "Cooling", "Moves", "Nesting", "Parameters"]
+
+_WORK = (
+    "bounding.start_steps",
+    "bounding.steps",
+    "bounding.more_steps",
+    "bounding.exact_steps",
+    "bounding.more_exact_steps",
+    "cooling.steps_per_node",
+)
+"""What counts work."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +156,10 @@ class Parameters:
 
     def __post_init__(self) -> None:
         _check("least_budget_steps", self.least_budget_steps, 0)
+
+    def with_share(self, share: float) -> Parameters:
+        """The same with a share of the work."""
+        return with_work(self, _WORK, share)
 
 
 def _check(name: str, value: float, least: float, most: float = math.inf) -> None:

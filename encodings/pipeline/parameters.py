@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gapless.errors import InputError
+from gapless.parameters import with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
+
+_WORK = ("heuristic_ops", "exact_steps", "rounds", "partial_cuts", "ordered_cuts", "mode_steps", "moded_rounds")
+"""What counts work."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,10 @@ class Parameters:
         for name, value in vars(self).items():
             if value < 1:
                 raise InputError(f"{name}: must be >= 1, got {value}")
+
+    def with_share(self, share: float) -> Parameters:
+        """The same with a share of the work."""
+        return with_work(self, _WORK, share)
 
 
 DEFAULTS = Parameters()

@@ -298,5 +298,7 @@ SYSTEM = System(
             lazy("gapless.encodings.pipeline.profiling:profile_errors"), _ERRORS_HELP,
         ),
     ),
+    narrowing=lazy("gapless.encodings.pipeline.challenges:narrowing"),
+    challenges=lazy("gapless.encodings.pipeline.challenges:challenges"),
     package="gapless.encodings.pipeline",
 )  # fmt: skip

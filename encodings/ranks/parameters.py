@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gapless.errors import InputError
+from gapless.parameters import with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
+
+_WORK = ("most_work", "regret_work", "multipliers")
+"""What counts work."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,10 @@ class Parameters:
         for name, value in vars(self).items():
             if not value > 0:
                 raise InputError(f"{name}: must be > 0, got {value}")
+
+    def with_share(self, share: float) -> Parameters:
+        """The same with a share of the work."""
+        return with_work(self, _WORK, share)
 
 
 DEFAULTS = Parameters()

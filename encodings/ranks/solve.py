@@ -23,7 +23,7 @@ from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.solvers.proofs import solve_proven
 from gapless.system import Plan
 
-__all__ = ["Found", "choose", "solve"]
+__all__ = ["Found", "choose", "is_allowed", "solve"]
 
 Ints = NDArray[np.int64]
 
@@ -88,11 +88,12 @@ def _by_rule(problem: Problem, parameters: Parameters, seed: int) -> tuple[Found
     """What somebody's rule makes of it, where that is within the limits."""
     assert problem.data_bytes is not None
     modes = RULES[problem.method](problem, problem.data_bytes, parameters, seed)
-    fits = _is_allowed(problem, modes)
+    fits = is_allowed(problem, modes)
     return (Found(modes, problem.spoiled(modes), None, problem.method) if fits else None), Status.NO_SOLUTION
 
 
-def _is_allowed(problem: Problem, modes: Ints) -> bool:
+def is_allowed(problem: Problem, modes: Ints) -> bool:
+    """Whether modes, shape (E, L), keep to the data, the switches and the step time that are allowed."""
     phases = phases_of(modes)
     if problem.data_bytes is not None and problem.sent_bytes(modes) > problem.data_bytes:
         return False
@@ -110,7 +111,7 @@ def _by_milp(
 ) -> tuple[Found | None, Status]:
     """The MILP, from the start where that is allowed; again with a margin where the solver's point breaks a limit."""
     solver, bound = options.solver or "highs", None
-    allowed = start if start is not None and _is_allowed(problem, start.modes) else None
+    allowed = start if start is not None and is_allowed(problem, start.modes) else None
     for margin in (0.0, _MARGIN):
         encoding = milp.encode(problem, margin)
         point = None if allowed is None else encoding.point(allowed.modes)
@@ -120,7 +121,7 @@ def _by_milp(
                 return None, Status.INFEASIBLE
             bound = None if solution.bound is None else encoding.unit * solution.bound
         modes = None if solution.values is None else problem.canonical(encoding.modes(solution.values))
-        if modes is not None and _is_allowed(problem, modes):
+        if modes is not None and is_allowed(problem, modes):
             break
     else:
         modes = None

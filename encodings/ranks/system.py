@@ -221,5 +221,6 @@ SYSTEM = System(
             when_stopped="ending the processes",
         ),
     ),
+    cost=lazy("gapless.encodings.ranks.challenges:cost"),
     package="gapless.encodings.ranks",
 )  # fmt: skip

@@ -329,6 +329,8 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
             when_stopped="ending with what is known", is_launched=True,
         ),
     ),
+    narrowing=lazy("gapless.encodings.taccl.challenges:narrowing"),
+    challenges=lazy("gapless.encodings.taccl.challenges:challenges"),
     package="gapless.encodings.taccl",
     trial=_trial,
 )  # fmt: skip

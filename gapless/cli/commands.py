@@ -8,6 +8,7 @@ from gapless import __version__
 from gapless.cli import (
     asking,
     benching,
+    challenging,
     completing,
     converting,
     doctoring,
@@ -47,6 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     sweeping.add_commands(commands)
     asking.add_commands(commands)
     plans.add_commands(commands)
+    challenging.add_commands(commands)
     explaining.add_commands(commands)
     converting.add_commands(commands)
     drawing.add_commands(commands)

@@ -18,6 +18,7 @@ from gapless.entry import Entry, solve_options
 from gapless.errors import InputError
 from gapless.fields import SOLVING, Field, Flag, read_fields
 from gapless.options import SolveOptions
+from gapless.questions import file_digest
 from gapless.sweeps.sweep_file import Grid, Value, read_sweep_file, sweep_fields
 from gapless.system import Problem, find_system
 
@@ -25,7 +26,6 @@ __all__ = ["Instance", "read_instances"]
 
 _MOST_INSTANCES = 100_000
 _HASH_DIGITS = 16
-_BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,15 +149,3 @@ def _digests(system: str, values: Mapping[str, Value], known: dict[str, str] | N
                 known[path] = file_digest(path)
             found[name] = known[path]
     return found
-
-
-def file_digest(path: str | Path) -> str:
-    """The SHA-256 of a file's content. Raises `InputError` where it can't be read."""
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as stream:
-            while block := stream.read(_BLOCK_BYTES):
-                digest.update(block)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    return digest.hexdigest()

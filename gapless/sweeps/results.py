@@ -19,9 +19,9 @@ from gapless.io.atomic import write_text
 from gapless.io.plan import claim_data
 from gapless.io.record import Record, load_record
 from gapless.options import relative_gap
+from gapless.questions import file_digest
 from gapless.result import Result
 from gapless.solution import Status, StopReason
-from gapless.sweeps.instances import file_digest
 from gapless.sweeps.question import Question
 from gapless.sweeps.sweep_file import Value
 from gapless.system import system_names
