@@ -117,6 +117,8 @@ def test_emulated_time_is_what_the_sending_says() -> None:
 class Breaking:
     """Fails when its only message, or its first of two, has arrived."""
 
+    error = "feedback"
+
     def __init__(self, is_last: bool) -> None:
         self.is_last = is_last
 
