@@ -3,11 +3,13 @@
 from gapless.torch.ddp.buckets import actual_buckets, distribute, state_for
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.ddp.measuring import measure_gradients, measure_hook
+from gapless.torch.ddp.owner import hook_state
 
 __all__ = [
     "HookState",
     "actual_buckets",
     "distribute",
+    "hook_state",
     "measure_gradients",
     "measure_hook",
     "reduce_bucket",

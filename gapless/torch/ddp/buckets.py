@@ -21,6 +21,8 @@ from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets, read_ddp_buckets
 from gapless.torch.ddp.emulation import Clock, Sending
 from gapless.torch.ddp.hook import HookState, reduce_bucket
+from gapless.torch.ddp.hook_memory import Scaler
+from gapless.torch.ddp.owner import actual_buckets, check_owner
 from gapless.torch.library import torch
 
 __all__ = ["actual_buckets", "check_same_parameters", "distribute", "size_bytes", "state_for", "trainable"]
@@ -60,25 +62,33 @@ def size_bytes(parameter: torch.nn.Parameter) -> int:
 
 
 def distribute(
-    model: torch.nn.Module, buckets: DdpBuckets | str | Path, state: HookState | None = None, **options: Any
+    model: torch.nn.Module,
+    buckets: DdpBuckets | str | Path,
+    state: HookState | None = None,
+    *,
+    scaler: Scaler | None = None,
+    **options: Any,
 ) -> torch.nn.parallel.DistributedDataParallel:
     """The model in DDP with a plan's buckets, which hold from iteration 1 on (2 with `static_graph=True`).
 
     `buckets`: or the file that `gapless export --format ddp-buckets` wrote. Where it says the modes of its buckets, a
-    communication hook sends each in its own, from the same iteration on; `state`: the hook's, if it is to be another.
-    `options` go to DDP.
+    communication hook sends each in its own, from the same iteration on, over DDP's process group; `state`: the hook's,
+    if it is to be another. `scaler`: the `GradScaler`, where one scales the loss. `options` go to DDP.
     Raises `InputError` where the model's parameters aren't those of the plan, and for options or surroundings with
     which DDP would make other buckets.
     """
     if not isinstance(buckets, DdpBuckets):
         buckets = read_ddp_buckets(buckets)
+    if state is not None and scaler is not None:
+        raise InputError("scaler: must be given to the state, where there is one of your own; HookState(scaler=...)")
     _check_surroundings(options)
     check_same_parameters(trainable(model), buckets)
     caps = list(buckets.bucket_cap_mb_list)
-    if state is None and any(mode != "plain" for mode in buckets.modes):
-        state = state_for(model, buckets)
     ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb_list=caps, **options)
+    if state is None and any(mode != "plain" for mode in buckets.modes):
+        state = state_for(model, buckets, group=ddp.process_group, scaler=scaler)
     if state is not None:
+        check_owner(ddp, state.group, feeds_back=False)
         ddp.register_comm_hook(state, reduce_bucket)
     return ddp
 
@@ -131,15 +141,3 @@ def check_same_parameters(parameters: dict[str, torch.nn.Parameter], buckets: Dd
     missing = next((name for name in planned if name not in parameters), None)
     if missing is not None:
         raise InputError(f"parameter {missing!r}: must be in the model and require a gradient, as in the plan")
-
-
-def actual_buckets(ddp: torch.nn.parallel.DistributedDataParallel) -> tuple[tuple[str, ...], ...]:
-    """The parameters in each bucket that a model in DDP has now, in the order in which buckets are reduced.
-
-    Equal to the plan's `DdpBuckets.buckets` from iteration 1's forward on. Takes memory for one more set of gradients
-    for a moment.
-    """
-    names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
-    # Private, but DDP offers no other access; its own uneven-inputs join uses it.
-    buckets = ddp.reducer._get_zeros_like_grad_buckets()  # noqa: SLF001
-    return tuple(tuple(names[id(parameter)] for parameter in bucket.parameters()) for bucket in buckets)

@@ -10,6 +10,7 @@ where a mode has two collectives. Annotations are evaluated in this file, since 
 own types.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.torch.ddp.compressors import Bucket, Exchange, Message, compressor_of
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
+from gapless.torch.ddp.hook_memory import HookMemory, Kept, Scaler, poison
+from gapless.torch.ddp.owner import check_header, check_owner, header, owner_of, rebuild_buckets
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["HookState", "Sent", "collective", "reduce_bucket", "returned"]
@@ -46,12 +49,13 @@ class HookState:
 
     `modes`: one for all buckets, or by the ids of a bucket's parameters. A bucket that isn't among them goes plain
     twice, since DDP's first iteration has other buckets (with `static_graph` the second too), then it is an error. An
-    error that is fed back belongs to the parameters of a bucket in their order, not to the bucket's number: when DDP
-    rebuilds its buckets, errors of buckets that are no more are dropped. `group`: the process group, None for the
-    default one. `clock`: what emulated computation goes by. `is_measured`: `sent` has every bucket, in the order in
-    which they were sent, until `clear`; ranks wait for each other before each, so that what it takes to send it has no
-    waiting in it. `late_s`: by how much a collective was through later than an emulated wire says, at most, until
-    `clear`. Tried on CPUs over gloo.
+    error that is fed back belongs to a parameter, with which it goes into other buckets. `group`: the process group,
+    None for the default one; it must be DDP's. `scaler`: the `GradScaler` that scales the loss, if one does: when the
+    scale changes, errors must follow. `clock`: what emulated computation goes by. `is_measured`: `sent` has every
+    bucket, in the order in which they were sent, until `clear`; ranks wait for each other before each, so that what it
+    takes to send it has no waiting in it. `late_s`: by how much a collective was through later than an emulated wire
+    says, at most, until `clear`. Tried on CPUs over gloo.
+    In a step that overflows in any rank, means aren't finite in all of them, and what is kept is as before the step.
     Raises `InputError` for an unknown mode.
     """
 
@@ -62,6 +66,7 @@ class HookState:
         error_feedback: bool = True,
         clock: Clock | None = None,
         is_measured: bool = False,
+        scaler: Scaler | None = None,
     ) -> None:
         self._everywhere = isinstance(modes, str)
         self._modes = {} if isinstance(modes, str) else dict(modes)
@@ -71,8 +76,9 @@ class HookState:
         self.clock, self.is_measured = clock, is_measured
         self.sent: list[Sent] = []
         self.late_s = 0.0
-        self._errors: dict[tuple[int, ...], torch.Tensor] = {}
-        self._memory: dict[tuple[int, ...], dict[str, Any]] = {}
+        self._memory = HookMemory(scaler)
+        self._is_lossy = any(_is_lossy(mode) for mode in self._compressors)
+        self._is_checked = self._is_idle = False
         self._network = ThreadPoolExecutor(1, "gapless-network")
         self._decoder = ThreadPoolExecutor(1, "gapless-decoder")
         self._free_s = self._decoded_s = 0.0
@@ -83,37 +89,87 @@ class HookState:
 
     def reduce(self, bucket: Any) -> Any:
         """The future of the mean over all ranks of what a bucket's modes makes of its gradient."""
+        future: Any = torch.futures.Future()
+        if self._is_idle:
+            future.set_result(bucket.buffer())
+            return future
         begin_s = time.monotonic()
+        self._check()
+        self._memory.begin(bucket.index() == 0, bucket.is_last())
         key = tuple(id(parameter) for parameter in bucket.parameters())
-        sending = self._modes.get(frozenset(key), self._default)
+        sending = self._sending(key)
         given = self._corrected(key, sending, bucket)
         exchange = self._compressors[sending.mode].exchange(given)
         message = next(exchange)
         if self.clock is not None and sending.encode_s is not None:
             self.clock.spend(sending.encode_s)
         job = _Job(key, sending, given, exchange, bucket.buffer().nbytes, time.monotonic() - begin_s)
-        future: Any = torch.futures.Future()
         ready_s = time.monotonic() if self.clock is None else self.clock.at_s
         self._network.submit(self._in_turn, job, message, ready_s, future)
         return future
 
+    def _check(self) -> None:
+        """Once, that the hook averages over the ranks that DDP does."""
+        if not self._is_checked and torch.distributed.is_initialized():
+            ddp = owner_of(self)
+            if ddp is not None:
+                check_owner(ddp, self.group, self.error_feedback and self._is_lossy)
+        self._is_checked = True
+
+    # -- saved and loaded ----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's errors, factors and numbers of steps, in plain values and tensors, for `load_state_dict`.
+
+        Every rank has its own. Raises `InputError` before the second step, when DDP has yet to make its buckets.
+        """
+        ddp = self._owner()
+        if 0 < self._memory.steps + self._memory.is_over < _OTHER_BUCKETS and not ddp.find_unused_parameters:
+            raise InputError("state: can be saved from the second step on, once DDP's buckets are final; save later")
+        data = self._memory.data({id(parameter): name for name, parameter in ddp.module.named_parameters()})
+        modes = [self._sending(key).mode for key in self._memory.buckets]
+        return {**header("buckets", self.group), "modes": modes, **data}
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """Go on as the run in which `state_dict` gave this; called by all ranks, before the first step.
+
+        DDP gets the buckets of that run. Raises `InputError` for another rank, number of ranks, model or modes.
+        """
+        check_header(data, "buckets", self.group)
+        ddp = self._owner()
+        parameters = dict(ddp.module.named_parameters())
+        memory = self._memory.loaded(data, parameters)
+        for key, mode in zip(memory.buckets, data["modes"], strict=True):
+            if self._sending(key).mode != mode:
+                rule = f"state: mode of a bucket must be {mode!r} as in what was saved, got {self._sending(key).mode!r}"
+                raise InputError(f"{rule}; load what a run by this plan saved")
+        if memory.buckets:
+            self._is_idle = True
+            try:
+                rebuild_buckets(ddp, data["buckets"])
+            finally:
+                self._is_idle = False
+        self._memory = memory
+
+    def _owner(self) -> Any:
+        ddp = owner_of(self)
+        if ddp is None:
+            raise InputError("state: must be registered first; ddp.register_comm_hook(state, reduce_bucket)")
+        return ddp
+
+    def _sending(self, key: tuple[int, ...]) -> Sending:
+        return self._modes.get(frozenset(key), self._default)
+
     # -- error feedback ------------------------------------------------------------------------------------------------
 
     def _corrected(self, key: tuple[int, ...], sending: Sending, bucket: Any) -> Bucket:
-        """A copy of the gradient, with what was not sent before."""
-        if key not in self._memory:
-            shared = set(key)
-            for kept in (self._memory, self._errors):
-                for other in [other for other in kept if not shared.isdisjoint(other)]:
-                    del kept[other]
-            self._memory[key] = {"step": 0}
-        memory = self._memory[key]
-        error = self._errors.get(key)
-        gradient = bucket.buffer() if error is None else bucket.buffer() + error
-        if error is None and sending.mode != "plain":
-            gradient = gradient.clone()
-        step, memory["step"] = memory["step"], memory["step"] + 1
-        if step >= _OTHER_BUCKETS and not self._everywhere and frozenset(key) not in self._modes:
+        """A copy of the gradient, with what was not sent before; no number of it is one if any overflowed."""
+        kept = self._memory.of(key, [each.numel() for each in bucket.gradients()])
+        gradient = bucket.buffer() if kept.error is None else bucket.buffer() + kept.error
+        if _is_lossy(sending.mode):
+            gradient = gradient.clone() if kept.error is None else gradient
+            gradient.add_(poison(gradient))
+        if kept.step >= _OTHER_BUCKETS and not self._everywhere and frozenset(key) not in self._modes:
             rule = f"bucket {bucket.index()}: must be one of the plan's from the third iteration on"
             raise InputError(
                 f"{rule}; gradients become ready in another order than the plan's: measure the model again"
@@ -121,16 +177,16 @@ class HookState:
         shapes = [tuple(each.shape) for each in bucket.gradients()]
         return Bucket(
             gradient, shapes, torch.distributed.get_rank(self.group) if rank_count(self.group) > 1 else 0,
-            rank_count(self.group), bucket.index(), step, memory,
+            rank_count(self.group), bucket.index(), kept.step, dict(kept.memory),
         )  # fmt: skip
 
-    def _keep_error(self, job: "_Job") -> None:
-        """What is left of the gradient once all messages are made.
-
-        A step that overflowed (mixed precision skips it) must not spoil all that follow: inf - inf is no number.
-        """
-        if self.error_feedback and job.sending.mode != "plain":
-            self._errors[job.key] = job.given.gradient.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    def _keep(self, job: "_Job") -> None:
+        """What is left of the gradient once all messages are made."""
+        given = job.given
+        is_fed_back = self.error_feedback and _is_lossy(job.sending.mode)
+        lengths = tuple(math.prod(shape) for shape in given.shapes)
+        error = given.gradient if is_fed_back else None
+        self._memory.keep(job.key, Kept(lengths, error, given.memory, given.step + 1))
 
     # -- on the network's thread, then on the decoder's ----------------------------------------------------------------
 
@@ -154,7 +210,7 @@ class HookState:
             message = job.exchange.send(received)
             job.between_s += time.monotonic() - arrived_s
             received = collective(message, self.group)
-        self._keep_error(job)
+        self._keep(job)
         if emulated_s is not None:
             self._free_s = begin_s + emulated_s
             self.late_s = max(self.late_s, time.monotonic() - self._free_s)
@@ -175,6 +231,8 @@ class HookState:
         try:
             begin_s = time.monotonic()
             mean = returned(job.exchange, received)
+            if self._is_lossy:
+                self._memory.look(mean)
             emulated_s = job.sending.decode_s
             if self.clock is not None and emulated_s is not None:
                 self._decoded_s = max(self._decoded_s, job.sent_s) + emulated_s
@@ -202,6 +260,10 @@ class _Job:
     send_s: float = 0.0
     sent_s: float = 0.0
     between_s: float = 0.0
+
+
+def _is_lossy(mode: str) -> bool:
+    return compressor_of(mode).error != "exact"
 
 
 def returned(exchange: Exchange, received: Any) -> Any:

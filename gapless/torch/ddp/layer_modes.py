@@ -9,7 +9,8 @@ A state and a function go to DDP together::
 
 What the modes of a bucket's layers have to send goes into one message for each round and collective. Each layer has an
 error of its own, added to its next gradient, and whatever its mode keeps: both outlive the rebuilding of DDP's buckets
-and a change of modes. Annotations are evaluated in this file, since DDP compares those of a hook with its own types.
+and a change of modes. A step that overflows changes neither. Annotations are evaluated in this file, since DDP compares
+those of a hook with its own types.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,17 +20,24 @@ from gapless.errors import InputError
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.ddp.compressors import Bucket, Exchange, Message, compressor_of
 from gapless.torch.ddp.hook import collective, returned
+from gapless.torch.ddp.hook_memory import HookMemory, Kept, Scaler, poison
+from gapless.torch.ddp.owner import check_header, check_owner, header, owner_of, rebuild_buckets
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["LayerState", "reduce_layers"]
 
 
+_SETTLED = 2
+"""Steps after which DDP's buckets are final."""
+
+
 class LayerState:
     """What the hook keeps from step to step. `sent_bytes`: what this rank has sent in all.
 
-    `modes`: by the names of the model's parameters; `group`: the process group, None for the default one. `observe`:
-    called with a parameter's name and its gradient before it is compressed. Raises `InputError` for an unknown mode or
-    parameter, or one without a mode.
+    `modes`: by the names of the model's parameters; `group`: the process group, None for the default one; it must be
+    DDP's. `observe`: called with a parameter's name and its gradient before it is compressed. `scaler`: the
+    `GradScaler` that scales the loss, if one does. Raises `InputError` for an unknown mode or parameter, or one without
+    a mode.
     """
 
     def __init__(
@@ -39,55 +47,104 @@ class LayerState:
         group: Any = None,
         error_feedback: bool = True,
         observe: Callable[[str, torch.Tensor], None] | None = None,
+        scaler: Scaler | None = None,
     ) -> None:
         self.group, self.error_feedback, self.observe = group, error_feedback, observe
         self.sent_bytes = 0
-        self._names = {id(parameter): name for name, parameter in trainable(model).items()}
-        self._errors: dict[str, Any] = {}
-        self._memory: dict[str, dict[str, Any]] = {name: {} for name in self._names.values()}
-        self._steps = dict.fromkeys(self._names.values(), 0)
+        self._parameters = trainable(model)
+        self._names = {id(parameter): name for name, parameter in self._parameters.items()}
+        self._memory = HookMemory(scaler)
+        self._order: list[list[str]] = []
+        self._is_checked = self._is_idle = False
         self.set_modes(modes)
 
     def set_modes(self, modes: Mapping[str, str]) -> None:
         """Other modes from the next step on; errors that are still to be sent stay."""
-        for name in [*modes, *self._memory]:
-            if name not in self._memory:
+        for name in [*modes, *self._parameters]:
+            if name not in self._parameters:
                 raise InputError(f"parameter {name!r}: must be in the model and require a gradient")
             if name not in modes:
                 raise InputError(f"parameter {name!r}: must have a mode")
         self._compressors = {name: compressor_of(mode) for name, mode in modes.items()}
+        self._modes = dict(modes)
 
     def reduce(self, bucket: Any) -> Any:
         """The mean over all ranks of what the modes make of a bucket's gradients."""
+        if self._is_idle:
+            return bucket.buffer()
+        self._begin(bucket)
         names = [self._names[id(parameter)] for parameter in bucket.parameters()]
+        self._order.append(names)
         given = [self._corrected(name, gradient) for name, gradient in zip(names, bucket.gradients(), strict=True)]
         means = self._exchanged(
             [self._compressors[name].exchange(each) for name, each in zip(names, given, strict=True)]
         )
         for name, each in zip(names, given, strict=True):
-            self._keep_error(name, each)
-        return torch.cat([mean.reshape(-1) for mean in means])
+            self._keep(name, each)
+        mean = torch.cat([mean.reshape(-1) for mean in means])
+        self._memory.look(mean)
+        return mean
+
+    def _begin(self, bucket: Any) -> None:
+        if not self._is_checked and torch.distributed.is_initialized():
+            ddp = owner_of(self)
+            if ddp is not None:
+                check_owner(ddp, self.group, self.error_feedback)
+        self._is_checked = True
+        self._memory.begin(bucket.index() == 0, bucket.is_last())
+        if bucket.index() == 0:
+            self._order = []
 
     def _corrected(self, name: str, gradient: Any) -> Bucket:
-        """A copy of a layer's gradient, with what was not sent before."""
+        """A copy of a layer's gradient, with what was not sent before; no number of it is one if any overflowed."""
         flat = gradient.detach().reshape(-1).clone()
         if self.observe is not None:
             self.observe(name, gradient.detach())
-        if name in self._errors:
-            flat += self._errors[name]
-        step = self._steps[name]
-        self._steps[name] += 1
+        kept = self._memory.of((id(self._parameters[name]),), [len(flat)])
+        if kept.error is not None:
+            flat += kept.error
+        flat += poison(flat)
         ranks = rank_count(self.group)
         rank = torch.distributed.get_rank(self.group) if ranks > 1 else 0
-        number = list(self._memory).index(name)
-        return Bucket(flat, [tuple(gradient.shape)], rank, ranks, number, step, self._memory[name])
+        number = list(self._parameters).index(name)
+        return Bucket(flat, [tuple(gradient.shape)], rank, ranks, number, kept.step, dict(kept.memory))
 
-    def _keep_error(self, name: str, given: Bucket) -> None:
-        """What wasn't sent of a layer, nothing in an exact mode; a step that overflowed mustn't spoil later ones."""
-        if self.error_feedback and self._compressors[name].error != "exact":
-            self._errors[name] = given.gradient.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        else:
-            self._errors.pop(name, None)
+    def _keep(self, name: str, given: Bucket) -> None:
+        """What wasn't sent of a layer, nothing in an exact mode."""
+        is_fed_back = self.error_feedback and self._compressors[name].error != "exact"
+        error = given.gradient if is_fed_back else None
+        kept = Kept((len(given.gradient),), error, given.memory, given.step + 1)
+        self._memory.keep((id(self._parameters[name]),), kept)
+
+    # -- saved and loaded ----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's errors, factors, modes and numbers of steps, in plain values and tensors, for `load_state_dict`.
+
+        Every rank has its own.
+        """
+        own = {"modes": dict(self._modes), "order": self._order, "sent_bytes": self.sent_bytes}
+        return {**header("layers", self.group), **own, **self._memory.data(self._names)}
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """Go on as the run in which `state_dict` gave this, in its modes; called by all ranks, before the first step.
+
+        DDP gets the buckets of that run, where the state is registered with one. Raises `InputError` for another rank,
+        number of ranks or model.
+        """
+        check_header(data, "layers", self.group)
+        memory = self._memory.loaded(data, self._parameters)
+        self.set_modes(data["modes"])
+        ddp = owner_of(self)
+        if ddp is not None and memory.steps >= _SETTLED:
+            self._is_idle = True
+            try:
+                rebuild_buckets(ddp, data["order"])
+            finally:
+                self._is_idle = False
+        self._memory, self._order, self.sent_bytes = memory, list(data["order"]), int(data["sent_bytes"])
+
+    # -- what is sent --------------------------------------------------------------------------------------------------
 
     def _exchanged(self, exchanges: Sequence[Exchange]) -> list[Any]:
         """The means of all layers: their messages are sent together, round by round."""

@@ -102,6 +102,10 @@ class _Group:
         """The first bucket."""
         return 0
 
+    def is_last(self) -> bool:
+        """The only one."""
+        return True
+
 
 def measure_hook(
     mode: str,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -35,24 +36,24 @@ class Words:
 
 
 class SparseAllreduce:
-    """A sparse allreduce by a plan; made and called by all ranks of the default group.
+    """A sparse allreduce by a plan; made and called by all ranks of a group, by default of the default one.
 
     `regions`: the plan's, until others are set. `words`: what this rank received, in all calls. Raises `InputError`
     where the process group has another number of ranks than the plan.
     """
 
-    def __init__(self, plan: SparsePlan) -> None:
-        plan.check(plan.regions.length, rank_count())
+    def __init__(self, plan: SparsePlan, group: Any = None) -> None:
+        plan.check(plan.regions.length, rank_count(group))
         self.regions, self.words = plan.regions, Words()
-        self._plan, self._ranks, self._rank = plan, rank_count(), torch.distributed.get_rank()
-        self._relay = Relay()
+        self._plan, self._ranks, self._rank = plan, rank_count(group), torch.distributed.get_rank(group)
+        self._group, self._relay = group, Relay(group)
 
     def __call__(self, given: Entries, chosen: Callable[[Entries], Entries] = lambda sums: sums) -> Entries:
         """The sums of all ranks' entries, the same in all ranks. `given`: with rising places. `chosen(sums)`: those of
         the rank's own region that are to be sent to all, by default all of them.
         """
         own = chosen(self._reduced(given))
-        held = gathered_rows(torch.tensor([len(own)]), self._ranks).flatten().tolist()
+        held = gathered_rows(torch.tensor([len(own)]), self._group).flatten().tolist()
         return self._to_all(own, held, self._plan.moves(held))
 
     def _reduced(self, given: Entries) -> Entries:
@@ -60,7 +61,7 @@ class SparseAllreduce:
         ranks, region_of = self._ranks, np.argsort(self.regions.owners).tolist()
         bounds = torch.searchsorted(given.places, torch.tensor(self.regions.cuts)).tolist()
         sizes = torch.tensor([bounds[region + 1] - bounds[region] for region in region_of])
-        counts = gathered_rows(sizes, ranks).flatten().tolist()
+        counts = gathered_rows(sizes, self._group).flatten().tolist()
         blocks = {
             self._rank * ranks + owner: given.part(bounds[region], bounds[region + 1]).packed()
             for owner, region in enumerate(region_of)

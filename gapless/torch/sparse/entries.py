@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from gapless.torch.library import torch
+from gapless.torch.library import rank_count, torch
 
 __all__ = ["WORDS_PER_ENTRY", "Entries", "added", "gathered_rows"]
 
@@ -35,6 +36,8 @@ class Entries:
     @classmethod
     def joined(cls, parts: Sequence[Entries]) -> Entries:
         """One after the other."""
+        if not parts:
+            return cls(torch.empty(0, dtype=torch.int64), torch.empty(0))
         return cls(torch.cat([part.places for part in parts]), torch.cat([part.values for part in parts]))
 
     def where(self, chosen: torch.Tensor) -> Entries:
@@ -58,8 +61,8 @@ def added(contributions: Sequence[Entries], begin: int, end: int) -> Entries:
     return Entries(places + begin, total[places])
 
 
-def gathered_rows(row: torch.Tensor, ranks: int) -> torch.Tensor:
-    """What all ranks give, equally long, as rows."""
-    rows = row.new_empty(ranks, row.numel())
-    torch.distributed.all_gather(list(rows), row)
+def gathered_rows(row: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """What all ranks of a group give, equally long, as rows."""
+    rows = row.new_empty(rank_count(group), row.numel())
+    torch.distributed.all_gather(list(rows), row, group=group)
     return rows

@@ -12,7 +12,10 @@ Annotations are evaluated in this file, since DDP compares those of a hook with 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from gapless.errors import InputError
 from gapless.torch.ddp.buckets import trainable
+from gapless.torch.ddp.hook_memory import Scaler
+from gapless.torch.ddp.owner import check_header, check_owner, header
 from gapless.torch.library import rank_count, torch
 from gapless.torch.sparse.entries import Entries
 from gapless.torch.sparse.selection import Threshold, entry_count
@@ -21,7 +24,10 @@ __all__ = ["Exchange", "SparseState", "attach_exchange", "reduce_sparsely"]
 
 
 class Exchange(Protocol):
-    """Sums over ranks of what each sends; `received_words`: by this rank, in all steps."""
+    """Sums over the ranks of `group` of what each sends; `received_words`: by this rank, in all steps."""
+
+    @property
+    def group(self) -> Any: ...
 
     @property
     def received_words(self) -> int: ...
@@ -29,34 +35,51 @@ class Exchange(Protocol):
     def __call__(self, given: Entries, length: int, step: int) -> Entries:
         """The sums of entries of a gradient of `length`, or of those that all agree to keep; the same in all ranks."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """What it keeps from step to step, in plain values."""
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """What `state_dict` gave."""
+
 
 class SparseState:
     """What the hook keeps from step to step: the error that is fed back, and a threshold.
 
-    `density`: the share of entries that a rank sends. `exchange`: how. `period`: steps between two thresholds.
-    `sent`, `summed`: places that this rank sent, and that were summed, in the last step.
+    `density`: the share of entries that a rank sends. `exchange`: how, and among which ranks. `period`: steps between
+    two thresholds. `scaler`: the `GradScaler` that scales the loss, if one does; error and thresholds are of gradients
+    without its scale. `sent`, `summed`: places that this rank sent, and that were summed, in the last step.
     An error is what a rank didn't send, or what wasn't among the sums in the end.
+    In a step that overflows in any rank, means are no numbers in all of them, and what is kept is as before the step.
     Raises `InputError` for a model that DDP doesn't reduce in plain buckets.
     """
 
-    def __init__(self, model: torch.nn.Module, density: float, exchange: Exchange, period: int = 32) -> None:
+    def __init__(
+        self, model: torch.nn.Module, density: float, exchange: Exchange, period: int = 32,
+        scaler: Scaler | None = None,
+    ) -> None:  # fmt: skip
         parameters = trainable(model)
         self.exchange, self.step = exchange, 0
-        self.names = tuple(parameters)
+        self.lengths = {name: parameter.numel() for name, parameter in parameters.items()}
         self.offsets: Mapping[int, int] = _offsets(parameters)
-        self.length = sum(parameter.numel() for parameter in parameters.values())
+        self.length = sum(self.lengths.values())
         self.threshold = Threshold(entry_count(density, self.length), period)
-        device = next(iter(parameters.values())).device
-        self.error = torch.zeros(self.length, dtype=torch.float32, device=device)
+        first = next(iter(parameters.values()))
+        self.error = torch.zeros(self.length, dtype=torch.float32, device=first.device)
         self.sent = self.summed = torch.empty(0, dtype=torch.int64)
+        self._scaler, self._scale = scaler, 1.0
+        ranks = rank_count(exchange.group)
+        self._most = min(torch.finfo(torch.float32).max / ranks, torch.finfo(first.dtype).max)
+        self._total = self.error
         self._waiting: list[tuple[torch.Tensor, list[tuple[int, torch.Tensor]], Any]] = []
 
     def reduce(self, bucket: Any) -> Any:
         """The future of a bucket's mean gradient, which is there once the last bucket is."""
+        if bucket.index() == 0:
+            self._begin()
         parts = []
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
             offset = self.offsets[id(parameter)]
-            self.error[offset : offset + gradient.numel()] += gradient.flatten()
+            self._total[offset : offset + gradient.numel()].add_(gradient.flatten(), alpha=1 / self._scale)
             parts.append((offset, gradient))
         future: Any = torch.futures.Future()
         self._waiting.append((bucket.buffer(), parts, future))
@@ -64,11 +87,16 @@ class SparseState:
             self._end()
         return future
 
+    def _begin(self) -> None:
+        """A step begins with the error."""
+        self._waiting, self._total = [], self.error.clone()
+        self._scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+
     def _end(self) -> None:
         """All of the gradient is there."""
         waiting, self._waiting = self._waiting, []
         try:
-            mean = self._mean()
+            mean = torch.full_like(self._total, torch.nan) if self._overflows() else self._mean()
         except Exception as error:
             for *_, future in waiting:
                 future.set_exception(error)
@@ -78,21 +106,55 @@ class SparseState:
                 gradient.copy_(mean[offset : offset + gradient.numel()].view_as(gradient))
             future.set_result(buffer)
 
+    def _overflows(self) -> bool:
+        """Whether any rank has an entry that isn't finite, or so large that a sum or mean might not be."""
+        least, most = torch.aminmax(self._total)
+        limit = self._most / max(self._scale, 1.0)
+        is_fine = bool((least >= -limit) & (most <= limit))
+        found = torch.tensor([not is_fine], dtype=torch.int32)
+        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX, group=self.exchange.group)
+        return bool(found)
+
     def _mean(self) -> torch.Tensor:
         """Of what ranks send of the gradient with the error that was left."""
-        # A step that overflowed (mixed precision skips it) must not spoil all that follow.
-        self.error.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        places = self.threshold.best(self.error)
-        given = Entries(places.cpu(), self.error[places].cpu())
+        error = self._total
+        places = self.threshold.best(error)
+        given = Entries(places.cpu(), error[places].cpu())
         sums = self.exchange(given, self.length, self.step)
         self.sent, self.summed = given.places, sums.places
-        mean = torch.zeros_like(self.error)
-        mean[sums.places.to(mean.device)] = sums.values.to(mean.device) / rank_count()
+        mean = torch.zeros_like(error)
+        mean[sums.places.to(mean.device)] = sums.values.to(mean.device) / rank_count(self.exchange.group) * self._scale
         is_summed = torch.zeros(self.length, dtype=torch.bool, device=mean.device)
         is_summed[sums.places.to(mean.device)] = True
-        self.error[places[is_summed[places]]] = 0
+        error[places[is_summed[places]]] = 0
+        self.error = error
         self.step += 1
         return mean
+
+    # -- saved and loaded ----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's error, thresholds and regions, in plain values and tensors, for `load_state_dict`.
+
+        Every rank has its own.
+        """
+        return {
+            **header("sparse", self.exchange.group),
+            "lengths": dict(self.lengths), "error": self.error, "step": self.step,
+            "threshold": self.threshold.state_dict(), "exchange": self.exchange.state_dict(),
+        }  # fmt: skip
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """Go on as the run in which `state_dict` gave this. Raises `InputError` for another rank, model or plan."""
+        check_header(data, "sparse", self.exchange.group)
+        for name, length in {**data["lengths"], **self.lengths}.items():
+            if data["lengths"].get(name) != length or self.lengths.get(name) != length:
+                saved, own = data["lengths"].get(name, 0), self.lengths.get(name, 0)
+                rule = f"state: parameter {name!r} must have {saved} entries as in what was saved, got {own}"
+                raise InputError(f"{rule}; load what a run of this model saved")
+        self.threshold.load_state_dict(data["threshold"])
+        self.exchange.load_state_dict(data["exchange"])
+        self.error, self.step = data["error"].to(self.error.device), int(data["step"])
 
 
 def _offsets(parameters: Mapping[str, torch.nn.Parameter]) -> dict[int, int]:
@@ -104,10 +166,15 @@ def _offsets(parameters: Mapping[str, torch.nn.Parameter]) -> dict[int, int]:
 
 
 def attach_exchange(
-    ddp: torch.nn.parallel.DistributedDataParallel, density: float, exchange: Exchange, period: int = 32
-) -> SparseState:
-    """Let a model in DDP send a share of its gradient's entries by an exchange; what the hook keeps."""
-    state = SparseState(ddp.module, density, exchange, period)
+    ddp: torch.nn.parallel.DistributedDataParallel, density: float, exchange: Exchange, period: int = 32,
+    scaler: Scaler | None = None,
+) -> SparseState:  # fmt: skip
+    """Let a model in DDP send a share of its gradient's entries by an exchange; what the hook keeps.
+
+    Raises `InputError` where the exchange is among other ranks than DDP's.
+    """
+    check_owner(ddp, exchange.group)
+    state = SparseState(ddp.module, density, exchange, period, scaler)
     ddp.register_comm_hook(state, reduce_sparsely)
     return state
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.torch.library import rank_count, torch
-from gapless.torch.sparse.allreduce import SparseAllreduce
+from gapless.torch.library import torch
+from gapless.torch.sparse.allreduce import SparseAllreduce, Words
 from gapless.torch.sparse.entries import Entries, gathered_rows
-from gapless.torch.sparse.plan import SparsePlan
+from gapless.torch.sparse.plan import Regions, SparsePlan
 from gapless.torch.sparse.selection import Threshold, entry_count
 
 __all__ = ["PlannedExchange"]
@@ -21,7 +25,7 @@ within a 4096th of what the rank sends, at either end.
 
 
 class PlannedExchange:
-    """An exchange for `SparseState`; made and called by all ranks of the default group.
+    """An exchange for `SparseState`; made and called by all ranks of a group, by default of the default one.
 
     The plan's `count` of sums are kept by a threshold, as `Threshold` says, or as many as another `density` gives.
     Regions are made anew after every `renewal` steps; None: they stay. `agreement_words`: what this rank
@@ -29,11 +33,12 @@ class PlannedExchange:
     """
 
     def __init__(
-        self, plan: SparsePlan, density: float | None = None, period: int = 32, renewal: int | None = 64
-    ) -> None:
+        self, plan: SparsePlan, density: float | None = None, period: int = 32, renewal: int | None = 64,
+        group: Any = None,
+    ) -> None:  # fmt: skip
         if renewal is not None and renewal < 1:
             raise InputError(f"renewal: must be at least 1 step, got {renewal}")
-        self.allreduce = SparseAllreduce(plan)
+        self.group, self.allreduce = group, SparseAllreduce(plan, group)
         self.agreement_words = 0
         count = plan.count
         if count is not None and density is not None:
@@ -58,6 +63,29 @@ class PlannedExchange:
             self.allreduce.regions = self._plan.renewed(self._sampled(given))
         return sums
 
+    def state_dict(self) -> dict[str, Any]:
+        """Regions, threshold, and what was received, in plain values."""
+        regions, threshold = self.allreduce.regions, self._threshold
+        return {
+            "cuts": list(regions.cuts),
+            "owners": list(regions.owners),
+            "threshold": None if threshold is None else threshold.state_dict(),
+            "words": {**asdict(self.allreduce.words), "agreement": self.agreement_words},
+        }
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """What `state_dict` gave. Raises `InputError` for that of another plan."""
+        owners = list(self._plan.regions.owners)
+        if data.get("owners") != owners or (data["threshold"] is None) != (self._threshold is None):
+            rule = f"state: must be of a plan with owners {owners}, got {data.get('owners')}"
+            raise InputError(f"{rule}, or one that chooses otherwise; load what a run by this plan saved")
+        if self._threshold is not None:
+            self._threshold.load_state_dict(data["threshold"])
+        words = dict(data["words"])
+        self.agreement_words = int(words.pop("agreement"))
+        self.allreduce.words = Words(**words)
+        self.allreduce.regions = Regions(tuple(data["cuts"]), tuple(owners))
+
     def _kept(self, sums: Entries) -> Entries:
         """The rank's own sums that go to all."""
         if self._threshold is None:
@@ -74,7 +102,7 @@ class PlannedExchange:
 
     def _all_of(self, own: torch.Tensor) -> list[torch.Tensor]:
         """What all ranks have, of unlike lengths, of words each."""
-        counts = gathered_rows(torch.tensor([own.numel()]), rank_count()).flatten().tolist()
-        rows = gathered_rows(torch.nn.functional.pad(own, (0, max(counts) - own.numel())), rank_count())
-        self.agreement_words += (rank_count() - 1) * max(counts)
+        counts = gathered_rows(torch.tensor([own.numel()]), self.group).flatten().tolist()
+        rows = gathered_rows(torch.nn.functional.pad(own, (0, max(counts) - own.numel())), self.group)
+        self.agreement_words += (len(rows) - 1) * max(counts)
         return [row[:count] for row, count in zip(rows, counts, strict=True)]

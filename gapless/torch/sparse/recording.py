@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,10 @@ class _Recorded:
         self.values: list[Any] = []
 
     @property
+    def group(self) -> Any:
+        return self._all.group
+
+    @property
     def received_words(self) -> int:
         return self._all.received_words
 
@@ -80,6 +85,14 @@ class _Recorded:
         sums = self._all(given, length, step)
         self._global.find(sums.values)
         return sums.where(self._global.places(sums.values))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The global threshold."""
+        return self._global.state_dict()
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """What `state_dict` gave."""
+        self._global.load_state_dict(data)
 
 
 def prepared(folder: Path) -> Program:

@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from gapless.torch.library import rank_count, torch
 
@@ -32,15 +33,17 @@ class Hop:
 
 
 class Relay:
-    """Carries blocks of words (int32); made and called by all ranks of the default group.
+    """Carries blocks of words (int32); made and called by all ranks of a group, by default of the default one.
 
     `received_words`: by this rank, in all calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: Any = None) -> None:
         self.received_words = 0
-        self._rank, ranks = torch.distributed.get_rank(), rank_count()
-        self._groups = [torch.distributed.new_group(list(range(ranks))) for _ in range(2)]
+        self._rank, ranks = torch.distributed.get_rank(group), rank_count(group)
+        self._peers = torch.distributed.get_process_group_ranks(group)
+        is_part = ranks < rank_count()  # the others don't take part
+        self._groups = [torch.distributed.new_group(self._peers, use_local_synchronization=is_part) for _ in range(2)]
         self._threads = ThreadPoolExecutor(max(2 * (ranks - 1), 1), thread_name_prefix="gapless-relay")
 
     def __call__(
@@ -73,7 +76,7 @@ class Relay:
                 group, sends = self._groups[hop.source < hop.target], hop.source == self._rank
                 message = call.message(hop) if sends else call.room(hop)
                 start = torch.distributed.isend if sends else torch.distributed.irecv
-                open_.append((hop, message, start(message, hop.target if sends else hop.source, group)))
+                open_.append((hop, message, start(message, self._peers[hop.target if sends else hop.source], group)))
                 if len(open_) > _AHEAD:
                     self._finish(call, *open_.popleft())
             while open_:

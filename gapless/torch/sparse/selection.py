@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gapless.errors import InputError
 from gapless.torch.library import torch
 
@@ -30,6 +32,18 @@ class Threshold:
         self.count, self.period = count, period
         self.value = 0.0
         self._left = 0
+
+    def state_dict(self) -> dict[str, float]:
+        """The threshold, for how many entries, and for how many steps more it is used."""
+        return {"count": self.count, "period": self.period, "value": self.value, "left": self._left}
+
+    def load_state_dict(self, data: Mapping[str, float]) -> None:
+        """What `state_dict` gave. Raises `InputError` where it is for another number of entries or steps."""
+        for name, own in (("count", self.count), ("period", self.period)):
+            if data[name] != own:
+                rule = f"state: {name} of the threshold must be {own}, got {data[name]}"
+                raise InputError(f"{rule}; give the density and period of the run that saved it")
+        self.value, self._left = float(data["value"]), int(data["left"])
 
     @property
     def is_due(self) -> bool:

@@ -150,21 +150,20 @@ class SimulatedTopK:
 
     def __init__(self, kept: float) -> None:
         self.kept = kept
-        self.errors: dict[tuple[str, ...], torch.Tensor] = {}
+        self.errors: dict[str, torch.Tensor] = {}
 
     def sent(self, gradients: dict[str, torch.Tensor], buckets: tuple[tuple[str, ...], ...]) -> dict[str, torch.Tensor]:
         """What arrives of a rank's gradients."""
-        self.errors = {bucket: error for bucket, error in self.errors.items() if bucket in buckets}
         arrives = {}
         for bucket in buckets:
-            flat = torch.cat([gradients[name].flatten() for name in bucket]) + self.errors.get(bucket, 0.0)
+            flat = torch.cat([(gradients[name] + self.errors.get(name, 0.0)).flatten() for name in bucket])
             ranking = flat.abs().argsort(descending=True, stable=True)
             dropped = ranking[max(1, round(self.kept * len(flat))) :]
             kept = flat.clone()
             kept[dropped] = 0.0
-            self.errors[bucket] = flat - kept
-            parts = kept.split([gradients[name].numel() for name in bucket])
-            arrives.update({name: part.view_as(gradients[name]) for name, part in zip(bucket, parts, strict=True)})
+            lengths = [gradients[name].numel() for name in bucket]
+            for name, part, left in zip(bucket, kept.split(lengths), (flat - kept).split(lengths), strict=True):
+                arrives[name], self.errors[name] = part.view_as(gradients[name]), left.view_as(gradients[name])
         return arrives
 
 

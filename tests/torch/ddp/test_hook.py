@@ -28,13 +28,16 @@ class Given:
         return self.flat
 
     def gradients(self) -> list[torch.Tensor]:
-        return [self.flat]
+        return list(self.flat.split(len(self.flat) // len(self.owners)))
 
     def parameters(self) -> list[torch.Tensor]:
         return self.owners
 
     def index(self) -> int:
         return 0
+
+    def is_last(self) -> bool:
+        return True
 
 
 ONE, TWO, THREE, FOUR = (torch.zeros(1) for _ in range(4))
@@ -59,13 +62,14 @@ def test_without_error_feedback_it_is_lost() -> None:
     assert sent(state, [ONE, TWO], 4.0, 3.0) == [4.0, 0.0]
 
 
-def test_errors_of_rebuilt_buckets_are_dropped_and_others_kept() -> None:
+def test_errors_go_with_their_parameters_into_other_buckets() -> None:
     state = HookState("topk:0.5")
     sent(state, [ONE, TWO], 4.0, 3.0)
     sent(state, [THREE, FOUR], 4.0, 3.0)
-    assert sent(state, [TWO, ONE], 4.0, 3.5) == [4.0, 0.0]  # no error of 3 for parameter 2, in whatever place
+    assert sent(state, [TWO, ONE], 4.0, 3.5) == [7.0, 0.0]
     assert sent(state, [THREE, FOUR], 4.0, 3.0) == [0.0, 6.0]
-    assert sent(state, [ONE, TWO], 4.0, 3.0) == [4.0, 0.0]  # that of before the change doesn't come back
+    assert sent(state, [ONE, TWO], 4.0, 3.0) == [7.5, 0.0]
+    assert sent(state, [TWO, THREE], 2.0, 0.0) == [5.0, 0.0]
 
 
 def test_a_step_that_overflows_leaves_no_error_that_is_not_a_number() -> None:
@@ -112,6 +116,8 @@ def test_emulated_time_is_what_the_sending_says() -> None:
 
 class Breaking:
     """Fails when its only message, or its first of two, has arrived."""
+
+    error = "feedback"
 
     def __init__(self, is_last: bool) -> None:
         self.is_last = is_last

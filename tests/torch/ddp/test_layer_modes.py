@@ -35,7 +35,9 @@ def bucket_of(layers: torch.nn.Module, seed: int = 1) -> Any:
     generator = torch.Generator().manual_seed(seed)
     parameters = list(layers.parameters())[::-1]
     gradients = [torch.randn(each.shape, generator=generator) for each in parameters]
-    return SimpleNamespace(parameters=lambda: parameters, gradients=lambda: gradients)
+    return SimpleNamespace(
+        parameters=lambda: parameters, gradients=lambda: gradients, index=lambda: 0, is_last=lambda: True
+    )
 
 
 def state_of(layers: torch.nn.Module, mode: str, **others: Any) -> LayerState:

@@ -1,0 +1,167 @@
+"""What a communication hook keeps from step to step, of which a step that overflowed changes nothing.
+
+Mixed precision skips a step whose gradients aren't finite. What such a step would leave behind (errors, factors,
+numbers of steps) is forgotten in all ranks alike, since all look at the same means. So the training goes on as if the
+step hadn't been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from gapless.errors import InputError
+from gapless.torch.library import torch
+
+__all__ = ["HookMemory", "Kept", "Scaler", "poison"]
+
+
+class Scaler(Protocol):
+    """What `torch.amp.GradScaler` is."""
+
+    def get_scale(self) -> float:
+        """What losses are multiplied by now."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of a bucket: the lengths of its gradients, the flat error to be added to the next ones, if there is
+    any, and what its mode keeps, by name; `step`: how often the bucket was sent.
+    """
+
+    lengths: tuple[int, ...]
+    error: Any = None
+    memory: dict[str, Any] = field(default_factory=dict)
+    step: int = 0
+
+
+def poison(tensor: Any) -> Any:
+    """A scalar that is 0 where all entries are finite, and not a number otherwise; nothing waits for a GPU."""
+    if not tensor.numel():
+        return tensor.new_zeros(())
+    least, most = torch.aminmax(tensor)
+    return least * 0 + most * 0
+
+
+class HookMemory:
+    """What is kept of each bucket, by the ids of its parameters in their order.
+
+    `scaler`: what gradients are scaled by; errors follow when it changes. An error belongs to a parameter, and goes
+    with it into other buckets; what a mode keeps doesn't. `steps`: those that are over, whether they overflowed or not.
+    """
+
+    def __init__(self, scaler: Scaler | None = None) -> None:
+        self._scaler, self.steps = scaler, 0
+        self._kept: dict[tuple[int, ...], Kept] = {}
+        self._scale = self._scale_now = 1.0
+        self._new: dict[tuple[int, ...], Kept] = {}
+        self._poisons: list[Any] = []
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a step is over that isn't settled yet."""
+        return self._is_over
+
+    @property
+    def buckets(self) -> tuple[tuple[int, ...], ...]:
+        """The buckets of the last step, in its order."""
+        self.settle()
+        return tuple(self._kept)
+
+    def begin(self, is_first: bool, is_last: bool) -> None:
+        """A bucket of a step comes: before its first one, the step before is settled."""
+        if is_first:
+            self.settle()
+            self._scale_now = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+        self._is_over = self._is_over or is_last
+
+    def settle(self) -> None:
+        """Take over what a step that is over has left; nothing of one that overflowed, or broke off."""
+        if self._is_over:
+            self.steps += 1
+            if all(torch.isfinite(each) for each in self._poisons):
+                self._take_over()
+        self._new, self._poisons, self._is_over = {}, [], False
+
+    def of(self, key: tuple[int, ...], lengths: Sequence[int]) -> Kept:
+        """What is kept of a bucket, its error in the scale of the gradients that come now."""
+        if key not in self._kept:
+            self._split(set(key))
+        kept = self._kept.get(key) or self._joined(key, tuple(lengths))
+        if kept.error is None or self._scale_now == self._scale:
+            return kept
+        return replace(kept, error=kept.error * (self._scale_now / self._scale))
+
+    def keep(self, key: tuple[int, ...], kept: Kept) -> None:
+        """Of a bucket, once the step is over."""
+        self._new[key] = kept
+
+    def look(self, mean: Any) -> None:
+        """See whether a bucket's mean, the same in all ranks, says that the step has overflowed."""
+        self._poisons.append(poison(mean))
+
+    # -- other buckets than before -------------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        for key in self._new:
+            for each in key:
+                self._kept.pop((each,), None)
+            self._kept.pop(key, None)
+        self._kept.update(self._new)
+        self._scale = self._scale_now
+
+    def _split(self, parameters: set[int]) -> None:
+        """Keep errors by parameter of the buckets that share one with another bucket."""
+        for key in [key for key in self._kept if len(key) > 1 and not parameters.isdisjoint(key)]:
+            kept = self._kept.pop(key)
+            parts = [None] * len(key) if kept.error is None else kept.error.split(list(kept.lengths))
+            for each, length, part in zip(key, kept.lengths, parts, strict=True):
+                self._kept[each,] = Kept((length,), part)
+
+    def _joined(self, key: tuple[int, ...], lengths: tuple[int, ...]) -> Kept:
+        parts = [self._kept.get((each,), Kept((length,))).error for each, length in zip(key, lengths, strict=True)]
+        there = next((part for part in parts if part is not None), None)
+        if there is None:
+            return Kept(lengths)
+        filled = [
+            there.new_zeros(length) if part is None else part for part, length in zip(parts, lengths, strict=True)
+        ]
+        return Kept(lengths, torch.cat(filled))
+
+    # -- saved and loaded ----------------------------------------------------------------------------------------------
+
+    def data(self, names: Mapping[int, str]) -> dict[str, Any]:
+        """Plain values and tensors; `names`: of parameters, by id."""
+        self.settle()
+        return {
+            "buckets": [[names[each] for each in key] for key in self._kept],
+            "kept": [
+                {"lengths": list(kept.lengths), "error": kept.error, "memory": dict(kept.memory), "step": kept.step}
+                for kept in self._kept.values()
+            ],
+            "scale": self._scale,
+            "steps": self.steps,
+        }
+
+    def loaded(self, data: Mapping[str, Any], parameters: Mapping[str, Any]) -> HookMemory:
+        """What `data` gave, with this one's scaler; raises `InputError` that names the first parameter that differs."""
+        found = HookMemory(self._scaler)
+        for names, row in zip(data["buckets"], data["kept"], strict=True):
+            for name, length in zip(names, row["lengths"], strict=True):
+                _check(name, length, parameters)
+            key, device = tuple(id(parameters[name]) for name in names), parameters[names[0]].device
+            tree = torch.utils._pytree  # noqa: SLF001
+            row = tree.tree_map_only(torch.Tensor, lambda tensor, to=device: tensor.to(to), dict(row))
+            found._kept[key] = Kept(tuple(row["lengths"]), row["error"], row["memory"], row["step"])
+        found._scale, found.steps = float(data["scale"]), int(data["steps"])
+        return found
+
+
+def _check(name: str, length: int, parameters: Mapping[str, Any]) -> None:
+    if name not in parameters:
+        raise InputError(f"state: parameter {name!r} must be in the model; load what a run of this model saved")
+    if (got := parameters[name].numel()) != length:
+        rule = f"state: parameter {name!r} must have {length} entries as in what was saved, got {got}"
+        raise InputError(f"{rule}; load what a run of this model saved")

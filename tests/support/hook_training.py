@@ -1,0 +1,193 @@
+"""Training in DDP with lossy hooks in four processes: in pairs, through overflows, saved and gone on with.
+
+Imports torch.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from gapless.errors import InputError
+from gapless.torch.ddp.hook import HookState, reduce_bucket
+from gapless.torch.ddp.hook_memory import Scaler
+from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
+from tests.support.two_ranks import batch, fresh_model
+
+__all__ = [
+    "FEW",
+    "KINDS",
+    "MODES",
+    "PAIRS",
+    "Overflow",
+    "ddp_of",
+    "refusal",
+    "reloaded",
+    "train",
+    "train_groups",
+    "train_modes",
+]
+
+PAIRS = ((0, 1), (2, 3))
+MODES = ("bf16", "topk:0.1", "rand-k:0.2", "rand-k-gathered:0.2", "ef-signsgd", "onebit", "powersgd:1")
+FEW = ("rand-k:0.2", "powersgd:1")
+KINDS = ("buckets", "layers")
+STEPS, SAVED_AT, OVERFLOW_AT = 5, 3, 3
+
+
+def ddp_of(kind: str, mode: str, group: Any, scaler: Scaler | None = None, is_told: bool = True) -> tuple[Any, Any]:
+    """A fresh model in DDP with a hook of a kind, and the hook's state, which may not be told of the group."""
+    model = fresh_model()
+    ddp = nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=1e-3)
+    group = group if is_told else None
+    if kind == "buckets":
+        state: Any = HookState(mode, group, scaler=scaler)
+        ddp.register_comm_hook(state, reduce_bucket)
+    else:
+        modes = {name: mode for name, _ in model.named_parameters()}
+        state = LayerState(model, modes, group, scaler=scaler)
+        ddp.register_comm_hook(state, reduce_layers)
+    return ddp, state
+
+
+class Overflow:
+    """When a loss is no number, on which rank: `step` counts the steps that there are without it."""
+
+    def __init__(self, step: int, rank: int) -> None:
+        self.step, self.rank = step, rank
+
+
+def train(ddp: Any, steps: Sequence[int], scaler: Any = None, overflow: Overflow | None = None) -> list[torch.Tensor]:
+    """Descend by the batches of these steps; before the one of an overflow comes another, in which a rank has one.
+
+    What is returned: the parameters.
+    """
+    rank = torch.distributed.get_rank()
+    optimizer = _optimizer(ddp)
+    for step in steps:
+        if overflow is not None and step == overflow.step:
+            factor = math.inf if rank == overflow.rank else 1.0
+            assert not _step(ddp, optimizer, scaler, 100 + step, factor)
+        assert _step(ddp, optimizer, scaler, step, 1.0)
+    return [parameter.detach().clone() for parameter in ddp.parameters()]
+
+
+def _optimizer(ddp: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(ddp.parameters(), 0.05, momentum=0.9)
+
+
+def _step(ddp: Any, optimizer: Any, scaler: Any, step: int, factor: float) -> bool:
+    """Whether the step was taken, and not skipped."""
+    inputs, targets = batch(torch.distributed.get_rank(), step)
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(ddp(inputs), targets) * factor
+    if scaler is None:
+        loss.backward()
+        optimizer.step()
+        return True
+    scaler.scale(loss).backward()
+    before = scaler.get_scale()
+    scaler.step(optimizer)
+    scaler.update()
+    return bool(scaler.get_scale() >= before)
+
+
+def reloaded(data: Any) -> Any:
+    """What comes back from a file that holds no code."""
+    file = io.BytesIO()
+    torch.save(data, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def refusal(action: Callable[[], Any]) -> str:
+    """What an action is refused with."""
+    try:
+        action()
+    except InputError as error:
+        return str(error)
+    except RuntimeError as error:  # DDP's own, around what a hook raises
+        return str(error)
+    return ""
+
+
+# -- what the tests look at --------------------------------------------------------------------------------------------
+
+
+def train_groups(rank: int, folder: Path) -> dict[str, Any]:
+    """What each of four ranks finds in its pair, by name; the first pair trains in some of the modes as well."""
+    groups = [torch.distributed.new_group(list(pair)) for pair in PAIRS]
+    group = groups[rank // 2]
+    found: dict[str, Any] = {"alone": _means(rank)}
+    for kind in KINDS:
+        found[f"{kind} whole"] = _gradients(ddp_of(kind, "topk:1.0", group)[0], rank)
+        ddp, _ = ddp_of(kind, "topk:1.0", group, is_told=False)
+        found[f"{kind} refused"] = refusal(lambda ddp=ddp: _gradients(ddp, rank))
+    return found if rank // 2 else {**found, **_trained(FEW, group)}
+
+
+def train_modes(rank: int, folder: Path) -> dict[str, Any]:
+    """What each of two ranks finds in the other modes."""
+    return _trained([mode for mode in MODES if mode not in FEW], None)
+
+
+def _trained(modes: Sequence[str], group: Any) -> dict[str, Any]:
+    found = {}
+    for kind in KINDS:
+        for mode in modes:
+            plain = train(ddp_of(kind, mode, group)[0], range(STEPS))
+            found[f"{kind} {mode}"] = {
+                "plain": plain, **_through_overflow(kind, mode, group), "resumed": _resumed(kind, mode, group)
+            }  # fmt: skip
+    return found
+
+
+def _means(rank: int) -> list[torch.Tensor]:
+    """The mean of the gradients of a pair, found by itself."""
+    sums = None
+    for other in PAIRS[rank // 2]:
+        model = fresh_model()
+        inputs, targets = batch(other, 0)
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients, strict=True)]
+    return [each / 2 for each in sums or []]
+
+
+def _gradients(ddp: Any, rank: int) -> list[torch.Tensor]:
+    inputs, targets = batch(rank, 0)
+    nn.functional.mse_loss(ddp(inputs), targets).backward()
+    return [parameter.grad.clone() for parameter in ddp.parameters()]
+
+
+def _through_overflow(kind: str, mode: str, group: Any) -> dict[str, Any]:
+    """Parameters of a training in mixed precision whose scale changes and that skips a step."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2)
+    ddp, state = ddp_of(kind, mode, group, scaler)
+    scaled = train(ddp, range(STEPS), scaler, Overflow(OVERFLOW_AT, 1))
+    kept = state.state_dict()["kept"]
+    finite = all(row["error"] is None or bool(row["error"].isfinite().all()) for row in kept)
+    return {"scaled": scaled, "scale": scaler.get_scale(), "finite": finite}
+
+
+def _resumed(kind: str, mode: str, group: Any) -> list[torch.Tensor]:
+    """Parameters of a training that was saved and gone on with in new objects."""
+    ddp, state = ddp_of(kind, mode, group)
+    optimizer = _optimizer(ddp)
+    for step in range(SAVED_AT):
+        _step(ddp, optimizer, None, step, 1.0)
+    data = reloaded({"model": ddp.module.state_dict(), "optimizer": optimizer.state_dict(), "hook": state.state_dict()})
+    ddp, state = ddp_of(kind, mode, group)
+    ddp.module.load_state_dict(data["model"])
+    state.load_state_dict(data["hook"])
+    optimizer = _optimizer(ddp)
+    optimizer.load_state_dict(data["optimizer"])
+    for step in range(SAVED_AT, STEPS):
+        _step(ddp, optimizer, None, step, 1.0)
+    return [parameter.detach().clone() for parameter in ddp.parameters()]
