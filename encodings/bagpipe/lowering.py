@@ -40,6 +40,7 @@ from gapless.encodings.bagpipe.machine import FETCH_ALL, SERVERS, WRITE_ALL, Dra
 from gapless.encodings.bagpipe.pipeline import Spans, Times
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import EventKind, Schedule, schedule_from_events
+from gapless.ties import by_start
 
 __all__ = ["to_schedule"]
 
@@ -100,11 +101,7 @@ def lowered(
         rows.tensor(name)
     initial = Placement.of(copies, [stretch.held] * len(copies))
     required = Placement.of(copies[: len(groups.rows)], seen)
-    # Events of one instant happen in the order of the list: that of the batches is not that of the times.
-    events = sorted(
-        (event for event in rows.events if stretch.from_s <= event.start_s < stretch.until_s),
-        key=lambda event: event.start_s,
-    )
+    events = by_start([event for event in rows.events if stretch.from_s <= event.start_s < stretch.until_s])
     graph = Graph(
         np.array(rows.size_bytes, dtype=np.int64), tuple(rows.ops), initial, required, tensor_names=tuple(rows.names)
     )
