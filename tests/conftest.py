@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import LEAST, MOST
 from hypothesis import settings
 
 from gapless.graph import Graph, Implementation, Op, Placement
@@ -17,8 +18,6 @@ from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 INITIAL, TENSORS = 3, 7
-QUICK, THOROUGH = 10, 100
-"""Percent of the examples that a property test asks for (`support/examples.py`)."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,8 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "thorough(*words, but=()): with --thorough only; of a test's cases those with one of `words`, or none of `but`"
     )
     config.addinivalue_line("markers", line)
-    settings.register_profile("quick", max_examples=QUICK, derandomize=True, deadline=None, database=None)
-    settings.register_profile("thorough", max_examples=THOROUGH, deadline=None, database=None, print_blob=True)
+    settings.register_profile("quick", max_examples=LEAST, derandomize=True, deadline=None, database=None)
+    settings.register_profile("thorough", max_examples=MOST, deadline=None, database=None, print_blob=True)
     settings.load_profile("thorough" if config.getoption("--thorough") else "quick")
 
 
