@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import networkx as nx
 import numpy as np
 
 from gapless.errors import InputError
@@ -11,7 +12,7 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["fastest_ring"]
 
-_STEPS = 50_000
+_STEPS = 5_000
 """Extensions of a path that one search tries before it gives up; a node of 16 ranks in full takes 16."""
 
 
@@ -29,6 +30,8 @@ def fastest_ring(topology: Topology) -> list[int]:
     for node_by_node in (True, False):
         for limit in slowest if node_by_node else slowest[-1:]:
             links = _best_links(topology, limit)
+            if not _is_connected(topology.device_count, links):
+                continue
             ring = _ring(topology, links, node_by_node, apart=True) or _ring(topology, links, node_by_node, apart=False)
             if ring:
                 return [links[hop] for hop in zip(ring, [*ring[1:], ring[0]], strict=True)]
@@ -46,6 +49,12 @@ def _best_links(topology: Topology, limit_s_per_byte: float) -> dict[tuple[int, 
     for pair, number in zip(ends, order.tolist(), strict=True):
         best.setdefault(pair, number)
     return best
+
+
+def _is_connected(count: int, links: Iterable[tuple[int, int]]) -> bool:
+    """Whether every rank can be reached from every other: without that no search need look for a ring."""
+    graph = nx.DiGraph(iter(links))
+    return len(graph) == count and nx.is_strongly_connected(graph)
 
 
 def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: bool, apart: bool) -> list[int]:
