@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import networkx as nx
 import numpy as np
 
 from gapless.errors import InputError
@@ -53,14 +52,26 @@ def _best_links(topology: Topology, limit_s_per_byte: float) -> dict[tuple[int, 
 
 def _is_connected(count: int, links: Iterable[tuple[int, int]]) -> bool:
     """Whether every rank can be reached from every other: without that no search need look for a ring."""
-    graph = nx.DiGraph(iter(links))
-    return len(graph) == count and nx.is_strongly_connected(graph)
+    ends = list(links)
+    for pairs in (ends, [(target, source) for source, target in ends]):
+        targets: list[list[int]] = [[] for _ in range(count)]
+        for source, target in pairs:
+            targets[source].append(target)
+        reached, front = {0}, [0]
+        for rank in front:
+            further = [target for target in targets[rank] if target not in reached]
+            reached.update(further)
+            front += dict.fromkeys(further)
+        if len(reached) < count:
+            return False
+    return True
 
 
 def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: bool, apart: bool) -> list[int]:
     """The ranks in the order of a ring, or nothing; `apart`: no two of its links share a resource."""
     count, node_of = topology.device_count, topology.node_of_device
-    held = {hop: frozenset(topology.links[number].resources) for hop, number in links.items()}
+    start, resources = topology.held_start.tolist(), topology.held.tolist()
+    held = {hop: frozenset(resources[start[number] : start[number + 1]]) for hop, number in links.items()}
     successors: list[list[int]] = [[] for _ in range(count)]
     predecessors: list[list[int]] = [[] for _ in range(count)]
     for source, target in links:

@@ -25,15 +25,15 @@ class Cut:
 
     def part(self, chunks: tuple[int, ...], number: int) -> tuple[int, ...]:
         """Part `number` of some chunks."""
-        first, last = (place * len(chunks) // self.parts for place in (number, number + 1))
-        return chunks[first:last]
+        count = len(chunks)
+        return chunks[number * count // self.parts : (number + 1) * count // self.parts]
 
 
 def cut(collective: Collective, chunk_bytes: int, parts: int, whole: bool = False) -> Cut:
     """Cut chunks further where the blocks, or all of them as a `whole`, do not divide into `parts` as they are."""
     unit = collective.chunk_count if whole else math.gcd(*(len(block) for block in _units(collective)))
     factor = parts // math.gcd(unit, parts)
-    fine = divided(collective, factor)
+    fine = collective if factor == 1 else divided(collective, factor)
     return Cut(fine, -(-chunk_bytes // factor), parts, _blocks(fine))
 
 
