@@ -24,13 +24,13 @@ from gapless.errors import InputError
 from gapless.schedule import Schedule
 from gapless.topologies.topology import Topology
 
-__all__ = ["Accepts", "Baseline", "Baselines", "Effort", "baselines"]
+__all__ = ["ALGORITHMS", "BASES", "Accepts", "Baseline", "Baselines", "Effort", "baselines"]
 
 _MOST_TRANSFERS = 40_000
 """More pieces are not tried where they would take more transfers than this."""
 
 _SPREAD = {"ring": "ring", "hierarchical": "hierarchical", "direct": "direct"}
-_ALGORITHMS = {
+ALGORITHMS = {
     "allgather": {**_SPREAD, "recursive-doubling": "doubling"},
     "allreduce": {**_SPREAD, "halving-doubling": "doubling", "double-binary-tree": "tree"},
     "alltoall": {"direct": "direct", "hierarchical": "hierarchical"},
@@ -43,10 +43,15 @@ _ALGORITHMS = {
 }
 """For each collective, its algorithms by name, and the kind of each."""
 
-Accepts = Callable[[Cut, list[Transfer]], bool]
-"""Whether transfers of a cut collective may be used."""
+Accepts = Callable[[Collective, list[Transfer]], bool]
+"""Whether transfers may be used, of a collective that may have been cut."""
 
-_BASES = {"allreduce": "allgather", "reducescatter": "allgather", "reduce": "broadcast"}
+
+def _accepts_all(collective: Collective, transfers: list[Transfer]) -> bool:
+    return True
+
+
+BASES = {"allreduce": "allgather", "reducescatter": "allgather", "reduce": "broadcast"}
 """What spreads where these collect."""
 
 
@@ -87,7 +92,7 @@ class _Limits:
     may_cut: bool
     is_over: Callable[[], bool]
     transfers_left: float
-    accepts: Accepts | None
+    accepts: Accepts
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ class Baselines:
         may_cut: bool = True,
         most_transfers: float = math.inf,
         is_over: Callable[[], bool] = lambda: False,
-        accepts: Accepts | None = None,
+        accepts: Accepts = _accepts_all,
     ) -> list[Baseline]:
         """Every algorithm in the variant that is fastest for chunks of that size, in order of the names.
 
@@ -179,15 +184,16 @@ class Baselines:
     @cached_property
     def _algorithms(self) -> dict[str, str]:
         name = standard_name(self.collective)
-        return {"direct": "direct"} if name is None else _ALGORITHMS[name]
+        return {"direct": "direct"} if name is None else ALGORITHMS[name]
 
     def quickest(
-        self, chunk_bytes: int, may_cut: bool, most: Effort, accepts: Accepts | None = None
+        self, chunk_bytes: int, may_cut: bool, most: Effort, accepts: Accepts = _accepts_all
     ) -> tuple[Baseline | None, int]:
         """The fastest of all algorithms, and how many transfers were laid out to find it.
 
         First one variant of each form of an algorithm, those of few messages first; then more pieces of the form that
-        is the fastest in its last variant, as long as that helps. What would take more work than is left is passed over.
+        is the fastest in its last variant, as long as that helps. What would take more work than is left is passed
+        over, and what needs a path that there isn't.
         """
         network, laid_out = Network(self.topology, chunk_bytes), 0
         best: tuple[float, str, _Laid] | None = None
@@ -202,12 +208,16 @@ class Baselines:
             is_last = laid_out + 3 * expected > most.further  # twice as many pieces are too many
             enough_s = best[0] if best is not None and is_last else last_s or math.inf
             before = network.work + network.reverse.work
-            laid = self._laid(variant, chunk_bytes, network, left, enough_s)
+            try:
+                laid = self._laid(variant, chunk_bytes, network, left, enough_s)
+            except InputError:  # a rank is out of reach
+                laid = None
             laid_out += network.work + network.reverse.work - before
             laid_out += expected if laid is None else len(laid.transfers)
             if laid is None or laid.end_s >= (last_s or math.inf):
                 continue
-            if (best is None or laid.end_s < best[0]) and (accepts is None or accepts(laid.share, laid.transfers)):
+            is_better = best is None or laid.end_s < best[0]
+            if is_better and accepts(laid.share.collective, laid.transfers):
                 best = laid.end_s, form.name, laid
             further = next(form.variants, None)
             if further is not None:
@@ -216,19 +226,18 @@ class Baselines:
 
     def _forms(self, most_transfers: float) -> Iterator[_Form]:
         """Every form of every algorithm, with its first variant."""
-        base = _BASES.get(self.collective.name, self.collective.name)
+        base = BASES.get(self.collective.name, self.collective.name)
         for name in self.names:
-            per_part = self._per_part(name, base)
+            per_part = self._structure.messages(self._algorithms[name], base)
+            per_part *= 2 if self.collective.name == "allreduce" else 1
+            if per_part > most_transfers:
+                continue
             for variants in series(self._structure, self._algorithms[name], base, most_transfers / per_part):
                 yield _Form(name, per_part, next(variants), variants)
 
-    def _per_part(self, name: str, base: str) -> int:
-        """About how many transfers there are in a part."""
-        return self._structure.messages(self._algorithms[name], base) * (2 if self.collective.name == "allreduce" else 1)
-
     def _fastest(self, name: str, chunk_bytes: int, network: Network, limits: _Limits) -> _Laid | None:
         best: _Laid | None = None
-        base = _BASES.get(self.collective.name, self.collective.name)
+        base = BASES.get(self.collective.name, self.collective.name)
         for variants in series(self._structure, self._algorithms[name], base):
             last: _Laid | None = None
             for variant in variants:
@@ -242,8 +251,9 @@ class Baselines:
                 laid = self._laid(variant, chunk_bytes, network)
                 assert laid is not None
                 limits.transfers_left -= len(laid.transfers)
-                if best is None or laid.end_s < best.end_s:
-                    best = laid if limits.accepts is None or limits.accepts(laid.share, laid.transfers) else best
+                is_better = best is None or laid.end_s < best.end_s
+                if is_better and limits.accepts(laid.share.collective, laid.transfers):
+                    best = laid
                 if last is not None and laid.end_s >= last.end_s:  # more pieces cost more than they bring
                     break
                 last = laid
