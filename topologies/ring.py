@@ -31,9 +31,10 @@ def fastest_ring(topology: Topology) -> list[int]:
             links = _best_links(topology, limit)
             if not _is_connected(topology.device_count, links):
                 continue
-            ring = _ring(topology, links, node_by_node, apart=True) or _ring(topology, links, node_by_node, apart=False)
-            if ring:
-                return [links[hop] for hop in zip(ring, [*ring[1:], ring[0]], strict=True)]
+            for apart in (True, False) if len(topology.held) else (False,):
+                ring = _ring(topology, links, node_by_node, apart)
+                if ring:
+                    return [links[hop] for hop in zip(ring, [*ring[1:], ring[0]], strict=True)]
     raise InputError(
         f"topology {topology.name!r}: no ring through all {topology.device_count} ranks was found along its links"
     )

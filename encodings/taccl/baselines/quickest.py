@@ -36,7 +36,7 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["EFFORT", "Quickest", "keeps_to_links", "quickest"]
 
-EFFORT = Effort(transfers=30_000, further=8_000)
+EFFORT = Effort(transfers=30_000, further=16_000)
 """What fits into 0.2 processor seconds: one variant of each form on 64 ranks, more pieces on fewer ranks."""
 
 
