@@ -124,7 +124,7 @@ class Groups:
         inputs: list[list[int]] = [[] for _ in range(rank_count)]
         outputs: list[list[int]] = [[] for _ in range(rank_count)]
         first, reduces = 0, False
-        for group, alone in zip(self.groups, self._alone, strict=True):
+        for group, alone in zip(self.groups, self.alone, strict=True):
             outside = [rank for rank in group.ranks if not 0 <= rank < rank_count]
             if outside:
                 raise InputError(f"process groups: ranks must be in 0..{rank_count - 1}, got {outside[0]}")
@@ -162,7 +162,7 @@ class Groups:
         if self.relays or self.is_disjoint:
             return None
         rows = []
-        for group, alone in zip(self.groups, self._alone, strict=True):
+        for group, alone in zip(self.groups, self.alone, strict=True):
             mask = self._mask(group, topology.device_count)
             row = mask[topology.link_source] & mask[topology.link_target]
             rows.append(np.broadcast_to(row, (alone.chunk_count * parts, len(row))))
@@ -176,7 +176,7 @@ class Groups:
         return {"relays": self.relays, "groups": groups}
 
     @cached_property
-    def _alone(self) -> list[Collective]:
+    def alone(self) -> list[Collective]:
         """Each group by itself, in chunks of the size that all have."""
         return [group.among_itself(count) for group, count in zip(self.groups, self.chunk_counts, strict=True)]
 

@@ -123,6 +123,15 @@ class Links(Sequence[Link]):
     def __repr__(self) -> str:
         return f"Links({len(self)})" if len(self) > 8 else f"Links.of({list(self)})"
 
+    def part(self, rows: Sequence[int] | NDArray[np.int64]) -> Links:
+        """Some of the links, in this order."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        lengths = np.diff(self.held_start)[chosen]
+        start = np.append(0, np.cumsum(lengths))
+        held = self.held[np.arange(start[-1]) + np.repeat(self.held_start[chosen] - start[:-1], lengths)]
+        ends = (self.source[chosen], self.target[chosen])
+        return Links(*ends, self.alpha_s[chosen], self.beta_s_per_byte[chosen], start, held)
+
     def check(self, device_count: int, resource_count: int) -> None:
         """Raises `InputError` for the first link whose ends, costs or resources are out of range."""
         outside = ~(_within(self.source, device_count) & _within(self.target, device_count))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["fastest_ring"]
 
-_STEPS = 50_000
+Held = dict[tuple[int, int], frozenset[int]]
+
+_STEPS = 5_000
 """Extensions of a path that one search tries before it gives up; a node of 16 ranks in full takes 16."""
 
 
@@ -25,22 +27,27 @@ def fastest_ring(topology: Topology) -> list[int]:
     """
     if topology.device_count == 1:
         return []
-    slowest = np.unique(topology.beta_s_per_byte).tolist()
+    best, beta_s = _best_links(topology), topology.beta_s_per_byte.tolist()
+    slowest = sorted({beta_s[number] for number in best.values()})
+    start, resources = topology.held_start.tolist(), topology.held.tolist()
+    held = {hop: frozenset(resources[start[number] : start[number + 1]]) for hop, number in best.items()}
     for node_by_node in (True, False):
         for limit in slowest if node_by_node else slowest[-1:]:
-            links = _best_links(topology, limit)
-            ring = _ring(topology, links, node_by_node, apart=True) or _ring(topology, links, node_by_node, apart=False)
-            if ring:
-                return [links[hop] for hop in zip(ring, [*ring[1:], ring[0]], strict=True)]
+            hops = {hop: held[hop] for hop, number in best.items() if beta_s[number] <= limit}
+            if not _is_connected(topology.device_count, hops):
+                continue
+            for apart in (True, False) if resources else (False,):
+                ring = _ring(topology, hops, node_by_node, apart)
+                if ring:
+                    return [best[hop] for hop in zip(ring, [*ring[1:], ring[0]], strict=True)]
     raise InputError(
         f"topology {topology.name!r}: no ring through all {topology.device_count} ranks was found along its links"
     )
 
 
-def _best_links(topology: Topology, limit_s_per_byte: float) -> dict[tuple[int, int], int]:
-    """The fastest link of each ordered pair of ranks, among those that are fast enough."""
+def _best_links(topology: Topology) -> dict[tuple[int, int], int]:
+    """The fastest link of each ordered pair of ranks, the fastest of all first."""
     order = np.lexsort((topology.alpha_s, topology.beta_s_per_byte))
-    order = order[topology.beta_s_per_byte[order] <= limit_s_per_byte]
     ends = zip(topology.link_source[order].tolist(), topology.link_target[order].tolist(), strict=True)
     best: dict[tuple[int, int], int] = {}
     for pair, number in zip(ends, order.tolist(), strict=True):
@@ -48,13 +55,35 @@ def _best_links(topology: Topology, limit_s_per_byte: float) -> dict[tuple[int, 
     return best
 
 
-def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: bool, apart: bool) -> list[int]:
-    """The ranks in the order of a ring, or nothing; `apart`: no two of its links share a resource."""
+def _is_connected(count: int, hops: Iterable[tuple[int, int]]) -> bool:
+    """Whether every rank can be reached from every other: without that no search need look for a ring."""
+    after: list[list[int]] = [[] for _ in range(count)]
+    before: list[list[int]] = [[] for _ in range(count)]
+    for source, target in hops:
+        after[source].append(target)
+        before[target].append(source)
+    return all(all(neighbours) and _reached(neighbours) == count for neighbours in (after, before))
+
+
+def _reached(neighbours: list[list[int]]) -> int:
+    """How many ranks can be reached from rank 0."""
+    reached, front = {0}, [0]
+    for rank in front:
+        further = [other for other in neighbours[rank] if other not in reached]
+        reached.update(further)
+        front += further
+    return len(reached)
+
+
+def _ring(topology: Topology, held: Held, node_by_node: bool, apart: bool) -> list[int]:
+    """The ranks in the order of a ring, or nothing; `apart`: no two of its links share a resource.
+
+    `held`: the pairs of ranks with a link, and the resources that these hold.
+    """
     count, node_of = topology.device_count, topology.node_of_device
-    held = {hop: frozenset(topology.links[number].resources) for hop, number in links.items()}
     successors: list[list[int]] = [[] for _ in range(count)]
     predecessors: list[list[int]] = [[] for _ in range(count)]
-    for source, target in links:
+    for source, target in held:
         successors[source].append(target)
         predecessors[target].append(source)
     unvisited = set(range(1, count))
@@ -90,7 +119,7 @@ def _ring(topology: Topology, links: dict[tuple[int, int], int], node_by_node: b
             continue
         step(path[-1], rank)
         path.append(rank)
-        if len(path) == count and (rank, 0) in links and is_free((rank, 0)):
+        if len(path) == count and (rank, 0) in held and is_free((rank, 0)):
             return path
         choices.append(next_ranks(rank))
     return []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +76,7 @@ class Sends:
         return len(self.chunk)
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """Chunks over a link together, in a step of the pipeline of its piece; pieces are independent of each other."""
 
     link: int

@@ -164,7 +164,7 @@ def _portfolio(
         methods = [_try_milp, _try_aggregated] if portfolio.milp_may_do else [_try_aggregated, _try_milp]
         methods += [_try_matching, _try_greedy]
     else:
-        methods = [_try_aggregated, _take_quick, _try_trees, _try_matching, _try_greedy, _try_milp]
+        methods = [_try_aggregated, _take_quick, _try_trees, _try_matching, _try_greedy]
     for method in methods:
         if not portfolio.is_over:
             method(portfolio)
@@ -405,30 +405,20 @@ def _try_greedy(portfolio: _Portfolio) -> None:
     if known is not None and _end_s(known) > greedy.hopeless_factor * (portfolio.end_s or math.inf):
         return
     is_first = known is None or known.details["method"] == "greedy"
-    if not is_first or milp_binaries(problem) > milp.most_binaries:
-        portfolio.offer(plan_greedy(problem, portfolio.stage(), greedy, bounds=bounds))
-    else:
-        brief = replace(greedy, rows=greedy.rows_before_milp)
-        portfolio.offer(plan_greedy(problem, portfolio.stage(_GUARD), brief, bounds=bounds))
+    if is_first and milp_binaries(problem) <= milp.most_binaries:
+        greedy = replace(greedy, rows=greedy.rows_of_small)
+    portfolio.offer(plan_greedy(problem, portfolio.stage(), greedy, bounds=bounds))
 
 
 def _try_milp(portfolio: _Portfolio) -> None:
-    """The MILP; after the greedy, only where it is small and may still be better."""
-    known, milp = portfolio.by_chunks, portfolio.parameters.milp
+    """The MILP: alone, under a sketch, or where nothing else can plan it; with a path slack, where it is small."""
     problem = portfolio.quick.for_milp or portfolio.problem
-    is_last = not portfolio.is_alone and may_be_greedy(problem) and problem.sketch is None
-    if is_last and milp_binaries(problem) > milp.most_binaries:
+    is_needed = portfolio.is_alone or problem.sketch is not None or not may_be_greedy(problem)
+    if not is_needed and milp_binaries(problem) > portfolio.parameters.milp.most_binaries:
         return
-    if known is not None:
-        bound_s, end_s = known.solution.bound, portfolio.end_s
-        hope = milp.least_hope if is_last else 0.0
-        is_beaten = bound_s is not None and end_s is not None and bound_s >= (1 - hope) * end_s
-        if is_beaten or portfolio.is_within_gap(known) or _end_s(known) > milp.hopeless_factor * (end_s or math.inf):
-            return
-        milp = portfolio.parameters.with_share(milp.after_greedy).milp if is_last else milp
-    share = 1.0 if known is not None or portfolio.is_alone else _GUARD
     bounds = portfolio.bounds if problem is portfolio.problem else None
-    plan = synthesise(problem, portfolio.stage(share), milp, bounds)
+    stage = portfolio.stage(1.0 if portfolio.is_alone else _GUARD)
+    plan = synthesise(problem, stage, portfolio.parameters.milp, bounds)
     portfolio.offer(replace(plan, problem=problem))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
@@ -109,7 +109,7 @@ def _in_turn(
         found = None if task is None else _best_transfers(task, stage, seed, parameters, enough)
         if found is None:
             return None
-        transfers += [replace(transfer, reduces=backwards[number]) for transfer in found]
+        transfers += [transfer._replace(reduces=backwards[number]) for transfer in found]
     return transfers
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -12,8 +13,9 @@ from gapless.checker import check
 from gapless.encodings.taccl.aggregate.exchange import exchange_transfers
 from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
-from gapless.encodings.taccl.baselines import Baseline, Baselines
+from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.baselines.cut import standard_name
+from gapless.encodings.taccl.baselines.quickest import keeps_to_links
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.parameters import Aggregation
@@ -115,7 +117,8 @@ def _constructed(
     if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
         return []
     found: list[_Candidate] = []
-    for variant in ("phase by phase", "through one rank", "gossip", "exchange"):
+    gossip = ("gossip",) if parameters.gossip_states else ()
+    for variant in ("phase by phase", "through one rank", *gossip, "exchange"):
         best_s = min((candidate.end_s for candidate in found), default=known_s)
         if variant == "phase by phase":
             transfers = transfers_of(problem, deadline, seed, parameters, enough_s)
@@ -143,24 +146,15 @@ def _baselines(problem: Chunked, deadline: Deadline, most_transfers: int) -> lis
     library = Baselines(problem.logical.topology, problem.collective)
     found = []
     for baseline in library.of_size(
-        problem.chunk_bytes, None, problem.may_cut, most_transfers, is_over=lambda: deadline.over
+        problem.chunk_bytes,
+        None,
+        problem.may_cut,
+        most_transfers,
+        is_over=lambda: deadline.over,
+        accepts=partial(keeps_to_links, problem),
     ):
-        if _keeps_to_links(problem, baseline):
-            collective, chunk_bytes = baseline.collective, baseline.chunk_bytes
-            uncut = collective.chunk_count == problem.collective.chunk_count
-            solved = problem if uncut else replace(problem, collective=collective, chunk_bytes=chunk_bytes)
-            found.append(_Candidate(solved, baseline.schedule, f"baseline:{baseline.name}", baseline.variant))
+        collective, chunk_bytes = baseline.collective, baseline.chunk_bytes
+        uncut = collective.chunk_count == problem.collective.chunk_count
+        solved = problem if uncut else replace(problem, collective=collective, chunk_bytes=chunk_bytes)
+        found.append(_Candidate(solved, baseline.schedule, f"baseline:{baseline.name}", baseline.variant))
     return found
-
-
-def _keeps_to_links(problem: Chunked, baseline: Baseline) -> bool:
-    """Whether every chunk stays on the links that it may use, as a part of a sum and as a sum."""
-    if problem.is_free:
-        return True
-    schedule, cuts = baseline.schedule, baseline.collective.chunk_count // problem.collective.chunk_count
-    link, chunk = schedule.place[schedule.moves.owner], schedule.moves.values // cuts
-    reduces = schedule.reduces[schedule.moves.owner]
-    return all(
-        phase.problem.logical.allowed[chunk[reduces == phase.backwards], link[reduces == phase.backwards]].all()
-        for phase in problem.phases
-    )

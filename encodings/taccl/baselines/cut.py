@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gapless.collective import COLLECTIVES, ROOTED, Collective, collective_by_name, divided
 
-__all__ = ["Cut", "cut", "root_of", "standard_name"]
+__all__ = ["Cut", "cut", "factor_of", "root_of", "standard_name"]
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,21 @@ class Cut:
 
     def part(self, chunks: tuple[int, ...], number: int) -> tuple[int, ...]:
         """Part `number` of some chunks."""
-        first, last = (place * len(chunks) // self.parts for place in (number, number + 1))
-        return chunks[first:last]
+        count = len(chunks)
+        return chunks[number * count // self.parts : (number + 1) * count // self.parts]
 
 
 def cut(collective: Collective, chunk_bytes: int, parts: int, whole: bool = False) -> Cut:
     """Cut chunks further where the blocks, or all of them as a `whole`, do not divide into `parts` as they are."""
-    unit = collective.chunk_count if whole else math.gcd(*(len(block) for block in _units(collective)))
-    factor = parts // math.gcd(unit, parts)
-    fine = divided(collective, factor)
+    factor = factor_of(collective, parts, whole)
+    fine = collective if factor == 1 else divided(collective, factor)
     return Cut(fine, -(-chunk_bytes // factor), parts, _blocks(fine))
+
+
+def factor_of(collective: Collective, parts: int, whole: bool = False) -> int:
+    """Into how many each chunk has to be cut, so that blocks, or all of them, divide into so many parts."""
+    unit = collective.chunk_count if whole else math.gcd(*(len(block) for block in _units(collective)))
+    return parts // math.gcd(unit, parts)
 
 
 def standard_name(collective: Collective) -> str | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gapless.collective import Collective
-from gapless.encodings.taccl.baselines.cut import cut, standard_name
+from gapless.encodings.taccl.baselines.cut import Cut, cut, standard_name
 from gapless.encodings.taccl.baselines.transfers import (
     Network,
     backwards,
+    end_s_of,
     lay,
     one_after_the_other,
     paced,
@@ -22,13 +24,13 @@ from gapless.errors import InputError
 from gapless.schedule import Schedule
 from gapless.topologies.topology import Topology
 
-__all__ = ["Baseline", "Baselines", "baselines"]
+__all__ = ["ALGORITHMS", "BASES", "Accepts", "Baseline", "Baselines", "Effort", "baselines"]
 
 _MOST_TRANSFERS = 40_000
 """More pieces are not tried where they would take more transfers than this."""
 
 _SPREAD = {"ring": "ring", "hierarchical": "hierarchical", "direct": "direct"}
-_ALGORITHMS = {
+ALGORITHMS = {
     "allgather": {**_SPREAD, "recursive-doubling": "doubling"},
     "allreduce": {**_SPREAD, "halving-doubling": "doubling", "double-binary-tree": "tree"},
     "alltoall": {"direct": "direct", "hierarchical": "hierarchical"},
@@ -41,7 +43,15 @@ _ALGORITHMS = {
 }
 """For each collective, its algorithms by name, and the kind of each."""
 
-_BASES = {"allreduce": "allgather", "reducescatter": "allgather", "reduce": "broadcast"}
+Accepts = Callable[[Collective, list[Transfer]], bool]
+"""Whether transfers may be used, of a collective that may have been cut."""
+
+
+def _accepts_all(collective: Collective, transfers: list[Transfer]) -> bool:
+    return True
+
+
+BASES = {"allreduce": "allgather", "reducescatter": "allgather", "reduce": "broadcast"}
 """What spreads where these collect."""
 
 
@@ -65,6 +75,16 @@ class Baseline:
         return float(self.schedule.end_s.max(initial=0.0))
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much a search among the algorithms may take: `transfers` laid out for the first variants of all forms, and
+    variants of more pieces as long as `further` are not laid out.
+    """
+
+    transfers: int
+    further: int
+
+
 @dataclass
 class _Limits:
     """What holds the choice of variants back; `transfers_left`: how many may still be laid out."""
@@ -72,6 +92,30 @@ class _Limits:
     may_cut: bool
     is_over: Callable[[], bool]
     transfers_left: float
+    accepts: Accepts
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """A variant along the links: its transfers in order, and when the last one ends."""
+
+    variant: Variant
+    share: Cut
+    transfers: list[Transfer]
+    end_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Variants of an algorithm that differ in the number of pieces, the first of them and the others.
+
+    `per_part`: about how many transfers a part takes.
+    """
+
+    name: str
+    per_part: int
+    first: Variant
+    variants: Iterator[Variant]
 
 
 def baselines(topology: Topology, collective: Collective, chunk_bytes: int) -> dict[str, Schedule]:
@@ -118,19 +162,20 @@ class Baselines:
         may_cut: bool = True,
         most_transfers: float = math.inf,
         is_over: Callable[[], bool] = lambda: False,
+        accepts: Accepts = _accepts_all,
     ) -> list[Baseline]:
         """Every algorithm in the variant that is fastest for chunks of that size, in order of the names.
 
         `topology`: the same with other costs. Unless chunks `may_cut` be, only variants count that take them as they
         are. Once there are `most_transfers` in all variants, no more are tried but the first of each algorithm;
-        once it `is_over`, none. Raises `InputError` where a rank is out of reach.
+        once it `is_over`, none. `accepts`: says which of them count. Raises `InputError` where a rank is out of reach.
         """
         if chunk_bytes < 1:
             raise InputError(f"chunk_bytes must be >= 1, got {chunk_bytes}")
         network = Network(topology or self.topology, chunk_bytes)
-        limits = _Limits(may_cut, is_over, most_transfers)
-        found = [self._fastest(name, chunk_bytes, network, limits) for name in self.names]
-        return [baseline for baseline in found if baseline is not None]
+        limits = _Limits(may_cut, is_over, most_transfers, accepts)
+        found = [(name, self._fastest(name, chunk_bytes, network, limits)) for name in self.names]
+        return [self._baseline(name, laid, network) for name, laid in found if laid is not None]
 
     @cached_property
     def _structure(self) -> Structure:
@@ -139,13 +184,62 @@ class Baselines:
     @cached_property
     def _algorithms(self) -> dict[str, str]:
         name = standard_name(self.collective)
-        return {"direct": "direct"} if name is None else _ALGORITHMS[name]
+        return {"direct": "direct"} if name is None else ALGORITHMS[name]
 
-    def _fastest(self, name: str, chunk_bytes: int, network: Network, limits: _Limits) -> Baseline | None:
-        best: Baseline | None = None
-        base = _BASES.get(self.collective.name, self.collective.name)
+    def quickest(
+        self, chunk_bytes: int, may_cut: bool, most: Effort, accepts: Accepts = _accepts_all
+    ) -> tuple[Baseline | None, int]:
+        """The fastest of all algorithms, and how many transfers were laid out to find it.
+
+        First one variant of each form of an algorithm, those of few messages first; then more pieces of the form that
+        is the fastest in its last variant, as long as that helps. What would take more work than is left is passed
+        over, and what needs a path that there isn't.
+        """
+        network, laid_out = Network(self.topology, chunk_bytes), 0
+        best: tuple[float, str, _Laid] | None = None
+        forms = sorted(self._forms(most.transfers), key=lambda form: form.first.parts * form.per_part)
+        runs = [(0.0, number, form, form.first) for number, form in enumerate(forms)]
+        while runs:
+            last_s, number, form, variant = heapq.heappop(runs)
+            expected, left = form.per_part * variant.parts, (most.further if last_s else most.transfers) - laid_out
+            is_fit = may_cut or self._takes_chunks_whole(variant, chunk_bytes)
+            if expected > left or not is_fit or not self._is_worth_it(variant, None, chunk_bytes):
+                continue
+            is_last = laid_out + 3 * expected > most.further  # twice as many pieces are too many
+            enough_s = best[0] if best is not None and is_last else last_s or math.inf
+            before = network.work + network.reverse.work
+            try:
+                laid = self._laid(variant, chunk_bytes, network, left, enough_s)
+            except InputError:  # a rank is out of reach
+                laid = None
+            laid_out += network.work + network.reverse.work - before
+            laid_out += expected if laid is None else len(laid.transfers)
+            if laid is None or laid.end_s >= (last_s or math.inf):
+                continue
+            is_better = best is None or laid.end_s < best[0]
+            if is_better and accepts(laid.share.collective, laid.transfers):
+                best = laid.end_s, form.name, laid
+            further = next(form.variants, None)
+            if further is not None:
+                heapq.heappush(runs, (laid.end_s, number, form, further))
+        return None if best is None else self._baseline(best[1], best[2], network), laid_out
+
+    def _forms(self, most_transfers: float) -> Iterator[_Form]:
+        """Every form of every algorithm, with its first variant."""
+        base = BASES.get(self.collective.name, self.collective.name)
+        for name in self.names:
+            per_part = self._structure.messages(self._algorithms[name], base)
+            per_part *= 2 if self.collective.name == "allreduce" else 1
+            if per_part > most_transfers:
+                continue
+            for variants in series(self._structure, self._algorithms[name], base, most_transfers / per_part):
+                yield _Form(name, per_part, next(variants), variants)
+
+    def _fastest(self, name: str, chunk_bytes: int, network: Network, limits: _Limits) -> _Laid | None:
+        best: _Laid | None = None
+        base = BASES.get(self.collective.name, self.collective.name)
         for variants in series(self._structure, self._algorithms[name], base):
-            last: Baseline | None = None
+            last: _Laid | None = None
             for variant in variants:
                 if limits.is_over():
                     return best
@@ -154,35 +248,78 @@ class Baselines:
                     break
                 if not limits.may_cut and not self._takes_chunks_whole(variant, chunk_bytes):
                     break
-                found = self.built(name, variant, chunk_bytes, network)
-                limits.transfers_left -= len(found.schedule)
-                best = found if best is None or found.makespan_s < best.makespan_s else best
-                if last is not None and found.makespan_s >= last.makespan_s:  # more pieces cost more than they bring
+                laid = self._laid(variant, chunk_bytes, network)
+                assert laid is not None
+                limits.transfers_left -= len(laid.transfers)
+                is_better = best is None or laid.end_s < best.end_s
+                if is_better and limits.accepts(laid.share.collective, laid.transfers):
+                    best = laid
+                if last is not None and laid.end_s >= last.end_s:  # more pieces cost more than they bring
                     break
-                last = found
+                last = laid
         return best
 
     def _takes_chunks_whole(self, variant: Variant, chunk_bytes: int) -> bool:
         """Whether the variant's parts are made of whole chunks."""
-        share = cut(self.collective, chunk_bytes, variant.parts, variant.whole)
+        share = self._share(chunk_bytes, variant)
         return share.collective.chunk_count == self.collective.chunk_count
 
-    def _is_worth_it(self, variant: Variant, last: Baseline | None, chunk_bytes: int) -> bool:
+    def _is_worth_it(self, variant: Variant, last: _Laid | None, chunk_bytes: int) -> bool:
         """Whether chunks keep some bytes, and the number of transfers stays small."""
         per_block = self.collective.chunks_per_rank * chunk_bytes
-        few = last is None or 2 * len(last.schedule) <= _MOST_TRANSFERS
+        few = last is None or 2 * len(last.transfers) <= _MOST_TRANSFERS
         return variant.parts <= per_block and few
 
-    def built(self, name: str, variant: Variant, chunk_bytes: int, network: Network | None = None) -> Baseline:
+    def built(self, name: str, variant: Variant, chunk_bytes: int) -> Baseline:
         """One variant of an algorithm, for chunks of that size."""
-        network = Network(self.topology, chunk_bytes) if network is None else network
-        share = cut(self.collective, chunk_bytes, variant.parts, variant.whole)
+        network = Network(self.topology, chunk_bytes)
+        laid = self._laid(variant, chunk_bytes, network)
+        assert laid is not None
+        return self._baseline(name, laid, network)
+
+    def _laid(
+        self, variant: Variant, chunk_bytes: int, network: Network, most: float = math.inf, enough_s: float = math.inf
+    ) -> _Laid | None:
+        """The transfers of a variant, and when the last of them ends.
+
+        None where there are more than `most`, and perhaps where it ends at `enough_s` or later.
+        """
+        share = self._share(chunk_bytes, variant)
         transfers: list[Transfer] = []
         if self.collective.reduces:
-            transfers = backwards(lay(network.reverse, variant.sends(share, True)))
+            spread = lay(network.reverse, variant.sends(share, True), most)
+            if spread is None:
+                return None
+            transfers = backwards(spread)
+            is_part = self.collective.name == "allreduce" and enough_s < math.inf and not network.topology.congestion
+            if is_part and end_s_of(network, paced(transfers, variant.pace), share.chunk_bytes) >= enough_s:
+                return None
         if not self.collective.reduces or self.collective.name == "allreduce":
-            transfers = one_after_the_other(transfers, lay(network, variant.sends(share, False)))
-        title = f"{name} ({variant.title}) {self.collective.name} on {network.topology.name}"
-        sends = sends_in_turn(paced(transfers, variant.pace))
-        schedule = to_schedule(network.topology, share.collective, share.chunk_bytes, *sends, title)
-        return Baseline(name, variant.title, share.collective, share.chunk_bytes, schedule)
+            spread = lay(network, variant.sends(share, False), most - len(transfers))
+            if spread is None:
+                return None
+            transfers = one_after_the_other(transfers, spread)
+        laid = _Laid(variant, share, paced(transfers, variant.pace))
+        if network.topology.congestion:  # which links the whole uses decides what each of them takes
+            end_s = self._baseline("", laid, network).makespan_s
+        else:
+            end_s = end_s_of(network, laid.transfers, share.chunk_bytes)
+        return replace(laid, end_s=end_s)
+
+    def _share(self, chunk_bytes: int, variant: Variant) -> Cut:
+        key = (chunk_bytes, variant.parts, variant.whole)
+        if key not in self._shares:
+            self._shares[key] = cut(self.collective, *key)
+        return self._shares[key]
+
+    @cached_property
+    def _shares(self) -> dict[tuple[int, int, bool], Cut]:
+        return {}
+
+    def _baseline(self, name: str, laid: _Laid, network: Network) -> Baseline:
+        """The schedule of transfers."""
+        share, title = laid.share, laid.variant.title
+        whole = f"{name} ({title}) {self.collective.name} on {network.topology.name}"
+        sends = sends_in_turn(laid.transfers)
+        schedule = to_schedule(network.topology, share.collective, share.chunk_bytes, *sends, whole)
+        return Baseline(name, title, share.collective, share.chunk_bytes, schedule)

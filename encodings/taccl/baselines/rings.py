@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
+from gapless.topologies.links import Links
 from gapless.topologies.ring import fastest_ring
 from gapless.topologies.topology import Topology
 
@@ -16,29 +17,30 @@ __all__ = ["disjoint_rings", "local_rings", "rail_rings"]
 _MOST_RINGS = 8
 
 
-def disjoint_rings(topology: Topology) -> list[list[int]]:
-    """Rings as ranks in order, the fastest first; ranks by number where no ring exists.
+def disjoint_rings(topology: Topology, most: int = _MOST_RINGS) -> list[list[int]]:
+    """Rings as ranks in order, the fastest first, so many at most; ranks by number where no ring exists.
 
     A link that is k times as fast as the slowest has room for k rings, and one that holds a resource for one. Links
     between nodes have room for all, as rings share the network interfaces; all but the first visit node after node.
     """
     room, is_far, holders = _room(topology), _is_far(topology), _near_links_of_resources(topology)
+    start, held = topology.held_start.tolist(), topology.held.tolist()
     rings: list[list[int]] = []
-    while len(rings) < _MOST_RINGS:
-        left = np.flatnonzero(room > 0).tolist()
+    while len(rings) < most:
+        left = np.flatnonzero(room > 0)
         try:
-            ring = fastest_ring(replace(topology, links=tuple(topology.links[number] for number in left)))
+            ring = fastest_ring(replace(topology, links=topology.columns.part(left)))
         except InputError:
             break
-        links = [left[number] for number in ring]
+        links = left[ring].tolist()
         crossings = int(is_far[links].sum())
         if rings and crossings > topology.node_count:  # no ring that visits node after node is left
             break
         for number in np.flatnonzero(~is_far[links]).tolist():  # it takes its place, and all of what it holds
             room[links[number]] -= 1
-            for resource in topology.links[links[number]].resources:
+            for resource in held[start[links[number]] : start[links[number] + 1]]:
                 room[holders[resource]] = 0
-        rings.append([topology.links[number].source for number in links])
+        rings.append(topology.link_source[links].tolist())
         if crossings == len(links):  # nothing inside a node was used: the next ring would be the same
             break
     return rings or [list(range(topology.device_count))]
@@ -46,18 +48,17 @@ def disjoint_rings(topology: Topology) -> list[list[int]]:
 
 def local_rings(topology: Topology) -> list[list[list[int]]]:
     """For each node its disjoint rings, as ranks of the whole topology; a lone rank is a ring."""
-    found = []
+    found, columns, place = [], topology.columns, np.zeros(topology.device_count, dtype=np.int64)
     for node in range(topology.node_count):
         ranks = topology.ranks_of_node(node)
-        place = {rank: number for number, rank in enumerate(ranks)}
-        links = tuple(
-            replace(link, source=place[link.source], target=place[link.target])
-            for link in topology.links
-            if link.source in place and link.target in place
-        )
         if len(ranks) == 1:
             found.append([ranks])
             continue
+        place[ranks] = np.arange(len(ranks))
+        node_of = topology.node_of
+        own = columns.part(np.flatnonzero((node_of[columns.source] == node) & (node_of[columns.target] == node)))
+        ends = (place[own.source], place[own.target])
+        links = Links(*ends, own.alpha_s, own.beta_s_per_byte, own.held_start, own.held)
         inside = Topology(f"node {node}", (0,) * len(ranks), links, topology.resources)
         found.append([[ranks[local] for local in ring] for ring in disjoint_rings(inside)])
     return found
@@ -80,19 +81,12 @@ def rail_rings(nodes: list[list[int]], ring: list[int]) -> list[list[int]]:
 
 def _room(topology: Topology) -> NDArray[np.int64]:
     """How many rings each link has room for."""
-    inter_node = _is_far(topology)
-    slowest = max(
-        (link.beta_s_per_byte for link, far in zip(topology.links, inter_node, strict=True) if not far), default=0.0
-    )
-    room = []
-    for link, far in zip(topology.links, inter_node, strict=True):
-        if far:
-            room.append(_MOST_RINGS)
-        elif link.resources or link.beta_s_per_byte == 0:
-            room.append(1)
-        else:
-            room.append(max(1, min(_MOST_RINGS, round(slowest / link.beta_s_per_byte))))
-    return np.array(room, dtype=np.int64)
+    is_far, beta_s = _is_far(topology), topology.beta_s_per_byte
+    slowest_s = float(beta_s[~is_far].max(initial=0.0))
+    times = np.round(slowest_s / np.where(beta_s > 0, beta_s, np.inf))
+    is_single = (np.diff(topology.held_start) > 0) | (beta_s == 0)
+    room = np.where(is_single, 1, np.clip(times, 1, _MOST_RINGS))
+    return np.asarray(np.where(is_far, _MOST_RINGS, room), dtype=np.int64)
 
 
 def _is_far(topology: Topology) -> NDArray[np.bool_]:
@@ -104,8 +98,7 @@ def _is_far(topology: Topology) -> NDArray[np.bool_]:
 def _near_links_of_resources(topology: Topology) -> list[NDArray[np.int64]]:
     """For each resource the links inside nodes that hold it."""
     is_far, held = _is_far(topology), [list[int]() for _ in topology.resources]
-    for number, link in enumerate(topology.links):
+    for number, resource in zip(topology.held_by.tolist(), topology.held.tolist(), strict=True):
         if not is_far[number]:
-            for resource in link.resources:
-                held[resource].append(number)
+            held[resource].append(number)
     return [np.array(links, dtype=np.int64) for links in held]

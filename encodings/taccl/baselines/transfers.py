@@ -8,27 +8,33 @@ sends it on. REDUCESCATTER is that of ALLGATHER, REDUCE of BROADCAST, ALLREDUCE 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import math
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
-import networkx as nx
+import numpy as np
 
+from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.sends import Transfer
 from gapless.encodings.taccl.sketch.phases import turned_round
 from gapless.errors import InputError
 from gapless.topologies.topology import Topology
 
-__all__ = ["Network", "Send", "backwards", "lay", "one_after_the_other", "paced"]
+__all__ = ["DETOUR", "Network", "Send", "backwards", "end_s_of", "lay", "one_after_the_other", "paced"]
 
-_MOST_PATHS = 16
-"""Paths of the same length that are compared."""
+_SAME = 1e-12
+"""Paths whose lengths differ by less than this part are equally long."""
+DETOUR = 5
+"""A shortest path is found in the time in which so many transfers are laid out."""
+_LEAST_S = 1e-15
+"""What a link takes at least where paths are compared, so that none goes in circles along links that take no time."""
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(NamedTuple):
     """Chunks from one rank to another, in a step of the pieces' own time; pieces are independent of each other."""
 
     piece: int
@@ -56,81 +62,146 @@ class Network:
         Of paths of the same length it is the one whose links are on the fewest paths so far. Raises `InputError` where
         there is no path.
         """
-        if (source, target) not in self._paths:
-            ranks = [source, target] if self._graph.has_edge(source, target) else self._detour(source, target)
-            links = [self._graph.edges[hop]["link"] for hop in pairwise(ranks)]
+        links = self._paths.get((source, target))
+        if links is None:
+            is_direct = (source, target) in self._link
+            ranks = [source, target] if is_direct else self._detour(source, target)
+            if not is_direct:
+                self._detours.append((source, target))
+            links = [self._link[hop] for hop in pairwise(ranks)]
             self._paths[source, target] = links
             self._uses.update(links)
-        return self._paths[source, target]
+        return links
+
+    @property
+    def work(self) -> int:
+        """What it took to find paths so far, in transfers that are laid out meanwhile."""
+        return DETOUR * len(self._detours)
 
     @cached_property
-    def _graph(self) -> nx.DiGraph[int]:
-        return self.topology.to_networkx(self.message_bytes)
+    def targets(self) -> list[int]:
+        """Where each link leads to."""
+        found: list[int] = self.topology.link_target.tolist()
+        return found
+
+    @cached_property
+    def clocks(self) -> list[tuple[int, ...]]:
+        """What each link takes for itself while it sends: its own number, and those of its resources behind them."""
+        start, count = self.topology.held_start.tolist(), len(self.targets)
+        held = (self.topology.held + count).tolist()
+        return [(link, *held[start[link] : start[link + 1]]) for link in range(count)]
+
+    @cached_property
+    def _duration_s(self) -> list[float]:
+        duration_s = self.topology.alpha_s + self.topology.beta_s_per_byte * self.message_bytes
+        found: list[float] = np.maximum(duration_s, _LEAST_S).tolist()
+        return found
+
+    @cached_property
+    def _link(self) -> dict[tuple[int, int], int]:
+        """The fastest link between two ranks, of equally fast ones the first."""
+        order = np.lexsort((-np.arange(len(self.targets)), -np.array(self._duration_s)))
+        ends = zip(self.topology.link_source[order].tolist(), self.topology.link_target[order].tolist(), strict=True)
+        return dict(zip(ends, order.tolist(), strict=True))
+
+    @cached_property
+    def _distance_s(self) -> list[list[float]]:
+        topology = self.topology
+        ranks = np.arange(topology.device_count)
+        found: list[list[float]] = distances_s(topology, np.array(self._duration_s), ranks).tolist()
+        return found
+
+    @cached_property
+    def _into(self) -> list[list[tuple[int, float]]]:
+        """For each rank those with a link to it, and its time."""
+        found: list[list[tuple[int, float]]] = [[] for _ in range(self.topology.device_count)]
+        for (source, target), link in self._link.items():
+            found[target].append((source, self._duration_s[link]))
+        return [sorted(entries) for entries in found]
 
     @cached_property
     def _paths(self) -> dict[tuple[int, int], list[int]]:
         return {}
 
     @cached_property
+    def _detours(self) -> list[tuple[int, int]]:
+        return []
+
+    @cached_property
     def _uses(self) -> Counter[int]:
         return Counter()
 
-    @cached_property
-    def _before(self) -> dict[int, dict[int, list[int]]]:
-        return {}
-
     def _detour(self, source: int, target: int) -> list[int]:
-        if source not in self._before:
-            found = nx.dijkstra_predecessor_and_distance(self._graph, source, weight="duration_s")
-            self._before[source] = found[0]
-        before = self._before[source]
-        if target not in before:
+        distance_s = self._distance_s[source]
+        if distance_s[target] == np.inf:
             raise InputError(f"topology {self.topology.name!r}: rank {source} must reach rank {target}, it has no path")
-        paths: list[list[int]] = []
-        front = deque([[target]])
-        while front and len(paths) < _MOST_PATHS:
-            path = front.popleft()
-            for rank in before[path[0]]:
-                if rank not in path:
-                    (paths if rank == source else front).append([rank, *path])
-        return min(paths, key=self._busiest)
+        before: dict[int, list[int]] = {}  # of each rank on a shortest path, those before it on one
+        front = [target]
+        for rank in front:
+            reached_s = distance_s[rank] * (1 + _SAME)
+            before[rank] = [one for one, duration_s in self._into[rank] if distance_s[one] + duration_s <= reached_s]
+            front += [one for one in dict.fromkeys(before[rank]) if one not in before and one not in front]
+        least = {source: (0, 0, [source])}  # the most, and the sum, of the paths on a link of the best path; that path
+        for rank in sorted(before, key=lambda rank: distance_s[rank]):
+            if rank != source:
+                least[rank] = min(self._followed(least[one], rank) for one in before[rank])
+        return least[target][2]
 
-    def _busiest(self, ranks: list[int]) -> tuple[int, list[int]]:
-        uses = [self._uses[self._graph.edges[hop]["link"]] for hop in pairwise(ranks)]
-        return max(uses), ranks
+    def _followed(self, best: tuple[int, int, list[int]], rank: int) -> tuple[int, int, list[int]]:
+        most, total, path = best
+        uses = self._uses[self._link[path[-1], rank]]
+        return max(most, uses), total + uses, [*path, rank]
 
 
-def lay(network: Network, sends: Iterable[Send]) -> list[Transfer]:
-    """The sends along links, in order of their steps. Whoever sends a chunk first has it at the start."""
-    target_of = network.topology.link_target.tolist()
+def lay(network: Network, sends: Iterable[Send], most: float = math.inf) -> list[Transfer] | None:
+    """The sends along links, in order of their steps; None once these and the search for paths are more than `most`.
+
+    Whoever sends a chunk first has it at the start.
+    """
+    targets, most = network.targets, most + network.work
     held: dict[int, set[int]] = {}
-    transfers = []
-    for send in sorted(sends, key=lambda send: send.step):
+    transfers: list[Transfer] = []
+    for piece, step, source, target, chunks in sorted(sends, key=lambda send: send.step):
         missing = []
-        for chunk in send.chunks:
-            holders = held.setdefault(chunk, {send.source})
-            assert send.source in holders, f"rank {send.source} sends chunk {chunk} before it has it"
-            if send.target not in holders:
+        for chunk in chunks:
+            holders = held.get(chunk)
+            if holders is None:
+                holders = held[chunk] = {source}
+            assert source in holders, f"rank {source} sends chunk {chunk} before it has it"
+            if target not in holders:
                 missing.append(chunk)
-        for link in network.path(send.source, send.target) if missing else []:
-            moved = tuple(chunk for chunk in missing if target_of[link] not in held[chunk])
+        if not missing:
+            continue
+        if len(transfers) + network.work > most:
+            return None
+        links = network.path(source, target)
+        if len(links) == 1:
+            transfers.append(Transfer(links[0], tuple(missing), False, step, piece))
+            for chunk in missing:
+                held[chunk].add(target)
+            continue
+        for link in links:
+            moved = tuple(chunk for chunk in missing if targets[link] not in held[chunk])
             if moved:
-                transfers.append(Transfer(link, moved, False, send.step, send.piece))
+                transfers.append(Transfer(link, moved, False, step, piece))
             for chunk in moved:
-                held[chunk].add(target_of[link])
+                held[chunk].add(targets[link])
     return transfers
 
 
 def backwards(transfers: list[Transfer]) -> list[Transfer]:
     """What collects where the transfers, laid on the reverse network, spread."""
     last = max((transfer.step for transfer in transfers), default=0)
-    return [replace(transfer, step=last - transfer.step, reduces=True) for transfer in reversed(transfers)]
+    return [Transfer(link, chunks, True, last - step, piece) for link, chunks, _, step, piece in reversed(transfers)]
 
 
 def one_after_the_other(first: list[Transfer], second: list[Transfer]) -> list[Transfer]:
     """The second's steps after those of the first, piece by piece."""
-    shift = 1 + max((transfer.step for transfer in first), default=-1)
-    return [*first, *(replace(transfer, step=transfer.step + shift) for transfer in second)]
+    if not first:
+        return second
+    shift = 1 + max(transfer.step for transfer in first)
+    later = (Transfer(link, chunks, reduces, step + shift, piece) for link, chunks, reduces, step, piece in second)
+    return [*first, *later]
 
 
 def paced(transfers: list[Transfer], pace: tuple[int, int]) -> list[Transfer]:
@@ -139,3 +210,34 @@ def paced(transfers: list[Transfer], pace: tuple[int, int]) -> list[Transfer]:
     A pipeline sends a later piece in an earlier step before an earlier piece in a later one.
     """
     return sorted(transfers, key=lambda transfer: transfer.step * pace[0] + transfer.piece * pace[1])
+
+
+def end_s_of(network: Network, transfers: Iterable[Transfer], chunk_bytes: int) -> float:
+    """When the last transfer ends, each as early as those before it allow: the makespan of its schedule's replay.
+
+    Where the topology has congestion the replay alone can say it.
+    """
+    topology, ranks = network.topology, network.topology.device_count
+    source, target, clocks = topology.link_source.tolist(), network.targets, network.clocks
+    alpha_s, beta_s = topology.alpha_s.tolist(), (topology.beta_s_per_byte * chunk_bytes).tolist()
+    free_s = [0.0] * (len(target) + len(topology.resources))
+    there_s: dict[int, float] = {}
+    last_s = 0.0
+    for link, chunks, _, _, _ in transfers:
+        by, to, begin_s = source[link], target[link], 0.0
+        for clock in clocks[link]:
+            if free_s[clock] > begin_s:
+                begin_s = free_s[clock]
+        for chunk in chunks:
+            for rank in (by, to):  # what is added to is there, too
+                ready_s = there_s.get(chunk * ranks + rank, 0.0)
+                if ready_s > begin_s:
+                    begin_s = ready_s
+        end_s = begin_s + alpha_s[link] + beta_s[link] * len(chunks)
+        for clock in clocks[link]:
+            free_s[clock] = end_s
+        for chunk in chunks:
+            there_s[chunk * ranks + to] = end_s
+        if end_s > last_s:
+            last_s = end_s
+    return last_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from gapless.encodings.taccl.baselines.doubling import doubling_allgather
 from gapless.encodings.taccl.baselines.hierarchical import rail_allgather, rail_alltoall, rail_broadcast
 from gapless.encodings.taccl.baselines.ring import chain_broadcast, ring_allgather
 from gapless.encodings.taccl.baselines.rings import disjoint_rings, local_rings, rail_rings
-from gapless.encodings.taccl.baselines.transfers import Send
+from gapless.encodings.taccl.baselines.transfers import DETOUR, Send
 from gapless.encodings.taccl.baselines.tree import Tree, double_tree, tree_broadcast, tree_over_nodes
 from gapless.topologies.topology import Topology
 
@@ -56,6 +57,11 @@ class Structure:
         return root_of(self.collective)
 
     @cached_property
+    def ring(self) -> list[int]:
+        """The first of the rings, without a search for the others."""
+        return disjoint_rings(self.topology, 1)[0]
+
+    @cached_property
     def rings(self) -> list[list[int]]:
         """Disjoint rings through all ranks."""
         return disjoint_rings(self.topology)
@@ -72,6 +78,18 @@ class Structure:
         """The ranks of each node."""
         return [self.topology.ranks_of_node(node) for node in range(self.topology.node_count)]
 
+    def messages(self, algorithm: str, base: str) -> int:
+        """How many transfers a piece of an algorithm for `base` is about, or as much work: to find a path is some."""
+        ranks = self.topology.device_count
+        if base not in ("allgather", "alltoall"):
+            return ranks - 1
+        if algorithm == "tree":
+            return 2 * (ranks - 1)
+        if algorithm == "direct":
+            linked = len(set(zip(self.topology.link_source.tolist(), self.topology.link_target.tolist(), strict=True)))
+            return linked + (1 + DETOUR) * (ranks * (ranks - 1) - linked)
+        return ranks * (ranks.bit_length() if algorithm == "doubling" else ranks - 1)
+
     @property
     def is_hierarchical(self) -> bool:
         """Whether there are several nodes of as many ranks each, more than one."""
@@ -79,17 +97,28 @@ class Structure:
         return len(self.nodes) > 1 and len(sizes) == 1 and sizes != {1}
 
 
-def series(structure: Structure, algorithm: str, base: str) -> Iterator[Series]:
-    """The series of an algorithm for `base`: the name of what the collective does, or undoes where it reduces."""
-    return _SERIES[algorithm](structure, base)
+def series(structure: Structure, algorithm: str, base: str, most_parts: float = math.inf) -> Iterator[Series]:
+    """The series of an algorithm for `base`: the name of what the collective does, or undoes where it reduces.
+
+    Those that begin with more than `most_parts` parts may be left out.
+    """
+    return _SERIES[algorithm](structure, base, most_parts)
 
 
-def _ring(structure: Structure, base: str) -> Iterator[Series]:
-    for count in sorted({1, min(2, len(structure.rings)), len(structure.rings)}):
-        yield (_ring_variant(structure, base, structure.rings[:count], "rings", pieces) for pieces in _PIECES)
-    if structure.is_hierarchical:
+def _ring(structure: Structure, base: str, most_parts: float) -> Iterator[Series]:
+    yield (_ring_variant(structure, base, [structure.ring], "rings", pieces) for pieces in _PIECES)
+    if most_parts < 2:
+        return
+    for count in sorted({min(2, len(structure.rings)), len(structure.rings)} - {1}):
+        if count <= most_parts:
+            yield _rings_series(structure, base, count)
+    if structure.is_hierarchical and len(structure.nodes[0]) <= most_parts:
         rails = rail_rings(structure.nodes, structure.rings_of_nodes[0][0])
         yield (_ring_variant(structure, base, rails, "rail rings", pieces) for pieces in _PIECES)
+
+
+def _rings_series(structure: Structure, base: str, count: int) -> Series:
+    return (_ring_variant(structure, base, structure.rings[:count], "rings", pieces) for pieces in _PIECES)
 
 
 def _ring_variant(structure: Structure, base: str, rings: list[list[int]], what: str, pieces: int) -> Variant:
@@ -106,9 +135,9 @@ def _ring_variant(structure: Structure, base: str, rings: list[list[int]], what:
     return Variant(f"{len(rings)} {what}, {_in_words(pieces)}", len(rings) * pieces, pace, sends)
 
 
-def _tree(structure: Structure, base: str) -> Iterator[Series]:
+def _tree(structure: Structure, base: str, most_parts: float) -> Iterator[Series]:
     root = structure.root
-    shapes = [("over ranks", double_tree(structure.rings[0], root))]
+    shapes = [("over ranks", double_tree(structure.ring, root))]
     if 1 < len(structure.nodes) < structure.topology.device_count:
         shapes.append(("over nodes", tree_over_nodes(structure.rings_of_nodes, root)))
     for title, trees in shapes:
@@ -125,7 +154,7 @@ def _tree_variant(title: str, trees: list[Tree], pieces: int, pace: tuple[int, i
     return Variant(title, len(trees) * pieces, pace, lambda cut, is_reversed: tree_broadcast(cut, trees), whole=True)
 
 
-def _doubling(structure: Structure, base: str) -> Iterator[Series]:
+def _doubling(structure: Structure, base: str, most_parts: float) -> Iterator[Series]:
     for far_first in (False, True):
         yield (_doubling_variant(far_first, pieces) for pieces in _PIECES)
 
@@ -135,7 +164,7 @@ def _doubling_variant(far_first: bool, pieces: int) -> Variant:
     return Variant(title, pieces, (pieces, 1), lambda cut, is_reversed: doubling_allgather(cut, far_first))
 
 
-def _direct(structure: Structure, base: str) -> Iterator[Series]:
+def _direct(structure: Structure, base: str, most_parts: float) -> Iterator[Series]:
     yield (_direct_variant(structure, base, pieces) for pieces in _PIECES)
 
 
@@ -149,7 +178,7 @@ def _direct_variant(structure: Structure, base: str, pieces: int) -> Variant:
     return Variant(f"{pieces} pieces", pieces, (pieces, 1), sends)
 
 
-def _hierarchical(structure: Structure, base: str) -> Iterator[Series]:
+def _hierarchical(structure: Structure, base: str, most_parts: float) -> Iterator[Series]:
     if base == "alltoall":
         yield (_rail_variant(structure, base, "", None, pieces) for pieces in _PIECES)
         return
@@ -176,7 +205,7 @@ def _rail_variant(
     return Variant(f"{title}{pieces} pieces", count * pieces, pace, sends)
 
 
-_SERIES: dict[str, Callable[[Structure, str], Iterator[Series]]] = {
+_SERIES: dict[str, Callable[[Structure, str, float], Iterator[Series]]] = {
     "ring": _ring,
     "tree": _tree,
     "doubling": _doubling,
