@@ -48,7 +48,9 @@ class Overtime:
         threading.Thread(target=self._watch, name="gapless-overtime", daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         while True:
             try:
                 with self._lock:  # what was raised and has not arrived yet is taken back

@@ -28,7 +28,9 @@ class Asked(MadeUp):
 def endless(problem: Asked, options: SolveOptions, parameters: object) -> Plan:
     assert options.on_plan is not None
     problem.before(options)
-    options.on_plan(3.0, lambda: Plan(Solution(Status.FEASIBLE, StopReason.FINISHED, "test", "0", 0, 0.0), exchange(3.0)))
+    options.on_plan(
+        3.0, lambda: Plan(Solution(Status.FEASIBLE, StopReason.FINISHED, "test", "0", 0, 0.0), exchange(3.0))
+    )
     while True:
         try:
             next(itertools.count())
