@@ -55,16 +55,28 @@ class Network:
         return len(self.paths[source, target]) == 1
 
     @cached_property
+    def rates_of_ranks(self) -> list[tuple[float, float]]:
+        """`rate` into and out of each rank."""
+        return self._rates_of(np.arange(self.topology.device_count))
+
+    @cached_property
+    def rates_of_nodes(self) -> list[tuple[float, float]]:
+        """`rate` into and out of each node."""
+        return self._rates_of(np.array(self.topology.node_of_device))
+
+    def _rates_of(self, group: NDArray[np.int64]) -> list[tuple[float, float]]:
+        groups = [group == number for number in range(int(group.max()) + 1)]
+        return [(self.rate(inside, into=True), self.rate(inside, into=False)) for inside in groups]
+
+    @cached_property
     def receiving_s_per_byte(self) -> NDArray[np.float64]:
         """Seconds a byte that enters each rank, over all of its links, float (P,)."""
-        count = self.topology.device_count
-        return 1 / np.array([self.rate(np.arange(count) == rank, into=True) for rank in range(count)])
+        return 1 / np.array([into for into, _ in self.rates_of_ranks])
 
     @cached_property
     def sending_s_per_byte(self) -> NDArray[np.float64]:
         """Seconds a byte that leaves each rank, over all of its links, float (P,)."""
-        count = self.topology.device_count
-        return 1 / np.array([self.rate(np.arange(count) == rank, into=False) for rank in range(count)])
+        return 1 / np.array([out for _, out in self.rates_of_ranks])
 
     def rate(self, inside: NDArray[np.bool_], into: bool) -> float:
         """The most bytes a second that enter (or leave) a set of ranks, bool (P,): no plan moves them faster.
