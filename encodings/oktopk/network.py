@@ -39,16 +39,27 @@ class Network:
     @cached_property
     def paths(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """The links of the fastest route of each ordered pair of ranks. Raises `InputError` where there is none."""
+        found, count = dict(self._direct), self.topology.device_count
+        if len(found) == count * (count - 1):
+            return found
         graph = self.topology.to_networkx(self.size_bytes)
-        found = {}
         for source, targets in nx.all_pairs_dijkstra_path(graph, weight="duration_s"):
             for target, path in targets.items():
-                if target != source:
+                if target != source and (source, target) not in found:
                     found[source, target] = tuple(graph.edges[hop]["link"] for hop in pairwise(path))
-        count = self.topology.device_count
         if len(found) < count * (count - 1):
             raise InputError(f"topology {self.topology.name!r}: every rank must reach every other one along its links")
         return found
+
+    @property
+    def _direct(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """The pairs whose fastest route is their link, since it takes no more than any two links."""
+        columns = self.topology.columns
+        took_s = columns.alpha_s + columns.beta_s_per_byte * self.size_bytes
+        order = np.argsort(-took_s[::-1], kind="stable")  # of parallel links the fastest stays, and of those the first
+        links = len(took_s) - 1 - order
+        links = links[took_s[links] <= 2 * took_s.min(initial=np.inf)].tolist()
+        return {(int(columns.source[link]), int(columns.target[link])): (link,) for link in links}
 
     def is_direct(self, source: int, target: int) -> bool:
         """Whether the route is a single link."""
