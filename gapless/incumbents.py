@@ -50,6 +50,11 @@ class Incumbents(Generic[T]):
                 self._cost, self._make = cost, make
                 self._news.notify()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was offered yet."""
+        return self._make is None
+
     def best(self) -> T | None:
         """The best that was offered, made now."""
         return None if self._make is None else self._make()

@@ -147,17 +147,26 @@ class Deadline:
     @property
     def remaining_s(self) -> float:
         """Seconds left, inf without a limit, 0 once stopped."""
-        if self._options.stop.is_set():
-            return 0.0
-        left_s = min(self._end_s, self.clock.end_s - self.clock.kept_s) - time.monotonic()
-        if left_s <= 0:
+        left_s = self._left_s
+        if left_s <= 0 and not self._options.stop.is_set():
             self.strike()
-        return max(left_s, 0.0)
+        return left_s
 
     @property
     def over(self) -> bool:
         """Whether the time is up or somebody asked to stop."""
         return self.remaining_s <= 0
+
+    @property
+    def is_past(self) -> bool:
+        """As `over`, for those who cut nothing short because of it."""
+        return self._left_s <= 0
+
+    @property
+    def _left_s(self) -> float:
+        if self._options.stop.is_set():
+            return 0.0
+        return max(min(self._end_s, self.clock.end_s - self.clock.kept_s) - time.monotonic(), 0.0)
 
     @property
     def has_struck(self) -> bool:

@@ -12,6 +12,7 @@ from gapless.errors import lacks_memory, must_be
 from gapless.incumbents import INTERVAL_S, Incumbents
 from gapless.io.plan import replay_of
 from gapless.options import Deadline, SolveOptions
+from gapless.overtime import Overtime
 from gapless.progress_log import ProgressLog
 from gapless.questions import kept_question
 from gapless.result import Asked, Result
@@ -53,11 +54,15 @@ def solve(
         if result.valid and on_result is not None:
             on_result(result)
 
+    overtime = Overtime(deadline, lambda: not incumbents.is_empty)
     with closing(Incumbents(None if on_result is None else keep, INTERVAL_S)) as incumbents:
         try:
-            asked = replace(deadline.stage(), on_progress=log, on_plan=offer)
-            plan = find_system(problem.system).plan(problem, asked, parameters)
+            asked, plan = replace(deadline.stage(), on_progress=log, on_plan=offer), None
+            with overtime:
+                plan = find_system(problem.system).plan(problem, asked, parameters)
             incumbents.close()  # none is replayed and written beside the answer
+            if plan is None:
+                return _late(incumbents.best(), deadline, options)
             claim = plan.solution
             says_more = claim.status is Status.INFEASIBLE or claim.stop_reason is StopReason.CONTRADICTED
             is_cut = deadline.has_struck and not says_more and not options.stop.is_set()
@@ -76,6 +81,16 @@ def solve(
     wall_s, reason = deadline.elapsed_s, StopReason.OUT_OF_MEMORY
     nothing = Solution(Status.NO_SOLUTION, reason, "", __version__, options.seed, wall_s)
     return _result(problem, Plan(nothing, None), log, made)
+
+
+def _late(best: Result | None, deadline: Deadline, options: SolveOptions) -> Result:
+    """The best plan of a solve that had to be cut short."""
+    assert best is not None, "nothing is cut short before there is a plan"
+    claim = replace(best.solution, wall_s=deadline.elapsed_s)
+    if claim.status is not Status.OPTIMAL:
+        reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
+        claim = replace(claim, stop_reason=reason)
+    return replace(best, solution=claim, run={**best.run, "solve_s": round(claim.wall_s, 6)})
 
 
 def _ended(plan: Plan, reason: StopReason) -> Plan:

@@ -8,6 +8,7 @@ same in all layers; it is as small as the budget allows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,24 +28,38 @@ class Baselines:
     """The baselines of a question within any number of kept key heads; k-means is run once."""
 
     def __init__(self, asked: Problem, medians: Sequence[LayerMedians], rounds: int, seed: int) -> None:
-        self.asked, self.medians, self.seed = asked, medians, seed
-        profile = asked.profile
-        apart = _between_key_heads(profile)
-        counts = range(1, profile.key_heads + 1)
-        self._clusters = [[k_means(each, count, rounds) for count in counts] for each in apart]
-        self._errors = np.array([
-            [_spread(each, owner) for owner in owners] for each, owners in zip(apart, self._clusters, strict=True)
+        self.asked, self.medians, self.rounds, self.seed = asked, medians, rounds, seed
+
+    @cached_property
+    def _apart(self) -> Floats:
+        return _between_key_heads(self.asked.profile)
+
+    @cached_property
+    def _clusters(self) -> list[list[Ints]]:
+        """Of each layer, the clusters for every count."""
+        counts = range(1, self.asked.profile.key_heads + 1)
+        return [[k_means(each, count, self.rounds) for count in counts] for each in self._apart]
+
+    @cached_property
+    def _errors(self) -> Floats:
+        """What the clusters of each layer and count spoil, float, shape (layers, key heads)."""
+        return np.array([
+            [_spread(each, owner) for owner in owners]
+            for each, owners in zip(self._apart, self._clusters, strict=True)
         ])  # fmt: skip
-        self._apart = apart
 
     def within(self, most_kept: int) -> dict[str, HeadMap]:
         """Each baseline's map with so many key heads kept in all layers together, at least one in each.
 
         Rises of the loss are known for the heads of `uniform` alone.
         """
-        if self.asked.distance == LOSS:
-            return {"uniform": self.uniform(most_kept)}
-        return {"uniform": self.uniform(most_kept), "elbow": self.elbow(most_kept), "random": self.random(most_kept)}
+        names = ("uniform",) if self.asked.distance == LOSS else ("uniform", "elbow", "random")
+        return {name: self.named(name, most_kept) for name in names}
+
+    def named(self, name: str, most_kept: int) -> HeadMap:
+        """One baseline's map with so many key heads kept."""
+        made: HeadMap = {"uniform": self.uniform, "elbow": self.elbow, "random": self.random}[name](most_kept)
+        return made
 
     def uniform(self, most_kept: int) -> HeadMap:
         """Equal counts, one more in the first layers where they can't be equal; the best heads for them."""

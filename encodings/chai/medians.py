@@ -1,7 +1,7 @@
 """The p-median problem of a layer, for every count of heads whose keys are kept.
 
 For a count k: choose k key heads, so that the charges of all heads, each at the cheapest that is chosen, are least. A
-linear programme's bound mostly proves what exchanges have found; where it doesn't, a MILP does.
+bound from prices (`pricing`) mostly proves what exchanges have found; else a linear programme does, or a MILP.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gapless.options import Deadline
 from gapless.solution import PROVEN_GAP
 from gapless.solvers.proofs import solve_proven
 
-__all__ = ["LayerMedians", "encode_median", "exchanged", "guessed", "proven"]
+__all__ = ["LayerMedians", "encode_median", "exchanged", "guessed", "proven", "proven_at", "ranked"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,6 +38,11 @@ class LayerMedians:
     kept: tuple[tuple[int, ...], ...]
     milps: int = 0
 
+    def is_proven(self, count: int) -> bool:
+        """Whether no key heads so many are charged less."""
+        error = float(self.errors[count - 1])
+        return error - float(self.bounds[count - 1]) <= PROVEN_GAP * error
+
 
 def guessed(cost: Floats) -> LayerMedians:
     """Good key heads of a layer for every count, by exchanges. `cost`: float, shape (heads, key heads).
@@ -51,19 +56,36 @@ def guessed(cost: Floats) -> LayerMedians:
     return LayerMedians(errors, bounds, tuple(kept))
 
 
+def ranked(cost: Floats) -> LayerMedians:
+    """Some key heads of a layer for every count, in a time that grows with the size of `cost`: the first ones in the
+    order of what dropping each alone would cost.
+    """
+    near, first, second = _two_nearest(cost, list(range(cost.shape[1])))
+    order = np.argsort(-np.bincount(near, second - first, cost.shape[1]), kind="stable")
+    errors = np.minimum.accumulate(cost[:, order], axis=1).sum(axis=0)
+    kept = tuple(tuple(sorted(order[: count + 1].tolist())) for count in range(len(order)))
+    return LayerMedians(errors, np.zeros(len(order)), kept)
+
+
 def proven(cost: Floats, guess: LayerMedians, deadline: Deadline) -> LayerMedians:
     """The best key heads for every count, from good ones; after the deadline, counts keep what they have."""
-    kept, errors, bounds, milps = list(guess.kept), guess.errors.copy(), guess.bounds.copy(), 0
-    for k, each in enumerate(guess.kept):
-        if errors[k] == bounds[k] or deadline.over:
-            continue
-        bounds[k], values = _solved(cost, k + 1, deadline, None)
-        if errors[k] - bounds[k] > PROVEN_GAP * errors[k]:
-            milps += 1
-            bounds[k], values = _solved(cost, k + 1, deadline, each)
-        found = () if values is None else tuple(np.flatnonzero(values > _CHOSEN).tolist())
-        if 0 < len(found) <= k + 1 and (error := _charge(cost, found)) < errors[k]:
-            kept[k], errors[k] = found, error
+    for count in range(1, len(guess.kept) + 1):
+        if not guess.is_proven(count) and not deadline.over:
+            guess = proven_at(cost, guess, count, deadline)
+    return guess
+
+
+def proven_at(cost: Floats, guess: LayerMedians, count: int, deadline: Deadline) -> LayerMedians:
+    """The best key heads for one count, from good ones, or what is known of them in time."""
+    k, bounds, errors, kept, milps = count - 1, guess.bounds.copy(), guess.errors.copy(), list(guess.kept), guess.milps
+    bound, values = _solved(cost, count, deadline, None)
+    if errors[k] - bound > PROVEN_GAP * errors[k]:
+        milps += 1
+        bound, values = _solved(cost, count, deadline, kept[k])
+    found = () if values is None else tuple(np.flatnonzero(values > _CHOSEN).tolist())
+    if 0 < len(found) <= count and (error := _charge(cost, found)) < errors[k]:
+        kept[k], errors[k] = found, error
+    bounds[k] = max(bounds[k], bound)
     return LayerMedians(errors, np.minimum(bounds, errors), tuple(kept), milps)
 
 
@@ -77,29 +99,41 @@ def exchanged(cost: Floats) -> list[tuple[int, ...]]:
     while chosen:
         chosen = _exchange(cost, chosen)
         found.append(tuple(sorted(chosen)))
-        del chosen[int(np.argmin([_rest(cost, chosen, place).sum() for place in range(len(chosen))]))]
+        near, first, second = _two_nearest(cost, chosen)
+        del chosen[int(np.bincount(near, second - first, len(chosen)).argmin())]
     return found[::-1]
 
 
-def _rest(cost: Floats, chosen: list[int], place: int) -> Floats:
-    """What each head is charged without one of those chosen, float, shape (heads,)."""
-    return np.asarray(cost[:, chosen[:place] + chosen[place + 1 :]].min(axis=1, initial=np.inf))
+def _two_nearest(cost: Floats, chosen: list[int]) -> tuple[Ints, Floats, Floats]:
+    """Of each head: the place of the cheapest that is chosen, its charge, and that of the next one (what any other
+    would cost at most where there is none).
+    """
+    offered, heads = cost[:, chosen], np.arange(len(cost))
+    near = offered.argmin(axis=1)
+    first = offered[heads, near]
+    offered[heads, near] = np.inf
+    second = offered.min(axis=1)
+    return near, first, np.where(np.isfinite(second), second, cost.max(axis=1))
 
 
 def _exchange(cost: Floats, chosen: list[int]) -> list[int]:
     """One chosen for one that is not, the best of all such pairs, while that gains."""
     chosen = list(chosen)
+    charge = _charge(cost, tuple(chosen))
     while True:
-        best = _charge(cost, tuple(chosen)) * (1 - _ROUNDING)
-        swap = None
-        for place in range(len(chosen)):
-            charges = np.minimum(_rest(cost, chosen, place)[:, None], cost).sum(axis=0)
-            other = int(charges.argmin())
-            if charges[other] < best and other not in chosen:
-                best, swap = float(charges[other]), (place, other)
-        if swap is None:
+        near, first, second = _two_nearest(cost, chosen)
+        kept = np.minimum(cost, first[:, None])  # of heads whose cheapest stays
+        order = np.argsort(near, kind="stable")
+        places, starts = np.unique(near[order], return_index=True)
+        extra = (np.minimum(cost, second[:, None]) - kept)[order]  # of those whose cheapest goes
+        charges = np.broadcast_to(kept.sum(axis=0), (len(chosen), cost.shape[1])).copy()
+        charges[places] += np.add.reduceat(extra, starts, axis=0)
+        charges[:, chosen] = np.inf
+        place, other = divmod(int(charges.argmin()), cost.shape[1])
+        swapped = [*chosen[:place], other, *chosen[place + 1 :]]
+        if other in chosen or (after := _charge(cost, tuple(swapped))) >= charge * (1 - _ROUNDING):
             return chosen
-        chosen[swap[0]] = swap[1]
+        chosen, charge = swapped, after
 
 
 def _solved(cost: Floats, count: int, deadline: Deadline, start: tuple[int, ...] | None) -> tuple[float, Floats | None]:

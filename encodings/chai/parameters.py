@@ -22,6 +22,9 @@ class Parameters:
     """Layers times counts times steps of the budget that the dynamic programme looks at; 80 layers of 64 heads need
     13 million."""
 
+    price_rounds: int = 300
+    """Rounds of subgradient steps for the bounds of all layers; 32 layers of 32 heads are left with a gap of 2e-10."""
+
     k_means_rounds: int = 50
     """Rounds of Lloyd's algorithm in the baseline `elbow`, unless it ends by itself; a few suffice for 64 heads."""
 

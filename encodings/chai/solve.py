@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gapless import __version__
-from gapless.budget import Front, Items, front
+from gapless.budget import Front, Items, Relaxation, front
 from gapless.encodings.chai.baselines import Baselines
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.lowering import step_s, to_schedule
-from gapless.encodings.chai.medians import LayerMedians, guessed, proven
+from gapless.encodings.chai.medians import LayerMedians, guessed, proven_at, ranked
 from gapless.encodings.chai.parameters import Parameters
+from gapless.encodings.chai.pricing import price_bounds
 from gapless.encodings.chai.problem import LOSS, Problem
 from gapless.encodings.chai.swaps import with_swaps
-from gapless.options import Deadline, Progress, SolveOptions
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.parameters import parameters_of
-from gapless.solution import Solution, Status, StopReason, claim_of
+from gapless.solution import PROVEN_GAP, Solution, Status, StopReason, claim_of
 from gapless.solvers.registry import load_backend
 from gapless.system import Plan, named
 
@@ -32,14 +33,13 @@ class _Fronts:
 
     found: Front
     bounds: Front
-    medians: Sequence[LayerMedians]
 
-    def kept(self, most_kept: int) -> tuple[list[tuple[int, ...]], float] | None:
-        """The key heads of each layer within so many in all, and a bound on their error."""
+    def gap(self, most_kept: int) -> float:
+        """How far the error within so many kept key heads may be above the least, relative to it."""
         choice, bound = self.found.at(most_kept), self.bounds.at(most_kept)
-        if choice is None or bound is None:
-            return None
-        return [each.kept[mode] for each, mode in zip(self.medians, choice.modes.tolist(), strict=True)], bound.bound
+        assert choice is not None, "one head a layer is within the budget"
+        assert bound is not None, "one head a layer is within the budget"
+        return relative_gap(choice.error, min(bound.bound, choice.error)) or 0.0
 
 
 def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
@@ -53,21 +53,127 @@ def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
         return Plan(claim, None, {"method": asked.method, "most_saving": asked.most_saving})
     if asked.swaps:
         named("gapless.torch.heads.library:transformers")  # missing: known before there is work to lose
-    medians = _measured(asked) if asked.distance == LOSS else [guessed(cost) for cost in asked.cost]
-    baselines = Baselines(asked, medians, parameters.k_means_rounds, options.seed)
+    search = _Search(asked, options, parameters, deadline)
+    search.offer()
+    search.run()
+    return search.plan()
 
-    def plan(is_last: bool) -> Plan:
-        return _plan(asked, options, deadline, parameters, _fronts(medians, parameters), baselines, is_last)
 
-    if options.on_plan is not None:
-        first = plan(False)
-        options.on_plan(first.solution.objective or 0.0, lambda: first)
-    for layer, cost in enumerate(asked.cost):
-        medians[layer] = proven(cost, medians[layer], deadline)
-        if options.on_progress is not None:
-            phase = f"layer {layer + 1} of {asked.profile.layers}"
-            options.on_progress(Progress(deadline.elapsed_s, None, None, phase))
-    return plan(True)
+class _Search:
+    """Key heads for every layer and count: cheap ones, then good ones, then bounds on those that the budget allows."""
+
+    def __init__(self, asked: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline) -> None:
+        self.asked, self.options, self.parameters, self.deadline = asked, options, parameters, deadline
+        self.medians = _measured(asked) if asked.distance == LOSS else [ranked(cost) for cost in asked.cost]
+
+    def run(self) -> None:
+        """As far as time allows."""
+        if self.asked.distance == LOSS:
+            return
+        layers = self.asked.profile.layers
+        self._price(max(1, self.parameters.price_rounds // 10))
+        self.offer()
+        for layer, cost in enumerate(self.asked.cost):
+            if self.deadline.over:
+                break
+            good = guessed(cost)
+            self.medians[layer] = replace(good, bounds=np.maximum(good.bounds, self.medians[layer].bounds))
+            self._say(f"layer {layer + 1} of {layers}")
+            if layer in (layers // 2, layers - 1):
+                self.offer()
+        self._price(self.parameters.price_rounds)
+        self._prove()
+
+    def offer(self) -> None:
+        """What is known so far is a plan."""
+        if self.options.on_plan is not None:
+            medians = tuple(self.medians)
+            error = sum(float(each.errors[mode]) for each, mode in zip(medians, self._rounded(), strict=True))
+            self.options.on_plan(error, lambda: self._plan(medians, None))
+
+    def _rounded(self, medians: Sequence[LayerMedians] | None = None) -> list[int]:
+        """The place of each layer's count, in a time that grows with their number."""
+        choice = Relaxation(_items(self.medians if medians is None else medians, "errors")).at(self.asked.most_kept)
+        assert choice is not None, "one head a layer is within the budget"
+        return [int(mode) for mode in choice.modes]
+
+    def _price(self, rounds: int) -> None:
+        """Bounds from prices, at what one more kept head gains within the budget."""
+        found, most_kept = Relaxation(_items(self.medians, "errors")), self.asked.most_kept
+        fewer = max(most_kept - 1, self.asked.profile.layers)
+        price = found.bound_at(fewer) - found.bound_at(fewer + 1)
+        errors = np.array([each.errors for each in self.medians])
+        cost = np.array(self.asked.cost)
+        bounds = price_bounds(cost, errors, price, rounds, self.deadline)
+        for layer, each in enumerate(self.medians):
+            held = np.minimum(np.maximum(each.bounds, bounds[layer]), each.errors)
+            self.medians[layer] = replace(each, bounds=held)
+
+    def _prove(self) -> None:
+        """Exact key heads for the counts that the best plan, or the best that the bounds allow, has."""
+        while not self.deadline.over:
+            fronts = _fronts(self.medians, self.parameters)
+            if fronts.gap(self.asked.most_kept) <= max(self.options.gap, PROVEN_GAP):
+                return
+            chosen = [fronts.bounds.at(self.asked.most_kept), fronts.found.at(self.asked.most_kept)]
+            pairs = [pair for each in chosen if each is not None for pair in enumerate(each.modes.tolist())]
+            open_pairs = [pair for pair in dict.fromkeys(pairs) if not self.medians[pair[0]].is_proven(pair[1] + 1)]
+            if not open_pairs:
+                return
+            for number, (layer, mode) in enumerate(open_pairs):
+                if self.deadline.over:
+                    return
+                self._say(f"proof {number + 1} of {len(open_pairs)}")
+                cost = self.asked.cost[layer]
+                self.medians[layer] = proven_at(cost, self.medians[layer], mode + 1, self.deadline)
+
+    def _say(self, phase: str) -> None:
+        if self.options.on_progress is not None:
+            self.options.on_progress(Progress(self.deadline.elapsed_s, None, None, phase))
+
+    def plan(self) -> Plan:
+        """The plan at the end; what is beside it is left out where there is no time for it."""
+        if self.deadline.over:
+            return self._plan(self.medians, None)
+        self.offer()
+        rounds, seed = self.parameters.k_means_rounds, self.options.seed
+        return self._plan(self.medians, Baselines(self.asked, self.medians, rounds, seed))
+
+    def _plan(self, medians: Sequence[LayerMedians], beside: Baselines | None) -> Plan:
+        """The plan of what is known; with `beside`, the baselines, the fronts and the swaps too."""
+        asked, parameters = self.asked, self.parameters
+        fronts = None if beside is None else _fronts(medians, parameters)
+        if fronts is None:
+            modes = self._rounded(medians)
+            bound = Relaxation(_items(medians, "bounds")).bound_at(asked.most_kept)
+        else:
+            best, least = fronts.found.at(asked.most_kept), fronts.bounds.at(asked.most_kept)
+            assert best is not None, "one head a layer is within the budget"
+            assert least is not None, "one head a layer is within the budget"
+            modes, bound = best.modes.tolist(), least.bound
+        baselines = beside or Baselines(asked, medians, parameters.k_means_rounds, self.options.seed)
+        kept = [each.kept[mode] for each, mode in zip(medians, modes, strict=True)]
+        maps = {"exact": HeadMap.of(kept, asked.profile, asked.heads_by)}
+        if beside is not None:
+            maps |= baselines.within(asked.most_kept)
+        elif asked.method != "exact":
+            maps[asked.method] = baselines.named(asked.method, asked.most_kept)
+        chosen, details = maps[asked.method], {}
+        if asked.swaps and beside is not None:
+            chosen, details["swaps"] = with_swaps(asked, chosen, parameters, self.options.seed, self.deadline)
+        details["baselines"] = {name: _row(asked, each) for name, each in maps.items() if name != asked.method}
+        if fronts is not None:
+            details |= {
+                "front": _front(asked, fronts, parameters),
+                "baseline_fronts": _baseline_fronts(asked, baselines, parameters),
+            }
+        milps = sum(each.milps for each in medians)
+        claim = claim_of(
+            asked.error(chosen), bound, self.options, solver="highs", version=load_backend("highs"),
+            wall_s=self.deadline.elapsed_s, unit="error",
+            otherwise=StopReason.TIME_LIMIT if self.deadline.has_struck else StopReason.FINISHED,
+        )  # fmt: skip
+        return Plan(claim, to_schedule(asked, chosen), {**_details(asked, chosen), "milps": milps, **details})
 
 
 def _measured(asked: Problem) -> list[LayerMedians]:
@@ -77,53 +183,32 @@ def _measured(asked: Problem) -> list[LayerMedians]:
     return [LayerMedians(row, row, rises.heads(layer)) for layer, row in enumerate(rises.filled)]
 
 
-def _fronts(medians: Sequence[LayerMedians], parameters: Parameters) -> _Fronts:
+def _items(medians: Sequence[LayerMedians], name: str) -> Items:
     counts = np.arange(1, len(medians[0].errors) + 1, dtype=np.float64)
-    cost = np.broadcast_to(counts, (len(medians), len(counts)))
-    found, bounds = (
-        front(Items(cost, np.array([getattr(each, name) for each in medians])), parameters.most_work)
-        for name in ("errors", "bounds")
-    )
-    return _Fronts(found, bounds, medians)
+    values = np.array([getattr(each, name) for each in medians])
+    return Items(np.broadcast_to(counts, values.shape), values)
 
 
-def _plan(
-    asked: Problem, options: SolveOptions, deadline: Deadline, parameters: Parameters, fronts: _Fronts,
-    baselines: Baselines, is_last: bool,
-) -> Plan:  # fmt: skip
-    """The plan of what is known; swaps are for the last one."""
-    best = fronts.kept(asked.most_kept)
-    assert best is not None, "one head a layer is within the budget"
-    maps = {"exact": HeadMap.of(best[0], asked.profile, asked.heads_by), **baselines.within(asked.most_kept)}
-    chosen, swaps = maps[asked.method], {}
-    if asked.swaps and is_last:
-        chosen, account = with_swaps(asked, chosen, parameters, options.seed, deadline)
-        swaps = {"swaps": account}
-    claim = claim_of(
-        asked.error(chosen), best[1], options, solver="highs", version=load_backend("highs"),
-        wall_s=deadline.elapsed_s, unit="error",
-        otherwise=StopReason.TIME_LIMIT if deadline.has_struck else StopReason.FINISHED,
-    )  # fmt: skip
-    details = {
+def _fronts(medians: Sequence[LayerMedians], parameters: Parameters) -> _Fronts:
+    return _Fronts(*(front(_items(medians, name), parameters.most_work) for name in ("errors", "bounds")))
+
+
+def _details(asked: Problem, chosen: HeadMap) -> dict[str, Any]:
+    kept_heads = int(chosen.counts.sum())
+    return {
         "method": asked.method,
-        "saved": 1 - asked.cache_bytes(int(chosen.counts.sum())) / asked.full_cache_bytes,
+        "saved": 1 - asked.cache_bytes(kept_heads) / asked.full_cache_bytes,
         "most_saving": asked.most_saving,
-        "kept_heads": int(chosen.counts.sum()),
+        "kept_heads": kept_heads,
         "mean_kept": float(chosen.counts.mean()),
-        "cache_bytes": asked.cache_bytes(int(chosen.counts.sum())),
+        "cache_bytes": asked.cache_bytes(kept_heads),
         "full_cache_bytes": asked.full_cache_bytes,
         "full_step_s": step_s(asked, _all(asked)),
         "errors": {name: chosen.error(asked.profile.distance(name)) for name in ("output", "scores")},
         **_rises(asked, chosen),
-        **swaps,
-        "milps": sum(each.milps for each in fronts.medians),
         "kept": [list(heads) for heads in chosen.kept],
         "representatives": chosen.representative.tolist(),
-        "baselines": {name: _row(asked, each) for name, each in maps.items() if name != asked.method},
-        "front": _front(asked, fronts, parameters),
-        "baseline_fronts": _baseline_fronts(asked, baselines, parameters),
     }
-    return Plan(claim, to_schedule(asked, chosen), details)
 
 
 def _rises(asked: Problem, chosen: HeadMap) -> dict[str, Any]:

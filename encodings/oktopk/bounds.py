@@ -23,24 +23,35 @@ Ints = NDArray[np.int64]
 def step_bound_s(sets: IndexSets, step: int, selected: Ints, network: Network) -> float:
     """Seconds that a step takes at least; `selected`: the entries that all ranks must end with, ascending."""
     topology, ranks = network.topology, sets.ranks
-    groups = [[rank] for rank in range(ranks)]
+    held = [_known(sets.of(step, rank), selected) for rank in range(ranks)]
+    place, whose = np.concatenate(held), np.repeat(np.arange(ranks), [len(each) for each in held])
+    least_s = [0.0, *_crossing_s(place, whose, len(selected), network.rates_of_ranks)]
     if 1 < topology.node_count < ranks:
-        groups += [topology.ranks_of_node(node) for node in range(topology.node_count)]
-    held = np.concatenate([np.searchsorted(selected, _known(sets.of(step, rank), selected)) for rank in range(ranks)])
-    whose = np.repeat(np.arange(ranks), [len(_known(sets.of(step, rank), selected)) for rank in range(ranks)])
-    everywhere = np.bincount(held, minlength=len(selected))
-    least_s = [0.0]
-    for group in groups:
-        inside = np.isin(np.arange(ranks), group)
-        here = np.bincount(held[inside[whose]], minlength=len(selected))
-        enters, leaves = int((everywhere > here).sum()), int((here > 0).sum())
-        least_s.append(ENTRY_BYTES * enters / network.rate(inside, into=True))
-        least_s.append(ENTRY_BYTES * leaves / network.rate(inside, into=False))
+        node, each = np.array(topology.node_of_device)[whose], topology.node_count
+        place_and_node = np.unique(place * each + node)  # once, whoever of a node holds it
+        least_s += _crossing_s(place_and_node // each, place_and_node % each, len(selected), network.rates_of_nodes)
     rates = 1 / network.receiving_s_per_byte
     total_bytes = mean_words(sets, step, selected) / WORDS * ENTRY_BYTES * ranks
     least_s.append(total_bytes / float(rates.sum()))
     return max(least_s) + (float(topology.alpha_s.min()) if max(least_s) > 0 else 0.0)
 
 
+def _crossing_s(place: Ints, whose: Ints, selected: int, rates: list[tuple[float, float]]) -> list[float]:
+    """What the entries take that enter each group, a rank or a node, and those that leave it; those that it holds are
+    `place`, none twice in a group.
+    """
+    holders = np.bincount(place, minlength=selected)
+    alone = np.bincount(whose[holders[place] == 1], minlength=len(rates))
+    leaves = np.bincount(whose, minlength=len(rates))
+    enters = int((holders > 0).sum()) - alone
+    found = []
+    for group, (into, out) in enumerate(rates):
+        found += [ENTRY_BYTES * int(enters[group]) / into, ENTRY_BYTES * int(leaves[group]) / out]
+    return found
+
+
 def _known(held: NDArray[np.int32], selected: Ints) -> Ints:
-    return np.intersect1d(held, selected, assume_unique=True).astype(np.int64)
+    """The places among the selected entries of those that are held."""
+    place = np.searchsorted(selected, held)
+    place[place == len(selected)] = 0
+    return np.asarray(place[selected[place] == held] if len(selected) else place[:0])

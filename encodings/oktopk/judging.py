@@ -59,13 +59,16 @@ def sizes_of(sets: IndexSets, selected: list[Ints], cuts: Ints) -> tuple[StepSiz
 
 def judged(
     problem: Problem, method: str, boundaries: Boundaries, selected: list[Ints], parameters: Parameters,
-    deadline: Deadline,
+    deadline: Deadline, is_quick: bool = False,
 ) -> Judged:  # fmt: skip
-    """Choose order and gather for the busiest step, and carry out all steps so."""
+    """Choose order and gather for the busiest step, and carry out all steps so; if quick, take the first that suits."""
     sizes, owners, network = sizes_of(problem.recorded, selected, boundaries.cuts), boundaries.owners, problem.network
     loads = [_load_s(problem, one, owners) for one in sizes]
     busiest = int(np.argmax(loads))
-    strategy = _best_strategy(problem, sizes[busiest], owners, parameters, deadline)
+    if is_quick:
+        strategy = _first_strategy(problem)
+    else:
+        strategy = _best_strategy(problem, sizes[busiest], owners, parameters, deadline)
     schedules = [_lowered(problem, one, owners, strategy) for one in sizes]
     step_s = tuple(float(one.end_s.max(initial=0.0)) for one in schedules)
     steps = (int(np.argmax(step_s)),) if problem.objective == "worst" else tuple(range(len(sizes)))
@@ -86,6 +89,13 @@ def _lowered(problem: Problem, sizes: StepSizes, owners: Ints, strategy: Strateg
     found = lower(sizes, owners, problem.network, *strategy)
     assert found is not None  # a strategy suits the topology, whatever the sizes
     return found
+
+
+def _first_strategy(problem: Problem) -> Strategy:
+    """Of the fewest messages among those that suit the topology, which is seen from a gather of nothing."""
+    names = ("doubling", "ring", "direct", "flood")
+    name = next(name for name in names if GATHERS[name](problem.network, ()) is not None)
+    return ORDERS[0], name, False
 
 
 def _best_strategy(

@@ -39,32 +39,55 @@ class Network:
     @cached_property
     def paths(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """The links of the fastest route of each ordered pair of ranks. Raises `InputError` where there is none."""
+        found, count = dict(self._direct), self.topology.device_count
+        if len(found) == count * (count - 1):
+            return found
         graph = self.topology.to_networkx(self.size_bytes)
-        found = {}
         for source, targets in nx.all_pairs_dijkstra_path(graph, weight="duration_s"):
             for target, path in targets.items():
-                if target != source:
+                if target != source and (source, target) not in found:
                     found[source, target] = tuple(graph.edges[hop]["link"] for hop in pairwise(path))
-        count = self.topology.device_count
         if len(found) < count * (count - 1):
             raise InputError(f"topology {self.topology.name!r}: every rank must reach every other one along its links")
         return found
+
+    @property
+    def _direct(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """The pairs whose fastest route is their link, since it takes no more than any two links."""
+        columns = self.topology.columns
+        took_s = columns.alpha_s + columns.beta_s_per_byte * self.size_bytes
+        order = np.argsort(-took_s[::-1], kind="stable")  # of parallel links the fastest stays, and of those the first
+        links = len(took_s) - 1 - order
+        links = links[took_s[links] <= 2 * took_s.min(initial=np.inf)].tolist()
+        return {(int(columns.source[link]), int(columns.target[link])): (link,) for link in links}
 
     def is_direct(self, source: int, target: int) -> bool:
         """Whether the route is a single link."""
         return len(self.paths[source, target]) == 1
 
     @cached_property
+    def rates_of_ranks(self) -> list[tuple[float, float]]:
+        """`rate` into and out of each rank."""
+        return self._rates_of(np.arange(self.topology.device_count))
+
+    @cached_property
+    def rates_of_nodes(self) -> list[tuple[float, float]]:
+        """`rate` into and out of each node."""
+        return self._rates_of(np.array(self.topology.node_of_device))
+
+    def _rates_of(self, group: NDArray[np.int64]) -> list[tuple[float, float]]:
+        groups = [group == number for number in range(int(group.max()) + 1)]
+        return [(self.rate(inside, into=True), self.rate(inside, into=False)) for inside in groups]
+
+    @cached_property
     def receiving_s_per_byte(self) -> NDArray[np.float64]:
         """Seconds a byte that enters each rank, over all of its links, float (P,)."""
-        count = self.topology.device_count
-        return 1 / np.array([self.rate(np.arange(count) == rank, into=True) for rank in range(count)])
+        return 1 / np.array([into for into, _ in self.rates_of_ranks])
 
     @cached_property
     def sending_s_per_byte(self) -> NDArray[np.float64]:
         """Seconds a byte that leaves each rank, over all of its links, float (P,)."""
-        count = self.topology.device_count
-        return 1 / np.array([self.rate(np.arange(count) == rank, into=False) for rank in range(count)])
+        return 1 / np.array([out for _, out in self.rates_of_ranks])
 
     def rate(self, inside: NDArray[np.bool_], into: bool) -> float:
         """The most bytes a second that enter (or leave) a set of ranks, bool (P,): no plan moves them faster.

@@ -47,6 +47,10 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     deadline, parameters = Deadline(options), parameters or DEFAULTS
     recorded = problem.recorded
     selected = [problem.selected(recorded, step) for step in range(recorded.steps)]
+    first = _first(problem, selected, parameters)
+    _report(problem, first, None, options, deadline)
+    if deadline.over:
+        return _plan(problem, first, None, selected, options, deadline)
     bounds_s = [step_bound_s(recorded, step, selected[step], problem.network) for step in range(recorded.steps)]
     bound_s = max(bounds_s) if problem.objective == "worst" else sum(bounds_s)
     best: Judged | None = None
@@ -61,6 +65,14 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     return _plan(problem, best, bound_s, selected, options, deadline)
 
 
+def _first(problem: Problem, selected: list[Ints], parameters: Parameters) -> Judged:
+    """A plan in a time that grows with its messages: Ok-Topk's regions, or even ones, in the first order that suits."""
+    name = "even" if problem.method == "even" else "averaged"
+    unlimited = Deadline(SolveOptions())
+    boundaries = SEARCHES[name](problem, parameters, unlimited)
+    return judged(problem, name, boundaries, selected, parameters, unlimited, is_quick=True)
+
+
 def _methods(problem: Problem) -> tuple[str, ...]:
     """For recorded steps everything; where later ones are set apart to be judged on, what is made for later ones."""
     if problem.method != "auto":
@@ -68,7 +80,7 @@ def _methods(problem: Problem) -> tuple[str, ...]:
     return ("robust",) if problem.held_out else ("averaged", "even", "exact", "joint")
 
 
-def _report(problem: Problem, best: Judged, bound_s: float, options: SolveOptions, deadline: Deadline) -> None:
+def _report(problem: Problem, best: Judged, bound_s: float | None, options: SolveOptions, deadline: Deadline) -> None:
     if options.on_plan is not None:
         solution = _solution(best, bound_s, options, deadline)
         options.on_plan(best.objective_s, lambda: Plan(solution, best.schedule, _cuts(problem, best)))
@@ -76,15 +88,17 @@ def _report(problem: Problem, best: Judged, bound_s: float, options: SolveOption
         options.on_progress(Progress(deadline.elapsed_s, best.objective_s, bound_s, best.method))
 
 
-def _solution(best: Judged, bound_s: float, options: SolveOptions, deadline: Deadline) -> Solution:
+def _solution(best: Judged, bound_s: float | None, options: SolveOptions, deadline: Deadline) -> Solution:
     return claim_of(
         best.objective_s, bound_s, options, solver=best.method, version=__version__, wall_s=deadline.elapsed_s
     )
 
 
 def _plan(
-    problem: Problem, best: Judged, bound_s: float, selected: list[Ints], options: SolveOptions, deadline: Deadline
+    problem: Problem, best: Judged, bound_s: float | None, selected: list[Ints], options: SolveOptions, deadline: Deadline
 ) -> Plan:
+    if deadline.over:
+        return Plan(_solution(best, bound_s, options, deadline), best.schedule, _cuts(problem, best))
     details = {
         **_cuts(problem, best),
         **_loads(problem, best),

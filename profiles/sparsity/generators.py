@@ -10,14 +10,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.profiles.sparsity.index_sets import IndexSets
+from gapless.profiles.sparsity.index_sets import IndexSets, distinct
 
 __all__ = ["generated_sets"]
 
 Floats = NDArray[np.float64]
 
 _MOST_FULL = 0.25
-"""The largest share of a layer's entries that one rank selects, so that drawing without repeats ends soon."""
+"""The largest share of a layer's entries that one rank selects, so that drawing without repeats ends soon. Above it in
+all layers together, entries are drawn by keys."""
 
 
 def generated_sets(
@@ -76,13 +77,29 @@ def _drawn(
     random: np.random.Generator, first: NDArray[np.int64], sizes: Floats, weights: Floats, count: int
 ) -> NDArray[np.int32]:
     """`count` different entries, ascending."""
+    if count > _MOST_FULL * sizes.sum():
+        return _keyed(random, first, sizes, weights, count)
     found = np.empty(0, dtype=np.int32)
     while len(found) < count:
         more = int(1.1 * (count - len(found))) + 8
         layer = np.repeat(np.arange(len(sizes)), random.multinomial(more, weights))
         drawn = first[layer] + (random.random(len(layer)) * sizes[layer]).astype(np.int64)
-        found = np.union1d(found, drawn.astype(np.int32))
+        found = distinct(np.concatenate([found, drawn.astype(np.int32)]))
     return np.sort(random.permutation(found)[:count])
+
+
+def _keyed(
+    random: np.random.Generator, first: NDArray[np.int64], sizes: Floats, weights: Floats, count: int
+) -> NDArray[np.int32]:
+    """As `_drawn`, in a time that grows with the elements: each has an exponential key, of a rate as large as its
+    weight, and those of the least keys are taken, as if one after another were drawn (Efraimidis and Spirakis, 2006).
+    """
+    lengths = sizes.astype(np.int64)
+    rate = np.repeat(weights / sizes, lengths)
+    with np.errstate(divide="ignore"):
+        keys = random.standard_exponential(len(rate)) / rate
+    least = np.argpartition(keys, count - 1)[:count]
+    return np.sort(np.repeat(first - np.append(0, np.cumsum(lengths)[:-1]), lengths)[least] + least).astype(np.int32)
 
 
 def _of_rank(

@@ -11,7 +11,8 @@ from examples import share
 
 from gapless.checker import check
 from gapless.encodings.chai.head_map import HeadMap
-from gapless.encodings.chai.medians import exchanged, guessed, proven
+from gapless.encodings.chai.medians import exchanged, guessed, proven, ranked
+from gapless.encodings.chai.pricing import price_bounds
 from gapless.encodings.chai.problem import Problem, problem
 from gapless.encodings.chai.solve import solve
 from gapless.options import Deadline, SolveOptions
@@ -119,3 +120,32 @@ def test_with_grouped_queries_a_head_uses_the_nearest_of_a_kept_key_head() -> No
     chosen = HeadMap.of([[0]] * profile.layers, profile, "output")
     assert set(chosen.representative.ravel().tolist()) <= {0, 1}
     assert chosen.error(profile.output) == pytest.approx(math.fsum(cost[:, :, 0].ravel()))
+
+
+@pytest.mark.parametrize("seed", range(share(100)))
+def test_prices_bound_the_error_of_every_count(seed: int) -> None:
+    cost = np.array(Problem(some_profile(seed), 0.0).cost)
+    errors = np.array([guessed(each).errors for each in cost])
+    price = float(np.random.default_rng(seed).gamma(1.0))
+    bounds = price_bounds(cost, errors, price, 50, Deadline(SolveOptions()))
+    for each, row in zip(cost, bounds, strict=True):
+        for count in range(1, len(each.T) + 1):
+            sets = itertools.combinations(range(len(each.T)), count)
+            least = min(each[:, list(kept)].min(axis=1).sum() for kept in sets)
+            assert row[count - 1] <= least * (1 + 1e-9) + 1e-12
+
+
+def test_prices_leave_little_to_prove() -> None:
+    plan = solve(problem("synthetic:layers=16,heads=16", 0.214), SolveOptions(gap=1e-3))
+    assert plan.solution.gap is not None
+    assert plan.solution.gap <= 1e-3
+    assert plan.details["milps"] == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_ranking_gives_heads_for_every_count(seed: int) -> None:
+    for cost in Problem(some_profile(seed), 0.0).cost:
+        found = ranked(cost)
+        assert [len(kept) for kept in found.kept] == list(range(1, cost.shape[1] + 1))
+        for kept, error in zip(found.kept, found.errors, strict=True):
+            assert error == pytest.approx(cost[:, list(kept)].min(axis=1).sum())

@@ -1,0 +1,86 @@
+"""Overtime: a solve that goes on beyond its time limit, or after it was asked to stop, ends with the best plan so far.
+
+Systems look at their deadline between steps. What a step of a large question takes between two looks is cut short here:
+an exception of its own kind is raised in the solving thread, as soon as there is a plan to end with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+
+from gapless.options import Deadline
+
+__all__ = ["PATIENCE_S", "OutOfTimeError", "Overtime"]
+
+PATIENCE_S = 0.3
+"""How long a solve may go on when its time is up: most steps end by themselves in that time, with a better plan."""
+
+_POLL_S = 0.05
+"""How long to wait before looking again; the end of the solve wakes the thread at once."""
+
+_IMPORT = "<frozen importlib"
+"""What the frames of an import are called: an extension module that is half loaded can't be loaded again."""
+
+
+class OutOfTimeError(BaseException):
+    """Time is up; no handler of errors takes it for one."""
+
+
+class Overtime:
+    """Within the block, and in the thread that enters it, time ends: what is left undone then is left by the block.
+
+    `has_plan` says whether there is a plan to end with; until then, work goes on. `has_struck`: whether the block was
+    cut short.
+    """
+
+    def __init__(self, deadline: Deadline, has_plan: Callable[[], bool]) -> None:
+        self.has_struck = False
+        self._deadline, self._has_plan = deadline, has_plan
+        self._kind = type("OutOfTimeError", (OutOfTimeError,), {})  # its own: blocks may lie within each other
+        self._lock, self._is_over = threading.Lock(), threading.Event()
+
+    def __enter__(self) -> Overtime:
+        self._thread = threading.get_ident()
+        threading.Thread(target=self._watch, name="gapless-overtime", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        while True:
+            try:
+                with self._lock:  # what was raised and has not arrived yet is taken back
+                    self._is_over.set()
+                    _raise_in(self._thread, None)
+                break
+            except OutOfTimeError:
+                continue
+        self.has_struck = kind is self._kind
+        return self.has_struck
+
+    def _watch(self) -> None:
+        """Wait until time is up and a plan is there, then raise, again where nobody has ended for it."""
+        late_polls = 0
+        while not self._is_over.wait(_POLL_S):
+            late_polls = late_polls + 1 if self._deadline.is_past else 0
+            if late_polls * _POLL_S >= PATIENCE_S and self._has_plan():
+                with self._lock:
+                    if not self._is_over.is_set() and not _is_importing(sys._current_frames().get(self._thread)):
+                        _raise_in(self._thread, self._kind)
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    """Raise an exception of this kind in a thread, at its next step in Python; None takes back what was to be raised."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind) if kind else None)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_IMPORT):
+            return True
+        frame = frame.f_back
+    return False
