@@ -125,5 +125,5 @@ def _with_stages(problem: Problem, chunks: int) -> PipelineProfile:
     profile, own = problem.profile, problem.chunks
     if not profile.is_uniform:
         return profile
-    times_s = (column[0].item() * own for column in (profile.forward_s, profile.backward_s, profile.weight_s))
-    return uniform_profile(*times_s, problem.ranks, chunks, profile.name)
+    f_s, b_s, w_s = (column[0].item() * own for column in (profile.forward_s, profile.backward_s, profile.weight_s))
+    return uniform_profile(f_s, b_s, w_s, problem.ranks, chunks, profile.name)
