@@ -68,10 +68,12 @@ def capture(
     for kind in close:
         if kind not in CLOSE:
             raise InputError(f"close: must be among {', '.join(CLOSE)}, got {kind!r}")
+    before = ModelState.of(model, loss)
     joint = trace_joint(step.module, tuple(step.leaves))
     joint, rewrites = rewrite(joint, close, dict(step.module.named_parameters(remove_duplicate=False)))
     title = name or type(model).__name__
-    return _Builder(joint, find_storages(joint), rewrites, model, title, tuple(close)).build(step)
+    state = before.after_forward(model, loss)
+    return _Builder(joint, find_storages(joint), rewrites, model, state, title, tuple(close)).build(step)
 
 
 @dataclass
@@ -91,6 +93,7 @@ class _Builder:
     storages: Storages
     rewrites: Rewrites
     model: Any
+    state: ModelState
     name: str
     close: tuple[str, ...]
     forward: list[ForwardNode] = field(default_factory=list)
@@ -140,7 +143,7 @@ class _Builder:
             inputs=tuple(InputShape.of(leaf) for leaf in step.leaves),
             structure=step.structure,
             storages=self.storages,
-            state=ModelState.of(self.model),
+            state=self.state,
             objective=step.objective,
             close=self.close,
             target_count=step.target_count,

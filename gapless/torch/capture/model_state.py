@@ -5,14 +5,15 @@ Needs the extra `torch`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.torch.capture.attributes import ABSENT, plain_attributes, same, shown
 from gapless.torch.library import torch
 
-__all__ = ["ModelState", "check_plain"]
+__all__ = ["HOOKS", "ModelState", "ModuleState", "check_plain", "titled_modules"]
 
 _AVERAGE = "and average the gradients of all ranks after each step"
 _WRAPPERS = {
@@ -24,7 +25,7 @@ _WRAPPERS = {
 }
 """What PyTorch wraps models in, why a plan can't run it, and what to pass instead."""
 
-_HOOKS = {
+HOOKS = {
     "_forward_hooks": "forward hook", "_forward_pre_hooks": "forward pre-hook", "_backward_hooks": "backward hook",
     "_backward_pre_hooks": "backward pre-hook",
 }  # fmt: skip
@@ -33,45 +34,101 @@ _REPARAMETRISES = "torch.nn.utils."
 
 
 @dataclass(frozen=True)
+class ModuleState:
+    """Of a module: its type, whether it trains, and its plain attributes, by name."""
+
+    kind: type
+    is_training: bool
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class ModelState:
     """What a capture takes for granted beside shapes: it is traced into the graph.
 
-    `modes`: whether each module trains. `trainable`: the parameters that get gradients. `shared`: the names of each
-    tensor that has several.
+    `modules`: of the model, and of a loss that is a module, by their titles. `trainable`: the parameters that get
+    gradients. `shared`: the names of each tensor that has several. `advanced`: (title, attribute) of what the forward
+    pass itself has changed, such as counters, which may go on.
     """
 
-    modes: dict[str, bool]
+    modules: Mapping[str, ModuleState]
     trainable: frozenset[str]
     shared: frozenset[frozenset[str]]
+    advanced: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
-    def of(cls, model: Any) -> ModelState:
+    def of(cls, model: Any, loss: Any = None) -> ModelState:
         """The state that a model is in."""
         parameters = dict(model.named_parameters(remove_duplicate=False))
         names: dict[int, set[str]] = {}
         for name, tensor in (*parameters.items(), *model.named_buffers(remove_duplicate=False)):
             names.setdefault(id(tensor), set()).add(name)
         return cls(
-            {name: bool(module.training) for name, module in model.named_modules()},
+            {
+                title: ModuleState(type(module), bool(module.training), plain_attributes(module))
+                for title, module in titled_modules(model, loss)
+            },
             frozenset(name for name, parameter in parameters.items() if parameter.requires_grad),
             frozenset(frozenset(same) for same in names.values() if len(same) > 1),
         )
 
-    def check(self, model: Any) -> None:
+    @property
+    def is_training(self) -> bool:
+        """Whether the model as a whole was in training mode."""
+        return self.modules[_MODEL].is_training
+
+    def after_forward(self, model: Any, loss: Any = None) -> ModelState:
+        """The state of a model that was in this one before its forward pass ran: what differs now, that has changed."""
+        now = ModelState.of(model, loss)
+        changed = {pair for pair, _, _ in self._changed(now)}
+        return replace(now, advanced=self.advanced | changed)
+
+    def check(self, model: Any, loss: Any = None) -> None:
         """Raise `InputError` where a model is in another state, or has hooks that a planned step doesn't run."""
         refuse_hooks(model)
-        now = ModelState.of(model)
-        if now.modes != self.modes:
-            name = min(name for name in {*now.modes, *self.modes} if now.modes.get(name) != self.modes.get(name))
-            mode = "training" if self.modes.get(name) else "evaluation"
-            rule = f"step: {_titled(name)} was captured in {mode} mode"
-            raise InputError(f"{rule}; set it back with .train() or .eval(), or capture again in this mode")
+        now = ModelState.of(model, loss)
+        for title in sorted({*now.modules, *self.modules}):
+            self._check_module(title, self.modules.get(title), now.modules.get(title))
+        for (title, name), was, found in self._changed(now):
+            rule = f"step: {title} had {name} = {shown(was)} at capture, has {shown(found)}"
+            raise InputError(f"{rule}; set it back, capture again, or make it a buffer, which may change")
         if name := min(now.trainable ^ self.trainable, default=""):
             was = "trained" if name in self.trainable else "frozen"
             raise InputError(f"step: parameter {name!r} was {was} at capture; set requires_grad back, or capture again")
         if differ := now.shared ^ self.shared:
             names = ", ".join(sorted(min(differ, key=sorted)))
             raise InputError(f"step: {names} must share a tensor, or not, as at capture; capture again")
+
+    def _check_module(self, title: str, was: ModuleState | None, found: ModuleState | None) -> None:
+        if was is None or found is None:
+            raise InputError(f"step: {title} was {'not there' if was is None else 'there'} at capture; capture again")
+        if was.kind is not found.kind:
+            rule = f"step: {title} was a {was.kind.__name__} at capture, is a {found.kind.__name__}"
+            raise InputError(f"{rule}; put it back, or capture again")
+        if was.is_training != found.is_training:
+            rule = f"step: {title} was captured in {'training' if was.is_training else 'evaluation'} mode"
+            raise InputError(f"{rule}; set it back with .train() or .eval(), or capture again in this mode")
+
+    def _changed(self, now: ModelState) -> Iterator[tuple[tuple[str, str], Any, Any]]:
+        """(title, attribute), its value in this state and now, of the attributes that differ."""
+        for title, was in self.modules.items():
+            found = now.modules[title].attributes if title in now.modules else {}
+            for name in sorted({*was.attributes, *found}):
+                values = was.attributes.get(name, ABSENT), found.get(name, ABSENT)
+                if (title, name) not in self.advanced and not same(*values):
+                    yield (title, name), *values
+
+
+_MODEL = "the model"
+
+
+def titled_modules(model: Any, loss: Any = None) -> Iterator[tuple[str, Any]]:
+    """All modules of a model, and of a loss that is a module, with what they are called in messages."""
+    for name, module in model.named_modules():
+        yield _titled(name), module
+    if isinstance(loss, torch.nn.Module):
+        for name, module in loss.named_modules():
+            yield f"module {name!r} of the loss" if name else "the loss", module
 
 
 def check_plain(model: Any) -> None:
@@ -102,11 +159,11 @@ def refuse_hooks(model: Any) -> None:
 
 def _hooks(model: Any) -> Iterator[str]:
     everywhere = vars(torch.nn.modules.module)
-    for attribute, kind in _HOOKS.items():
+    for attribute, kind in HOOKS.items():
         if everywhere.get(f"_global{attribute}"):
             yield f"all modules have a {kind}"
     for name, module in model.named_modules():
-        for attribute, kind in _HOOKS.items():
+        for attribute, kind in HOOKS.items():
             hooks = getattr(module, attribute)
             if any(not _is_traced(hook) for hook in hooks.values()):
                 yield f"{_titled(name)} has a {kind}"
@@ -121,4 +178,4 @@ def _is_traced(hook: Any) -> bool:
 
 
 def _titled(name: str) -> str:
-    return f"module {name!r}" if name else "the model"
+    return f"module {name!r}" if name else _MODEL

@@ -29,7 +29,7 @@ def capture_data(step: CapturedStep) -> dict[str, Any]:
         "name": step.graph.name,
         "close": list(step.close),
         "pytorch": str(torch.__version__),
-        "is_training": step.state.modes[""],
+        "is_training": step.state.is_training,
         "inputs": _data(named or arguments),
         "targets": _data(targets),
     }

@@ -9,6 +9,7 @@ from typing import Any
 from gapless.errors import DifferenceError, InputError
 from gapless.torch.capture.model_state import check_plain
 from gapless.torch.capture.model_step import refuse_autocast
+from gapless.torch.capture.model_watch import ModelWatch
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.close_kinds import TOLERANCE
 from gapless.torch.kernels.norms import check_invertible
@@ -54,6 +55,8 @@ class Step:
         self.close, self._inverted = compiler.close(), compiler.inverted()
         self.difference: Difference | None = None
         self._tolerance, self._report = tolerance, report
+        self._state = plan.step.state
+        self._watch: ModelWatch | None = None
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the step; the first call runs eager's as well, and compares.
@@ -79,6 +82,7 @@ class Step:
             self._report(f"{title}: {found.difference}")
         found.keep()
         self._tolerance = None
+        self._state = self._state.after_forward(self._model, self._captured.objective)
         return found.loss
 
     def _run(self, leaves: list[Any]) -> Any:
@@ -103,7 +107,10 @@ class Step:
     def _check_unchanged(self) -> None:
         """Raise `InputError` where tensors of the model have been replaced, or it is in another state."""
         refuse_autocast("step")
-        self._captured.state.check(self._model)
+        if self._watch is not None and self._watch.is_unchanged():
+            return
+        objective = self._captured.objective
+        self._state.check(self._model, objective)
         for kind, known, now in (
             ("parameter", self._parameters, self._model.named_parameters(remove_duplicate=False)),
             ("buffer", self._buffers, self._model.named_buffers(remove_duplicate=False)),
@@ -111,6 +118,7 @@ class Step:
             for name, tensor in now:
                 if known.get(name) is not tensor:
                     raise InputError(f"step: {kind} {name!r} was replaced since the step was made; make the step anew")
+        self._watch = ModelWatch(self._model, objective, self._state.advanced)
 
     def _leaves(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         count = len(arguments) - self._captured.target_count

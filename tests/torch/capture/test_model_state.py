@@ -204,6 +204,123 @@ def test_copy_in_another_state_is_refused() -> None:
         run(keep_all(capture(model, (Given,))), other)(Given)
 
 
+# -- plain attributes --------------------------------------------------------------------------------------------------
+
+
+def doubled(given: torch.Tensor) -> torch.Tensor:
+    return 2 * given
+
+
+class Tempered(nn.Module):
+    """A layer with settings of many kinds, and counters that the forward pass advances."""
+
+    temp: float
+    offset: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.act, self.drop, self.norm = nn.Linear(6, 6), nn.ReLU(), nn.Dropout(0.5), nn.BatchNorm1d(6)
+        self.temp, self.kind, self.rates, self.none = 1.0, "sum", [0.5, 0.25], None
+        self.scaled = doubled
+        self.register_buffer("offset", torch.zeros(()))
+        self.calls, self.seen, self.eager_calls = 0, [0], 0
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.seen[0] += 1
+        if not torch.compiler.is_compiling():
+            self.eager_calls += 1
+        found = self.norm(self.act(self.layer(self.drop(given)))) / self.temp + self.offset
+        found = self.scaled(found) * self.rates[1] ** 2
+        return found.sum() if self.kind == "sum" else found.mean()
+
+
+ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
+    r"the model had temp = 1.0 at capture, has 3.0; set it back, capture again, or make it a buffer": (
+        lambda model: setattr(model, "temp", 3.0)
+    ),
+    r"the model had temp = 1.0 at capture, has nothing plain": lambda model: setattr(model, "temp", torch.ones(6)),
+    r"the model had kind = 'sum' at capture, has 'mean'": lambda model: setattr(model, "kind", "mean"),
+    r"the model had none = None at capture, has True": lambda model: setattr(model, "none", True),
+    r"the model had rates = \[0.5, 0.25\] at capture, has \[0.5, 1.0\]": (
+        lambda model: model.rates.__setitem__(1, 1.0)
+    ),
+    r"the model had scaled = doubled at capture, has relu": lambda model: setattr(model, "scaled", torch.relu),
+    r"the model had kind = 'sum' at capture, has nothing plain": lambda model: delattr(model, "kind"),
+    r"the model had more = nothing plain at capture, has 1": lambda model: setattr(model, "more", 1),
+    r"module 'drop' had p = 0.5 at capture, has 0.1": lambda model: setattr(model.drop, "p", 0.1),
+    r"module 'norm' had momentum = 0.1 at capture, has 0.01": lambda model: setattr(model.norm, "momentum", 0.01),
+    r"module 'norm' had eps = 1e-05 at capture, has 0.1": lambda model: setattr(model.norm, "eps", 0.1),
+    r"module 'act' was a ReLU at capture, is a Tanh": lambda model: setattr(model, "act", nn.Tanh()),
+    r"module 'other' was not there at capture": lambda model: model.add_module("other", nn.Identity()),
+}
+
+
+@pytest.mark.parametrize("rule", ATTRIBUTES)
+def test_attributes_that_were_traced_must_stay(rule: str) -> None:
+    model = Tempered()
+    step = stepped(model)
+    step(Given)
+    step(Given)
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    ATTRIBUTES[rule](model)
+    for _ in range(2):
+        with pytest.raises(InputError, match=rule) as caught:
+            step(Given)
+        assert "\n" not in str(caught.value)
+    assert all(torch.equal(one.grad, other) for one, other in zip(model.parameters(), gradients, strict=True))
+
+
+def test_what_was_set_back_trains_on() -> None:
+    model = Tempered()
+    step = stepped(model)
+    step(Given)
+    model.temp = 3.0
+    with pytest.raises(InputError, match="had temp"):
+        step(Given)
+    model.temp = 1.0
+    step(Given)
+
+
+def test_counters_that_the_forward_pass_advances_may_go_on() -> None:
+    model = Tempered()
+    step = stepped(model)
+    for _ in range(3):
+        step(Given)
+    model(Given)
+    step(Given)
+    assert model.calls > 1
+
+
+def test_settings_of_a_loss_that_is_a_module_must_stay() -> None:
+    model, loss, labels = nn.Linear(6, 3), nn.CrossEntropyLoss(), torch.zeros(4, dtype=torch.int64)
+    step = run(keep_all(capture(model, (Given,), loss, targets=(labels,))), model, report=nothing)
+    step(Given, labels)
+    loss.label_smoothing = 0.3
+    with pytest.raises(InputError, match=r"the loss had label_smoothing = 0\.0 at capture, has 0\.3"):
+        step(Given, labels)
+
+
+def descended(model: nn.Module, step: Callable[[torch.Tensor], Any]) -> torch.Tensor:
+    """The parameters after a training whose schedule fills a buffer before each step."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    torch.manual_seed(3)
+    for number in range(4):
+        model.offset.fill_(0.5 * number)  # type: ignore[operator, union-attr]
+        optimizer.zero_grad()
+        step(Given)
+        optimizer.step()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_a_schedule_that_fills_a_buffer_trains_as_eager_does() -> None:
+    model = Tempered()
+    other = copy.deepcopy(model)
+    planned = run(keep_all(capture(model, (Given,))), model, tolerance=None)
+    eager = descended(other, lambda given: other(given).backward())
+    assert torch.equal(descended(model, planned), eager)
+
+
 def test_inputs_that_require_gradients_are_refused() -> None:
     model = Small()
     with pytest.raises(InputError, match=r"must not require gradients.*detach"):
