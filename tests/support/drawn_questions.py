@@ -86,7 +86,12 @@ def _taccl(chance: Random) -> Question:
     ))  # fmt: skip
     shares = chance.choice((0.0, 0.0, 0.5))
     links = [
-        Link(a, b, *(chance.choice(each) if isinstance(each, tuple) else each for each in (alpha_s, beta_s)), (0,) if chance.random() < shares else ())
+        Link(
+            a,
+            b,
+            *(chance.choice(each) if isinstance(each, tuple) else each for each in (alpha_s, beta_s)),
+            (0,) if chance.random() < shares else (),
+        )
         for a, b in pairs
     ]
     topology = Topology("drawn", tuple(range(count)), tuple(links), ("port",))
@@ -172,7 +177,11 @@ def _bagpipe(chance: Random) -> Question:
 
 def _oktopk(chance: Random) -> Question:
     """Ranks that select nothing, the same, or everything; down to one element."""
-    ranks, elements, steps = chance.choice((1, *[2] * 4, *[3] * 4, 5)), chance.choice((1, 2, 10, 60)), chance.choice((1, 1, 2))
+    ranks, elements, steps = (
+        chance.choice((1, *[2] * 4, *[3] * 4, 5)),
+        chance.choice((1, 2, 10, 60)),
+        chance.choice((1, 1, 2)),
+    )
     share = chance.choice((0.0, 0.1, 0.5, 1.0))
     same = [k for k in range(elements) if chance.random() < share]
     is_same = chance.random() < 0.3
