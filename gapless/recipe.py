@@ -16,7 +16,7 @@ from gapless.overtime import Overtime
 from gapless.progress_log import ProgressLog
 from gapless.questions import kept_question
 from gapless.result import Asked, Result
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution, Status, StopReason, refuted
 from gapless.system import Plan, Problem, find_system
 from gapless.versions import library_versions
 
@@ -107,6 +107,7 @@ def _result(problem: Problem, plan: Plan, log: ProgressLog, made: Mapping[str, A
         "convergence": None if log.convergence is None else log.convergence.data,
     }
     asked = plan.problem or problem
+    solution = plan.solution if report is None or report.valid else refuted(plan.solution)
     return Result(
-        asked, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product, run, plan.windows
+        asked, solution, plan.schedule, report, plan.details, plan.timings, plan.product, run, plan.windows
     )  # fmt: skip

@@ -23,6 +23,7 @@ __all__ = [
     "StopReason",
     "by_class",
     "claim_of",
+    "refuted",
     "settled_bound",
     "with_class_exhausted",
 ]
@@ -44,6 +45,8 @@ class Status(enum.Enum):
     """Proven: the objective can be improved for ever."""
     NO_SOLUTION = "no_solution"
     """Nothing was found and nothing was proven."""
+    INVALID = "invalid"
+    """A plan was found whose replay breaks a rule: nothing is claimed of it."""
 
 
 class StopReason(enum.Enum):
@@ -153,6 +156,11 @@ class Solution(Brief):
     def has_values(self) -> bool:
         """Whether there is a feasible point to decode."""
         return self.values is not None
+
+
+def refuted(solution: Solution) -> Solution:
+    """What is left of a claim on a plan that doesn't replay clean: no bound, and so no gap."""
+    return replace(solution, status=Status.INVALID, bound=None, bound_source="", narrower=())
 
 
 def settled_bound(objective: float, bound: float | None) -> float | None:

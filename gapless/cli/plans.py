@@ -143,12 +143,13 @@ def _show(arguments: argparse.Namespace) -> int:
     from gapless.checker import Rule
     from gapless.cli.output import EXIT_VIOLATIONS
     from gapless.headline import claim_rows, wider_of
-    from gapless.io.plan import excerpt_of
+    from gapless.io.plan import excerpt_of, judged
     from gapless.result import read_saved
     from gapless.text import described, words
 
     plan = read_saved(arguments.file)
     report = _replay(plan)
+    plan = judged(plan, report)
     problem, details = (
         [(words(name), described(name, value)) for name, value in section.items() if name != "wider"]
         for section in (plan.problem, plan.details)

@@ -34,6 +34,7 @@ __all__ = [
     "claim_data",
     "claimed_bounds",
     "excerpt_of",
+    "judged",
     "plan_data",
     "plan_of",
     "plan_text",
@@ -159,6 +160,15 @@ def solution_of(claim: Mapping[str, Any], wall_s: float = 0.0) -> Solution:
         )
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"claim: must say status, stop_reason, solver and the like, got {error}") from None
+
+
+def judged(plan: SavedPlan, report: Report) -> SavedPlan:
+    """The plan with what its replay leaves of its claim: of one that breaks a rule neither optimum, bound nor gap."""
+    if report.valid:
+        return plan
+    nothing = {name: None for name in plan.claim if name == "gap" or name.startswith("bound_")}
+    none = {"bounds": []} if "bounds" in plan.claim else {}
+    return replace(plan, claim={**plan.claim, "status": Status.INVALID.value, **nothing, **none})
 
 
 def write_plan(path: str | Path, plan: SavedPlan) -> None:

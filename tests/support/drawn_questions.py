@@ -69,6 +69,13 @@ def _sizes(chance: Random, count: int) -> NDArray[np.int64]:
     return np.array([chance.choice((0, 0, 1, 1000, 10**6)) for _ in range(count)], dtype=np.int64)
 
 
+_LINKS = (
+    *[((1e-6,), (0.0,)), ((0.0,), (1e-9,)), ((1e-6,), (1e-9,))] * 2,
+    *[((1e-6,), (0.0, 1e-9)), ((0.0, 1e-6), (1e-9,)), ((0.0, 1e-6), (0.0, 1e-9))],
+)
+"""Latencies and seconds a byte from which those of links are drawn; a link without both is refused."""
+
+
 def _taccl(chance: Random) -> Question:
     """Rings, lines, stars and networks of all links, some free of latency or of bytes; some links share a port."""
     count = chance.choice((1, *[2] * 6, *[3] * 6, *[4] * 3))
@@ -80,14 +87,11 @@ def _taccl(chance: Random) -> Question:
         (a, b) for a in range(count) for b in range(count)
         if a != b and (abs(a - b) <= near or (shape == "ring" and (b - a) % count == 1) or (not near and 0 in (a, b)))
     ]  # fmt: skip
-    alpha_s, beta_s = chance.choice((
-        (1e-6, 0.0), (0.0, 1e-9), (1e-6, 1e-9), (1e-6, (0.0, 1e-9)), ((0.0, 1e-6), 1e-9), (0.0, 0.0),
-        ((0.0, 1e-6), (0.0, 1e-9)),
-    ))  # fmt: skip
+    alphas_s, betas_s = chance.choice(_LINKS)
     shares = chance.choice((0.0, 0.0, 0.5))
     links = [
-        Link(a, b, *(chance.choice(each) if isinstance(each, tuple) else each for each in (alpha_s, beta_s)), (0,) if chance.random() < shares else ())
-        for a, b in pairs
+        Link(*pair, chance.choice(alphas_s), chance.choice(betas_s), (0,) if chance.random() < shares else ())
+        for pair in pairs
     ]
     topology = Topology("drawn", tuple(range(count)), tuple(links), ("port",))
     return {
@@ -104,9 +108,7 @@ def _monet(chance: Random, graph: TrainingGraph) -> Question:
     kind = chance.choice(("as it is", "no times", "no bytes", "some"))
     if kind in ("no times", "some"):
         names = {node.name for node in (*graph.forward, *graph.backward) if kind != "some" or chance.random() < 0.5}
-        graph = graph.with_implementations(
-            lambda name, run: replace(run, duration_s=0.0) if name in names else run  # fmt: skip
-        )
+        graph = graph.with_implementations(lambda name, run: replace(run, duration_s=0.0) if name in names else run)
     if kind == "no bytes":
         graph = _weightless(graph)
     budgets = (1, 30, 100, 10**6, *map(Share, (0.5, 0.7, 0.8, 1.0)))
@@ -172,7 +174,11 @@ def _bagpipe(chance: Random) -> Question:
 
 def _oktopk(chance: Random) -> Question:
     """Ranks that select nothing, the same, or everything; down to one element."""
-    ranks, elements, steps = chance.choice((1, *[2] * 4, *[3] * 4, 5)), chance.choice((1, 2, 10, 60)), chance.choice((1, 1, 2))
+    ranks, elements, steps = (
+        chance.choice((1, *[2] * 4, *[3] * 4, 5)),
+        chance.choice((1, 2, 10, 60)),
+        chance.choice((1, 1, 2)),
+    )
     share = chance.choice((0.0, 0.1, 0.5, 1.0))
     same = [k for k in range(elements) if chance.random() < share]
     is_same = chance.random() < 0.3
@@ -185,7 +191,8 @@ def _oktopk(chance: Random) -> Question:
         "indices": index_sets(sets, elements, "drawn", values),
         **_some(
             chance, method=("auto", "auto", *oktopk.METHODS), objective=oktopk.OBJECTIVES,
-            selection=oktopk.SELECTIONS if values else ("auto", "all"), held_out=(None, 1 if steps > 1 else None), latency=(None, 0.0, 0.0), bandwidth=(None, 1e6),
+            selection=oktopk.SELECTIONS if values else ("auto", "all"), held_out=(None, 1 if steps > 1 else None),
+            latency=(None, 0.0, 0.0), bandwidth=(None, 1e6),
         ),
     }  # fmt: skip
 
@@ -220,16 +227,19 @@ def _ranks(chance: Random) -> Question:
         compress_s=_times(chance, layers, modes),
     )  # fmt: skip
     network = chance.choice(({}, {"workers": chance.choice((2, 4)), "bandwidth": chance.choice((1e6, 1e12))}))
-    limits = _some(chance, latency=(None, 0.0), step_time=(None, 0.0, 1e-3, 1e-2, 1.0)) if network else {}
+    limits = _some(chance, latency=(None, 0.0), step_time=(None, None, 0.0, 1e-2, 1.0)) if network else {}
     methods = ("auto", "milp", "constant")
     phases = chance.choice(({}, {"phases": "epoch", **_some(chance, switches=(None, 0, 1))}))
     return {
         "trace": trace, **network, **limits, **phases,
         **_some(
-            chance, data=(1, *map(Share, (0.0, 0.3, 0.5, 0.8, 1.0, 1.0)), None if limits.get("step_time") else Share(0.7)),
+            chance, data=(1, *map(Share, (0.0, 0.3, 0.6, *[1.0] * 6)), None if limits.get("step_time") else Share(0.7)),
             method=(*["auto"] * 5, *(ranks.METHODS if phases else methods)),
         ),
     }  # fmt: skip
+
+
+_FEW_ORDERS = {"exact_steps": 50, "rounds": 2, "window_steps": 5}
 
 
 def _pipeline(chance: Random) -> Question:
@@ -246,7 +256,7 @@ def _pipeline(chance: Random) -> Question:
     methods = [name for name, one in BASELINES.items() if one.placement == placement]
     return {
         "profile": f"uniform:{times}" if chance.random() < 0.5 else _layers(chance, count * chunks),
-        "ranks": count, "placement": placement, "parameters": {"exact_steps": 50, "rounds": 2, "window_steps": 5}, **hops, **replicas, **limits,
+        "ranks": count, "placement": placement, "parameters": _FEW_ORDERS, **hops, **replicas, **limits,
         **_some(
             chance, micro_batches=(1, 1, 2, 4), backward=pipeline.BACKWARDS, cut=(None, *pipeline.CUTS),
             recomputation=pipeline.RECOMPUTATIONS, blocking_sends=(False, False, True),

@@ -11,14 +11,14 @@ LEAST, MOST = 25, 100
 than `LEAST`. The two profiles of tests/conftest.py differ in them."""
 
 
-def share(count: int) -> int:
-    """`count` with `--thorough`, a tenth without; but `LEAST` at least."""
-    return max(LEAST, count if is_thorough() else count // 10)
+def share(count: int, cases: int = 1) -> int:
+    """`count` with `--thorough`, a tenth without; but `LEAST` at least, of all `cases` of a test together."""
+    return max(-(-LEAST // cases), count if is_thorough() else count // 10)
 
 
-def examples(count: int, **others: Any) -> settings:
-    """The settings of a property test that looks at `share(count)` examples."""
-    return settings(max_examples=share(count), **others)
+def examples(count: int, cases: int = 1, **others: Any) -> settings:
+    """The settings of a property test that looks at `share(count, cases)` examples."""
+    return settings(max_examples=share(count, cases), **others)
 
 
 def is_thorough() -> bool:

@@ -105,7 +105,7 @@ class _NoBounds:
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_instances_agree_with_labels_that_no_grid_prunes(kind: str, decode: str) -> None:
     rng = np.random.default_rng(20 + KINDS.index(kind))
-    for _ in range(share(40)):
+    for _ in range(share(40, cases=len(KINDS) * len(DECODES))):
         profile = mixed_instance(rng, kind, most=24, least=16)
         costs = Costs.of(profile, decode=decode)
         start = one_group(costs).fusion
@@ -146,7 +146,7 @@ def test_a_search_that_runs_out_of_extensions_says_so() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_never_beaten_by_a_baseline_and_replays_at_its_objective(kind: str) -> None:
     rng = np.random.default_rng(10)
-    for _ in range(share(100)):
+    for _ in range(share(100, cases=len(KINDS))):
         profile = mixed_instance(rng, kind, most=30)
         result = solve(Problem(profile))
         assert result.valid

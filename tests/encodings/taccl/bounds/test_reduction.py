@@ -28,9 +28,11 @@ def _one_sum(wants: tuple[int, ...], holders: tuple[int, ...] = (0, 1, 2, 3)) ->
     return Collective("one_sum", 4, 1, inputs, outputs, reduces=True)
 
 
-@pytest.mark.parametrize("collective", [_one_sum((2, 3), (0, 1)), _one_sum((3,), (0, 1, 2)), _one_sum((1, 2), (0, 1))])
-@examples(4)
-@given(local=COSTS, nic=COSTS)
+SUMS = [_one_sum((2, 3), (0, 1)), _one_sum((3,), (0, 1, 2)), _one_sum((1, 2), (0, 1))]
+
+
+@examples(12)
+@given(collective=st.sampled_from(SUMS), local=COSTS, nic=COSTS)
 def test_no_schedule_beats_the_bound(collective: Collective, local: tuple[int, int], nic: tuple[int, int]) -> None:
     costs = {0: (local[0] * 1e-7, local[1] * 1e-12), 1: (nic[0] * 1e-7, nic[1] * 1e-12)}
     problem = Chunked(pairs_of_nodes(2, lambda k: costs[k]), collective, 300_000)
@@ -75,9 +77,11 @@ def test_two_ndv2_nodes_add_up_in_three_steps_and_spread_on_the_way_of_the_farth
     assert across_cuts_s(problem, kinds_of(problem), problem.may_group, ()) == pytest.approx(expected_us * 1e-6)
 
 
-@examples(4)
-@given(local=COSTS, nic=COSTS, nodes=st.integers(2, 3), size=st.sampled_from([10_000, 10**6]))
-@pytest.mark.parametrize("name", ["allreduce", "reducescatter", "reduce"])
+@examples(12)
+@given(
+    name=st.sampled_from(["allreduce", "reducescatter", "reduce"]), local=COSTS, nic=COSTS, nodes=st.integers(2, 3),
+    size=st.sampled_from([10_000, 10**6]),
+)  # fmt: skip
 def test_it_is_never_above_a_plan(
     name: str, local: tuple[int, int], nic: tuple[int, int], nodes: int, size: int
 ) -> None:  # fmt: skip
