@@ -258,17 +258,13 @@ class _Portfolio:
     def stage(self, share: float = 1.0) -> SolveOptions:
         """A part of the time that is left, with reports that go on from the best plan so far."""
         stage = replace(self.deadline.stage(share * self.deadline.remaining_s), on_plan=self._on_plan())
-        report, since_s, end_s, bound_s = (
-            stage.on_progress,
-            self.deadline.elapsed_s,
-            self.end_s,
-            self.widest_s[0] or None,
-        )
+        report, since_s, bound_s = stage.on_progress, self.deadline.elapsed_s, self.widest_s[0] or None
         if report is None:
             return stage
+        known = [plan.solution.objective for plan in (self.best, self.first) if plan is not None]
 
         def go_on(news: Progress) -> None:
-            found_s = min((one for one in (news.incumbent, end_s) if one is not None), default=None)
+            found_s = min((one for one in (news.incumbent, *known) if one is not None), default=None)
             report(replace(news, incumbent=found_s, bound=bound_s, wall_s=since_s + news.wall_s))
 
         if self.best is not None:
@@ -312,7 +308,9 @@ class _Portfolio:
 
     def answer(self, news: Plan | None = None) -> Plan:
         """The best plan, with the bound of the question, and its provenance. `news`: of a method that goes on."""
-        found = [plan for plan in (self.best, self.quick.plan, self.first, news) if plan is not None]
+        found = [plan for plan in (self.best, self.quick.plan, news) if plan is not None]
+        if self.first is not None and (not self.is_alone or not found or self.deadline.has_struck):
+            found.append(self.first)
         if not found:
             return _no_plan(self.problem, self.options, self.deadline)
         plan = min(found, key=_end_s)  # of equal ones the best of the methods
