@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from xml.etree import ElementTree
 
 import numpy as np
 
 from gapless.errors import InputError
+from gapless.io.xml_tree import Element, parse_xml
 from gapless.topologies.descriptions.wiring import Leaf, Wiring, nearness_of
 
 __all__ = ["is_tree", "read_tree"]
-
-Element = ElementTree.Element
 
 _NVLINK_BYTES_PER_S = {60: 20e9, 70: 25e9, 80: 25e9, 90: 25e9, 100: 50e9}
 """Of one NVLink, one direction, by the first compute capability that has it (P100, V100, A100, H100, B200)."""
@@ -49,12 +47,7 @@ def is_tree(text: str) -> bool:
 
 def read_tree(text: str, where: str) -> Wiring:
     """The wiring that an XML description holds. Raises `InputError` where it is none, or has no GPU."""
-    if "<!ENTITY" in text:
-        raise InputError(f"{where}: must have no entities of its own")
-    try:
-        root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
-        raise InputError(f"{where}: must be well-formed XML, got {error}") from None
+    root = parse_xml(text, where)
     if root.tag == "system":
         return _of_nccl(root, where)
     if root.tag == "topology":

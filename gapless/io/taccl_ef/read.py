@@ -24,6 +24,7 @@ from gapless.io.taccl_ef.program import (
     Step,
     ThreadBlock,
 )
+from gapless.io.text_file import load_text
 
 __all__ = ["parse_xml", "read_program"]
 
@@ -57,13 +58,7 @@ COMPLAINTS = (
 
 def read_program(path: Path | str) -> tuple[Program, list[str]]:
     """The program in a file, and the warnings; raises `InputError` as `parse_xml` does, or for an unreadable file."""
-    try:
-        text = Path(path).read_bytes().decode("utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: must be UTF-8 text, got byte {error.start} that is not") from error
-    return parse_xml(text, str(path))
+    return parse_xml(load_text(path), str(path))
 
 
 def parse_xml(text: str, source: str) -> tuple[Program, list[str]]:
