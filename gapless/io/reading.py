@@ -6,6 +6,7 @@ it holds or inflates what a file declares. docs/formats.md has the limits.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 import struct
@@ -27,14 +28,14 @@ __all__ = ["VARIABLE", "Limits", "file_errors", "first_line", "opened"]
 VARIABLE = "GAPLESS_READ_MEMORY"
 """Of the environment: a size, for files that may take more than what follows."""
 _SMALL_BYTES = 10**7
-_HELD_BYTES, _HELD_PER_BYTE = 100 * 2**20, 16
+_HELD_BYTES, _HELD_PER_BYTE = 115 * 10**6, 16
 """Of a small file, and for each byte that it has beyond that: numbers in JSON take at most eleven bytes a character."""
 _INFLATED_BYTES, _INFLATED_PER_BYTE = 2**26, 100
 """Columns of equal numbers shrink to a thousandth, so a small file may inflate at any rate; a large one is no such."""
 
 _UNREADABLE = (
-    gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, MemoryError, OverflowError,
-    RuntimeError, TypeError, SyntaxError, tokenize.TokenError,
+    gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, struct.error, csv.Error, EOFError, ValueError, MemoryError,
+    OverflowError, RuntimeError, TypeError, SyntaxError, tokenize.TokenError,
 )  # fmt: skip
 """The last four for headers that are no Python, and for archives with a password or of a later version."""
 

@@ -29,8 +29,10 @@ _MOST_TOML = 2**21
 _MOST_DOTTED = 32
 """Parts of a key in TOML; reading one takes the square of their number."""
 
+_DIGITS = re.compile(r"[0-9][0-9_]{4299}")
+"""Python reads no longer numbers, and TOML's library matches them with a hundred bytes a digit."""
 _GZIP = b"\x1f\x8b"
-_DOTTED = re.compile(rf"""(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_MOST_DOTTED}}}""")
+_DOTTED = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_MOST_DOTTED}}}""")
 
 
 def load_text(path: str | Path, most_bytes: int | None = None) -> str:
@@ -94,8 +96,8 @@ def _plain(stream: IO[bytes]) -> Iterator[IO[bytes]]:
 def load_toml(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises `InputError` for one that can't be read."""
     text = load_text(path, _MOST_TOML)
-    if _DOTTED.search(text):
-        raise InputError(f"{path}: not readable: a key must have fewer than {_MOST_DOTTED} parts")
+    if _DOTTED.search(text) or _DIGITS.search(text):
+        raise InputError(f"{path}: not readable: keys must have fewer than {_MOST_DOTTED} parts, numbers 4300 digits")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -11,20 +11,21 @@ from gapless.io.reading import Limits
 __all__ = ["Element", "parse_xml"]
 
 _MOST_DEPTH = 200
-_ELEMENT_BYTES, _ATTRIBUTE_BYTES = 500, 150
+_MARK_BYTES, _ATTRIBUTE_BYTES = 120, 300
+"""Of an element, which has one `<` or two, and of an attribute, as it is read."""
 
 
 def parse_xml(text: str, where: str) -> Element:
     """The root of the tree in a text. Raises `InputError` for what is not well-formed, or beyond the limits."""
-    builder, limits = TreeBuilder(), Limits.of(where, len(text))
-    depth, held = 0, len(text)
+    held = 2 * len(text) + _MARK_BYTES * text.count("<") + _ATTRIBUTE_BYTES * text.count("=")
+    Limits.of(where, len(text)).check_held("its tree", held)
+    builder, depth = TreeBuilder(), 0
 
     def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal depth, held
-        depth, held = depth + 1, held + _ELEMENT_BYTES + _ATTRIBUTE_BYTES * len(attributes)
+        nonlocal depth
+        depth += 1
         if depth > _MOST_DEPTH:
             raise InputError(f"{where}: elements must be nested at most {_MOST_DEPTH} deep")
-        limits.check_held("its elements", held)
         builder.start(tag, attributes)
 
     def end(tag: str) -> None:
