@@ -10,7 +10,6 @@ import ast
 import dataclasses
 import inspect
 import itertools
-import sys
 import textwrap
 import types
 from collections.abc import Iterable, Mapping
@@ -19,13 +18,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gapless.errors import InputError
 from gapless.io.record import suggestion
+from gapless.io.text_file import load_toml
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-__all__ = ["load_toml", "parameter_rows", "parameters_from", "parameters_of", "read_parameters", "with_work"]
+__all__ = ["parameter_rows", "parameters_from", "parameters_of", "read_parameters", "with_work"]
 
 T = TypeVar("T")
 
@@ -123,17 +118,3 @@ def _sentences(kind: type) -> dict[str, str]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
             found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
     return found
-
-
-def load_toml(path: str | Path) -> dict[str, Any]:
-    """The content of a TOML file. Raises `InputError` for one that can't be read."""
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: must be a UTF-8 text file, got byte {error.object[error.start]:#04x}") from None
-    except RecursionError:
-        raise InputError(f"{path}: not readable: nested too deeply") from None
-    except ValueError as error:  # also a whole number of thousands of digits
-        raise InputError(f"{path}: not TOML: {error}") from None

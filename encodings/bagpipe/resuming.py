@@ -32,9 +32,10 @@ from gapless.encodings.bagpipe.run_store import (
     known_batches,
     salvaged,
 )
+from gapless.encodings.bagpipe.run_window import Window
 from gapless.errors import InputError, Note
-from gapless.io.record import parse_record
-from gapless.profiles.traces.csv_files import file_errors
+from gapless.io.arrays import meta_record
+from gapless.io.reading import Limits, file_errors
 
 __all__ = ["Begun", "begun", "share_of"]
 
@@ -70,11 +71,14 @@ def begun(problem: Problem, path: Path | None) -> Iterator[Begun]:
     Raises `InputError` where a run of another process is there, or `problem.resume` is of another question.
     """
     head = head_of(problem.description, problem.cluster, share_of(problem))
-    stream, before = (_new(path), None) if problem.resume is None else _resumed(problem.resume, path, head)
+    resume, trainers = problem.resume, problem.cluster.trainers
+    stream, before = (_new(path), None) if resume is None else _resumed(resume, path, head, trainers)
     writer = RunWriter(stream, before)
     if before is None:
         writer.write(head)
-    begin = Begun(stream, writer, iter(()) if before is None else known_batches(stream, before.end), path)
+    limits = Limits.of_file(resume or "", stream)
+    known = iter(()) if before is None else known_batches(stream, limits, before.end, trainers)
+    begin = Begun(stream, writer, known, path)
     try:
         yield begin
     finally:
@@ -98,14 +102,24 @@ def _new(path: Path | None) -> IO[bytes]:
         raise InputError(f"cannot write {path}: {error.strerror or error}; choose another path") from None
 
 
-def _resumed(resume: str, path: Path | None, head: Columns) -> tuple[IO[bytes], Salvaged]:
+def _resumed(resume: str, path: Path | None, head: Columns, trainers: int) -> tuple[IO[bytes], Salvaged]:
     """The file with the windows of the one that is gone on with, which may be it itself, and what it holds."""
     is_same = path is not None and Path(resume).resolve() == path.resolve()
+
+    def is_kept(first: int, columns: Columns) -> bool:
+        """Windows that the whole run would have too: full, with the partitions that were asked for."""
+        try:
+            Window(first, columns, trainers)
+        except InputError as error:
+            raise InputError(f"{resume}: {error}") from None
+        return int(columns["rows"].sum()) >= WINDOW_ROWS and not columns["is_cut"].any()
+
     with file_errors(resume):
         source = Path(resume).open("r+b" if is_same else "rb")  # noqa: SIM115 - may become the run's
     try:
-        _check_question(resume, head_in(source), head)
-        before = salvaged(source, _is_kept)
+        limits = Limits.of_file(resume, source)
+        _check_question(resume, head_in(source, limits), head)
+        before = salvaged(source, limits, is_kept)
         if before.ignored_bytes:
             warnings.warn(
                 f"{resume}: {before.ignored_bytes} bytes of an unfinished window are ignored", Note, stacklevel=2
@@ -124,16 +138,11 @@ def _resumed(resume: str, path: Path | None, head: Columns) -> tuple[IO[bytes], 
         raise
 
 
-def _is_kept(columns: Columns) -> bool:
-    """Windows that the whole run would have too: full, with the partitions that were asked for."""
-    return int(columns["rows"].sum()) >= WINDOW_ROWS and not columns["is_cut"].any()
-
-
 def _check_question(resume: str, found: NDArray[Any] | None, head: Columns) -> None:
     """The run is of this question: of more batches, too, the last that are there would be others."""
     if found is None:
         raise InputError(f"{resume}: must be a run file to go on with, is none")
-    was = parse_record(found.tobytes().decode("utf-8", "replace"), f"{resume}: meta")
+    was = meta_record(found, f"{resume}: meta")
     asked = json.loads(head["meta"].tobytes())
     for section in ("problem", "cluster"):
         there = was.raw(section)

@@ -30,7 +30,7 @@ from gapless.errors import InputError
 from gapless.graph import Graph
 from gapless.io.atomic import write_file
 from gapless.io.plan import SavedPlan
-from gapless.profiles.traces.csv_files import file_errors
+from gapless.io.reading import Limits, file_errors
 from gapless.schedule import Schedule, schedule_from_events
 
 __all__ = ["TIMES", "RunPlan", "head_of", "read_run", "write_run"]
@@ -166,7 +166,7 @@ def read_run(path: str | Path) -> SavedPlan:
     """
     with file_errors(path):
         stream = Path(path).open("rb")  # noqa: SIM115 - stays open as long as the run is read
-    file = RunFile(str(path), stream)
+    file = RunFile(str(path), stream, Limits.of_file(str(path), stream))
     with file.errors():
         end, made = file.record("end"), file.record("made")
         claim, details, run = mapping(end, "claim"), mapping(end, "details"), mapping(made, "run")

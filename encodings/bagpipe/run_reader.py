@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -11,44 +10,55 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.actions import BY_ROW, SHARED, Actions
+from gapless.encodings.bagpipe.actions import Actions
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.run_store import Columns, Salvaged
+from gapless.encodings.bagpipe.counts import Counts
+from gapless.encodings.bagpipe.run_store import Salvaged
+from gapless.encodings.bagpipe.run_window import (
+    BY_BATCH,
+    WINDOW,
+    Window,
+    check_by_batch,
+    check_shape,
+    checked_type,
+    checked_whole,
+    lengths_of,
+)
 from gapless.encodings.bagpipe.system import PLACEMENTS
 from gapless.errors import InputError
-from gapless.io.record import Record, parse_record
-from gapless.profiles.traces.csv_files import file_errors
+from gapless.io.arrays import Archive, NotAnArchiveError, meta_record
+from gapless.io.reading import Limits, file_errors
+from gapless.io.record import Record
 
 __all__ = ["FORMAT", "VERSION", "RunFile", "mapping"]
 
 FORMAT, VERSION = "gapless.bagpipe-run", 2
 
-_BY_BATCH = ("rows", "examples", "prefetch_after")
-_IN_WINDOW = (*_BY_BATCH, "trainer", "users", "id_steps", *BY_ROW[1:])
-_DIMENSIONS = {"users": 2, "spans": 3}
-"""The others have one."""
-_EXACT_TYPES = dict.fromkeys(("meta", "end", "made", "written_back", "users"), np.uint8) | {"spans": np.float64}
-"""The other arrays are of any integer type, and become int64."""
+_LAST = ("spans", "written_back", "end", "made")
+"""The arrays behind the windows."""
 
 MOST_COUNT = 2**53
 _MOST_ROW_BYTES = 2**31
 """So that all rows of a run together have a size in 64 bits."""
 _CACHED_WINDOWS = 6
-"""Kept in memory: the replay looks at prefetches some windows ahead of all else."""
+"""Kept in memory, if they fit: the replay looks at prefetches some windows ahead of all else."""
+_ROW_BYTES = 64
+"""Of a row of a batch in memory; there is one more for each trainer."""
 
 
 class RunFile:
     """The batches of an open run file, as they were planned. `where`: what errors call it. The file is closed with it.
+    `limits`: what reading it may take.
 
     `rows`, `examples`, `prefetch_after`: of each batch, int64. `problem`, `cluster`, `share`: what `meta` says.
     """
 
-    def __init__(self, where: str, stream: IO[bytes]) -> None:
-        self.where, self.stream = where, stream
+    def __init__(self, where: str, stream: IO[bytes], limits: Limits) -> None:
+        self.where, self.stream, self._limits = where, stream, limits
         weakref.finalize(self, stream.close)
-        self._read: dict[int, list[tuple[Actions, NDArray[np.int64]]]] = {}
+        self._read: dict[int, Window] = {}
         with self.errors():
-            self._archive, self._names = self._opened()
+            self._archive = self._opened()
             meta = self.record("meta")
             meta.of_format(FORMAT)
             meta.integer("version", VERSION, VERSION)
@@ -61,8 +71,7 @@ class RunFile:
                 rule = f"one number for each of {self.cluster.trainers} trainers"
                 raise meta.fail("share", rule, self.share.tolist())
             self._firsts = list[int]()
-            small = zip(*self._small(), strict=True)
-            self.rows, self.examples, self.prefetch_after = (np.concatenate(each) for each in small)
+            self._check_counts(list(self._by_batch()))
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -81,90 +90,94 @@ class RunFile:
 
     def actions(self, number: int) -> Actions:
         """What the trainers do in a batch."""
-        return self._batch(number)[0]
+        with self.errors():
+            taken = int(self.rows[number]) * (_ROW_BYTES + self.cluster.trainers)
+            self._limits.check_held(f"batch {number}", taken)
+            return self._window(number).actions(number)
 
     def trainer(self, number: int) -> NDArray[np.int64]:
         """Who trains on each example of a batch."""
-        return self._batch(number)[1]
+        return self._window(number).trainer(number)
 
     def record(self, name: str) -> Record:
         """The JSON text in an array."""
-        return parse_record(self.column(name).tobytes().decode("utf-8", "replace"), f"{self.where}: {name}")
+        return meta_record(self.column(name), f"{self.where}: {name}")
 
-    def column(self, name: str) -> NDArray[Any]:
-        """An array of the type and dimensions that its name asks for; whole numbers as int64."""
-        if name not in self._names:
+    def column(self, name: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+        """An array of the type and dimensions that its name asks for, and of this shape, if it is in a window."""
+        if name not in self._archive.names:
             raise InputError(f"{self.where}: array {name!r} is missing; is it a {FORMAT}?")
-        column, plain = self._archive[name], name.rpartition("/")[2]
-        exact, dimensions = _EXACT_TYPES.get(plain), _DIMENSIONS.get(plain, 1)
-        kind = np.dtype(exact).name if exact else "integers"
-        got = f"{column.dtype} of shape {column.shape}" if isinstance(column, np.ndarray) else "no array"
-        is_kind = isinstance(column, np.ndarray) and (column.dtype == exact if exact else column.dtype.kind in "iu")
-        if not is_kind or column.ndim != dimensions:
-            raise InputError(f"{self.where}: {name}: must be {kind} in {dimensions} dimensions, got {got}")
-        if exact:
-            return np.asarray(column)
-        if len(column) and not -(2**63) <= int(column.max()) < 2**63:
-            raise InputError(f"{self.where}: {name}: must fit into int64, got {column.max()}")
-        return np.asarray(column.astype(np.int64))
+        header = self._archive.header(name)
+        checked_type(name, header.dtype, header.shape)
+        if shape is not None:
+            check_shape(int(name[:8]), name[9:], header.shape, shape)
+        return self._archive.read(name)
 
     def windows(self) -> Salvaged:
         """Its members but those that stand behind the windows."""
-        with zipfile.ZipFile(self.stream) as archive:
-            members = sorted(archive.infolist(), key=lambda member: member.header_offset)
-            last = [member for member in members if "/" not in member.filename and member.filename != "meta.npy"]
-            end = min((member.header_offset for member in last), default=archive.start_dir)
-        return Salvaged([member for member in members if member.header_offset < end], end, self.batches, 0)
+        members, end = self._archive.end_before(_LAST)
+        return Salvaged(members, end, self.batches, 0)
 
-    def _opened(self) -> tuple[Any, set[str]]:
+    def _opened(self) -> Archive:
         self.stream.seek(0)
         is_begun = self.stream.read(4) == b"PK\x03\x04"
-        if not zipfile.is_zipfile(self.stream):
+        try:
+            return Archive(self.stream, self._limits)
+        except NotAnArchiveError:
             hint = "it is no .npz at all"
             if is_begun:
                 hint = "it is not finished: `solve bagpipe` with --resume goes on with it"
-            raise InputError(f"{self.where}: must be a {FORMAT}, a .npz of several arrays; {hint}")
-        self.stream.seek(0)
-        archive = np.load(self.stream, allow_pickle=False)
-        return archive, set(archive.files)
+            raise InputError(f"{self.where}: must be a {FORMAT}, a .npz of several arrays; {hint}") from None
 
-    def _small(self) -> Iterator[tuple[NDArray[np.int64], ...]]:
-        """Rows, examples and waits of the batches, window by window."""
+    def _by_batch(self) -> Iterator[dict[str, NDArray[Any]]]:
+        """What there is of each batch, window by window."""
         number = 0
-        while f"{number:08d}/rows" in self._names:
-            columns = [self.column(f"{number:08d}/{name}") for name in _BY_BATCH]
-            count = len(columns[0])
-            for name, column in zip(_BY_BATCH, columns, strict=True):
-                if len(column) != count or not count:
-                    rule = f"must have one entry for each batch of the window, {max(1, count)}"
-                    raise InputError(f"{self.where}: {number:08d}/{name}: {rule}; got {len(column)}")
-                if column.min() < (-1 if name == "prefetch_after" else 1):
-                    least = -1 if name == "prefetch_after" else 1
-                    raise InputError(f"{self.where}: {number:08d}/{name}: must be >= {least}, got {column.min()}")
-            yield tuple(columns)
+        while f"{number:08d}/rows" in self._archive.names:
+            columns = {name: self.column(f"{number:08d}/{name}") for name in BY_BATCH}
+            check_by_batch(number, columns)
+            yield {name: _whole(f"{number:08d}/{name}", column) for name, column in columns.items()}
             self._firsts.append(number)
-            number += count
+            number += len(columns["rows"])
         if not number:
             raise InputError(f"{self.where}: array '00000000/rows' is missing; is it a {FORMAT}?")
-        begun = {f"{first:08d}" for first in self._firsts}
-        strays = [name for name in self._names if "/" in name and name.split("/")[0] not in begun]
+        known = {"meta", *_LAST} | {f"{first:08d}/{name}" for first in self._firsts for name in WINDOW}
+        strays = set(self._archive.names) - known
         if strays:
-            rule = f"a window must begin at a batch behind the last of the one before, {number} at the end"
-            raise InputError(f"{self.where}: {min(strays)}: {rule}")
+            rule = f"is no array of a run; the last window ends before batch {number}"
+            raise InputError(f"{self.where}: {min(strays)!r} {rule}")
 
-    def _batch(self, number: int) -> tuple[Actions, NDArray[np.int64]]:
-        window = int(np.searchsorted(self._firsts, number, side="right")) - 1
-        if window not in self._read:
-            while len(self._read) >= _CACHED_WINDOWS:
+    def _check_counts(self, found: list[dict[str, NDArray[Any]]]) -> None:
+        """Keep what there is of each batch. Raises `InputError` where counts don't fit together, or to the rows."""
+        joined = {name: np.concatenate([columns[name] for columns in found]) for name in BY_BATCH}
+        self.rows, self.examples, self.prefetch_after = (joined[name] for name in BY_BATCH[:3])
+        counts = Counts.of(self.cluster.trainers, joined["counts"])
+        if (other := np.flatnonzero(counts.distinct != self.rows)).size:
+            rule = f"must count the rows, {self.rows[other[0]]} in batch {other[0]}"
+            raise InputError(f"{self.where}: counts: {rule}, got {counts.distinct[other[0]]}")
+
+    def _window(self, number: int) -> Window:
+        place = int(np.searchsorted(self._firsts, number, side="right")) - 1
+        if place not in self._read:
+            first = self._firsts[place]
+            with self.errors():
+                read = self._window_from(first)
+            most = self._limits.held_bytes - read.size_bytes
+            while self._read and (
+                len(self._read) >= _CACHED_WINDOWS or sum(each.size_bytes for each in self._read.values()) > most
+            ):
                 del self._read[next(iter(self._read))]
-            self._read[window] = self._read_window(window)
-        return self._read[window][number - self._firsts[window]]
+            self._read[place] = read
+        return self._read[place]
 
-    def _read_window(self, window: int) -> list[tuple[Actions, NDArray[np.int64]]]:
-        first = self._firsts[window]
-        with self.errors():
-            columns = {name: self.column(f"{first:08d}/{name}") for name in _IN_WINDOW}
-            return list(_batches(first, columns, self.cluster.trainers))
+    def _window_from(self, first: int) -> Window:
+        columns = {name: self.column(f"{first:08d}/{name}") for name in BY_BATCH}
+        for name, shape in lengths_of(columns, self.cluster.trainers).items():
+            columns[name] = self.column(f"{first:08d}/{name}", shape)
+        return Window(first, columns, self.cluster.trainers)
+
+
+def _whole(name: str, column: NDArray[Any]) -> NDArray[Any]:
+    return column if column.dtype == np.float64 else checked_whole(name, column)
 
 
 def mapping(record: Record, key: str) -> dict[str, Any]:
@@ -185,53 +198,3 @@ def _cluster(entry: Record) -> Cluster:
     values["placement"] = entry.text("placement", PLACEMENTS)
     entry.close()
     return Cluster(**values)
-
-
-def _batches(first: int, columns: Columns, trainers: int) -> Iterator[tuple[Actions, NDArray[np.int64]]]:
-    """The batches of a window, each with the trainers of its examples."""
-    _check_lengths(first, columns, trainers)
-    trainer, users = columns["trainer"], np.unpackbits(columns["users"], axis=1, count=trainers).astype(np.bool_)
-    if not (trainer.min() >= 0 and trainer.max() < trainers):
-        rule = f"must be in 0..{trainers - 1}"
-        raise InputError(f"{first:08d}/trainer: {rule}, got {trainer.min()}..{trainer.max()}")
-    row_cuts, example_cuts = np.cumsum(columns["rows"])[:-1], np.cumsum(columns["examples"])[:-1]
-    parts = {name: np.split(columns[name], row_cuts) for name in ("id_steps", *BY_ROW[1:])}
-    for place, (taken, used) in enumerate(zip(np.split(trainer, example_cuts), np.split(users, row_cuts), strict=True)):
-        number, after = first + place, int(columns["prefetch_after"][place])
-        if after >= number:
-            raise InputError(f"prefetch_after: batch {number} must have one before it or -1, got {after}")
-        batch = Actions(
-            ids=np.cumsum(parts["id_steps"][place]),
-            **{name: parts[name][place] for name in BY_ROW[1:]},
-            examples=np.bincount(taken, minlength=trainers),
-            prefetch_after=after,
-            users=used,
-        )
-        _check_users(number, batch)
-        yield batch, taken
-
-
-def _check_lengths(first: int, columns: Columns, trainers: int) -> None:
-    """As many entries of each array as the batches have rows and examples."""
-    counted = {name: sum(columns[name].tolist()) for name in ("rows", "examples")}  # exact: no 64 bits overflow
-    for name in ("id_steps", *BY_ROW[1:], "users", "trainer"):
-        of = "examples" if name == "trainer" else "rows"
-        if len(columns[name]) != counted[of]:
-            rule = f"must have as many entries as the batches have {of}, {counted[of]}"
-            raise InputError(f"{first:08d}/{name}: {rule}; got {len(columns[name])}")
-    if (width := columns["users"].shape[1]) != -(-trainers // 8):
-        raise InputError(f"{first:08d}/users: must have a bit for each of {trainers} trainers, got {width} bytes")
-
-
-def _check_users(number: int, batch: Actions) -> None:
-    """Every row is used, and one that is private to a trainer by that one alone: the others could not have it."""
-    users = batch.users
-    alone = np.arange(users.shape[1]) == batch.private_to[:, None]
-    is_private = (batch.private_to != SHARED) & (batch.sync == 0)
-    wrong = np.where(is_private, (users != alone).any(axis=1), ~users.any(axis=1))
-    if wrong.any():
-        row = int(wrong.argmax())
-        private_to = int(batch.private_to[row])
-        rule = f"trainer {private_to} alone, to which it is private" if is_private[row] else "a trainer"
-        got = np.flatnonzero(users[row]).tolist()
-        raise InputError(f"batch {number}: users: row {batch.ids[row]} must be used by {rule}, got {got}")

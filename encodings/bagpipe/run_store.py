@@ -8,7 +8,6 @@ written last.
 
 from __future__ import annotations
 
-import io
 import struct
 import zipfile
 import zlib
@@ -20,6 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.actions import BY_ROW, Actions
+from gapless.encodings.bagpipe.run_window import WINDOW, Window
+from gapless.errors import InputError
+from gapless.io.arrays import array_bytes
+from gapless.io.reading import Limits
 
 __all__ = [
     "WINDOW_ROWS",
@@ -67,26 +70,22 @@ class KnownBatch:
     measured: tuple[float, float, float]
 
 
-def known_batches(stream: IO[bytes], end: int) -> Iterator[KnownBatch]:
+def known_batches(stream: IO[bytes], limits: Limits, end: int, trainers: int) -> Iterator[KnownBatch]:
     """The batches of the windows up to a place in the file."""
-    columns = Columns()
-    for member, column, stop in _members(stream):
+    for columns, _, stop in _folders(stream, limits):
         if stop > end:
             return
-        columns[member.filename.removesuffix(".npy").rpartition("/")[2]] = column
-        if columns.keys() >= _WINDOW_NAMES:
-            rows, examples = np.cumsum(columns["rows"])[:-1], np.cumsum(columns["examples"])[:-1]
-            ids, trainer = np.split(columns["id_steps"], rows), np.split(columns["trainer"], examples)
-            for k, steps in enumerate(ids):
+        if "rows" in columns:
+            window = Window(0, columns, trainers)
+            for k in range(len(window)):
                 counts, measured = tuple(columns["counts"][k].tolist()), tuple(columns["measured"][k].tolist())
-                yield KnownBatch(np.cumsum(steps), trainer[k].astype(np.int64), counts, measured)
-            columns = {}
+                yield KnownBatch(window.ids(k), window.trainer(k), counts, measured)
 
 
-def head_in(stream: IO[bytes]) -> NDArray[Any] | None:
+def head_in(stream: IO[bytes], limits: Limits) -> NDArray[Any] | None:
     """The array `meta`, which stands first; None where it doesn't."""
-    member, column, _ = next(_members(stream), (None, None, 0))
-    return column if member is not None and member.filename == "meta.npy" else None
+    columns, _, _ = next(_folders(stream, limits), ({}, [], 0))
+    return columns.get("meta")
 
 
 def window_arrays(batches: list[PlannedBatch]) -> Columns:
@@ -173,37 +172,41 @@ class Salvaged:
     ignored_bytes: int
 
 
-def salvaged(stream: IO[bytes], is_kept: Callable[[Columns], bool]) -> Salvaged:
+def salvaged(stream: IO[bytes], limits: Limits, is_kept: Callable[[int, Columns], bool]) -> Salvaged:
     """The first windows of a file, whether or not it was finished, up to the first that is not whole or not kept.
 
-    `is_kept`: is called with the columns of each window, in order.
+    `is_kept`: is called with the first batch and the columns of each window, in order.
     """
     kept, batches, end = list[zipfile.ZipInfo](), 0, 0
-    window, columns = list[zipfile.ZipInfo](), Columns()
-    for member, column, stop in _members(stream):
-        folder, _, name = member.filename.removesuffix(".npy").rpartition("/")
-        if folder != f"{batches:08d}" if folder else name != "meta":
+    for columns, members, stop in _folders(stream, limits):
+        folder = members[0].filename.rpartition("/")[0]
+        if folder != (f"{batches:08d}" if "rows" in columns else ""):
             break
-        window.append(member)
-        columns[name] = column
-        if not folder or set(columns) == _WINDOW_NAMES:
-            if folder and not is_kept(columns):
-                break
-            kept += window
-            batches, end = batches + (len(columns["rows"]) if folder else 0), stop
-            window, columns = [], {}
+        if folder and not is_kept(batches, columns):
+            break
+        kept += members
+        batches, end = batches + len(columns.get("rows", ())), stop
     is_finished = zipfile.is_zipfile(stream)
     return Salvaged(kept, end, batches, 0 if is_finished else stream.seek(0, 2) - end)
 
 
-_WINDOW_NAMES = {
-    "rows", "examples", "prefetch_after", "counts", "measured", "is_cut", "trainer", "users", "id_steps", *BY_ROW[1:],
-}  # fmt: skip
+def _folders(stream: IO[bytes], limits: Limits) -> Iterator[tuple[Columns, list[zipfile.ZipInfo], int]]:
+    """`meta`, then the windows from the start of the file that are whole, with their members and where they end."""
+    columns, members = Columns(), list[zipfile.ZipInfo]()
+    for member, column, stop in _members(stream, limits):
+        folder, _, name = member.filename.removesuffix(".npy").rpartition("/")
+        if members and folder != members[0].filename.rpartition("/")[0]:
+            return
+        members.append(member)
+        columns[name] = column
+        if columns.keys() == ({*WINDOW} if folder else {"meta"}):
+            yield columns, members, stop
+            columns, members = {}, []
 
 
-def _members(stream: IO[bytes]) -> Iterator[tuple[zipfile.ZipInfo, NDArray[Any], int]]:
+def _members(stream: IO[bytes], limits: Limits) -> Iterator[tuple[zipfile.ZipInfo, NDArray[Any], int]]:
     """The members from the start of the file, with their arrays and where they end, as long as they are whole."""
-    place = 0
+    place = inflated = 0
     while True:
         stream.seek(place)
         head = stream.read(_HEADER.size)
@@ -211,14 +214,16 @@ def _members(stream: IO[bytes]) -> Iterator[tuple[zipfile.ZipInfo, NDArray[Any],
             return
         _, version, flags, method, _, _, checksum, packed, size, named, extra = _HEADER.unpack(head)
         name = stream.read(named + extra)[:named].decode("utf-8", "replace")
-        data = stream.read(packed)
+        inflated += size
+        limits.check_held(name, size)
+        limits.check_inflated("its arrays", inflated)
         stop = place + _HEADER.size + named + extra + packed
         try:
-            raw = zlib.decompress(data, -15)
+            raw = zlib.decompressobj(-15).decompress(stream.read(packed), size + 1)
             if len(raw) != size or zlib.crc32(raw) != checksum:
                 return
-            column = np.lib.format.read_array(io.BytesIO(raw), allow_pickle=False)
-        except (zlib.error, ValueError, EOFError):
+            column = array_bytes(raw, name)
+        except (zlib.error, InputError):
             return
         member = zipfile.ZipInfo(name, _DATE)
         member.compress_type, member.CRC, member.compress_size, member.file_size = method, checksum, packed, size

@@ -21,6 +21,7 @@ from gapless.encodings.bagpipe.resuming import Begun, begun, share_of
 from gapless.encodings.bagpipe.run import Run, plan_run, written_back
 from gapless.encodings.bagpipe.run_file import RunPlan
 from gapless.encodings.bagpipe.run_reader import RunFile
+from gapless.io.reading import Limits
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Solution, Status, StopReason
 from gapless.system import Plan
@@ -98,7 +99,7 @@ def _first_batch(
 def _ended(problem: Problem, run: Run, begin: Begun, options: SolveOptions, deadline: Deadline) -> Plan:
     """The run, laid out in time."""
     run.writer.close()
-    file = RunFile(problem.trace.name, begin.kept())
+    file = RunFile(problem.trace.name, begin.kept(), Limits.none(problem.trace.name))
     counts, back = written_back(run, file)
     times = pipeline(counts, problem.cluster, problem.planning.design)
     plan = RunPlan(file, times, machine_for(problem, counts), back, begin.path, partial(_say, options, deadline))

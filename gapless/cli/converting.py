@@ -54,7 +54,7 @@ def add_commands(commands: Any) -> None:
 def _convert(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import print_json
     from gapless.io.atomic import check_writable, write_text
-    from gapless.io.record import load_text
+    from gapless.io.text_file import load_text
     from gapless.topologies.descriptions import Rates, describe, read_measured
     from gapless.topologies.writing import node_text
 

@@ -18,7 +18,6 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +28,10 @@ from gapless.checker.usage import MemorySteps, known_events
 from gapless.checker.waits import Waits
 from gapless.errors import InputError
 from gapless.graph import Graph, Implementation, Op
+from gapless.io.arrays import Archive
 from gapless.io.atomic import write_bytes
 from gapless.io.plan import SavedPlan, plan_data, plan_of
+from gapless.io.reading import Limits
 from gapless.io.record import Record
 from gapless.schedule import Ragged, Schedule
 
@@ -111,12 +112,13 @@ def find_kept(name: str) -> Kept | None:
     try:
         if not (_is_own(folder) and _is_own(path)):
             return None
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
-            tree = json.loads(bytes(columns["tree"]))
-            found = _decoded(tree, {key: columns[key] for key in columns.files if key != "tree"})
+        with path.open("rb") as file:
+            archive = Archive(file, Limits.none(str(path)))
+            columns = {name: archive.read(name) for name in archive.names}
+        found = _decoded(json.loads(columns.pop("tree").tobytes()), columns)
         plan = plan_of(Record(found["plan"], str(path)))
         return Kept(plan, None if found["seen"] is None else _seen_of(found["seen"]))
-    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile):  # not there, half a file, another format
+    except (OSError, ValueError, KeyError, TypeError):  # not there, half a file, another format
         return None
 
 

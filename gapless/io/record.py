@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import difflib
+import io
 import json
 import math
 import re
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.io.reading import Limits
+from gapless.io.text_file import load_text
 
-__all__ = ["Record", "is_number", "load_record", "load_text", "parse_record", "suggestion"]
+__all__ = ["Record", "is_number", "load_record", "parse_json", "parse_record", "suggestion"]
 
 _MISSING: Any = object()
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*')
+
+_MOST_DEPTH = 100
+_LIST_BYTES, _OBJECT_BYTES, _KEY_BYTES, _STRING_BYTES, _NUMBER_BYTES = 96, 64, 100, 64, 10.25
+"""Of a list of one to four values, an empty object, a name in one, a text of two characters, a character of a number:
+the worst is `257,`, an object of 32 bytes and its place in a list.
+"""
 
 _MOST_DIGITS = 19
 """Of a number in a name; more don't fit into 64 bits."""
@@ -213,25 +224,24 @@ def suggestion(value: str, known: Collection[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else ""
 
 
-def load_text(path: str | Path) -> str:
-    """The text in a file. Raises `InputError` for a file that is missing, unreadable or no UTF-8."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: must be a UTF-8 text file, got byte {error.object[error.start]:#04x}") from None
+def load_record(path: str | Path, most_bytes: int | None = None) -> Record:
+    """The JSON object in a file, plain or gzipped. Raises `InputError` for one that is missing, unreadable or no JSON
+    object. `most_bytes`: as in `load_text`.
+    """
+    return parse_record(load_text(path, most_bytes), str(path), most_bytes)
 
 
-def load_record(path: str | Path) -> Record:
-    """The JSON object in a file. Raises `InputError` for a file that is missing, unreadable or no JSON object."""
-    return parse_record(load_text(path), str(path))
+def parse_record(text: str, where: str, most_bytes: int | None = None) -> Record:
+    """The JSON object in a text, as `parse_json` reads it."""
+    return Record(parse_json(text, where, most_bytes), where)
 
 
-def parse_record(text: str, where: str) -> Record:
-    """The JSON object in a text; `//` comments are allowed, NaN, Infinity and repeated fields are not."""
+def parse_json(text: str, where: str, most_bytes: int | None = None) -> Any:
+    """The value in a text; `//` comments are allowed, NaN, Infinity and repeated fields are not."""
     if text.startswith("\ufeff"):
         raise InputError(f"{where}: must not start with a byte order mark; save it as UTF-8 without one")
+    if most_bytes is None:
+        Limits.of(where, len(text)).check_held("what it holds", _held_bytes(text))
     try:
         data = json.loads(
             _without_comments(text), parse_constant=lambda name: _no_constant(name, where),
@@ -245,9 +255,42 @@ def parse_record(text: str, where: str) -> Record:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{where}: not readable: {error}") from None
+    _check_values(data, where)
     if _ESCAPED_SURROGATE.search(text):
         _check_unicode(data, where)
-    return Record(data, where)
+    return data
+
+
+def _held_bytes(text: str) -> int:
+    """The most that the values of a text can take in memory, with the text itself."""
+    lists, objects, keys, quotes = (text.count(mark) for mark in '[{:"')
+    numbers = len(text) - text.count(" ") - quotes - 2 * (lists + objects)
+    strings = max(0, quotes // 2 - keys)
+    held = _LIST_BYTES * lists + _OBJECT_BYTES * objects + _KEY_BYTES * keys + _STRING_BYTES * strings
+    return sys.getsizeof(text) + held + _NUMBER_BYTES * numbers
+
+
+def _check_values(data: object, where: str) -> None:
+    """Refuse lists and objects that are nested deeper than any format's, and infinite numbers in lists."""
+    level = [data]
+    for _ in range(_MOST_DEPTH):
+        inner: list[object] = []
+        for value in level:
+            if isinstance(value, list):
+                kinds = set(map(type, value))
+                if float in kinds and (math.inf in value or -math.inf in value):
+                    raise InputError(f"{where}: numbers must be finite, got one too large for 64 bits")
+                if not kinds & {list, dict}:
+                    continue
+            elif isinstance(value, dict):
+                value = value.values()
+            else:
+                continue
+            inner += [each for each in value if isinstance(each, list | dict)]
+        if not inner:
+            return
+        level = inner
+    raise InputError(f"{where}: not readable: nested too deeply")
 
 
 def _check_unicode(data: object, where: str) -> None:
@@ -257,8 +300,6 @@ def _check_unicode(data: object, where: str) -> None:
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
         raise InputError(f"{where}: texts must be Unicode, got {half}, half a surrogate pair") from None
-    except RecursionError:
-        raise InputError(f"{where}: not readable: nested too deeply") from None
 
 
 def _no_constant(name: str, where: str) -> Any:
@@ -277,22 +318,16 @@ def _no_repeats(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
 
 
 def _without_comments(text: str) -> str:
-    """Blank out `// ...` to the end of the line, outside strings, keeping line and column numbers."""
+    """Leave out `// ...` to the end of the line, outside strings, keeping line numbers."""
     if "//" not in text:
         return text
-    return "\n".join(_line_without_comment(line) for line in text.split("\n"))
-
-
-def _line_without_comment(line: str) -> str:
-    in_string = escaped = False
-    for position, character in enumerate(line):
-        if in_string:
-            in_string, escaped = escaped or character != '"', character == "\\" and not escaped
-        elif character == '"':
-            in_string = True
-        elif line.startswith("//", position):
-            return line[:position]
-    return line
+    kept, end = io.StringIO(), 0
+    for found in _STRING_OR_COMMENT.finditer(text):
+        if text[found.start()] == "/":
+            kept.write(text[end : found.start()])
+            end = found.end()
+    kept.write(text[end:])
+    return kept.getvalue()
 
 
 def _is_integer(value: Any) -> bool:

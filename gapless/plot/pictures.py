@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +16,8 @@ from gapless.checker.usage import known_events
 from gapless.errors import InputError
 from gapless.headline import question_of, verdict_of
 from gapless.io.plan import SavedPlan
-from gapless.io.record import Record
+from gapless.io.record import Record, parse_json
+from gapless.io.text_file import load_text
 from gapless.plot import measured_front
 from gapless.plot.curves import plot_convergence
 from gapless.plot.gantt import plot_gantt, plot_resources
@@ -162,12 +162,7 @@ def is_sweep(path: str) -> str:
 
 def read_sweep(path: str | Path) -> list[Point]:
     """The rows of a sweep's `summary.json`. Raises `InputError` for a file that is none."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON: {error}") from None
+    data = parse_json(load_text(path), str(path))
     if not isinstance(data, list) or not data:
         raise InputError(f"{path}: must be a JSON list of at least one row, as the summary.json of a sweep is")
     return [_point(Record(row, f"{path}: row {number}")) for number, row in enumerate(data)]

@@ -25,7 +25,7 @@ from pathlib import Path
 from gapless.errors import InputError
 from gapless.fields import SOLVING, Field, Flag
 from gapless.io.record import Record, load_record, suggestion
-from gapless.parameters import load_toml
+from gapless.io.text_file import load_toml
 from gapless.system import find_system, system_names
 
 __all__ = ["FORMAT", "VERSION", "Grid", "Value", "read_sweep_file", "sweep_fields", "toml_or_json"]

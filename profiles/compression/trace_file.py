@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
+from gapless.io.arrays import load_arrays, meta_record
 from gapless.io.atomic import write_bytes
-from gapless.io.record import Record, parse_record
+from gapless.io.record import Record
 from gapless.profiles.compression.trace import CompressionTrace
 
 __all__ = ["read_compression_trace", "write_compression_trace"]
@@ -50,8 +50,9 @@ def check_trace_name(path: str | Path) -> None:
 def read_compression_trace(path: str | Path) -> CompressionTrace:
     """The trace in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
     check_trace_name(path)
-    arrays = _arrays(path)
-    record = parse_record(arrays["meta"].tobytes().decode("utf-8", "replace"), f"{path}: meta")
+    what = f"a {_FORMAT}, which `gapless profile compression` writes"
+    arrays = load_arrays(path, ("meta", *_COLUMNS), what=what)
+    record = meta_record(arrays["meta"], f"{path}: meta")
     record.of_format(_FORMAT)
     record.integer("version", _VERSION, _VERSION)
     values: dict[str, Any] = {
@@ -68,20 +69,6 @@ def read_compression_trace(path: str | Path) -> CompressionTrace:
         return CompressionTrace(**values)
     except InputError as error:  # a trace names its layer, not the file
         raise InputError(f"{path}: {error}") from None
-
-
-def _arrays(path: str | Path) -> dict[str, NDArray[Any]]:
-    try:
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            missing = next((title for title in ("meta", *_COLUMNS) if title not in archive), None)
-            if missing is None:
-                return {title: archive[title] for title in ("meta", *_COLUMNS)}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        line = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(f"{path}: must be a .npz file of arrays: {line}") from None
-    raise InputError(f"{path}: array {missing!r} is missing; `gapless profile compression` writes such files")
 
 
 def _texts(record: Record, key: str) -> tuple[str, ...]:

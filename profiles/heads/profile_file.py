@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from gapless.errors import InputError
+from gapless.io.arrays import load_arrays, meta_record
 from gapless.io.atomic import write_bytes
-from gapless.io.record import parse_record
 from gapless.profiles.heads.profile import DISTANCES, Floats, HeadProfile
 from gapless.profiles.heads.rises import Rises
-from gapless.profiles.traces.csv_files import file_errors
 
 __all__ = ["read_head_profile", "write_head_profile"]
 
@@ -46,9 +45,9 @@ def write_head_profile(path: str | Path, profile: HeadProfile) -> None:
 
 def read_head_profile(path: str | Path) -> HeadProfile:
     """The profile in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
-    with file_errors(path):
-        arrays = _arrays(path)
-        record = parse_record(arrays["meta"].tobytes().decode(), f"{path}: meta")
+    what = f"a {_FORMAT}, which `gapless profile heads` writes"
+    arrays = load_arrays(path, ("meta", *DISTANCES), _RISES, what=what)
+    record = meta_record(arrays["meta"], f"{path}: meta")
     record.of_format(_FORMAT)
     record.integer("version", _VERSION, _VERSION)
     counts = {name: record.integer(name, 1, _LARGEST) for name in ("key_heads", "dimension", "parameters", "tokens")}
@@ -79,16 +78,3 @@ def _floats(path: str | Path, arrays: dict[str, Any], name: str) -> Floats:
     if found.dtype.kind not in "fiu":
         raise InputError(f"{path}: array {name!r} must hold numbers, got {found.dtype}")
     return np.asarray(found, dtype=np.float64)
-
-
-def _arrays(path: str | Path) -> dict[str, Any]:
-    """The arrays that a profile has."""
-    names, by = ("meta", *DISTANCES), "which `gapless profile heads` writes"
-    archive = np.load(path, allow_pickle=False)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputError(f"{path}: must be a .npz of {_FORMAT}, {by}")
-    with archive:
-        missing = [name for name in names if name not in archive.files]
-        if missing:
-            raise InputError(f"{path}: array {missing[0]!r} is missing in what must be a {_FORMAT}, {by}")
-        return {name: archive[name] for name in (*names, *_RISES) if name in archive.files}

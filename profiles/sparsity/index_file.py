@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
-import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gapless.errors import InputError
+from gapless.io.arrays import load_arrays, meta_record
 from gapless.io.atomic import write_bytes
-from gapless.io.record import parse_record
 from gapless.profiles.sparsity.index_sets import MOST_ELEMENTS, IndexSets
 
 __all__ = ["FORMAT", "VERSION", "read_index_sets", "write_index_sets"]
@@ -44,8 +41,13 @@ def write_index_sets(path: str | Path, sets: IndexSets) -> None:
 
 def read_index_sets(path: str | Path) -> IndexSets:
     """The sets in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
-    arrays = _arrays(path)
-    record = parse_record(bytes(arrays["meta"].astype(np.uint8)).decode("utf-8", "replace"), f"{path}: meta")
+    needed = ["meta", *(name for name in _COLUMNS if name != "values")]
+    arrays = load_arrays(path, needed, ["values"], what=f"a {FORMAT}, which `gapless profile` writes")
+    for name, kind in _COLUMNS.items():
+        if name in arrays and (arrays[name].ndim != 1 or arrays[name].dtype != kind):
+            got = f"{arrays[name].dtype} of shape {arrays[name].shape}"
+            raise InputError(f"{path}: {name} must be {np.dtype(kind)} of one dimension, got {got}")
+    record = meta_record(arrays["meta"], f"{path}: meta")
     record.of_format(FORMAT)
     record.integer("version", VERSION, VERSION)
     name = record.text("name")
@@ -59,26 +61,3 @@ def read_index_sets(path: str | Path) -> IndexSets:
         )  # fmt: skip
     except InputError as error:  # the sets name step and rank, not the file
         raise InputError(f"{path}: {error}") from None
-
-
-def _arrays(path: str | Path) -> Mapping[str, Any]:
-    """The arrays of an .npz, each of one dimension and its type."""
-    try:
-        with Path(path).open("rb") as stream, zipfile.ZipFile(stream):  # what is no zip at all is refused here
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as archive:
-                found = {name: archive[name] for name in archive}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: must be a {FORMAT}, an .npz: {str(error).splitlines()[0]}") from None
-    for name in ("meta", *_COLUMNS):
-        if name not in found:
-            if name == "values":
-                continue
-            raise InputError(f"{path}: must be a {FORMAT} with the array {name!r}; `gapless profile` writes one")
-        kind = _COLUMNS.get(name, np.uint8)
-        if found[name].ndim != 1 or found[name].dtype != kind:
-            got = f"{found[name].dtype} of shape {found[name].shape}"
-            raise InputError(f"{path}: {name} must be {np.dtype(kind)} of one dimension, got {got}")
-    return found

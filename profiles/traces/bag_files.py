@@ -12,59 +12,55 @@ No more than a block of examples is held: each table's part of an array is a str
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
+from gapless.io.arrays import Archive, Reader, open_archive
 from gapless.profiles.traces.bags import Bags, bags_of_tables
-from gapless.profiles.traces.csv_files import file_errors
-from gapless.profiles.traces.npy_headers import check_pickle, npy_header, numbered, skip
-from gapless.profiles.traces.trace import BLOCK_EXAMPLES, Block, Trace, valid_block
+from gapless.profiles.traces.trace import Block, Trace, block_starts, numbered, valid_block
 
 __all__ = ["read_bags"]
 
 Ints = NDArray[np.int64]
-Reader: TypeAlias = Callable[[int], Ints]
-"""So many numbers more."""
 
 
-def read_bags(path: str | Path, names: Sequence[str]) -> Trace:
+def read_bags(path: str | Path, archive: Archive) -> Trace:
     """The trace in arrays `values`, and `lengths` or `offsets`. Raises `InputError` where they don't fit together."""
-    file = _File(path, "lengths" if "lengths" in names else "offsets", "keys" in names)
+    file = _File(path, archive)
     return Trace(str(path), file.table_names, file.blocks, examples=file.examples)
 
 
 class _File:
     """One file; its bags are counted once, when it is opened."""
 
-    def __init__(self, path: str | Path, bounds: str, has_keys: bool) -> None:
-        self._path, self._bounds = path, bounds
-        with file_errors(path), zipfile.ZipFile(path) as archive, ExitStack() as opened:
-            (values,) = self._shape(archive, opened, "values", (1,))
-            shape = self._shape(archive, opened, bounds, (1, 2) if bounds == "lengths" else (1,))
-            self._by_table = len(shape) == 1
-            keys = _keys(path, archive, opened) if has_keys else ()
-            tables = (len(keys) or 1) if self._by_table else shape[1]
-            self.examples = (shape[0] - (bounds == "offsets")) // tables if self._by_table else shape[0]
-            self._check_counts(shape, tables, len(keys))
-            self.table_names = keys or numbered(tables)
-            self._ends = np.cumsum(self._count(archive))
+    def __init__(self, path: str | Path, archive: Archive) -> None:
+        self._path, bounds = path, "lengths" if "lengths" in archive.names else "offsets"
+        self._bounds = bounds
+        (values,) = self._shape(archive, "values", (1,))
+        shape = self._shape(archive, bounds, (1, 2) if bounds == "lengths" else (1,))
+        self._by_table = len(shape) == 1
+        keys = _keys(path, archive) if "keys" in archive.names else ()
+        tables = (len(keys) or 1) if self._by_table else shape[1]
+        self.examples = (shape[0] - (bounds == "offsets")) // tables if self._by_table else shape[0]
+        self._check_counts(shape, tables, len(keys))
+        self.table_names = keys or numbered(tables)
+        self._ends = np.cumsum(self._count(archive))
         if self._ends[-1] != values:
             raise InputError(f"{path}: {bounds} must add up to the {values} values, got {self._ends[-1]}")
 
     def blocks(self) -> Iterator[Block]:
         """A fresh pass."""
         tables = len(self.table_names)
-        with file_errors(self._path), zipfile.ZipFile(self._path) as archive, ExitStack() as opened:
+        with open_archive(self._path) as archive, ExitStack() as opened:
             starts = [0, *self._ends[:-1].tolist()] if self._by_table else [0]
-            values = [_reader(archive, opened, "values", start) for start in starts]
+            values = _readers(archive, "values", starts, opened)
             for first, lengths in self._lengths(archive, opened):
+                archive.limits.check_held("a block of bags", 3 * 8 * int(lengths.sum()))
                 if not self._by_table:
                     bags = Bags(values[0](int(lengths.sum())), lengths)
                 else:
@@ -72,16 +68,17 @@ class _File:
                     bags = bags_of_tables([values[table](counts[table]) for table in range(tables)], lengths)
                 yield valid_block(bags, str(self._path), first)
 
-    def _lengths(self, archive: zipfile.ZipFile, opened: ExitStack) -> Iterator[tuple[int, Ints]]:
+    def _lengths(self, archive: Archive, opened: ExitStack) -> Iterator[tuple[int, Ints]]:
         """The number of a block's first example, and its lengths, examples x tables."""
         tables, is_offsets = len(self.table_names), self._bounds == "offsets"
-        parts = range(tables) if self._by_table else range(1)
-        readers = [_reader(archive, opened, self._bounds, table * self.examples) for table in parts]
+        starts = [table * self.examples for table in range(tables)] if self._by_table else [0]
+        readers = _readers(archive, self._bounds, starts, opened)
         ends = [read(1) for read in readers] if is_offsets else []
         if is_offsets and ends[0][0]:
             raise InputError(f"{self._path}: offsets must begin with 0, got {ends[0][0]}")
-        for first in range(0, self.examples, BLOCK_EXAMPLES):
-            count = min(BLOCK_EXAMPLES, self.examples - first)
+        blocks = block_starts(self.examples, tables)
+        for first in blocks:
+            count = min(blocks.step, self.examples - first)
             if not self._by_table:
                 lengths = readers[0](count * tables).reshape(count, tables)
             else:
@@ -96,19 +93,18 @@ class _File:
                 raise InputError(f"{self._path}: {rule}, got {lengths[example, table]} in {where}")
             yield first, lengths
 
-    def _count(self, archive: zipfile.ZipFile) -> Ints:
+    def _count(self, archive: Archive) -> Ints:
         """The values of each table; of the other layout, of all."""
         with ExitStack() as opened:
             total = sum(lengths.sum(axis=0) for _, lengths in self._lengths(archive, opened))
         return np.asarray(total) if self._by_table else np.atleast_1d(np.sum(total))
 
-    def _shape(self, archive: zipfile.ZipFile, opened: ExitStack, name: str, axes: tuple[int, ...]) -> tuple[int, ...]:
-        shape, fortran, dtype = npy_header(opened.enter_context(archive.open(f"{name}.npy")))
-        where = f"{self._path}: array {name!r}"
-        check_pickle(where, dtype)
-        if dtype.kind not in "iu" or len(shape) not in axes or (fortran and len(shape) > 1 and shape[1] > 1):
+    def _shape(self, archive: Archive, name: str, axes: tuple[int, ...]) -> tuple[int, ...]:
+        header = archive.header(name)
+        shape = header.shape
+        if header.dtype.kind not in "iu" or len(shape) not in axes or (header.is_fortran and len(shape) > 1 < shape[1]):
             rule = f"must be integers in {' or '.join(map(str, axes))} dimensions, row by row"
-            raise InputError(f"{where}: {rule}, got {dtype} of shape {shape}")
+            raise InputError(f"{self._path}: array {name!r}: {rule}, got {header.words}")
         return shape
 
     def _check_counts(self, shape: tuple[int, ...], tables: int, keys: int) -> None:
@@ -122,25 +118,23 @@ class _File:
             raise InputError(f"{self._path}: {self._bounds} must be of at least one example and table, got none")
 
 
-def _keys(path: str | Path, archive: zipfile.ZipFile, opened: ExitStack) -> tuple[str, ...]:
-    stream = opened.enter_context(archive.open("keys.npy"))
-    check_pickle(f"{path}: array 'keys'", npy_header(stream)[2])
-    found = np.lib.format.read_array(opened.enter_context(archive.open("keys.npy")), allow_pickle=False)
-    if found.ndim != 1 or found.dtype.kind != "U" or not found.size:
-        raise InputError(f"{path}: keys must be texts, one for each table, got {found.dtype} of shape {found.shape}")
-    return tuple(found.tolist())
+def _keys(path: str | Path, archive: Archive) -> tuple[str, ...]:
+    header = archive.header("keys")
+    if len(header.shape) != 1 or header.dtype.kind != "U" or not header.size_bytes:
+        raise InputError(f"{path}: keys must be texts, one for each table, got {header.words}")
+    return tuple(archive.read("keys").tolist())
 
 
-def _reader(archive: zipfile.ZipFile, opened: ExitStack, name: str, start: int) -> Reader:
-    """Reads an array from an entry on."""
-    stream = opened.enter_context(archive.open(f"{name}.npy"))
-    _, _, dtype = npy_header(stream)
-    skip(stream, start * dtype.itemsize)
+def _readers(archive: Archive, name: str, starts: Sequence[int], opened: ExitStack) -> list[Reader]:
+    """Read an array from each of these entries on, as int64."""
 
-    def read(count: int) -> Ints:
-        found = np.frombuffer(stream.read(count * dtype.itemsize), dtype)
-        if len(found) < count:
-            raise EOFError(f"array {name!r} ends early")
-        return found.astype(np.int64)
+    def of(found: Reader) -> Reader:
+        def read(count: int) -> Ints:
+            values = found(count)
+            if len(values) < count:
+                raise EOFError(f"array {name!r} ends early")
+            return values.astype(np.int64)
 
-    return read
+        return read
+
+    return [of(found) for found in archive.readers(name, starts, opened)]

@@ -10,31 +10,27 @@ chunks; only the distinct values of numbered columns stay in memory.
 from __future__ import annotations
 
 import csv
-import gzip
-import lzma
-import tokenize
-import zipfile
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import compress, count, islice
+from itertools import count, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.io.record import suggestion
+from gapless.io.text_file import Lines, text_lines
 from gapless.profiles.traces.bags import bags_of_tables
 from gapless.profiles.traces.trace import BLOCK_EXAMPLES, MOST_IDS, Block, Trace
 
-__all__ = ["file_errors", "read_csv_trace"]
+__all__ = ["read_csv_trace"]
 
 _SEPARATOR = ";"
 """Of the parts of a list in a cell."""
+_MOST_CELLS, _MOST_CHARACTERS = 2**20, 2**22
+"""Of the lines that are read at once: the block of a wide table has fewer of them."""
 
 
 def read_csv_trace(
@@ -58,8 +54,8 @@ class _Table:
         self, path: str | Path, columns: tuple[str, ...], string_columns: frozenset[str], bag_columns: frozenset[str]
     ) -> None:
         self._path, self._columns, self._strings, self._bags = path, columns, string_columns, bag_columns
-        with file_errors(path), self._open() as stream:
-            records = csv.reader(stream)
+        with text_lines(path) as lines:
+            records = csv.reader(lines)
             header = next(records, [])
             if not header or next(filter(None, records), None) is None:
                 raise InputError(f"{path}: must hold a header and at least one line of values")
@@ -77,11 +73,11 @@ class _Table:
         """A fresh pass."""
         convert: list[Callable[[Sequence[str]], NDArray[np.int64]]] = []
         is_list: list[bool] = []
-        with file_errors(self._path), self._open() as stream:
-            records, first = csv.reader(stream), 1
+        with text_lines(self._path) as lines:
+            records, first = csv.reader(lines), 1
             next(records)
-            while chunk := list(islice(records, BLOCK_EXAMPLES)):
-                rows = self._whole(chunk, first)
+            while chunk := self._chunk(records, lines, first):
+                rows = list(filter(None, chunk))
                 if not rows:
                     first += len(chunk)
                     continue
@@ -107,20 +103,17 @@ class _Table:
                     yield np.stack(ids).T
                 first += len(chunk)
 
-    def _open(self) -> IO[str]:
-        if str(self._path).endswith(".gz"):
-            return gzip.open(self._path, "rt", encoding="utf-8-sig", newline="")
-        return open(self._path, encoding="utf-8-sig", newline="")
-
-    def _whole(self, chunk: list[list[str]], first: int) -> list[list[str]]:
-        """The records that aren't blank, all with as many fields as the header."""
-        widths = np.fromiter(map(len, chunk), np.int64, len(chunk))
-        wrong = (widths != self._width) & (widths > 0)
-        if wrong.any():
-            place = int(wrong.argmax())
-            rule = f"must have {self._width} fields as the header, got {widths[place]}"
-            raise InputError(f"{self._path}: line {self._line(first + place)}: {rule}")
-        return chunk if widths.all() else list(compress(chunk, chunk))
+    def _chunk(self, records: Iterator[list[str]], lines: Lines, first: int) -> list[list[str]]:
+        """The next records, all with as many fields as the header, or blank."""
+        chunk, most = list[list[str]](), lines.characters + _MOST_CHARACTERS
+        for record in islice(records, min(BLOCK_EXAMPLES, max(1, _MOST_CELLS // self._width))):
+            if record and len(record) != self._width:
+                rule = f"must have {self._width} fields as the header, got {len(record)}"
+                raise InputError(f"{self._path}: line {self._line(first + len(chunk))}: {rule}")
+            chunk.append(record)
+            if lines.characters > most:
+                break
+        return chunk
 
     def _converter(self, name: str, values: Sequence[str]) -> Callable[[Sequence[str]], NDArray[np.int64]]:
         if name not in self._strings and all(map(_is_whole, values)):
@@ -153,8 +146,8 @@ class _Table:
 
     def _line(self, record: int) -> int:
         """The line on which a record ends; a quoted field may span lines. Read again: this is for messages only."""
-        with self._open() as stream:
-            records = csv.reader(stream)
+        with text_lines(self._path) as lines:
+            records = csv.reader(lines)
             next(islice(records, record, None))
             return records.line_num
 
@@ -191,26 +184,3 @@ def _is_id(value: str) -> bool:
 def _shortened(names: Iterable[str]) -> str:
     text = ", ".join(names)
     return text if len(text) <= 300 else text[:297] + "..."
-
-
-_UNREADABLE = (
-    gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, lzma.LZMAError, csv.Error, EOFError, ValueError,
-    MemoryError, OverflowError, RuntimeError, TypeError, SyntaxError, tokenize.TokenError,
-)  # fmt: skip
-"""The last six for headers that promise too much or are no Python, and archives with a password."""
-
-
-@contextmanager
-def file_errors(path: str | Path) -> Iterator[None]:
-    """Turn what reading a file can raise into an `InputError` of one line."""
-    try:
-        yield
-    except InputError:
-        raise
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: must be a UTF-8 text file, got byte {error.object[error.start]:#04x}") from None
-    except _UNREADABLE as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: not readable: {first}") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None

@@ -28,8 +28,10 @@ __all__ = [
     "TABLE_SHIFT",
     "Block",
     "Trace",
+    "block_starts",
     "check_bags",
     "global_ids",
+    "numbered",
     "rebatched",
     "split_global_ids",
     "trace_of_array",
@@ -48,6 +50,7 @@ MOST_TABLES = 1 << (63 - TABLE_SHIFT)
 
 BLOCK_EXAMPLES = 1 << 14
 """Examples in a block of a generator or reader, at most."""
+_MOST_BLOCK_IDS = 1 << 22
 
 Block: TypeAlias = "NDArray[np.int64] | Bags"
 """Some examples: an id in each table, int64 (examples, tables), or bags of ids."""
@@ -102,6 +105,16 @@ class Trace(Brief):
         return islice(rebatched(self.blocks(), batch_size), most)
 
 
+def block_starts(examples: int, tables: int) -> range:
+    """Where the blocks of a file begin: fewer examples each where many tables make them wide."""
+    return range(0, examples, max(1, min(BLOCK_EXAMPLES, _MOST_BLOCK_IDS // max(1, tables))))
+
+
+def numbered(tables: int) -> tuple[str, ...]:
+    """Names of tables that have none."""
+    return tuple(f"table{number}" for number in range(min(tables, MOST_TABLES + 1)))
+
+
 def rebatched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
     """Cut a stream of blocks into batches of `batch_size` examples; the last may be shorter.
 
@@ -133,7 +146,7 @@ def trace_of_array(
     elif ids.dtype.kind not in "iu" or ids.ndim != 2 or not ids.size:
         rule = "must be integers, examples x tables, at least one of each"
         raise InputError(f"trace {name!r}: {rule}, got {ids.dtype} of shape {ids.shape}")
-    names = table_names or tuple(f"table{number}" for number in range(ids.shape[1]))
+    names = table_names or numbered(ids.shape[1])
 
     def blocks() -> Iterator[Block]:
         for start in range(0, len(ids), BLOCK_EXAMPLES):

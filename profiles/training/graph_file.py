@@ -36,9 +36,9 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
-from gapless.io.record import Record, parse_record
+from gapless.io.record import Record, load_record
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
-from gapless.profiles.training.measured import instance_from, is_published_instance, read_text
+from gapless.profiles.training.measured import instance_from, is_published_instance
 
 __all__ = ["read_training_graph", "training_graph_text", "write_training_graph"]
 
@@ -52,7 +52,7 @@ def read_training_graph(path: str | Path) -> TrainingGraph:
 
     Raises `InputError`, one line that names the file, the node, the field, the rule and the value.
     """
-    record = parse_record(read_text(path), str(path))
+    record = load_record(path)
     if "format" in record:
         return _graph(record)
     if is_published_instance(record):

@@ -5,12 +5,10 @@ Times and sizes are rounded up as the reference solver did: 0.01 ms and 1 KiB. S
 
 from __future__ import annotations
 
-import gzip
 import math
 from pathlib import Path
 
-from gapless.errors import InputError
-from gapless.io.record import Record, is_number, parse_record
+from gapless.io.record import Record, is_number, load_record
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
 __all__ = ["TIME_UNIT_S", "instance_from", "is_published_instance", "read_published_instance"]
@@ -22,17 +20,6 @@ _LARGEST = 1e15
 """Milliseconds and MiB beyond this are no measurements."""
 
 
-def read_text(path: str | Path) -> str:
-    """The text of a plain or gzipped file. Raises `InputError` naming the file."""
-    try:
-        data = Path(path).read_bytes()
-        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (EOFError, UnicodeDecodeError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
-        raise InputError(f"{path}: must be UTF-8 text, plain or gzipped: {error}") from None
-
-
 def is_published_instance(record: Record) -> bool:
     """Whether a JSON object looks like one of these files."""
     return "num_fwd_with_intermediates" in record and "nodes" in record
@@ -40,7 +27,7 @@ def is_published_instance(record: Record) -> bool:
 
 def read_published_instance(path: str | Path) -> TrainingGraph:
     """A measured graph; without its choices where the file says that they were not selectable."""
-    return instance_from(parse_record(read_text(path), str(path)))
+    return instance_from(load_record(path))
 
 
 def instance_from(record: Record) -> TrainingGraph:

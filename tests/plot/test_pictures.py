@@ -127,7 +127,7 @@ def test_rows_of_a_sweep_are_read(tmp_path: Path) -> None:
         ("[1]", "row 0: must be a JSON object"),
         ('[{"memory_ratio": "much", "overhead": 0, "overhead_bound": 0}]', "row 0: memory_ratio: must be a number"),
         ('[{"memory_ratio": 1, "overhead_bound": 0}]', "row 0: field 'overhead' is missing"),
-        ('[{"memory_ratio": 1, "overhead": NaN, "overhead_bound": 0}]', "row 0"),
+        ('[{"memory_ratio": 1, "overhead": NaN, "overhead_bound": 0}]', "numbers must be finite, got NaN"),
     ],
 )
 def test_other_files_are_refused(text: str, message: str, tmp_path: Path) -> None:

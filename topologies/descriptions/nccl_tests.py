@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import StringIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,8 @@ from gapless.units import S_PER_US
 
 __all__ = ["Measured", "read_measured"]
 
-_FEWEST = 4
-"""Rows that a fit takes at least: fewer can't show a row that is off."""
+_FEWEST, _MOST = 4, 1000
+"""Rows that a fit takes: fewer can't show a row that is off, and slopes are of pairs of rows."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ def read_measured(text: str, where: str) -> Measured:
     Raises `InputError` where there is no table, where it has fewer than 4 sizes, or where times don't rise with sizes.
     """
     size_bytes, time_s = _columns(text, where)
+    if not (np.isfinite(size_bytes).all() and np.isfinite(time_s).all()):
+        raise InputError(f"{where}: sizes and times must be finite")
     if len(size_bytes) < _FEWEST:
         raise InputError(
             f"{where}: must hold at least {_FEWEST} sizes, got {len(size_bytes)}; measure with -b 8 -e 256M -f 2"
@@ -49,7 +52,7 @@ def _columns(text: str, where: str) -> tuple[NDArray[np.float64], NDArray[np.flo
     """Sizes in bytes, and the times of the first run, in seconds: the columns are named in a comment."""
     names: list[str] = []
     rows: list[tuple[float, float]] = []
-    for line in text.splitlines():
+    for line in StringIO(text):
         words = line.lstrip("#").split()
         if line.lstrip().startswith("#"):
             names = words if {"size", "time"} <= set(words) else names
@@ -57,7 +60,9 @@ def _columns(text: str, where: str) -> tuple[NDArray[np.float64], NDArray[np.flo
             try:
                 rows.append((float(words[names.index("size")]), float(words[names.index("time")]) * S_PER_US))
             except ValueError:
-                raise InputError(f"{where}: a row must hold numbers, got {line.strip()!r}") from None
+                raise InputError(f"{where}: a row must hold numbers, got {line.strip()[:60]!r}") from None
+            if len(rows) > _MOST:
+                raise InputError(f"{where}: must hold at most {_MOST} sizes")
     if not names:
         raise InputError(f"{where}: must be a table of nccl-tests, with a comment that names its columns (size, time)")
     kept = [row for row in rows if min(row) > 0]

@@ -7,15 +7,16 @@ import re
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.topologies.descriptions.wiring import LEVELS, Wiring
+from gapless.topologies.descriptions.wiring import LEVELS, Wiring, check_devices
 
 __all__ = ["is_matrix", "read_matrix"]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _GPU = re.compile(r"GPU\d+")
-_NVLINK = re.compile(r"NV(\d+)")
+_NVLINK = re.compile(r"NV([0-9]{1,3})")
 _FIRST = re.compile(r"^\s*GPU0\s+(?=GPU1|CPU|NIC|mlx|\S+_\d)", re.MULTILINE)
 
+_MOST_CHARACTERS = 2**20
 _MOST_NVLINKS = 18
 """No GPU has more; where the matrix adds up to more, all NVLinks end at switches, and each pair shows all of them."""
 
@@ -27,6 +28,8 @@ def is_matrix(text: str) -> bool:
 
 def read_matrix(text: str, where: str) -> Wiring:
     """The wiring that a matrix describes. Raises `InputError` naming the row where it is none."""
+    if len(text) > _MOST_CHARACTERS:
+        raise InputError(f"{where}: must have at most {_MOST_CHARACTERS} characters, got {len(text)}")
     lines = [line.split() for line in _COLOURS.sub("", text).splitlines() if line.strip()]
     start = next(number for number, line in enumerate(lines) if line[0] == "GPU0")
     columns = lines[start]
@@ -36,6 +39,7 @@ def read_matrix(text: str, where: str) -> Wiring:
     rows = {line[0]: line[1 : 1 + len(columns)] for line in lines[start + 1 :] if line[0] in columns}
     numa = {line[0]: line[2 + len(columns) : 3 + len(columns)] for line in lines[start + 1 :]}  # behind the CPUs
     count = len(gpus)
+    check_devices(where, count, len(nics))
     nvlinks, between = np.zeros((count, count), dtype=np.int64), np.full((count, count), -1, dtype=np.int64)
     to_nics = np.zeros((count, len(nics)), dtype=np.int64)
     for number, gpu in enumerate(gpus):
@@ -64,5 +68,5 @@ def _entry(entry: str, where: str, is_itself: bool) -> tuple[int, int]:
     if nvlink is not None:
         return LEVELS.index("SYS"), int(nvlink.group(1))
     if entry not in LEVELS:
-        raise InputError(f"{where}: must be X, NV# or one of {', '.join(LEVELS)}, got {entry!r}")
+        raise InputError(f"{where}: must be X, NV# or one of {', '.join(LEVELS)}, got {entry[:60]!r}")
     return LEVELS.index(entry), 0

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from xml.etree import ElementTree
 
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.topologies.descriptions.wiring import Leaf, Wiring, nearness_of
+from gapless.io.xml_tree import Element, parse_xml
+from gapless.topologies.descriptions.wiring import Leaf, Wiring, check_devices, nearness_of
 
 __all__ = ["is_tree", "read_tree"]
-
-Element = ElementTree.Element
 
 _NVLINK_BYTES_PER_S = {60: 20e9, 70: 25e9, 80: 25e9, 90: 25e9, 100: 50e9}
 """Of one NVLink, one direction, by the first compute capability that has it (P100, V100, A100, H100, B200)."""
@@ -24,6 +22,9 @@ _ENCODING = {2.5: 0.8, 5.0: 0.8}
 
 _OSDEV_NETWORK, _OSDEV_OPENFABRICS = "2", "3"
 _OSDEV_GPU = ("1", "5")
+
+_MOST_MATRIX = 2**21
+"""Characters of a matrix of bandwidths."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,7 @@ def is_tree(text: str) -> bool:
 
 def read_tree(text: str, where: str) -> Wiring:
     """The wiring that an XML description holds. Raises `InputError` where it is none, or has no GPU."""
-    if "<!ENTITY" in text:
-        raise InputError(f"{where}: must have no entities of its own")
-    try:
-        root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
-        raise InputError(f"{where}: must be well-formed XML, got {error}") from None
+    root = parse_xml(text, where)
     if root.tag == "system":
         return _of_nccl(root, where)
     if root.tag == "topology":
@@ -77,6 +73,7 @@ def _of_nccl(root: Element, where: str) -> Wiring:
             for net in pci.findall("nic/net"):
                 speed = _number(net, "speed", where)
                 nics.append(_Nic(net.get("name", f"net{len(nics)}"), leaf, None if speed is None else speed * 1e6 / 8))
+    check_devices(where, len(gpus), len(nics))
     ranks = [_number(gpu, "dev", where) or 0 for gpu in elements]
     order = sorted(range(len(gpus)), key=lambda k: ranks[k])
     gpus, elements = [gpus[k] for k in order], [elements[k] for k in order]
@@ -102,7 +99,10 @@ def _bus_id(pci: Element, where: str) -> str:
 
 def _pcie_bytes_per_s(pci: Element, where: str) -> float | None:
     """Of "16.0 GT/s PCIe" and a width, for one direction; None for what has no width, as switches in a machine have."""
-    speed, width = re.match(r"([0-9.]+) GT/s", pci.get("link_speed", "")), _number(pci, "link_width", where)
+    speed, width = (
+        re.match(r"([0-9]{1,4}(?:\.[0-9]{1,4})?) GT/s", pci.get("link_speed", "")),
+        _number(pci, "link_width", where),
+    )
     if speed is None or not width:
         return None
     transfers = float(speed.group(1))
@@ -133,6 +133,7 @@ def _of_hwloc(root: Element, where: str) -> Wiring:
                 gpus.append(_Gpu(device.get("pci_busid", ""), leaf, None if slowest is None else slowest * 1e9))
             elif found := _network(inside):
                 nics.append(_Nic(found, leaf, None))
+    check_devices(where, len(gpus), len(nics))
     nvlinks, rate = _nvlink_matrix(root, places, len(gpus), where)
     return _wiring(gpus, nics, nvlinks, np.zeros(len(gpus), dtype=np.int64), rate, where)
 
@@ -165,12 +166,11 @@ def _nvlink_matrix(
     for table in root.iter("distances2hetero"):
         if table.get("name") != "NVLinkBandwidth":
             continue
-        objects = [
-            places.get(word.rpartition(":")[2])
-            for part in table.findall("indexes")
-            for word in (part.text or "").split()
-        ]
-        values = [int(word) for part in table.findall("u64values") for word in (part.text or "").split()]
+        objects = [places.get(word.rpartition(":")[2]) for word in _words(table, "indexes", where)]
+        words = _words(table, "u64values", where)
+        if not all(re.fullmatch(r"[0-9]{1,20}", word, re.ASCII) for word in words):
+            raise InputError(f"{where}: NVLinkBandwidth: values must be whole numbers of 64 bits")
+        values = list(map(int, words))
         if len(values) != len(objects) ** 2:
             raise InputError(f"{where}: NVLinkBandwidth: must hold {len(objects) ** 2} values, got {len(values)}")
         matrix = np.array(values, dtype=np.float64).reshape(len(objects), -1)
@@ -186,6 +186,13 @@ def _nvlink_matrix(
                 nvlinks[one, other] = round(value / least)
             return nvlinks, float(least) * 1e6
     return nvlinks, None
+
+
+def _words(table: Element, tag: str, where: str) -> list[str]:
+    texts = [part.text or "" for part in table.findall(tag)]
+    if sum(map(len, texts)) > _MOST_MATRIX:
+        raise InputError(f"{where}: NVLinkBandwidth: {tag} must have at most {_MOST_MATRIX} characters")
+    return " ".join(texts).split()
 
 
 # -- both --------------------------------------------------------------------------------------------------------------
@@ -223,8 +230,6 @@ def _wiring(
     nvlink_bytes_per_s: float | None,
     where: str,
 ) -> Wiring:
-    if not gpus:
-        raise InputError(f"{where}: must hold at least one GPU, got none")
     between = [[-1 if one is other else nearness_of(one.leaf, other.leaf) for other in gpus] for one in gpus]
     to_nics = [[nearness_of(gpu.leaf, nic.leaf) for nic in nics] for gpu in gpus]
     slots = [gpu.pcie_bytes_per_s for gpu in gpus if gpu.pcie_bytes_per_s is not None]

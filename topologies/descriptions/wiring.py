@@ -9,13 +9,18 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEVELS", "Leaf", "Wiring", "nearness_of"]
+from gapless.errors import InputError
+
+__all__ = ["LEVELS", "Leaf", "Wiring", "check_devices", "nearness_of"]
 
 Ids = NDArray[np.int64]
 
 LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """How far two devices are apart, nearest first: behind one PCIe bridge, behind several, at one host bridge, in one NUMA
 node, anywhere in the machine. Elsewhere the number of a level is its place here."""
+
+_MOST_DEVICES = 256
+"""GPUs or NICs of a machine: what joins them is looked at pair by pair."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +89,11 @@ def nearness_of(one: Leaf, other: Leaf) -> int:
         if bridge in shared:
             return LEVELS.index("PIX" if depth == shared[bridge] == 0 else "PXB")
     return LEVELS.index("PHB")
+
+
+def check_devices(where: str, gpus: int, nics: int) -> None:
+    """Raise `InputError` for a machine with no GPU, or with more GPUs or NICs than any has."""
+    if not gpus:
+        raise InputError(f"{where}: must hold at least one GPU, got none")
+    if max(gpus, nics) > _MOST_DEVICES:
+        raise InputError(f"{where}: must hold at most {_MOST_DEVICES} GPUs and NICs each, got {gpus} and {nics}")

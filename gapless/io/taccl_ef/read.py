@@ -24,11 +24,17 @@ from gapless.io.taccl_ef.program import (
     Step,
     ThreadBlock,
 )
+from gapless.io.text_file import load_text
 
 __all__ = ["parse_xml", "read_program"]
 
 ATTRIBUTE = r'[A-Za-z_][A-Za-z0-9_.-]*="[^"<\n\r\t]*"'
-TOKEN = re.compile(rf"[ \n\r]*(?:<!--.*?-->|<(/?)([A-Za-z_][A-Za-z0-9_.-]*)((?: +{ATTRIBUTE})*) *(/?)>)", re.DOTALL)
+MOST_MATCHED = 256
+"""Attributes of a tag that are looked at."""
+MOST_WARNINGS = 100_000
+TOKEN = re.compile(
+    rf"[ \n\r]*(?:<!--.*?-->|<(/?)([A-Za-z_][A-Za-z0-9_.-]*)((?: +{ATTRIBUTE}){{0,{MOST_MATCHED}}}) *(/?)>)", re.DOTALL
+)
 PAIR = re.compile(r'([A-Za-z_][A-Za-z0-9_.-]*)="([^"]*)"')
 WORD = re.compile(r"[ >/\n\r]")
 NUMBER = re.compile(r"-?[0-9]{1,19}")
@@ -57,13 +63,7 @@ COMPLAINTS = (
 
 def read_program(path: Path | str) -> tuple[Program, list[str]]:
     """The program in a file, and the warnings; raises `InputError` as `parse_xml` does, or for an unreadable file."""
-    try:
-        text = Path(path).read_bytes().decode("utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: must be UTF-8 text, got byte {error.start} that is not") from error
-    return parse_xml(text, str(path))
+    return parse_xml(load_text(path), str(path))
 
 
 def parse_xml(text: str, source: str) -> tuple[Program, list[str]]:
@@ -101,6 +101,8 @@ class _Reader:
 
     def warn(self, line: int, message: str) -> None:
         self.warnings.append(f"{self.source}:{line}: {message}")
+        if len(self.warnings) > MOST_WARNINGS:
+            raise self.fail(line, f"must hold at most {MOST_WARNINGS} things that the runtimes skip")
 
     def root(self) -> _Element:
         """The one algo element; open elements are on a stack, unknown ones as None."""
@@ -159,6 +161,8 @@ class _Reader:
             reason = "only spaces and newlines may stand between elements"
         elif ">" not in stripped:
             reason = "the element is not closed with '>'"
+        elif tag.count('="') > MOST_MATCHED:
+            reason = f"an element must have at most {MAX_ATTRIBUTES} attributes"
         elif "'" in tag:
             reason = "attribute values must be in double quotes: the runtimes read on to the end of the file"
         elif "\n" in tag or "\r" in tag:

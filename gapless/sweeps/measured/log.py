@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
-from gapless.io.record import load_text, parse_record
+from gapless.io.record import parse_record
+from gapless.io.text_file import load_text
 from gapless.sweeps.measured.measure_file import Configuration, Metric
 
 __all__ = ["LOG", "Log"]

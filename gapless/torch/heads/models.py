@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.io.record import load_text, suggestion
+from gapless.io.record import suggestion
+from gapless.io.text_file import load_text
 from gapless.torch.heads.library import transformers
 from gapless.torch.library import torch
 

@@ -24,6 +24,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.parameters import Parameters, Synchronised
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.errors import InputError
+from gapless.io.reading import Limits
 from gapless.options import Deadline, Progress
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.solution import StopReason
@@ -204,7 +205,7 @@ def test_so_does_one_whose_batches_are_partitioned_two_at_a_time(
     for batches in (4, 7):
         stopped_after(batches, two, **settings).save(tmp_path / "cut.npz")
         with (tmp_path / "cut.npz").open("rb") as stream:
-            assert run_store.salvaged(stream, lambda columns: True).batches == batches
+            assert run_store.salvaged(stream, Limits.none("cut"), lambda first, columns: True).batches == batches
         gapless.solve(problem(tmp_path / "cut.npz", **settings), parameters=two).save(tmp_path / "resumed.npz")
         assert_same_run(tmp_path / "resumed.npz", tmp_path / "whole.npz")
 

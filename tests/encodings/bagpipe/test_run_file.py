@@ -168,6 +168,14 @@ def put(name: str, value: object) -> Callable[[Arrays], None]:
     return change
 
 
+def put_first_step(value: int) -> Callable[[Arrays], None]:
+    def change(arrays: Arrays) -> None:
+        arrays[W + "id_steps"] = arrays[W + "id_steps"].astype(np.uint64)
+        arrays[W + "id_steps"][0] = value
+
+    return change
+
+
 def put_meta(**fields: object) -> Callable[[Arrays], None]:
     def change(arrays: Arrays) -> None:
         meta = meta_of(arrays)
@@ -193,13 +201,13 @@ def without(name: str) -> Callable[[Arrays], None]:
         (put(W + "rows", 3.5), "00000000/rows: must be integers in 1 dimensions, got float64 of shape ()"),
         (
             put(W + "rows", [2**62] * 8),
-            "id_steps: must have as many entries as the batches have rows, 36893488147419103232; got",
+            "counts: must count the rows, 4611686018427387904 in batch 0, got",
         ),
         (put(W + "rows", [3]), "examples: must have one entry for each batch of the window, 1; got 8"),
         (put(W + "rows", np.empty(0, dtype=int)), "rows: must have one entry for each batch of the window, 1; got 0"),
         (put(W + "examples", [0] * 8), "examples: must be >= 1, got 0"),
         (
-            put(W + "id_steps", np.array([2**64 - 1], dtype=np.uint64)),
+            put_first_step(2**64 - 1),
             "id_steps: must fit into int64, got 184467440737095",
         ),
         (put(W + "id_steps", [[1, 2]]), "id_steps: must be integers in 1 dimensions"),

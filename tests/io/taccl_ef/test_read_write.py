@@ -46,10 +46,10 @@ def test_names_that_a_parser_would_misread_are_not_written(exchange, name):
 
 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
-    with pytest.raises(InputError, match=re.escape("none.xml: can't be read: No such file")):
+    with pytest.raises(InputError, match=r"cannot read .*none\.xml: No such file"):
         read_program(tmp_path / "none.xml")
     (tmp_path / "latin.xml").write_bytes(b'<algo name="\xe9">')
-    with pytest.raises(InputError, match=r"latin\.xml: must be UTF-8 text, got byte 12"):
+    with pytest.raises(InputError, match=r"latin\.xml: must be a UTF-8 text file, got byte 0xe9"):
         read_program(tmp_path / "latin.xml")
 
 

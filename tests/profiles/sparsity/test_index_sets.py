@@ -100,7 +100,7 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
     def as_meta(**changes: object) -> np.ndarray:
         return np.frombuffer(json.dumps({**meta, **changes}).encode(), dtype=np.uint8)
 
-    refused("with the array 'start'", start=None)
+    refused("array 'start' is missing in what must be a gapless.index-sets", start=None)
     refused("indices must be int32", indices=arrays["indices"].astype(np.int64))
     refused("elements: must be", meta=as_meta(elements=0))
     refused("format", meta=as_meta(format="other"))

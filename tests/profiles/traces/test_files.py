@@ -85,8 +85,8 @@ def test_broken_arrays_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "negative.npy", np.array([[1, 2], [3, -4]]))
     for name, message in [
         ("flat.npy", r"flat.npy: must be integers, examples x tables.* got int64 of shape \(5,\)"),
-        ("objects.npy", r"objects.npy: is pickled, .* save integers: np.save"),
-        ("pickled.npy", r"pickled.npy: is pickled, .* save integers: np.save"),
+        ("objects.npy", r"objects.npy: is pickled, .* save numbers: np.save"),
+        ("pickled.npy", r"pickled.npy: is pickled, .* save numbers: np.save"),
         ("objects.npz", r"objects.npz: array 'arr_0': is pickled"),
         ("text.npy", r"text.npy: not readable: (?!.*pickle)"),
         ("text.npz", r"text.npz: not readable: "),
@@ -157,11 +157,9 @@ def test_broken_csv_is_named(tmp_path: Path, text: str, columns: Sequence[str], 
 
 def test_csv_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"a,b\n1,\xff\n")
-    (tmp_path / "t.csv.gz").write_bytes(b"a,b\n1,2\n")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 9)[:-9])
     for name, message in [
         ("t.csv", "t.csv: must be a UTF-8 text file, got byte 0xff"),
-        ("t.csv.gz", "t.csv.gz: not readable: Not a gzipped file"),
         ("cut.csv.gz", "cut.csv.gz: not readable: Compressed file ended"),
         ("none.csv", "cannot read .*none.csv: No such file"),
     ]:

@@ -193,5 +193,5 @@ def test_what_is_no_graph_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read .*absent\.json: No such file"):
         read_training_graph(tmp_path / "absent.json")
     (tmp_path / "cut.json").write_bytes(gzip.compress(b"{}")[:-9])
-    with pytest.raises(InputError, match=r"cut\.json: must be UTF-8 text, plain or gzipped"):
+    with pytest.raises(InputError, match=r"cut\.json: not readable: Compressed file ended"):
         read_training_graph(tmp_path / "cut.json")
