@@ -214,10 +214,10 @@ class System:
     question's. `pictures`: the kinds that suit its plans, the most telling first; `drawers`: kinds of its own.
     `tables`: the formats of the `summary.json` that its own sweeps write, and what draws each: from the file and the
     column along the axis (None: the system's choice) a figure, and what it shows in words.
-    `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`),
-    `advice`, `sweeps`, `runs`, `profiles`, `validations`: what else it has. `package`: where its data lie,
-    `schemas/*.json` of its files and `references.bib`. `trial`: a small question for the self test of `doctor`, with
-    the options to solve it under.
+    `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`,
+    whose docstrings say what they list), `advice`, `sweeps`, `runs`, `profiles`, `validations`: what else it has.
+    `package`: where its data lie, `schemas/*.json` of its files and `references.bib`. `trial`: a small question for the
+    self test of `doctor`, with the options to solve it under.
 
     `narrowing(problem, said)`: by which of the fields that were said a question asks for a narrower class of plans than
     any plan, the widest first; `challenge` asks without them. `challenges(problem, plan)`: how else it may be asked.

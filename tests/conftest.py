@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from examples import LEAST, MOST
 from hypothesis import settings
+from left_out import LeftOut
 
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
@@ -33,27 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "thorough(*words, but=()): with --thorough only; of a test's cases those with one of `words`, or none of `but`"
     )
     config.addinivalue_line("markers", line)
+    config.addinivalue_line("markers", "extra(name): where this extra of pyproject.toml is installed")
+    config.pluginmanager.register(LeftOut(config), "left out")
     settings.register_profile("quick", max_examples=LEAST, derandomize=True, deadline=None, database=None)
     settings.register_profile("thorough", max_examples=MOST, deadline=None, database=None, print_blob=True)
     settings.load_profile("thorough" if config.getoption("--thorough") else "quick")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--thorough"):
-        skip = pytest.mark.skip(reason="takes long: pytest --thorough runs it")
-        for item in filter(_takes_long, items):
-            item.add_marker(skip)
-
-
-def _takes_long(item: pytest.Item) -> bool:
-    """Whether a mark `thorough` is for the test, or for this case of it: words are looked for in the case's id."""
-    case = item.name.partition("[")[2]
-    for mark in item.iter_markers("thorough"):
-        but = mark.kwargs.get("but", ())
-        is_named = any(word in case for word in mark.args or but)
-        if is_named if mark.args else not is_named:
-            return True
-    return False
 
 
 def _random_topology(chance: random.Random) -> Topology:

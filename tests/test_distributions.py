@@ -76,8 +76,8 @@ def installed(folder: Path, what: Path) -> Path:
     return folder / "site"
 
 
+@pytest.mark.extra("release")
 def test_twine_finds_nothing_wrong(built: Built) -> None:
-    pytest.importorskip("twine", reason="needs twine (extra release)")
     run(sys.executable, "-m", "twine", "check", "--strict", built.wheel, built.source, cwd=ROOT)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from doc_pages import ROOT, Block, blocks, commands, run_commands
-from extras import needs_matplotlib
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,7 +75,6 @@ def test_what_is_installed_first_is_an_extra() -> None:
 
 
 @pytest.mark.thorough
-@needs_matplotlib
 def test_the_commands_leave_four_pictures_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_commands(Block("", "sh", COMMANDS))

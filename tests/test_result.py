@@ -78,7 +78,6 @@ def replace_asked(result: Result, **values: str) -> Result:
     return replace(result, problem=Asked(result.problem.system, {**result.problem.description, **values}))
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs the extra `plot`")
 def test_a_picture_in_a_notebook_is_bounded_in_bytes(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'src="data:image/svg+xml;base64,' in result._repr_html_()
     assert result.plot("topology")._repr_html_().count("<img") == 1
@@ -146,7 +145,6 @@ def test_events_are_a_row_each(result: Result) -> None:
         assert len(frame) == len(records)
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs the extra `plot`")
 def test_a_plan_is_drawn(result: Result) -> None:
     assert result.plot().figure is not None
     assert result.plot("topology").figure is not None

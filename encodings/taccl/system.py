@@ -138,6 +138,7 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _sketches() -> list[dict[str, Any]]:
+    """What TACCL may use of a machine, for --sketch."""
     from gapless.encodings.taccl.sketch.format import load_sketch, sketch_names
     from gapless.units import format_bytes
 

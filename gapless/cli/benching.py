@@ -9,6 +9,8 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from gapless.cli.options import add_output_options
+
 if TYPE_CHECKING:
     from gapless.evidence import Found, Row, Table
 
@@ -45,7 +47,7 @@ def add_commands(commands: Any) -> None:
     size.add_argument("--minute", action="store_true", help="rows that take seconds (default)")
     size.add_argument("--hour", action="store_true", help="all rows")
     size.add_argument("--list", action="store_true", help="what there is, with the page of each; runs nothing")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
+    add_output_options(parser, "print nothing: the exit code says whether something differs")
     parser.set_defaults(run=_bench)
 
 
@@ -58,7 +60,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.list:
         if arguments.json:
             print_json({"tables": [asdict(table) for table in tables]})
-        else:
+        elif not arguments.quiet:
             print("\n".join(_listed(tables)))
         return 0
     stop = threading.Event()
@@ -68,22 +70,22 @@ def _bench(arguments: argparse.Namespace) -> int:
             outcomes = None if stop.is_set() else rerun(rows, stop)
             if outcomes is None:
                 break
-            if not arguments.json:
+            if not (arguments.json or arguments.quiet):
                 new = not found or found[-1][0] is not table
                 lines = (line for outcome in outcomes for line in _lines(outcome))
                 print("\n".join([*(_heads([table]) if new else ()), *lines]), flush=True)
             found += [(table, outcome) for outcome in outcomes]
-    return _report(found, arguments.json, stop.is_set())
+    return _report(found, arguments, stop.is_set())
 
 
-def _report(found: list[tuple[Table, Found]], is_json: bool, is_stopped: bool) -> int:
+def _report(found: list[tuple[Table, Found]], arguments: argparse.Namespace, is_stopped: bool) -> int:
     from gapless.cli.output import print_json
 
     differing = sum(outcome.differs for _, outcome in found)
-    if is_json:
+    if arguments.json:
         rows = [{"table": table.name, "page": table.page, **outcome.data} for table, outcome in found]
         print_json({"rows": rows, "differing": differing, "stopped": is_stopped})
-    else:
+    elif not arguments.quiet:
         ran = sum(not outcome.left_out for _, outcome in found)
         verdict = f"{differing} not as printed" if differing else "all as printed"
         print(f"{ran} rows ran, {verdict}{'; stopped before the rest' if is_stopped else ''}")

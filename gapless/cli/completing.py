@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gapless.cli.options import add_quiet
 from gapless.extras import missing_extra
 from gapless.system import find_system, system_names
 
@@ -29,6 +30,7 @@ def add_commands(commands: Any, whole: Callable[[], argparse.ArgumentParser]) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", choices=_SHELLS, help="whose script it is")
+    add_quiet(parser, "the script alone, as without it")
     parser.set_defaults(run=lambda arguments: _print_script(arguments.shell, whole()))
 
 

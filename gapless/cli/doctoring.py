@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from gapless.cli.options import add_output_options
+
 if TYPE_CHECKING:
     from gapless.doctor import Examination
 
@@ -37,7 +39,7 @@ def add_commands(commands: Any) -> None:
         dest="command",
         help="which extras a command needs, and what installs them; no self test",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
+    add_output_options(parser, "print nothing: the exit code says whether all works, or is here")
     parser.set_defaults(run=_doctor)
 
 
@@ -50,7 +52,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     examination = examine()
     if arguments.json:
         print_json(examination.data)
-    else:
+    elif not arguments.quiet:
         print(_text(examination))
     return 0 if examination.is_healthy else EXIT_UNHEALTHY
 
@@ -66,6 +68,8 @@ def _extras_of(arguments: argparse.Namespace) -> int:
     if arguments.json:
         found = [{"extra": extra.name, "complete": extra.is_complete, "needs": extra.needs} for extra in extras]
         print_json({"command": arguments.command, "extras": found, "install": [install_line(e.name) for e in missing]})
+    elif arguments.quiet:
+        pass
     elif not extras:
         print("it needs no extra")
     else:

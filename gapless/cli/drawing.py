@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli.options import add_batches, add_time_limit
+from gapless.cli.options import add_batches, add_quiet, add_time_limit
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
 
@@ -55,7 +55,7 @@ def add_commands(commands: Any) -> None:
     plot.add_argument(
         "--y", metavar="COLUMN", help="of a sweep's file: makespan_s, peak_bytes, details.NAME, ... (default: the cost)"
     )
-    plot.add_argument("--quiet", action="store_true", help="print nothing")
+    add_quiet(plot)
     add_batches(plot)
     add_time_limit(plot, "of a plan: seconds of wall time, after which it isn't replayed (default: none)")
     plot.set_defaults(run=_plot)

@@ -1,4 +1,4 @@
-"""`gapless list`: what is shipped, and what is found on this machine."""
+"""`gapless list`: what is shipped, and what is found on this machine; alone, which tables there are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
+from gapless.cli.options import add_quiet
 from gapless.system import find_system, system_names
 
 __all__ = ["add_commands"]
 
 _EXAMPLE = """\
+Alone it says which tables there are.
+
 example:
+  gapless list
   gapless list topologies
   gapless list solvers --json
   gapless list --cite
@@ -31,10 +35,11 @@ def add_commands(commands: Any) -> None:
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("what", nargs="?", choices=sorted(_tables()), help="the table")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("what", nargs="?", choices=sorted(_tables()), help="the table (default: which there are)")
     what.add_argument("--cite", action="store_true", help="gapless and the papers behind it, as BibTeX")
     parser.add_argument("--json", action="store_true", help="a JSON list of objects on stdout")
+    add_quiet(parser, "names only, a line each")
     parser.set_defaults(run=_list)
 
 
@@ -42,10 +47,13 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.cite:
         print("\n".join(_citations()), end="")
         return 0
-    rows = _tables()[arguments.what]()
+    rows = _overview() if arguments.what is None else _tables()[arguments.what]()
     if arguments.json:
         json.dump(rows, sys.stdout)
         sys.stdout.write("\n")
+        return 0
+    if arguments.quiet:
+        print("\n".join(row["name"] for row in rows))
         return 0
     titles = list(rows[0])
     table = [titles, *([str(row[title]) for title in titles] for row in rows)]
@@ -57,7 +65,12 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _overview() -> Rows:
+    return [{"name": name, "what": (table.__doc__ or "").strip()} for name, table in sorted(_tables().items())]
+
+
 def _topologies() -> Rows:
+    """Machines and families of networks, for --topology."""
     from gapless.topologies.families import FAMILIES, family_topology
     from gapless.topologies.files import named_node, topology_names
 
@@ -79,6 +92,7 @@ def _topologies() -> Rows:
 
 
 def _collectives() -> Rows:
+    """What ranks exchange, for --collective."""
     from gapless.collective import COLLECTIVES
 
     return [
@@ -88,6 +102,7 @@ def _collectives() -> Rows:
 
 
 def _profiles() -> Rows:
+    """What workloads cost: networks, gradients, layers, heads, devices."""
     from gapless.profiles.devices import device_names, named_device
     from gapless.profiles.gradients.named import fusion_profile_names
     from gapless.profiles.heads.named import head_profile_names
@@ -134,6 +149,7 @@ def _layers_text(name: str) -> str:
 
 
 def _compressors() -> Rows:
+    """How gradients are compressed, for --compressor."""
     from gapless.profiles.gradients.compressors import compressor_names, named_compressor
 
     compressors = [named_compressor(name) for name in compressor_names()]
@@ -146,6 +162,7 @@ def _compressors() -> Rows:
 
 
 def _schemas() -> Rows:
+    """The JSON Schemas of the files that gapless reads and writes."""
     from gapless.schemas import load_schema, schema_files
 
     return [
@@ -154,6 +171,7 @@ def _schemas() -> Rows:
 
 
 def _solvers() -> Rows:
+    """The solvers on this machine, for --solver."""
     from gapless.solvers.registry import backends
 
     return [
@@ -172,6 +190,7 @@ its nodes: dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4 or dgx-h100:rails=false
 
 
 def _parameters() -> Rows:
+    """What a searcher may tune, for --parameters."""
     from gapless.challenges.parameters import ChallengeParameters
     from gapless.parameters import parameter_rows
 
@@ -182,6 +201,7 @@ def _parameters() -> Rows:
 
 
 def _systems() -> Rows:
+    """The problems that `gapless solve` takes."""
     systems = [find_system(name) for name in system_names()]
     return [{"name": system.name, "what": system.what, "plans": system.ending} for system in systems]
 

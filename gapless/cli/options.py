@@ -17,6 +17,7 @@ __all__ = [
     "add_batches",
     "add_fields",
     "add_output_options",
+    "add_quiet",
     "add_solve_options",
     "add_time_limit",
     "naming_options",
@@ -109,8 +110,13 @@ def solving_values(arguments: argparse.Namespace) -> Mapping[str, Any]:
     return {field.name: getattr(arguments, field.name) for field in SOLVING if field.name != "parameters"}
 
 
-def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """What goes to stdout and stderr."""
+def add_output_options(parser: argparse.ArgumentParser, quiet: str = "no progress, no summary") -> None:
+    """What goes to stdout and stderr; `quiet`: what `--quiet` leaves of it."""
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
-    group.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    add_quiet(group, quiet)
+
+
+def add_quiet(parser: argparse._ActionsContainer, help_text: str = "print nothing") -> None:
+    """`--quiet`, which every command takes."""
+    parser.add_argument("--quiet", action="store_true", help=help_text)

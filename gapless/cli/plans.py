@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli.options import add_batches, add_fields, add_output_options, naming_options, values_of
+from gapless.cli.options import add_batches, add_fields, add_output_options, add_quiet, naming_options, values_of
 from gapless.errors import InputError
 from gapless.exporting import PERFETTO, export_format
 from gapless.fields import Field, Whole
@@ -58,6 +58,7 @@ def add_commands(commands: Any) -> None:
         show, [Field("events", Whole(0), "also list the first N events (default 0)", 0, metavar="N", group="output")]
     )
     add_batches(show)
+    add_quiet(show, "print nothing: the exit code says whether it replays clean")
     show.set_defaults(run=_show)
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
     export.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
@@ -67,6 +68,7 @@ def add_commands(commands: Any) -> None:
     export.add_argument("-o", "--output", metavar="FILE", required=True, help="for chakra, FILE.0.et and so on by rank")
     add_fields(export, list({field.name: field for each in formats.values() for field in each.fields}.values()))
     add_batches(export)
+    add_quiet(export)
     export.set_defaults(run=_export)
 
 
@@ -149,6 +151,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
     plan = read_saved(arguments.file)
     report = _replay(plan)
+    if arguments.quiet:
+        return 0 if report.valid else EXIT_VIOLATIONS
     plan = judged(plan, report)
     problem, details = (
         [(words(name), described(name, value)) for name, value in section.items() if name != "wider"]
@@ -215,7 +219,8 @@ def _export(arguments: argparse.Namespace) -> int:
             written = export.write(arguments.output, plan, values_of(arguments, export.fields))
     except InputError as error:
         raise InputError(f"{arguments.file}: {error}") from None
-    print(f"{arguments.output}: {written}")
+    if not arguments.quiet:
+        print(f"{arguments.output}: {written}")
     return 0
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli.options import add_time_limit
+from gapless.cli.options import add_quiet, add_time_limit
 from gapless.cli.signals import Listening
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the page to write, such as report.html")
     parser.add_argument("--measured", metavar="FILE", help="what `gapless run ... -o FILE` has measured of this plan")
     parser.add_argument("--no-pictures", action="store_true", help="words and numbers only: needs no extra")
-    parser.add_argument("--quiet", action="store_true", help="print nothing")
+    add_quiet(parser)
     add_time_limit(parser, "seconds of wall time; what isn't finished by then is left out (default: none)")
     parser.set_defaults(run=_report)
 

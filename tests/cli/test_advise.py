@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from calls import run
-from extras import needs_matplotlib
 
 from gapless.encodings.cupcake import advice
 from gapless.profiles.gradients.compressors import compressor_names
@@ -158,7 +157,6 @@ def test_axes_are_lists_with_units(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_what_if_and_the_compressors_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     for name, asked in (("what", [*WHAT_IF, "--figure", "ranks"]), ("which", [*COMPRESSION, "--compressor", "dgc"])):
         path = tmp_path / f"{name}.svg"
         code, out, err = run(capsys, *asked, "--plot", str(path), "--json")
@@ -186,7 +184,6 @@ BAD_INPUT = [
     pytest.param(
         [*WHAT_IF, "--figure", "ranks", "--plot", "f.txt"],
         r"a plot's file must end in \.pdf, \.png or \.svg",
-        marks=needs_matplotlib,
         id="plot",
     ),
     ([*COMPRESSION, "--error", "none"], r"--error: must be one of exact, rounded, unbiased, feedback, unknown"),

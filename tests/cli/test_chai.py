@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from extras import needs_matplotlib, needs_transformers
+from extras import needs_transformers
 
 from gapless.cli.main import main
 from gapless.encodings.chai.profiling import profile_heads
@@ -118,7 +118,6 @@ def test_without_loss_sequences_no_rise_is_measured(capsys: pytest.CaptureFixtur
     refused(capsys, ["profile", "heads", *words, "--loss-sequences", "-1"], "must be a whole number in 0..1000000")
 
 
-@needs_matplotlib
 def test_the_front_of_rises_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     plan = str(tmp_path / "plan.json")
     printed(capsys, "solve", "chai", "--profile", "small-lm", "--kv-saving", "0.25", "-o", plan)
@@ -126,7 +125,6 @@ def test_the_front_of_rises_says_so(capsys: pytest.CaptureFixture[str], tmp_path
     assert "rise of the loss, in sum over layers" in (tmp_path / "out.svg").read_text()
 
 
-@needs_matplotlib
 @pytest.mark.parametrize("kind", ["front", "heads"])
 def test_pictures(capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str) -> None:
     plan = str(tmp_path / "plan.json")

@@ -7,8 +7,6 @@ import pytest
 from gapless.cli.main import main
 from gapless.io.chakra import read_traces, trace_problem
 
-pytest.importorskip("google.protobuf")
-
 
 @pytest.mark.thorough
 def test_a_plan_becomes_a_trace_for_each_rank(capsys, tmp_path):

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from calls import run
-from extras import needs_matplotlib
 from small_plans import small_plan
 
 from gapless.checker import seen
@@ -77,7 +76,6 @@ def test_a_page_without_a_finished_replay_says_so(
     assert "What the solver claims" in text
 
 
-@needs_matplotlib
 def test_a_page_names_the_pictures_that_it_lacks(
     capfd: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     stuck: Callable[..., Any],
@@ -92,7 +90,6 @@ def test_a_page_names_the_pictures_that_it_lacks(
     assert page.read_text().count("<svg") == 1
 
 
-@needs_matplotlib
 def test_a_picture_is_drawn_though_its_replay_is_not_finished(
     capfd: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     stuck: Callable[..., Any],
@@ -104,7 +101,6 @@ def test_a_picture_is_drawn_though_its_replay_is_not_finished(
     assert "not replayed, `gapless check` does that" in out
 
 
-@needs_matplotlib
 def test_a_picture_that_is_not_finished_is_not_there(
     capfd: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     stuck: Callable[..., Any],
@@ -126,7 +122,6 @@ def test_advice_that_has_found_nothing_says_so(
     assert "gapless: no answer: it was stopped before anything was finished\n" in err
 
 
-@needs_matplotlib
 def test_memory_is_drawn_of_the_replay_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gapless.plot import memory
     from gapless.plot.style import svg_text

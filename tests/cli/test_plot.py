@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from extras import needs_matplotlib
 from small_plans import SYSTEMS, small_plan
 
 from gapless.checker import seen
@@ -21,7 +20,6 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.thorough(but=("cupcake", "monet"))
-@needs_matplotlib
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_plan_of_every_system_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path, system: str) -> None:
     path = small_plan(system, tmp_path)
@@ -31,7 +29,6 @@ def test_a_plan_of_every_system_is_drawn(capsys: pytest.CaptureFixture[str], tmp
 
 
 @pytest.mark.thorough(but=("svg",))
-@needs_matplotlib
 @pytest.mark.parametrize(("ending", "opening"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF-")])
 def test_the_ending_names_the_kind_of_file(plan: Path, tmp_path: Path, ending: str, opening: bytes) -> None:
     path = tmp_path / f"out.{ending}"
@@ -42,7 +39,6 @@ def test_the_ending_names_the_kind_of_file(plan: Path, tmp_path: Path, ending: s
     assert path.read_bytes() == before
 
 
-@needs_matplotlib
 def test_table_of_a_sweep_becomes_a_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     table = tmp_path / "summary.json"
     rows = [{"memory_ratio": ratio, "overhead": 0.1, "overhead_bound": 0.05} for ratio in (0.5, 0.6)]
@@ -56,7 +52,6 @@ def test_table_of_a_sweep_becomes_a_curve(capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.mark.thorough
-@needs_matplotlib
 def test_a_picture_of_a_large_plan_does_not_wait_for_the_replay(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +61,6 @@ def test_a_picture_of_a_large_plan_does_not_wait_for_the_replay(
     assert "not replayed, `gapless check` does that" in capsys.readouterr().out
 
 
-@needs_matplotlib
 def test_plan_with_violations_is_drawn_and_ends_with_5(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path
 ) -> None:
@@ -79,7 +73,6 @@ def test_plan_with_violations_is_drawn_and_ends_with_5(
     assert (tmp_path / "out.png").exists()
 
 
-@needs_matplotlib
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -99,7 +92,6 @@ def test_bad_options_get_one_line(
     assert err.count("\n") == 1
 
 
-@needs_matplotlib
 def test_missing_file_gets_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["plot", str(tmp_path / "none.json"), "-o", str(tmp_path / "x.png")]) == 2
     assert capsys.readouterr().err.startswith("gapless: error: cannot read ")

@@ -8,17 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
+import jsonschema
 import pytest
+from extras import needs_torch
 
 from gapless.cli.main import main
 from gapless.schemas import load_schema
 from gapless.topologies.files import read_machine
 
 ROOT = Path(__file__).parents[2]
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 QUICK = ("--sizes", "8,64KiB,128KiB", "--precision", "0.9")
 
 
@@ -42,10 +42,7 @@ def test_two_processes_are_measured_and_the_file_is_planned_for(
     written = json.loads(path.read_text())
     assert written["measured"]["classes"] == found["classes"]
     assert written["source"].startswith(f"measured by gapless profile links from {found['begun']} to {found['ended']}")
-    if find_spec("jsonschema") is not None:
-        import jsonschema
-
-        jsonschema.validate(written, load_schema("topology"))
+    jsonschema.validate(written, load_schema("topology"))
     machine = read_machine(path)
     assert (machine.device_count, machine.node_count, len(machine.links)) == (2, 1, 2)
     plan = tmp_path / "plan.json"

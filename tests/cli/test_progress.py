@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from rich import console
 
 from gapless.cli import progress as module
 from gapless.cli.progress import progress_on_stderr
@@ -39,7 +40,6 @@ def test_a_pipe_gets_a_line_for_every_news(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_terminal_gets_one_line_that_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = pytest.importorskip("rich.console")
     terminal = Terminal()
     with module._live_line(console.Console(file=terminal, force_terminal=True, width=120)) as tell:  # noqa: SLF001
         tell(NEWS)

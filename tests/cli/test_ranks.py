@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from calls import run
 from compression_traces import small_trace
-from extras import needs_matplotlib
+from extras import needs_torch
 from small_plans import small_plan
 
 from gapless.profiles.compression.trace_file import write_compression_trace
 
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 MODEL = "train:net,layers=2,width=8,batch=48,size=8,classes=6"
 TRAINING = ("--model", MODEL, "--batch", "4")
 
@@ -96,7 +94,6 @@ def test_show_has_phases_ledgers_and_rules(capsys: pytest.CaptureFixture[str], t
         assert words in out
 
 
-@needs_matplotlib
 def test_advice_has_both_fronts_and_is_drawn(capsys: pytest.CaptureFixture[str], trace: str, tmp_path: Path) -> None:
     picture = tmp_path / "front.svg"
     data = data_of(capsys, "advise", "ranks", "--trace", trace, "--points", "5", "--plot", str(picture))

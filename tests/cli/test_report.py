@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
 import json
 import re
 import shlex
@@ -18,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from extras import HAS_MATPLOTLIB
 from small_plans import SYSTEMS, small_plan, solve_command
 from spawned import PATIENCE_S
 
@@ -36,7 +34,6 @@ from gapless.schedule import Event, EventKind, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 from gapless.units import format_seconds
 
-HAS_PLAYWRIGHT = importlib.util.find_spec("playwright") is not None
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NAMES_PX, AXIS_PX, ROW_PX = 130, 22, 18
 """What the script of the time line leaves for names, its axis and a row."""
@@ -85,8 +82,6 @@ def read(path: Path) -> Reader:
 @pytest.fixture(scope="module", params=SYSTEMS)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Path]:
     """The system, its plan, and the plan's report."""
-    if not HAS_MATPLOTLIB:
-        pytest.skip("needs the extra `plot`")
     folder = tmp_path_factory.mktemp(request.param)
     plan = small_plan(request.param, folder)
     assert main(["report", str(plan), "-o", str(folder / "report.html"), "--quiet"]) == 0
@@ -209,8 +204,8 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Any]:
-    if not HAS_PLAYWRIGHT or BROWSER is None:
-        pytest.skip("needs the extra `test-browser` and a Chromium or Chrome")
+    if BROWSER is None:
+        pytest.skip("needs a Chromium or Chrome")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -237,6 +232,7 @@ def opened(driver: Any, path: Path, width: int = 1200, colours: str = "light") -
 
 @pytest.mark.thorough("pipeline")
 @pytest.mark.parametrize(("width", "colours"), [(1200, "light"), (1200, "dark"), (400, "light")])
+@pytest.mark.extra("test-browser")
 def test_browser_shows_every_picture_and_asks_the_network_for_nothing(
     driver: Any, made: tuple[str, Path, Path], width: int, colours: str
 ) -> None:
@@ -255,11 +251,11 @@ def order(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("order")
     question = ["--profile", "uniform:f=10,b=12,w=8", "--ranks", "2", "--micro-batches", "2", "--hop", "2"]
     assert main(["solve", "pipeline", *question, "-o", str(folder / "order.json"), "--quiet"]) == 0
-    pictures = [] if HAS_MATPLOTLIB else ["--no-pictures"]
-    assert main(["report", str(folder / "order.json"), "-o", str(folder / "order.html"), "--quiet", *pictures]) == 0
+    assert main(["report", str(folder / "order.json"), "-o", str(folder / "order.html"), "--quiet"]) == 0
     return folder / "order.html"
 
 
+@pytest.mark.extra("test-browser")
 def test_a_click_says_what_an_event_is_and_leads_to_what_it_waits_for(driver: Any, order: Path) -> None:
     with opened(driver, order) as seen:
         cause = seen.page.locator("#explorer-cause")
@@ -276,6 +272,7 @@ def test_a_click_says_what_an_event_is_and_leads_to_what_it_waits_for(driver: An
         assert "starts at once" in seen.page.locator("#explorer-about").inner_text()
 
 
+@pytest.mark.extra("test-browser")
 def test_rows_are_filtered_and_time_is_zoomed(driver: Any, order: Path) -> None:
     with opened(driver, order) as seen:
         every = seen.page.locator("#explorer-count").inner_text()
@@ -291,6 +288,7 @@ def test_rows_are_filtered_and_time_is_zoomed(driver: Any, order: Path) -> None:
         seen.page.locator("#explorer-critical").check()
 
 
+@pytest.mark.extra("test-browser")
 def test_names_are_shown_as_they_are_and_never_run(driver: Any, order: Path, tmp_path: Path) -> None:
     evil = "</script><script>document.title='run'</script><img src=x onerror=alert(1)>"
     data = json.loads((order.parent / "order.json").read_text(encoding="utf-8"))
@@ -306,6 +304,7 @@ def test_names_are_shown_as_they_are_and_never_run(driver: Any, order: Path, tmp
 
 
 @pytest.mark.thorough
+@pytest.mark.extra("test-browser")
 def test_a_hundred_thousand_events_are_drawn_as_few_bars(driver: Any, tmp_path: Path) -> None:
     links = [Link(k, (k + 1) % 4, 1.0, 0.0) for k in range(4)]
     graph = Graph(np.ones(4, dtype=np.int64), (), Placement.of([(k, k) for k in range(4)]))

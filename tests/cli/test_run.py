@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from extras import needs_torch
 
 from gapless.cli.main import main
 
@@ -82,12 +83,9 @@ def test_core_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@needs_torch
 class TestWithTorch:
     """What needs PyTorch."""
-
-    @pytest.fixture(autouse=True)
-    def torch(self) -> None:
-        pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
     @pytest.mark.thorough
     def test_table_has_a_line_for_each_method(self, source: Path, capsys: pytest.CaptureFixture[str]) -> None:

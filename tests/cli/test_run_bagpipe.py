@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from calls import exit_code
+from extras import needs_torch
 
 from gapless.cli.main import main
 
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 SMALL = (
     "--trace", "zipf", "--table-rows", "50,9,300", "--trainers", "2", "--batch-size", "16", "--batches", "6",
     "--lookahead", "2",

@@ -8,15 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from extras import needs_torch
 
 from gapless.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 SMALL = "train:net,layers=2,width=8,batch=2,size=8,classes=40"
 ROWS = ["plan", "DDP's default", "one bucket", "layer-wise", "compress all"]
 """In the order of the table."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from extras import needs_torch
 
 from gapless.cli.main import main
-from tests.support.extras import HAS_MATPLOTLIB
 
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 MODEL = "train:net,layers=1,width=4,classes=3,size=4"
 ELEMENTS = 4 * 3 * 9 + 8 + 4 * 16 + 16 + 16 * 3 + 3
 """Of the model's gradient."""
@@ -57,14 +55,14 @@ def test_what_is_recorded_is_planned_for_run_and_trained_by(tmp_path: Path, caps
     assert main(["run", "oktopk", "--plan", plan, "--indices", sets, "--ranks", "2", "--repeats", "1"]) == 0
     assert "the bits of the dense sum" in capsys.readouterr().out
     words = ["validate", "sparse", "--model", MODEL, "--plan", plan, "--steps", "3"]
-    drawn = ["--plot", str(tmp_path / "losses.svg")] if HAS_MATPLOTLIB else []
+    drawn = ["--plot", str(tmp_path / "losses.svg")]
     assert main([*words, *drawn, "--json", "--quiet"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["dense"]["received_words"] == ELEMENTS
     assert len({row["first_loss"] for row in rows.values()}) == 1
     assert rows["plan"]["losses"] != rows["dense"]["losses"]
     assert rows["plan"]["received_words"] < ELEMENTS
-    assert (tmp_path / "losses.svg").exists() == HAS_MATPLOTLIB
+    assert (tmp_path / "losses.svg").exists()
 
 
 def refused(capsys: pytest.CaptureFixture[str], code: int, message: str) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from extras import needs_torch
 from pipeline_plans import baseline_plan, errors_table, gpt_profile
 
 from gapless.cli.main import main
 from gapless.errors import RunError
 from gapless.io.plan import SavedPlan, write_plan
 
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 SMALL = "train:gpt,hidden=32,sequence=16"
 TWO: dict[str, Any] = {"ranks": 2, "micro_batches": 3, "profile": gpt_profile(2, (16, 32))}
 

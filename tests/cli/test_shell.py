@@ -101,7 +101,6 @@ def test_what_is_no_number_is_refused_in_one_line(
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "tcsh", "zsh"])
 def test_completion_knows_commands_options_and_names(capsys: pytest.CaptureFixture[str], shell: str) -> None:
-    pytest.importorskip("shtab")
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     for word in ("solve", "bagpipe", "path-slack", "ndv2-sk-1", "powersgd"):
@@ -110,7 +109,6 @@ def test_completion_knows_commands_options_and_names(capsys: pytest.CaptureFixtu
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("shtab")
     assert main(["completion", "bash"]) == 0
     script = tmp_path / "gapless.bash"
     script.write_text(

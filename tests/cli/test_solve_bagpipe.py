@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from calls import exit_code
 from changed_files import arrays_of, as_meta, meta_of
-from extras import needs_matplotlib
 from spawned import spawn
 
 from gapless.cli.main import main
@@ -279,7 +278,6 @@ def test_what_was_not_finished_says_the_way_out(tmp_path: Path, capsys: pytest.C
     assert np.array_equal(arrays_of(plan)["spans"], before)
 
 
-@needs_matplotlib
 def test_some_batches_of_a_run_are_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = str(tmp_path / "plan.npz")
     assert main(["solve", "bagpipe", *SMALL, "--quiet", "-o", plan]) == 0

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calls import run
-from extras import needs_matplotlib
 
 import gapless
 from gapless.io.plan import read_plan
@@ -134,7 +133,6 @@ def test_advice_refuses_densities_that_were_not_recorded(capsys: pytest.CaptureF
     assert "densities: several need values" in err
 
 
-@needs_matplotlib
 def test_pictures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     plan, picture = tmp_path / "plan.json", tmp_path / "out.svg"
     assert run(capsys, *SOLVE, "-o", str(plan))[0] == 0

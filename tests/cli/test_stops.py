@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from calls import run
-from extras import needs_matplotlib
+from extras import needs_torch
 from spawned import PATIENCE_S, children, ended, goes, hears, signalled, spawn
 
 from gapless.checker import check
@@ -204,14 +204,13 @@ def plain():
         ("advise compression --profile gpt2 --ranks 64 --bandwidth 10Gbps --latency 10us", signal.SIGTERM),
         ("sweep monet --graph vgg16 --batch 176 --budgets 7GiB,8GiB --time-limit 5 -o out", signal.SIGHUP),
         ("sweep taccl --topology ndv2 --nodes 2 --sizes 1KB,64KB --time-limit 5 -o out", signal.SIGINT),
-        ("run monet --model MODEL:plain --budget 0.7x --steps 1", signal.SIGTERM),
+        pytest.param("run monet --model MODEL:plain --budget 0.7x --steps 1", signal.SIGTERM, marks=needs_torch),
     ],
 )
 def test_other_commands_that_search_take_the_same_path(
     tmp_path: Path, words: str, number: signal.Signals, moment: float
 ) -> None:
     if words.startswith("run"):
-        pytest.importorskip("torch")
         (tmp_path / "model.py").write_text(MODEL)
         words = words.replace("MODEL", str(tmp_path / "model.py"))
     found = signalled(number, moment, *words.replace("-o out", f"-o {tmp_path / 'out'}").split())
@@ -244,9 +243,7 @@ def test_commands_without_a_search_leave_at_once(
 
 
 @pytest.mark.thorough("report")
-@pytest.mark.parametrize(
-    "words", ["report PLAN -o report.html", pytest.param("plot PLAN -o plan.svg", marks=needs_matplotlib)]
-)
+@pytest.mark.parametrize("words", ["report PLAN -o report.html", "plot PLAN -o plan.svg"])
 def test_pages_and_pictures_leave_out_what_is_not_finished(tmp_path: Path, words: str) -> None:
     plan = tmp_path / "plan.json"
     assert ended(spawn(*FUSE, "-o", str(plan))).code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -15,7 +16,6 @@ from typing import Any
 
 import pytest
 from calls import run
-from extras import HAS_MATPLOTLIB, needs_matplotlib
 from hand_training import chain
 from powered_training import fast_or_frugal
 
@@ -198,10 +198,11 @@ def test_second_interrupt_leaves_at_once_and_no_half_file(capsys: pytest.Capture
     assert plans(folder) == done
 
 
-@pytest.mark.skipif(HAS_MATPLOTLIB, reason="matplotlib is there")
 def test_plot_without_matplotlib_is_refused_before_anything_is_solved(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else real(name))
     arguments = [*VGG, "--budgets", "0.5x", "-o", str(tmp_path / "curve"), "--plot", str(tmp_path / "curve.png")]
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
@@ -211,7 +212,6 @@ def test_plot_without_matplotlib_is_refused_before_anything_is_solved(
     assert list(tmp_path.iterdir()) == []
 
 
-@needs_matplotlib
 @pytest.mark.parametrize("kind", ["pdf", "png", "svg"])
 def test_plot_is_written_in_the_kind_that_its_ending_names(
     capsys: pytest.CaptureFixture[str], made: Path, tmp_path: Path, kind: str
@@ -221,7 +221,6 @@ def test_plot_is_written_in_the_kind_that_its_ending_names(
     assert path.read_bytes()[:5] in (b"%PDF-", b"\x89PNG\r", b"<?xml")
 
 
-@needs_matplotlib
 def test_plot_file_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str], made: Path) -> None:
     code, _, err = run(capsys, *sweep_of(made), "--plot", "curve.txt")
     assert code == 2

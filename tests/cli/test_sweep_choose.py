@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from calls import run
-from extras import needs_matplotlib
 from noisy_configurations import FILE, write_files
 from spawned import ended, spawn
 
@@ -116,7 +115,6 @@ def test_bad_input_gets_one_line_and_exit_code_2(
     assert not Path("out").exists()
 
 
-@needs_matplotlib
 def test_the_table_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, *CHOOSE, "--quiet")
     assert run(capsys, "plot", "out/summary.json", "-o", "front.svg") == (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from calls import run
 from fusion_instances import known_instance
+from rich import console
 
 from gapless.cli.progress import progress_on_stderr
 from gapless.options import Progress
@@ -117,7 +117,6 @@ def test_nothing_found_is_exit_code_4_and_not_tried_again(capsys: pytest.Capture
 
 
 def test_a_bar_over_instances_is_shown_on_a_terminal() -> None:
-    console = pytest.importorskip("rich.console")
     from gapless.cli.progress import _live_line
 
     with Path(os.devnull).open("w") as file, _live_line(console.Console(file=file)) as tell:
@@ -126,7 +125,6 @@ def test_a_bar_over_instances_is_shown_on_a_terminal() -> None:
         assert silent is None
 
 
-@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the extra `plot`")
 def test_the_summary_is_drawn(capsys: pytest.CaptureFixture[str], grid: Path) -> None:
     assert run(capsys, "sweep", "grid.toml", "-o", "out", "--quiet")[0] == 0
     code, out, err = run(capsys, "plot", "out/summary.json", "-o", "curve.svg")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from notebook_files import ROOT, executed, normalised, notebooks, read, texts, written
 
-pytestmark = pytest.mark.skipif(
-    find_spec("nbclient") is None or find_spec("ipykernel") is None,
-    reason="nbclient or ipykernel (extra docs) is not installed",
-)
+pytestmark = pytest.mark.extra("docs")
 
 _MOST_BYTES = 300_000
 
@@ -21,7 +17,6 @@ def name(path: Path) -> str:
 
 
 @pytest.mark.thorough(but=("chai",))
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib (extra plot) is not installed")
 @pytest.mark.filterwarnings("ignore")  # those of Jupyter's own libraries
 @pytest.mark.parametrize("path", notebooks(), ids=name)
 def test_a_notebook_says_what_stands_in_it(path: Path, tmp_path: Path) -> None:

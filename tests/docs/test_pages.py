@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -142,7 +141,7 @@ def test_every_page_can_be_reached() -> None:
     assert there == listed, f"nav of mkdocs.yml and docs/ differ: {sorted(there ^ listed)}"
 
 
-@pytest.mark.skipif(find_spec("mkdocstrings") is None, reason="mkdocstrings (extra docs) is not installed")
+@pytest.mark.extra("docs")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(site)]

@@ -35,8 +35,6 @@ from gapless.io.chakra import (
 )
 from gapless.schedule import EventKind, schedule_from_events
 
-pytest.importorskip("google.protobuf")
-
 CASES = {
     "allgather": lambda: ring_allgather(4, 2),
     "alltoall": lambda: pairs_alltoall(3),

@@ -15,8 +15,6 @@ from gapless.cli.main import main
 from gapless.io import kept
 from gapless.result import read_saved
 
-pytest.importorskip("matplotlib", reason="needs the extra `plot`")
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from small_plans import SYSTEMS, small_plan
 
 from gapless.checker import check
@@ -26,10 +27,6 @@ from gapless.progress_log import Convergence
 from gapless.result import read_saved
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
-
-pytest.importorskip("matplotlib", reason="needs the extra `plot`")
-
-from matplotlib.text import Text
 
 
 @pytest.fixture(scope="module", params=SYSTEMS)

@@ -20,8 +20,6 @@ from gapless.result import read_saved
 from gapless.schedule import schedule_from_events
 from gapless.topologies.topology import Topology
 
-pytest.importorskip("matplotlib", reason="needs the extra `plot`")
-
 
 @pytest.mark.thorough("taccl")
 @pytest.mark.parametrize(

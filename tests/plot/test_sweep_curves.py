@@ -11,8 +11,6 @@ from gapless.errors import InputError
 from gapless.plot.sweep_curves import _numbers, draw_sweep, plot_sweep
 from gapless.sweeps import Row
 
-pytest.importorskip("matplotlib")
-
 
 def row(system: str = "monet", swept: tuple[str, ...] | None = None, cost_s: float | None = 1.0, **fields: Any) -> Row:
     """An instance with these fields, all of them swept, whose bound is a tenth below its cost."""

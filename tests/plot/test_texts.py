@@ -17,8 +17,6 @@ from gapless.plot.pictures import draw, kinds
 from gapless.plot.style import plain
 from gapless.result import read_saved
 
-pytest.importorskip("matplotlib", reason="needs the extra `plot`")
-
 LARGER = {
     "taccl": ("--topology ndv2 --nodes 1 --size 1MB", "--topology ndv2 --nodes 10 --sketch ndv2-sk-1 --size 1MB"),
     "monet": ("--graph vgg16 --batch 64 --budget 0.7x", "--graph resnet50 --batch 128 --budget 0.6x"),

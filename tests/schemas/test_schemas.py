@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -32,8 +33,6 @@ from gapless.sweeps import read_instances
 from gapless.sweeps.measured import read_measure_file
 from gapless.sweeps.sweep_file import sweep_fields
 from gapless.topologies.files import read_machine
-
-jsonschema = pytest.importorskip("jsonschema")
 
 SHIPPED = {
     "topology": "gapless.topologies",

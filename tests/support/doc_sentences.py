@@ -34,7 +34,7 @@ class Sentence:
 
 def sentences(page: str) -> Iterator[Sentence]:
     """Each sentence of a page. It ends at a full stop, a question mark, an exclamation mark, or with its list item."""
-    for line, text in _paragraphs(_COMMENT.sub(_its_lines, page)):
+    for line, text in paragraphs(page):
         plain = _LINK.sub(r"\1", _CODE.sub(_its_lines, text))
         plain = _ABBREVIATION.sub(r"\1\2", plain)
         start = 0
@@ -50,10 +50,10 @@ def _its_lines(found: re.Match[str]) -> str:
     return " " + "\n" * found.group().count("\n")
 
 
-def _paragraphs(page: str) -> Iterator[tuple[int, str]]:
+def paragraphs(page: str) -> Iterator[tuple[int, str]]:
     """Each paragraph and each list item, with the line on which it begins."""
     fenced, start, held = False, 0, []
-    for number, line in enumerate([*page.split("\n"), ""], start=1):
+    for number, line in enumerate([*_COMMENT.sub(_its_lines, page).split("\n"), ""], start=1):
         fence = _FENCE.match(line) is not None
         fenced ^= fence
         item = _ITEM.match(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import threading
@@ -20,17 +19,15 @@ from gapless.sweeps.remote import RemoteWork, stop_file
 from gapless.sweeps.slurm import Slurm, _minutes
 from gapless.sweeps.solving import Work
 
-HAS_SUBMITIT, HAS_RAY = (importlib.util.find_spec(name) is not None for name in ("submitit", "ray"))
-
 ENGINES = [
     pytest.param(Local(1, 2), id="local"),
     pytest.param(
         Slurm(options={"cluster": "local"}), id="slurm",
-        marks=pytest.mark.skipif(not HAS_SUBMITIT, reason="submitit (extra slurm) is not installed"),
+        marks=pytest.mark.extra("slurm"),
     ),
     pytest.param(
         RayCluster(workers=1), id="ray", marks=[
-            pytest.mark.skipif(not HAS_RAY, reason="ray (extra ray) is not installed"),
+            pytest.mark.extra("ray"),
             pytest.mark.filterwarnings("ignore"),  # Ray has its own
         ],
     ),
@@ -90,7 +87,7 @@ def test_jobs_have_time_for_the_longest_limit(small: Path) -> None:
     assert _minutes([Task(0, instance, 60.0), Task(1, instance, None)]) == 24 * 60
 
 
-@pytest.mark.skipif(not HAS_SUBMITIT, reason="submitit (extra slurm) is not installed")
+@pytest.mark.extra("slurm")
 def test_slurm_is_refused_without_slurm_and_for_unknown_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(InputError, match="there is no sbatch on the path"):
@@ -106,14 +103,15 @@ def test_slurm_is_refused_without_slurm_and_for_unknown_options(monkeypatch: pyt
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a stand-in for Slurm, on the path."""
-    if not HAS_SUBMITIT or shutil.which("bash") is None:
-        pytest.skip("needs submitit (extra slurm) and bash")
+    if shutil.which("bash") is None:
+        pytest.skip("needs bash")
     stand_in_slurm(tmp_path / "slurm")
     monkeypatch.setenv("PATH", f"{tmp_path / 'slurm'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr("gapless.sweeps.slurm._POLL_S", {"slurm": 0.2})
     return tmp_path / "slurm"
 
 
+@pytest.mark.extra("slurm")
 def test_slurm_gets_an_array_of_jobs_with_what_was_asked_for(small: Path, tmp_path: Path, slurm: Path) -> None:
     engine = Slurm(threads=2, workers=3, options={"slurm_partition": "cpu", "timeout_min": 7})
     rows = sweep(read_instances(small), tmp_path / "out", engine)
@@ -123,6 +121,7 @@ def test_slurm_gets_an_array_of_jobs_with_what_was_asked_for(small: Path, tmp_pa
         assert f"{option}\n" in asked
 
 
+@pytest.mark.extra("slurm")
 def test_jobs_that_slurm_does_not_take_are_told_in_one_line(
     small: Path, tmp_path: Path, slurm: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +131,7 @@ def test_jobs_that_slurm_does_not_take_are_told_in_one_line(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.extra("slurm")
 def test_a_stop_cancels_the_jobs_that_wait_and_no_others(small: Path, tmp_path: Path, slurm: Path) -> None:
     stop = threading.Event()
     rows = sweep(read_instances(small), tmp_path / "out", Slurm(), lambda progress: stop.set(), stop)
@@ -140,7 +140,7 @@ def test_a_stop_cancels_the_jobs_that_wait_and_no_others(small: Path, tmp_path: 
     assert rows[3].status == "waiting"
 
 
-@pytest.mark.skipif(not HAS_RAY, reason="ray (extra ray) is not installed")
+@pytest.mark.extra("ray")
 def test_ray_is_refused_for_too_many_threads_and_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(InputError, match="threads must be <= "):
@@ -152,6 +152,6 @@ def test_ray_is_refused_for_too_many_threads_and_where_nobody_answers(monkeypatc
 
 @pytest.mark.parametrize("engine", [Slurm(options={"cluster": "local"}), RayCluster()], ids=["slurm", "ray"])
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"which is not installed; pip install '\.\[(slurm|ray)\]'"):
         engine.check()

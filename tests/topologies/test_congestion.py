@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -87,7 +88,6 @@ def written(folder: Path, congestion: Any) -> Path:
 
 
 def test_file_gives_the_table_of_a_switch(tmp_path: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     path = written(tmp_path, {"connections": [1, 2], "slowdown": [1, 1.25]})
     jsonschema.validate(json.loads(path.read_text()), load_schema("topology"))
     assert read_node(path).switches[0].congestion == Slowdown((1, 2), (1.0, 1.25))

@@ -17,6 +17,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 import numpy as np
 import torch
+from extras import needs_transformers
 from torch import nn
 from torch.nn import functional
 from torch_closeness import distance
@@ -317,9 +318,11 @@ def test_scores_that_are_needed_otherwise_stay(loss: Callable[..., torch.Tensor]
     assert found.differs_from(left_by_eager(model, lambda its: its(*given))) == []
 
 
+@needs_transformers
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_gpt2_of_transformers_is_close(dropout: float) -> None:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    import transformers
+
     torch.manual_seed(0)
     word = torch.randint(64, (2, 16))
     inputs = {"input_ids": word, "labels": word, "attention_mask": torch.ones_like(word)}

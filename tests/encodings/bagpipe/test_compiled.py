@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from bagpipe_batches import click_log_batch, random_batch
 
-from gapless.encodings.bagpipe import Planning, capacities, cost_matrix, fast
+pytest.importorskip("numba", reason="needs the extra `fast`")
+
+from gapless.encodings.bagpipe import Planning, capacities, compiled, cost_matrix, fast
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
 from gapless.encodings.bagpipe.partition import partition
@@ -18,8 +20,6 @@ from gapless.encodings.bagpipe.transport import transport
 from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
 from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.trace import Block, trace_of_array
-
-compiled = pytest.importorskip("gapless.encodings.bagpipe.compiled", reason="needs the extra `fast` (numba)")
 
 Twice = Callable[[Callable[[], Any]], tuple[Any, Any]]
 

@@ -197,7 +197,6 @@ def test_questions_that_make_no_sense_are_refused(asked: dict[str, Any], message
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_every_figure_is_drawn_with_a_curve_for_each_measure(figure: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     answer = what_if("vgg16", figure=figure, **{**ASKED, **({"ranks": [8, 64]} if figure == "aggregation" else {})})
     (axes,) = draw_what_if(answer.data).axes
     others = math.prod(len({row[axis] for row in answer.rows}) for axis in answer.axes[1:])

@@ -20,7 +20,6 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> SavedPlan:
 
 
 def test_every_op_has_a_bar_and_every_message_a_line(plan: SavedPlan) -> None:
-    pytest.importorskip("matplotlib")
     from matplotlib.collections import LineCollection
 
     from gapless.plot.pictures import draw, pictures_of

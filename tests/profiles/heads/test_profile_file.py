@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -36,7 +37,6 @@ def test_a_file_holds_the_profile(tmp_path: Path) -> None:
 
 
 def test_the_schema_says_what_meta_holds(tmp_path: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema", reason="needs the extra `test`")
     write_head_profile(tmp_path / "heads.npz", PROFILE)
     with np.load(tmp_path / "heads.npz") as archive:
         meta = json.loads(archive["meta"].tobytes())

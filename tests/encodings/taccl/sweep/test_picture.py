@@ -12,8 +12,6 @@ from gapless.cli.main import main
 from gapless.encodings.taccl.sweep.picture import draw_sizes
 from gapless.errors import InputError
 
-pytest.importorskip("matplotlib")
-
 
 def row(size_bytes: int, plan: str | None, sketch: str | None, makespan_s: float | None) -> dict[str, Any]:
     return {

@@ -1,0 +1,94 @@
+"""What a run of the tests leaves out, and the one line that says so: what takes long, and what needs an extra.
+
+A test that takes long, or that needs an extra which isn't installed, is deselected: a skipped test is one that should
+have run here, and can't. A file that begins with `pytest.importorskip("library")` isn't collected without that library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from extras import extra_of, is_here
+
+__all__ = ["LeftOut"]
+
+_NEEDED = re.compile(r'^(?:\w+ = )?pytest\.importorskip\("([\w.]+)"', re.MULTILINE)
+_LONG = "thorough"
+
+
+class LeftOut:
+    """The hooks, and how many tests and files they left out, by the reason: `thorough`, or an extra's name."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.tests: Counter[str] = Counter()
+        self.files: Counter[str] = Counter()
+        self._named = {(config.invocation_params.dir / word).resolve() for word in config.args}
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Leaves out files of extras that are missing, but for one that the command names: that one says why."""
+        if collection_path.suffix != ".py" or collection_path.resolve() in self._named:
+            return None
+        needed = map(extra_of, _NEEDED.findall(collection_path.read_text(encoding="utf-8")))
+        if missing := next((extra for extra in needed if extra and not is_here(extra)), None):
+            self.files[missing] += 1
+            return True
+        return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Deselects tests of extras that are missing, and without `--thorough` those that take long."""
+        kept: list[pytest.Item] = []
+        for item in items:
+            missing = [name for mark in item.iter_markers("extra") for name in mark.args if not is_here(name)]
+            if reasons := missing or ([_LONG] if takes_long(item) and not config.getoption("--thorough") else []):
+                self.tests[reasons[0]] += 1
+            else:
+                kept.append(item)
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A process of pytest-xdist hands its counts over: all of them collect the same."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["left out"] = (dict(self.tests), dict(self.files))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Takes the counts of a process of pytest-xdist."""
+        tests, files = getattr(node, "workeroutput", {}).get("left out", ({}, {}))
+        self.tests, self.files = Counter(tests), Counter(files)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """One line: how many are left out, and what runs them."""
+        if line := self.line():
+            terminalreporter.write_line(line)
+
+    def line(self) -> str:
+        """What the summary says; empty where nothing is left out."""
+        parts = [f"{self.tests[_LONG]} tests that take long (pytest --thorough)"] if self.tests[_LONG] else []
+        if extras := sorted({*self.tests, *self.files} - {_LONG}):
+            counts = []
+            for extra in extras:
+                counted = [
+                    f"{count[extra]} {what}{'s' if count[extra] > 1 else ''}"
+                    for count, what in ((self.files, "file"), (self.tests, "test"))
+                    if count[extra]
+                ]
+                counts.append(f"{extra} {' and '.join(counted)}")
+            parts.append(f'those of extras: {", ".join(counts)} (pip install -e ".[{",".join(extras)}]")')
+        return f"left out: {'; '.join(parts)}" if parts else ""
+
+
+def takes_long(item: pytest.Item) -> bool:
+    """Whether a mark `thorough` is for the test, or for this case of it: words are looked for in the case's id."""
+    case = item.name.partition("[")[2]
+    for mark in item.iter_markers("thorough"):
+        but = mark.kwargs.get("but", ())
+        is_named = any(word in case for word in mark.args or but)
+        if is_named if mark.args else not is_named:
+            return True
+    return False
