@@ -13,7 +13,15 @@ from typing import Any, Protocol
 
 from gapless.errors import InputError
 from gapless.options import MOST_GAP, MOST_SECONDS, MOST_THREADS
-from gapless.units import MOST_BYTES, parse_bandwidth, parse_bytes, parse_seconds
+from gapless.units import (
+    MOST_BYTES,
+    format_bandwidth,
+    format_bytes,
+    format_seconds,
+    parse_bandwidth,
+    parse_bytes,
+    parse_seconds,
+)
 
 __all__ = [
     "SOLVING",
@@ -95,6 +103,7 @@ class Scaled:
 
     parse: Callable[[str, str], float]
     limits: Number
+    form: Callable[[float], str] = format_seconds
 
     def __call__(self, value: object) -> Any:
         """Seconds, or bytes a second."""
@@ -104,6 +113,10 @@ class Scaled:
             return self.limits(self.parse(value, ""))
         except InputError as error:
             raise InputError(str(error).removeprefix(": ")) from None
+
+    def said(self, value: float) -> str:
+        """The quantity as a text that this reads."""
+        return self.form(value).replace(" ", "")
 
 
 @dataclass(frozen=True)
@@ -122,6 +135,13 @@ class Size:
             return parse_bytes(value, "")
         except InputError as error:
             raise InputError(str(error).removeprefix(": ")) from None
+
+    def said(self, value: int) -> str:
+        """The size as a text that this reads."""
+        for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+            if value and value % scale == 0:
+                return f"{value // scale}{unit}"
+        return format_bytes(value).replace(" ", "")
 
 
 @dataclass(frozen=True)
@@ -247,7 +267,7 @@ def Seconds() -> Scaled:  # noqa: N802  # a kind like the others
 
 def Bandwidth() -> Scaled:  # noqa: N802
     """A bandwidth such as 10Gbps; a number is in bytes a second."""
-    return Scaled(parse_bandwidth, Number(1, maximum=1e15))
+    return Scaled(parse_bandwidth, Number(1, maximum=1e15), format_bandwidth)
 
 
 @dataclass(frozen=True)
@@ -257,6 +277,7 @@ class Field:
     `default`: what stands where it is not said; None leaves the choice to the question. `metavar`: what the help puts
     for its value; one with FILE in it may name a file. `names`: what it may say, for completion. `group`: the heading
     in the help. `short`: its letter on the command line. `extra`: the extra that is needed where it is said.
+    `otherwise`: what stands where it is not said and `default` is None: in words, or a value of the kind.
     """
 
     name: str
@@ -269,6 +290,18 @@ class Field:
     group: str = "problem"
     short: str = ""
     extra: str = ""
+    otherwise: Any = None
+
+    @property
+    def explained(self) -> str:
+        """The help, with what stands where nothing is said."""
+        is_worded = isinstance(self.otherwise, str)
+        said = (
+            self.otherwise
+            if is_worded
+            else _said(self.kind, self.default if self.otherwise is None else self.otherwise)
+        )
+        return f"{self.help} (default{':' if is_worded else ''} {said})" if said else self.help
 
     @property
     def option(self) -> str:
@@ -294,12 +327,25 @@ class Field:
             raise InputError(f"{self.name}: {error}") from None
 
 
+def _said(kind: Kind, value: Any) -> str:
+    """A default as people would type it; empty where there is none."""
+    if value is None or isinstance(value, bool):
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(_said(kind.kind if isinstance(kind, Listed) else kind, one) for one in value)
+    if isinstance(kind, Scaled | Size):
+        return kind.said(value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
 SOLVING = (
-    Field("time_limit", Number(0, True, MOST_SECONDS), "seconds of wall time (default: by system)", metavar="S"),
-    Field("gap", Number(0, maximum=MOST_GAP), "stop at this proven gap, 0.05 = 5 % (default: by system)", metavar="G"),
-    Field("threads", Whole(0, MOST_THREADS), "how many threads; 0 takes every core (default)", 0, metavar="N"),
-    Field("seed", Whole(0), "seed of what is drawn at random (default 0)", 0, metavar="N"),
-    Field("solver", Text(), "one of `gapless list solvers` (default: by system)", metavar="NAME"),
+    Field("time_limit", Number(0, True, MOST_SECONDS), "seconds of wall time", otherwise="by system", metavar="S"),
+    Field(
+        "gap", Number(0, maximum=MOST_GAP), "stop at this proven gap, 0.05 = 5 %", otherwise="by system", metavar="G"
+    ),
+    Field("threads", Whole(0, MOST_THREADS), "how many threads; 0 takes every core", 0, metavar="N"),
+    Field("seed", Whole(0), "seed of what is drawn at random", 0, metavar="N"),
+    Field("solver", Text(), "one of `gapless list solvers`", otherwise="by system", metavar="NAME"),
     Field(
         "parameters",
         Text(),

@@ -42,22 +42,22 @@ def _trace(group: str) -> tuple[Field, ...]:
             group=group,
         ),
         Field("array", Text(), "the array, of a .npz that has several", metavar="NAME", group=group),
-        Field("exponent", Number(1), "skew of the generator zipf, 1 to 5 (default 1)", metavar="A", group=group),
+        Field("exponent", Number(1), "skew of the generator zipf, 1 to 5", otherwise=1, metavar="A", group=group),
         Field(
             "hot_share", Number(0, strict=True),
-            "for the generator skew: share of accesses to the hottest 1 % of rows (default 0.4)",
+            "for the generator skew: share of accesses to the hottest 1 % of rows", otherwise="0.4",
             metavar="S", group=group,
         ),
         Field(
             "table_rows", Listed(Whole(1, 2**40)),
-            "rows of each table, for zipf, skew (default: Criteo Kaggle's) and files",
+            "rows of each table, for zipf, skew and files", otherwise="Criteo Kaggle's",
             metavar="R,R,...", group=group,
         ),
         Field(
             "examples", Whole(1, 10**12),
-            "examples to generate (default: as many as Criteo Kaggle, 39.2 M)", metavar="N", group=group
+            "examples to generate", otherwise="as many as Criteo Kaggle, 39.2 M", metavar="N", group=group
         ),
-        Field("trace_seed", Whole(0), "seed of a generator (default 0)", metavar="N", group=group),
+        Field("trace_seed", Whole(0), "seed of a generator", otherwise=0, metavar="N", group=group),
         Field(
             "pooling_factors", Listed(Number(1)), "for generators: mean ids of a bag, one for each table or for all",
             metavar="F,F,...", group=group,
@@ -68,46 +68,46 @@ def _trace(group: str) -> tuple[Field, ...]:
 _CLUSTER = (
     Field(
         "model", Object(("gapless.profiles.traces.recommendation.DenseModel",)),
-        "dense part: dlrm (default), wide-and-deep, deep-and-cross, deepfm", "dlrm", metavar="NAME", group="cluster",
+        "dense part: dlrm, wide-and-deep, deep-and-cross, deepfm", "dlrm", metavar="NAME", group="cluster",
     ),
-    Field("dimension", Whole(1, 10**6), "fp32 values of a row (default 48)", 48, metavar="D", group="cluster"),
+    Field("dimension", Whole(1, 10**6), "fp32 values of a row", 48, metavar="D", group="cluster"),
     Field(
-        "optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd); state moves with them",
+        "optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)}; state moves with them",
         "sgd", metavar="NAME", group="cluster",
     ),
     Field(
         "trainer_flops", Number(0, strict=True),
-        "floating-point operations of a trainer a second (default 4.186e12)", metavar="F",
+        "floating-point operations of a trainer a second", otherwise="4.186e12", metavar="F",
         group="cluster",
     ),
-    Field("trainer_bandwidth", Bandwidth(), "bandwidth of each trainer (default 10Gbps)", metavar="B", group="cluster"),
-    Field("server_bandwidth", Bandwidth(), "bandwidth of each server (default 25Gbps)", metavar="B", group="cluster"),
+    Field("trainer_bandwidth", Bandwidth(), "bandwidth of each trainer", otherwise="10Gbps", metavar="B", group="cluster"),
+    Field("server_bandwidth", Bandwidth(), "bandwidth of each server", otherwise="25Gbps", metavar="B", group="cluster"),
     Field(
         "servers", Whole(1, 2**15),
-        "number of servers, each with a slice of every row (default 1)", metavar="S", group="cluster"
+        "number of servers, each with a slice of every row", otherwise=1, metavar="S", group="cluster"
     ),
     Field(
         "placement", Choice(PLACEMENTS),
-        "where the servers are: apart (default); same-network, that of synchronisation; colocated, in trainers",
+        "where the servers are: apart; same-network, that of synchronisation; colocated, in trainers",
         "apart",
         metavar="NAME", group="cluster",
     ),
-    Field("latency", Seconds(), "latency of a message (default 50us)", metavar="T", group="cluster"),
+    Field("latency", Seconds(), "latency of a message", otherwise="50us", metavar="T", group="cluster"),
     Field(
         "fetch_latency", Seconds(),
-        "time from asking for rows to the first one (default 0)", metavar="T", group="cluster"
+        "time from asking for rows to the first one", otherwise=0, metavar="T", group="cluster"
     ),
     Field(
         "forward", Seconds(),
-        "time of the forward pass of a trainer's part of a batch (default: by the model's arithmetic)", metavar="T",
+        "time of the forward pass of a trainer's part of a batch", otherwise="by the model's arithmetic", metavar="T",
         group="cluster",
     ),
     Field(
         "backward", Seconds(),
-        "time of the backward pass (default: twice the forward pass)", metavar="T", group="cluster"
+        "time of the backward pass", otherwise="twice the forward pass", metavar="T", group="cluster"
     ),
     Field(
-        "control", Seconds(), "overhead of a partitioned cache a batch (default 85ms)", metavar="T", group="cluster"
+        "control", Seconds(), "overhead of a partitioned cache a batch", otherwise="85ms", metavar="T", group="cluster"
     ),
 )  # fmt: skip
 
@@ -115,25 +115,25 @@ QUESTION = (
     *_trace("problem"),
     Field("trainers", Whole(1, 2**15 - 1), "number of trainers, which hold the cache", is_required=True, metavar="P"),
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
-    Field("lookahead", Whole(1), "batches to look ahead (default 200)", metavar="L"),
+    Field("lookahead", Whole(1), "batches to look ahead", otherwise=200, metavar="L"),
     Field("cache_rows", Whole(1), "rows that fit into the cache; the lookahead shrinks until they do", metavar="N"),
     Field(
         "objective", Choice(OBJECTIVES),
-        "what partitions minimise: paper, fetches, max-load for design partitioned, synchronised for lrpp (default: by "
-        "design)",
+        "what partitions minimise: paper, fetches, max-load for design partitioned, synchronised for lrpp; auto: by "
+        "design",
         "auto", metavar="NAME",
     ),
-    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
+    Field("method", Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME"),
     Field(
-        "ownership", Choice(OWNERSHIPS), "who owns a row: first-touch (default) or hash", "first-touch", metavar="NAME"
+        "ownership", Choice(OWNERSHIPS), "who owns a row: first-touch or hash", "first-touch", metavar="NAME"
     ),
     Field(
         "shares", Listed(Number(0, strict=True)),
-        "each trainer's share of a batch, such as 3,2,2,1 (default: even)", metavar="S,S,..."
+        "each trainer's share of a batch, such as 3,2,2,1", otherwise="even", metavar="S,S,..."
     ),
     Field(
         "design", Choice((*DESIGNS, *BASELINES)),
-        f"of the cache: {', '.join(DESIGNS)} (default lrpp-delayed); for --cache-rows: {', '.join(BASELINES)}",
+        f"of the cache: {', '.join(DESIGNS)}; for --cache-rows: {', '.join(BASELINES)}",
         "lrpp-delayed",
         metavar="NAME",
     ),
@@ -141,28 +141,28 @@ QUESTION = (
         "replicate_budget", Size(),
         "memory of each trainer for tables that stay on all trainers; the solve chooses which", metavar="SIZE"
     ),
-    Field("batches", Whole(1), "batches to plan (default 50)", 50, metavar="N"),
+    Field("batches", Whole(1), "batches to plan", 50, metavar="N"),
     Field("resume", Text(), "go on with the run in this file, as far as it came", metavar="FILE"),
     *_CLUSTER,
 )  # fmt: skip
 
 ADVICE = (
     *_trace("trace"),
-    Field("trainers", Whole(1, 10_000), "number of trainers (default 8)", 8, metavar="N"),
-    Field("batch_size", Whole(1), "examples of a batch (default 16384)", 16_384, metavar="N"),
+    Field("trainers", Whole(1, 10_000), "number of trainers", 8, metavar="N"),
+    Field("batch_size", Whole(1), "examples of a batch", 16_384, metavar="N"),
     Field(
         "lookahead", Whole(1, 10_000),
-        "batches to look ahead (default 200); with a cache size, the most to try", metavar="L"
+        "batches to look ahead; with a cache size, the most to try", otherwise=200, metavar="L"
     ),
     Field("cache_rows", Whole(1, 2**40), "tune the lookahead for this cache", metavar="N"),
     Field("cache_size", Size(), "the same, in bytes such as 500MB", metavar="SIZE"),
     Field("batches", Whole(1), "plan no more than so many each time", metavar="N"),
     Field(
         "objective", Choice(OBJECTIVES),
-        "what partitions minimise: paper, fetches, max-load, synchronised (default: the design's)",
+        "what partitions minimise: paper, fetches, max-load, synchronised",
         "auto", metavar="NAME",
     ),
-    Field("design", Choice(DESIGNS), "cache design to tune for (default lrpp-delayed)", "lrpp-delayed", metavar="NAME"),
+    Field("design", Choice(DESIGNS), "cache design to tune for", "lrpp-delayed", metavar="NAME"),
     Field("baselines", Flag(), "caches of that size without lookahead too: static-hot, lfu", False),
     *_CLUSTER,
 )  # fmt: skip
@@ -172,23 +172,22 @@ RUN = (
     *_trace("trace"),
     Field("trainers", Whole(1, 64), "processes", is_required=True, metavar="P"),
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
-    Field("lookahead", Whole(1), "batches to look ahead (default 200)", metavar="L"),
+    Field("lookahead", Whole(1), "batches to look ahead", otherwise=200, metavar="L"),
     Field("cache_rows", Whole(1), "rows that fit into the cache; the lookahead shrinks until they do", metavar="N"),
-    Field("objective", Choice(OBJECTIVES), "what partitions minimise (default paper)", "paper", metavar="NAME"),
-    Field(
-        "ownership", Choice(OWNERSHIPS), "who owns a row: first-touch (default) or hash", "first-touch", metavar="NAME"
-    ),
+    Field("objective", Choice(OBJECTIVES), "what partitions minimise", "paper", metavar="NAME"),
+    Field("ownership", Choice(OWNERSHIPS), "who owns a row: first-touch or hash", "first-touch", metavar="NAME"),
     Field(
         "shares",
         Listed(Number(0, strict=True)),
-        "each trainer's share of a batch, such as 3,2,2,1 (default: even)",
+        "each trainer's share of a batch, such as 3,2,2,1",
+        otherwise="even",
         metavar="S,S,...",
     ),
-    Field("batches", Whole(1), "batches to train (default 20)", 20, metavar="N"),
-    Field("dimension", Whole(1, 4096), "fp32 values of a row (default 16)", 16, metavar="D"),
-    Field("optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)} (default sgd)", "sgd", metavar="NAME"),
-    Field("step_size", Number(0, strict=True), "step size of the optimiser (default 0.05)", 0.05, metavar="S"),
-    Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
+    Field("batches", Whole(1), "batches to train", 20, metavar="N"),
+    Field("dimension", Whole(1, 4096), "fp32 values of a row", 16, metavar="D"),
+    Field("optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)}", "sgd", metavar="NAME"),
+    Field("step_size", Number(0, strict=True), "step size of the optimiser", 0.05, metavar="S"),
+    Field("wait", Seconds(), "the longest that a process waits for another", 120.0, metavar="T"),
 )
 
 _RUN_HELP = """\

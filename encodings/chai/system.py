@@ -20,8 +20,8 @@ _MODEL = Field(
     "model", Text(), "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, or the folder of a saved model", is_required=True,
     metavar="NAME|FOLDER", extra="hf",
 )  # fmt: skip
-_SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence (default 128)", 128, metavar="N")
-_SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most (default 16)", 16, metavar="N")
+_SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
+_SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N")
 
 QUESTION = (
     Field(
@@ -32,15 +32,15 @@ QUESTION = (
     Field("kv_saving", Number(0, maximum=0.999), "share of the cache of keys and values that is saved, such as 0.214",
           is_required=True, metavar="S"),
     Field("distance", Choice(("auto", "loss", "output", "scores")), "what sharing is charged: loss, as measured by "
-          "layer and count; output; scores; auto (default) is loss where it is measured, else output", "auto"),
-    Field("method", Choice(METHODS), f"exact (default), {', '.join(METHODS[1:])}", "exact", metavar="NAME"),
-    Field("context", Whole(1), "tokens that are cached (default 2048)", 2048, metavar="N", group="decode step"),
-    Field("batch", Whole(1, 10**6), "sequences at once (default 1)", 1, metavar="N", group="decode step"),
-    Field("element_bytes", Whole(1, 8), "bytes of a number in the cache and the weights (default 2)", 2, metavar="N",
+          "layer and count; output; scores; auto is loss where it is measured, else output", "auto"),
+    Field("method", Choice(METHODS), f"what decides: {', '.join(METHODS)}", "exact", metavar="NAME"),
+    Field("context", Whole(1), "tokens that are cached", 2048, metavar="N", group="decode step"),
+    Field("batch", Whole(1, 10**6), "sequences at once", 1, metavar="N", group="decode step"),
+    Field("element_bytes", Whole(1, 8), "bytes of a number in the cache and the weights", 2, metavar="N",
           group="decode step"),
-    Field("device", Text(), "device on which a decode step is timed (default a100)", "a100", metavar="NAME",
+    Field("device", Text(), "device on which a decode step is timed", "a100", metavar="NAME",
           names=_DEVICES, group="decode step"),
-    Field("swaps", Whole(0, 10**6), "how many swaps of heads are tried on the true loss (default 0)", 0, metavar="N",
+    Field("swaps", Whole(0, 10**6), "how many swaps of heads are tried on the true loss", 0, metavar="N",
           group="swaps"),
     replace(_MODEL, is_required=False, help=f"of the profile: {_MODEL.help}", group="swaps"),
     Field("calibration", Text(), "the text on which swaps are measured", metavar="FILE", group="swaps"),
@@ -54,8 +54,7 @@ PROFILE = (
     Field(
         "loss_sequences",
         Whole(0, 10**6),
-        "sequences at most on which the rise of the loss is measured, by layer and "
-        "count of kept keys; 0 for none (default 8)",
+        "sequences at most on which the rise of the loss is measured, by layer and count of kept keys; 0 for none",
         8,
         metavar="N",
     ),
@@ -67,8 +66,8 @@ RUN = (
     Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
     Field("text", Text(), "a text: its beginning is the prompt, and the loss is measured on it", is_required=True,
           metavar="FILE"),
-    Field("prompt", Whole(1, 10**6), "tokens of the prompt (default 64)", 64, metavar="N"),
-    Field("new_tokens", Whole(2, 10**6), "tokens that are generated (default 32)", 32, metavar="N"),
+    Field("prompt", Whole(1, 10**6), "tokens of the prompt", 64, metavar="N"),
+    Field("new_tokens", Whole(2, 10**6), "tokens that are generated", 32, metavar="N"),
     _SEQUENCE,
     _SEQUENCES,
 )  # fmt: skip

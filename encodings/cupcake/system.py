@@ -64,7 +64,7 @@ def _network(group: str) -> tuple[Field, ...]:
             metavar="B",
             group=group,
         ),
-        Field("latency", Seconds(), "latency of one step of a collective (default 10us)", metavar="T", group=group),
+        Field("latency", Seconds(), "latency of one step of a collective", otherwise="10us", metavar="T", group=group),
         *_nodes(group),
     )
 
@@ -72,7 +72,7 @@ def _network(group: str) -> tuple[Field, ...]:
 def _nodes(group: str) -> tuple[Field, ...]:
     return (
         Field(
-            "aggregation", Text(), "how gradients are added up: ring (default), tree, server", metavar="NAME",
+            "aggregation", Text(), "how gradients are added up: ring, tree, server", otherwise="ring", metavar="NAME",
             names=_AGGREGATIONS, group=group,
         ),
         Field(
@@ -81,16 +81,15 @@ def _nodes(group: str) -> tuple[Field, ...]:
             group=group,
         ),
         Field("inner_bandwidth", Bandwidth(), "bandwidth out of a rank inside a node", metavar="B", group=group),
-        Field("inner_latency", Seconds(), "latency of one step inside a node (default 1us)", metavar="T", group=group),
+        Field("inner_latency", Seconds(), "latency of one step inside a node", otherwise="1us", metavar="T", group=group),
         Field(
             "topology", Object(("gapless.topologies.topology.Topology",)),
             "instead of ranks and bandwidth: a topology, such as ndv2 or torus:4x4", metavar="NAME",
             names=_TOPOLOGIES, group=group,
         ),
-        Field("nodes", Whole(1, 10**6), "number of the topology's nodes (default 1)", metavar="N", group=group),
+        Field("nodes", Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group=group),
         Field(
-            "levels", Whole(1, 2), "2: rings inside its nodes, and between them; 1: a ring through all ranks (default: "
-            "2 where there are several nodes)", metavar="N", group=group,
+            "levels", Whole(1, 2), "2: rings inside its nodes, and between them; 1: a ring through all ranks", otherwise="2 where there are several nodes", metavar="N", group=group,
         ),
     )  # fmt: skip
 
@@ -99,23 +98,23 @@ _OTHER = "other costs than the profile's"
 
 QUESTION = (
     _PROFILE,
-    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
+    Field("method", Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME"),
     Field(
         "modes", Listed(Text()),
-        "modes in which a group may be sent: the profile's (default: all), or, with a network, "
-        "plain and compressors; compress: all but plain", metavar="NAME,NAME,...",
+        "modes in which a group may be sent: the profile's, or, with a network, "
+        "plain and compressors; compress: all but plain", otherwise="all", metavar="NAME,NAME,...",
     ),
-    Field("decode", Choice(("after", "before")), "decode a group after its collective (default), or before", "after"),
-    Field("error", Choice(_ERRORS), "the worst class of error that a mode may have: exact, ..., unknown (default)",
+    Field("decode", Choice(("after", "before")), "decode a group after its collective, or before", "after"),
+    Field("error", Choice(_ERRORS), "the worst class of error that a mode may have: exact, ..., unknown",
           "unknown", metavar="CLASS"),
-    Field("pieces", Size(), "cut gradients above this size, such as 4MiB (default: none is cut)", metavar="SIZE"),
+    Field("pieces", Size(), "cut gradients above this size, such as 4MiB", otherwise="none is cut", metavar="SIZE"),
     Field(
         "compressor", _COMPRESSOR,
         "a mode beside plain: see `gapless list compressors`; needs a network", metavar="NAME",
         names=_COMPRESSORS, group=_OTHER,
     ),
     Field(
-        "device", _DEVICE, "where gradients are encoded and decoded (default v100)", metavar="NAME", names=_DEVICES,
+        "device", _DEVICE, "where gradients are encoded and decoded", otherwise="v100", metavar="NAME", names=_DEVICES,
         group=_OTHER,
     ),
     *_network(_OTHER),
@@ -127,26 +126,26 @@ _MODEL = Field(
     "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
     metavar="MODULE:FACTORY[,OPTION=N]",
 )  # fmt: skip
-_PROCESSES = Field("ranks", Whole(1, 1024), "processes (default 2)", 2, metavar="P")
+_PROCESSES = Field("ranks", Whole(1, 1024), "processes", 2, metavar="P")
 _WAIT = Field(
-    "wait", Seconds(), "the longest that a process waits for another (default 120s); all may take ten times that",
+    "wait", Seconds(), "the longest that a process waits for another; all may take ten times that",
     120.0, metavar="T",
 )  # fmt: skip
 _HOOKS = Field(
-    "hooks", Listed(Text()), "modes beside plain (default topk,powersgd:4,fp16); see below",
+    "hooks", Listed(Text()), "modes beside plain; see below",
     ("topk", "powersgd:4", "fp16"), metavar="MODE,MODE,...",
 )  # fmt: skip
 _EMULATIONS = ("wire", "step", "nothing")
 _EMULATE = Field(
-    "emulate", Choice(_EMULATIONS), "wire (default): sends take what the plan says; step: computation too; nothing",
+    "emulate", Choice(_EMULATIONS), "wire: sends take what the plan says; step: computation too; nothing",
     "wire",
 )  # fmt: skip
 _DILATION = Field(
-    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower (default 1)", 1.0,
+    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower", 1.0,
     metavar="F",
 )  # fmt: skip
-_REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken (default 9)", 9, metavar="N")
-_STEPS = Field("steps", Whole(1, 10**6), "steps of the model that are timed (default 20)", 20, metavar="N")
+_REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken", 9, metavar="N")
+_STEPS = Field("steps", Whole(1, 10**6), "steps of the model that are timed", 20, metavar="N")
 
 GRADIENTS = (
     _MODEL,
@@ -161,7 +160,7 @@ GRADIENTS = (
         metavar="B",
         group="another wire",
     ),
-    Field("latency", Seconds(), "latency of one step of that ring (default 10us)", metavar="T", group="another wire"),
+    Field("latency", Seconds(), "latency of one step of that ring", otherwise="10us", metavar="T", group="another wire"),
     _WAIT,
     Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
 )
@@ -181,16 +180,16 @@ VALIDATION = (
         "model", Listed(Text(), ";"), "a model as for `profile gradients`; may be given again", is_required=True,
         metavar="MODULE:FACTORY[,OPTION=N]",
     ),
-    Field("ranks", Listed(Whole(1, 1024)), "numbers of processes (default 2)", (2,), metavar="P,P,..."),
+    Field("ranks", Listed(Whole(1, 1024)), "numbers of processes", (2,), metavar="P,P,..."),
     Field(
         "bandwidth", Listed(Bandwidth()),
         "bandwidths of the rings on which sends are priced", is_required=True, metavar="B,B,..."
     ),
-    Field("latency", Seconds(), "latency of one step of the rings (default 10us)", metavar="T"),
+    Field("latency", Seconds(), "latency of one step of the rings", otherwise="10us", metavar="T"),
     _HOOKS,
     _STEPS,
     _REPEATS,
-    Field("emulate", Choice(("wire", "step")), "wire (default), or step: computation too", "wire"),
+    Field("emulate", Choice(("wire", "step")), "wire, or step: computation too", "wire"),
     _DILATION,
     _WAIT,
 )  # fmt: skip
@@ -199,24 +198,24 @@ COMPRESSION = (
     _PROFILE,
     *_network("problem"),
     Field(
-        "compressor", Listed(_COMPRESSOR), "of `gapless list compressors`, with commas between them, or all (default)",
+        "compressor", Listed(_COMPRESSOR), "of `gapless list compressors`, with commas between them, or all",
         ("all",), metavar="NAME,NAME,...", names=_COMPRESSORS,
     ),
     Field(
-        "device", _DEVICE, "where gradients are encoded and decoded (default v100)", "v100", metavar="NAME",
+        "device", _DEVICE, "where gradients are encoded and decoded", "v100", metavar="NAME",
         names=_DEVICES,
     ),
-    Field("error", Choice(_ERRORS), "the worst class of error that a compressor may have (default unknown)", "unknown",
+    Field("error", Choice(_ERRORS), "the worst class of error that a compressor may have", "unknown",
           metavar="CLASS"),
-    Field("memory", Size(), "of a rank for the messages that it gathers: 4GB (default: no limit)", metavar="SIZE"),
+    Field("memory", Size(), "of a rank for the messages that it gathers: 4GB", otherwise="no limit", metavar="SIZE"),
     _PLOT,
 )  # fmt: skip
 
 _AXES = "axes: values with commas between them"
 
 
-def _axis(name: str, kind: Kind, what: str) -> Field:
-    return Field(name, Listed(kind), what, metavar="X,X,...", group=_AXES)
+def _axis(name: str, kind: Kind, what: str, otherwise: Any = None) -> Field:
+    return Field(name, Listed(kind), what, metavar="X,X,...", group=_AXES, otherwise=otherwise)
 
 
 WHAT_IF = (
@@ -229,16 +228,16 @@ WHAT_IF = (
     ),
     Field(
         "compressor", _COMPRESSOR,
-        "one of `gapless list compressors` (default powersgd)", "powersgd", metavar="NAME", names=_COMPRESSORS
+        "one of `gapless list compressors`", "powersgd", metavar="NAME", names=_COMPRESSORS
     ),
     _PLOT,
     _axis("ranks", Whole(2, 10**6), "number of workers"),
     _axis("bandwidth", Bandwidth(), "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s"),
-    _axis("latency", Seconds(), "latency of one step of a collective (default 10us)"),
-    _axis("aggregation", Text(), "how gradients are added up: ring (default), tree, server"),
+    _axis("latency", Seconds(), "latency of one step of a collective", "10us"),
+    _axis("aggregation", Text(), "how gradients are added up: ring, tree, server", "ring"),
     _axis("batch", WholeOrShare(), "examples a rank, or 0.5x: of the profile's; the backward pass is in proportion"),
-    _axis("gamma", Number(1, maximum=100), "slow-down of a backward pass beside communication (default 1.07)"),
-    _axis("bucket", Size(), "bytes of a bucket (default 25MB)"),
+    _axis("gamma", Number(1, maximum=100), "slow-down of a backward pass beside communication", "1.07"),
+    _axis("bucket", Size(), "bytes of a bucket", "25MB"),
     _axis("speed", Number(0, strict=True, maximum=1000), "how many times as fast the device is"),
     _axis("encode_speed", Number(1, maximum=1000), "k: encode and decode are k times as fast"),
     _axis("penalty", Number(1, maximum=1000), "l: at l k times the bytes"),

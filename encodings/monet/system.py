@@ -29,16 +29,14 @@ _GRAPH = (
     Field("batch", Whole(1), "batch size of a built-in network", metavar="N"),
     Field(
         "device", Text(),
-        "device whose costs a built-in network has: p100 (default), v100, a100, h100", metavar="NAME", names=_DEVICES
+        "device whose costs a built-in network has: p100, v100, a100, h100", otherwise="p100", metavar="NAME", names=_DEVICES
     ),
 )  # fmt: skip
 _OBJECTIVE = Field(
     "objective", Choice(("time", "energy")),
-    "least time (default), or least energy, for graphs whose power is known", "time",
+    "least time, or least energy, for graphs whose power is known", "time",
 )  # fmt: skip
-_METHOD_HELP = (
-    f"what decides, alone or to compare with (default auto): {', '.join(METHODS)}; docs/monet.md says what each is"
-)
+_METHOD_HELP = f"what decides, alone or to compare with: {', '.join(METHODS)}; docs/monet.md says what each is"
 _OUTPUT = Field("output", Text(), "the plan to write", metavar="FILE", short="-o")
 
 QUESTION = (
@@ -66,8 +64,9 @@ CURVE = (
     Field(
         "workers",
         Whole(0),
-        "budgets at once, N x threads <= cores (default: what cores allow)",
+        "budgets at once, N x threads <= cores",
         0,
+        otherwise="what cores allow",
         metavar="N",
         group="processes",
     ),
@@ -82,13 +81,14 @@ RUN = (
     Field("cache", Text(), "times of operators, read and written", metavar="FILE"),
     Field(
         "close", Listed(Choice((*CLOSE, "all"))),
-        "implementations that may be off by rounding: attention, loss, norm, or all (default: none)", (),
+        "implementations that may be off by rounding: attention, loss, norm, or all", (),
+        otherwise="none",
         metavar="KINDS",
     ),
-    Field("steps", Whole(1), "steps to time (default: 5)", 5, metavar="N"),
+    Field("steps", Whole(1), "steps to time", 5, metavar="N"),
     Field(
         "tolerance", Number(0),
-        f"the most that loss, gradients, buffers may be off eager's, of their norm (default: {TOLERANCE:g})", TOLERANCE,
+        "the most that loss, gradients, buffers may be off eager's, of their norm", TOLERANCE,
         metavar="X",
     ),
     _OUTPUT,

@@ -63,23 +63,23 @@ QUESTION = (
     Field("micro_batches", Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M"),
     Field(
         "placement", Choice(("linear", "looped", "v")),
-        "which rank runs which stage: linear (default), looped, v", "linear"
+        "which rank runs which stage: linear, looped, v", "linear"
     ),
-    Field("chunks", Whole(1, 64), "stages a rank has (looped, v: 2 by default)", metavar="N"),
+    Field("chunks", Whole(1, 64), "stages a rank has", otherwise="2 for looped and v", metavar="N"),
     Field(
         "cut", _cut,
-        f"where the model is cut: {', '.join(CUTS)}, or the first layers of all stages but the first (default auto)",
+        f"where the model is cut: {', '.join(CUTS)}, or the first layers of all stages but the first",
         "auto", metavar="NAME|L,L,...",
     ),
     Field(
         "backward", Choice(BACKWARDS),
-        "gradients of inputs and weights as two ops: split (default), or as one: whole", "split"
+        "gradients of inputs and weights as two ops: split, or as one: whole", "split"
     ),
     Field(
         "recomputation", Choice(RECOMPUTATIONS),
-        "stages that run their forward again to save memory: none (default), auto, all", "none",
+        "stages that run their forward again to save memory: none, auto, all", "none",
     ),
-    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
+    Field("method", Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME"),
     Field("memory", Size(), "memory of a rank, such as 40GiB", metavar="SIZE", group="memory"),
     Field(
         "in_flight", Whole(1, 65536),
@@ -93,21 +93,21 @@ QUESTION = (
         "bandwidth", Bandwidth(),
         "instead of --hop: bandwidth between neighbours, such as 200Gbps", metavar="B", group="network"
     ),
-    Field("latency", Seconds(), "latency of a message (default 0)", metavar="T", group="network"),
+    Field("latency", Seconds(), "latency of a message", otherwise=0, metavar="T", group="network"),
     Field(
         "topology", Object(("gapless.topologies.topology.Topology",)),
         "instead of --hop: take the links of ndv2, ring:8, ...",
         metavar="NAME", names=_TOPOLOGIES, group="network",
     ),
-    Field("nodes", Whole(1, 10**6), "number of the topology's nodes (default 1)", metavar="N", group="network"),
+    Field("nodes", Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group="network"),
     Field("blocking_sends", Flag(), "a rank computes nothing while it sends", False, group="network"),
-    Field("replicas", Whole(1, 10**6), "data-parallel degree (default 1)", 1, metavar="D", group="replicas"),
+    Field("replicas", Whole(1, 10**6), "data-parallel degree", 1, metavar="D", group="replicas"),
     Field(
-        "replica_bandwidth", Bandwidth(), "bandwidth of the sum among replicas (default: --bandwidth)", metavar="B",
+        "replica_bandwidth", Bandwidth(), "bandwidth of the sum among replicas", otherwise="--bandwidth", metavar="B",
         group="replicas",
     ),
     Field(
-        "embedding", Choice(EMBEDDINGS), "how a shared embedding's gradients are summed: fused (default), separate",
+        "embedding", Choice(EMBEDDINGS), "how a shared embedding's gradients are summed: fused, separate",
         "fused", group="replicas",
     ),
 
@@ -116,17 +116,16 @@ QUESTION = (
         "a table of measured errors; without one nothing is compressed", metavar="FILE", group="compression",
     ),
     Field(
-        "error_budget", Number(0), "the most that compression may spoil: relative squared errors, added up (default 0: "
-        "nothing)", 0.0, metavar="E", group="compression",
+        "error_budget", Number(0), "the most that compression may spoil: relative squared errors, added up", 0.0, metavar="E", group="compression",
     ),
 )  # fmt: skip
 
 _LEFT_OUT = ("micro_batches", "method", "memory", "in_flight", "error_budget")
 ADVICE = (
     *(field for field in QUESTION if field.name not in _LEFT_OUT),
-    Field("micro_batches", Whole(1, 65536), "micro-batches of a step (default: four a rank)", metavar="M"),
+    Field("micro_batches", Whole(1, 65536), "micro-batches of a step", otherwise="four a rank", metavar="M"),
     Field(
-        "error_budget", Number(0), "the most that is of interest (default: that of compressing all)", metavar="E",
+        "error_budget", Number(0), "the most that is of interest", otherwise="that of compressing all", metavar="E",
         group="compression",
     ),
 )  # fmt: skip
@@ -139,7 +138,7 @@ EXPORTS = (
         lazy("gapless.encodings.pipeline.exporting:export_torch"),
         (
             Field(
-                "form", Choice(_FORMS), "compute (default: torch adds messages), or communication: messages too",
+                "form", Choice(_FORMS), "compute, or communication: messages too; torch adds them else",
                 "compute", group="torch-pipeline",
             ),
             Field(
@@ -151,7 +150,7 @@ EXPORTS = (
         "megatron", "arguments of Megatron-LM", lazy("gapless.encodings.pipeline.exporting:export_megatron"),
         (
             Field(
-                "micro_batch_size", Whole(1), "sequences of a micro-batch (default 1)", 1, metavar="N",
+                "micro_batch_size", Whole(1), "sequences of a micro-batch", 1, metavar="N",
                 group="megatron",
             ),
         ),
@@ -167,12 +166,12 @@ RUN = (
     _FACTORY,
     Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
     Field("ranks", Whole(1, 1024), "processes, as many as the plan has ranks", is_required=True, metavar="P"),
-    Field("form", Choice(_FORMS), "of the schedule that torch gets: compute (default), communication", "compute"),
+    Field("form", Choice(_FORMS), "of the schedule that torch gets", "compute"),
     Field("error_propagation", Flag(), "add what compression loses to the hop's next gradient", False),
     Field(
         "wait",
         Seconds(),
-        "the longest that a process waits for another (default 120s); all may take ten times that",
+        "the longest that a process waits for another; all may take ten times that",
         120.0,
         metavar="T",
     ),
@@ -204,24 +203,23 @@ example:
 
 _MEASURED = (
     _FACTORY,
-    Field("micro_batches", Whole(1, 65536), "micro-batches into which the batch is cut (default 1)", 1, metavar="M"),
-    Field("repeats", Whole(1), "runs of which the median is taken (default 9)", 9, metavar="N"),
+    Field("micro_batches", Whole(1, 65536), "micro-batches into which the batch is cut", 1, metavar="M"),
+    Field("repeats", Whole(1), "runs of which the median is taken", 9, metavar="N"),
 )  # fmt: skip
 
 LAYERS = (
     *_MEASURED,
-    Field("optimizer_ratio", Number(0), "bytes of the optimiser for one of parameters (default 2: Adam)", 2.0),
+    Field("optimizer_ratio", Number(0), "bytes of the optimiser for one of parameters; Adam: 2", 2.0),
     Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
 )
 
 ERRORS = (
     *_MEASURED,
     Field(
-        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them (default rank 4, "
-        "rank 16, top 1%, float16, bfloat16)",
+        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them",
         ("rank 4", "rank 16", "top 1%", "float16", "bfloat16"), metavar="MODE,MODE,...",
     ),
-    Field("depths", Whole(1), "boundaries between layers at which hops are measured (default 8)", 8, metavar="N"),
+    Field("depths", Whole(1), "boundaries between layers at which hops are measured", 8, metavar="N"),
     Field("output", Text(), "the table to write", is_required=True, metavar="FILE", short="-o"),
 )  # fmt: skip
 

@@ -45,13 +45,14 @@ _TRACE = Field(
 _MODES = Field(
     "modes",
     Listed(Text()),
-    "modes of the trace that are offered (default: all), such as powersgd:1,powersgd:4",
+    "modes of the trace that are offered, such as powersgd:1,powersgd:4",
+    otherwise="all",
     metavar="MODE,...",
 )
 _NETWORK = (
     Field("workers", Whole(1, 10**6), "number of workers, on a ring", metavar="P", group="network"),
     Field("bandwidth", Bandwidth(), "bandwidth out of a worker, such as 10Gbps", metavar="B", group="network"),
-    Field("latency", Seconds(), "latency of a message (default 10us)", metavar="T", group="network"),
+    Field("latency", Seconds(), "latency of a message", otherwise="10us", metavar="T", group="network"),
 )
 
 QUESTION = (
@@ -62,20 +63,20 @@ QUESTION = (
         metavar="DATA",
     ),
     Field("step_time", Seconds(), "the longest that a step takes on the network, such as 10ms", metavar="T"),
-    Field("phases", Choice(PHASES), "one mode a layer: static (default), or by epoch", "static"),
+    Field("phases", Choice(PHASES), "one mode a layer: static, or by epoch", "static"),
     Field(
         "switches", Whole(0),
-        "how many epochs may begin with other modes than the one before (default: any)", metavar="N"
+        "how many epochs may begin with other modes than the one before", otherwise="any", metavar="N"
     ),
     _MODES,
-    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
+    Field("method", Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME"),
     *_NETWORK,
 )  # fmt: skip
 
 ADVICE = (
     _TRACE,
     _MODES,
-    Field("points", Whole(2, 10_000), "points of the front that are shown (default 12)", 12, metavar="N"),
+    Field("points", Whole(2, 10_000), "points of the front that are shown", 12, metavar="N"),
     Field(
         "plot",
         Text(),
@@ -90,11 +91,11 @@ _TRAINING = (
         "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
         metavar="MODULE:FACTORY[,OPTION=N]",
     ),
-    Field("batch", Whole(1), "examples of a worker in a step (default 16)", 16, metavar="N"),
-    Field("workers", Whole(1, 64), "processes (default 2)", 2, metavar="P"),
-    Field("momentum", Number(0, maximum=1), "momentum of SGD (default 0.9)", 0.9),
-    Field("held_out", Number(0, True, 0.9), "share of the data that is not trained on (default 0.2)", 0.2),
-    Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
+    Field("batch", Whole(1), "examples of a worker in a step", 16, metavar="N"),
+    Field("workers", Whole(1, 64), "processes", 2, metavar="P"),
+    Field("momentum", Number(0, maximum=1), "momentum of SGD", 0.9),
+    Field("held_out", Number(0, True, 0.9), "share of the data that is not trained on", 0.2),
+    Field("wait", Seconds(), "the longest that a process waits for another", 120.0, metavar="T"),
 )  # fmt: skip
 
 RANKS = (1, 2, 4, 8)
@@ -103,17 +104,17 @@ PROFILE = (
     *_TRAINING,
     Field(
         "ranks", Listed(Whole(1, 999_999)),
-        "of PowerSGD, whose errors are tails of singular values (default 1,2,4,8, unless compressors are given)",
+        "of PowerSGD, whose errors are tails of singular values", otherwise="1,2,4,8, unless compressors are given",
         metavar="R,R,...",
     ),
     Field(
         "compressors", Listed(Text()), "modes whose errors are measured by sending: topk:0.01,powersgd:4",
         metavar="MODE,...",
     ),
-    Field("epochs", Whole(1, 10_000), "epochs of the training (default 10)", 10, metavar="N"),
-    Field("learning_rate", Number(0, True), "learning rate of SGD (default 0.05)", 0.05),
+    Field("epochs", Whole(1, 10_000), "epochs of the training", 10, metavar="N"),
+    Field("learning_rate", Number(0, True), "learning rate of SGD", 0.05),
     Field("decay", Listed(Whole(1)), "epochs from which the learning rate is a tenth", metavar="EPOCH,..."),
-    Field("samples", Whole(1), "steps of an epoch at which modes are looked at (default 4)", 4, metavar="N"),
+    Field("samples", Whole(1), "steps of an epoch at which modes are looked at", 4, metavar="N"),
     Field("output", Text(), "the trace to write, .npz", is_required=True, metavar="FILE", short="-o"),
 )  # fmt: skip
 
@@ -121,7 +122,7 @@ RUN = (
     *_TRAINING,
     Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
     Field(
-        "beside", Listed(Text()), "constant (default), plain, none; with --trace the rules of `solve ranks --method`",
+        "beside", Listed(Text()), "constant, plain, none; with --trace the rules of `solve ranks --method`",
         ("constant",), metavar="NAME,...",
     ),
     Field("trace", Text(), "what the plan was made from, for rules that go by it", metavar="FILE"),
