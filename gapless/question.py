@@ -7,9 +7,10 @@ sweeps, schemas, pages and Python read them there, by `fields_of`.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from gapless.errors import InputError
@@ -49,10 +50,11 @@ class Asked:
             object.__setattr__(self, field.name, read)
 
 
-@cache
 def fields_of(question: type[Asked]) -> tuple[Field, ...]:
-    """The fields of a question, in its order."""
-    return tuple(replace(one.metadata[_METADATA], name=one.name) for one in dataclasses.fields(question))
+    """The fields of a question: what stands first, then its own, then those of the questions that it is made of."""
+    own = inspect.get_annotations(question)
+    ordered = sorted(dataclasses.fields(question), key=lambda one: (one.kw_only, one.name not in own))
+    return tuple(replace(one.metadata[_METADATA], name=one.name) for one in ordered)
 
 
 def picked(question: type[Asked], *names: str, group: str = "") -> tuple[Field, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
-from gapless.encodings.bagpipe.system import BASELINES
+from gapless.encodings.bagpipe.question import BASELINES
 from gapless.encodings.bagpipe.unique_ids import distinct
 from gapless.errors import InputError
 

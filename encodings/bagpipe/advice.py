@@ -21,7 +21,7 @@ from gapless.encodings.bagpipe.comparison import (
     compare_designs,
     lookahead_table,
 )
-from gapless.encodings.bagpipe.system import DESIGNS
+from gapless.encodings.bagpipe.question import DESIGNS
 from gapless.encodings.bagpipe.tuning import Tuning, tune_lookahead
 from gapless.errors import InputError
 from gapless.io.record import check_known

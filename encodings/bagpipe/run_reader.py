@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.actions import BY_ROW, SHARED, Actions
 from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.question import PLACEMENTS
 from gapless.encodings.bagpipe.run_store import Columns, Salvaged
-from gapless.encodings.bagpipe.system import PLACEMENTS
 from gapless.errors import InputError
 from gapless.io.record import Record, parse_record
 from gapless.profiles.traces.csv_files import file_errors

@@ -15,7 +15,8 @@ from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.lowering import step_s, to_schedule
 from gapless.encodings.chai.medians import LayerMedians, guessed, proven
 from gapless.encodings.chai.parameters import Parameters
-from gapless.encodings.chai.problem import LOSS, Problem
+from gapless.encodings.chai.problem import Problem
+from gapless.encodings.chai.question import LOSS
 from gapless.encodings.chai.swaps import with_swaps
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.parameters import parameters_of

@@ -3,48 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from gapless.fields import Choice, Field, Number, Object, Text, Whole
+from gapless.encodings.chai.question import MODEL_HELP, Question
+from gapless.fields import Field, Text, Whole
+from gapless.question import fields_of
 from gapless.system import Command, System, lazy, named
 
-__all__ = ["METHODS", "SYSTEM"]
-
-METHODS = ("exact", "uniform", "elbow", "random")
-"""`uniform`: equal counts; `elbow`: the paper's rule, k-means on scores; `random`: equal counts of heads drawn."""
-
-_DEVICES = lazy("gapless.profiles.devices:device_names")
+__all__ = ["SYSTEM"]
 
 _MODEL = Field(
-    "model", Text(), "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, or the folder of a saved model", is_required=True,
+    "model", Text(), MODEL_HELP, is_required=True,
     metavar="NAME|FOLDER", extra="hf",
 )  # fmt: skip
 _SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
 _SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N")
-
-QUESTION = (
-    Field(
-        "profile", Object(("gapless.profiles.heads.profile.HeadProfile",)),
-        "small-lm, what `gapless profile heads` writes, or synthetic:layers=32,heads=32", is_required=True,
-        metavar="NAME|FILE", names=lazy("gapless.profiles.heads.named:head_profile_names"),
-    ),
-    Field("kv_saving", Number(0, maximum=0.999), "share of the cache of keys and values that is saved, such as 0.214",
-          is_required=True, metavar="S"),
-    Field("distance", Choice(("auto", "loss", "output", "scores")), "what sharing is charged: loss, as measured by "
-          "layer and count; output; scores; auto is loss where it is measured, else output", "auto"),
-    Field("method", Choice(METHODS), f"what decides: {', '.join(METHODS)}", "exact", metavar="NAME"),
-    Field("context", Whole(1), "tokens that are cached", 2048, metavar="N", group="decode step"),
-    Field("batch", Whole(1, 10**6), "sequences at once", 1, metavar="N", group="decode step"),
-    Field("element_bytes", Whole(1, 8), "bytes of a number in the cache and the weights", 2, metavar="N",
-          group="decode step"),
-    Field("device", Text(), "device on which a decode step is timed", "a100", metavar="NAME",
-          names=_DEVICES, group="decode step"),
-    Field("swaps", Whole(0, 10**6), "how many swaps of heads are tried on the true loss", 0, metavar="N",
-          group="swaps"),
-    replace(_MODEL, is_required=False, help=f"of the profile: {_MODEL.help}", group="swaps"),
-    Field("calibration", Text(), "the text on which swaps are measured", metavar="FILE", group="swaps"),
-)  # fmt: skip
 
 PROFILE = (
     _MODEL,
@@ -116,7 +89,7 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
 SYSTEM = System(
     name="chai",
     what="which attention heads share one head's keys",
-    fields=QUESTION,
+    fields=fields_of(Question),
     problem=lazy("gapless.encodings.chai.problem:problem"),
     plan=lazy("gapless.encodings.chai.solve:solve"),
     parameters=lambda: named("gapless.encodings.chai.parameters:Parameters"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.cupcake.question import COMPRESSOR, COMPRESSOR_NAMES, ERRORS, Question
 from gapless.fields import (
     Bandwidth,
     Choice,
@@ -19,106 +21,30 @@ from gapless.fields import (
     Whole,
     WholeOrShare,
 )  # fmt: skip
+from gapless.profiles.gradients.network_question import NetworkQuestion
+from gapless.question import fields_of, picked
 from gapless.system import Command, Export, System, answering, answering_in_time, drawn, lazy, named
 
 if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["METHODS", "SYSTEM"]
+__all__ = ["SYSTEM"]
 
 _PROFILES = lazy("gapless.profiles.gradients.named:fusion_profile_names")
-_COMPRESSORS = lazy("gapless.profiles.gradients.compressors:compressor_names")
+COMPRESSORS = lazy("gapless.profiles.gradients.compressors:compressor_names")
 _DEVICES = lazy("gapless.profiles.devices:device_names")
 _AGGREGATIONS = lazy("gapless.profiles.gradients.communication:aggregation_names")
 _TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
 
-METHODS = (
-    "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
-    "selective-buckets", "plain-buckets",
-)  # fmt: skip
-"""`auto` is `affine` where one mode is offered and its costs are, else `pareto`; `algorithm1` is the paper's search;
-the rest: baselines."""
-_ERRORS = ("exact", "rounded", "unbiased", "feedback", "unknown")
 _FIGURES = (
     "bandwidth", "latency", "ranks", "aggregation", "batch", "gamma", "bucket", "compute", "tradeoff", "contention",
     "ratio",
 )  # fmt: skip
 
 
-_PROFILE = Field(
-    "profile", Object(("gapless.profiles.gradients.profile.FusionProfile",)),
-    "a fusion profile: `gapless list profiles`, or a file", is_required=True, metavar="NAME|FILE", names=_PROFILES,
-)  # fmt: skip
-_COMPRESSOR = Object(("gapless.profiles.gradients.compressors.Compressor",))
+_NETWORK = tuple(replace(field, group="problem") for field in fields_of(NetworkQuestion))
 _DEVICE = Object(("gapless.profiles.devices.Device",))
-
-
-def _network(group: str) -> tuple[Field, ...]:
-    return (
-        Field("ranks", Whole(2, 10**6), "number of workers", metavar="N", group=group),
-        Field(
-            "bandwidth",
-            Bandwidth(),
-            "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s",
-            metavar="B",
-            group=group,
-        ),
-        Field("latency", Seconds(), "latency of one step of a collective", otherwise="10us", metavar="T", group=group),
-        *_nodes(group),
-    )
-
-
-def _nodes(group: str) -> tuple[Field, ...]:
-    return (
-        Field(
-            "aggregation", Text(), "how gradients are added up: ring, tree, server", otherwise="ring", metavar="NAME",
-            names=_AGGREGATIONS, group=group,
-        ),
-        Field(
-            "ranks_per_node", Whole(1, 10**6),
-            "for two levels: ranks of a node, inside which gradients are plain", metavar="N",
-            group=group,
-        ),
-        Field("inner_bandwidth", Bandwidth(), "bandwidth out of a rank inside a node", metavar="B", group=group),
-        Field("inner_latency", Seconds(), "latency of one step inside a node", otherwise="1us", metavar="T", group=group),
-        Field(
-            "topology", Object(("gapless.topologies.topology.Topology",)),
-            "instead of ranks and bandwidth: a topology, such as ndv2 or torus:4x4", metavar="NAME",
-            names=_TOPOLOGIES, group=group,
-        ),
-        Field("nodes", Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group=group),
-        Field(
-            "levels", Whole(1, 2), "2: rings inside its nodes, and between them; 1: a ring through all ranks", otherwise="2 where there are several nodes", metavar="N", group=group,
-        ),
-    )  # fmt: skip
-
-
-_OTHER = "other costs than the profile's"
-
-QUESTION = (
-    _PROFILE,
-    Field("method", Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME"),
-    Field(
-        "modes", Listed(Text()),
-        "modes in which a group may be sent: the profile's, or, with a network, "
-        "plain and compressors; compress: all but plain", otherwise="all", metavar="NAME,NAME,...",
-    ),
-    Field("decode", Choice(("after", "before")), "decode a group after its collective, or before", "after"),
-    Field("error", Choice(_ERRORS), "the worst class of error that a mode may have: exact, ..., unknown",
-          "unknown", metavar="CLASS"),
-    Field("pieces", Size(), "cut gradients above this size, such as 4MiB", otherwise="none is cut", metavar="SIZE"),
-    Field(
-        "compressor", _COMPRESSOR,
-        "a mode beside plain: see `gapless list compressors`; needs a network", metavar="NAME",
-        names=_COMPRESSORS, group=_OTHER,
-    ),
-    Field(
-        "device", _DEVICE, "where gradients are encoded and decoded", otherwise="v100", metavar="NAME", names=_DEVICES,
-        group=_OTHER,
-    ),
-    *_network(_OTHER),
-)  # fmt: skip
 
 _PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot")
 
@@ -160,7 +86,9 @@ GRADIENTS = (
         metavar="B",
         group="another wire",
     ),
-    Field("latency", Seconds(), "latency of one step of that ring", otherwise="10us", metavar="T", group="another wire"),
+    Field(
+        "latency", Seconds(), "latency of one step of that ring", otherwise="10us", metavar="T", group="another wire"
+    ),
     _WAIT,
     Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
 )
@@ -195,17 +123,17 @@ VALIDATION = (
 )  # fmt: skip
 
 COMPRESSION = (
-    _PROFILE,
-    *_network("problem"),
+    *picked(Question, "profile"),
+    *_NETWORK,
     Field(
-        "compressor", Listed(_COMPRESSOR), "of `gapless list compressors`, with commas between them, or all",
-        ("all",), metavar="NAME,NAME,...", names=_COMPRESSORS,
+        "compressor", Listed(COMPRESSOR), "of `gapless list compressors`, with commas between them, or all",
+        ("all",), metavar="NAME,NAME,...", names=COMPRESSOR_NAMES,
     ),
     Field(
         "device", _DEVICE, "where gradients are encoded and decoded", "v100", metavar="NAME",
         names=_DEVICES,
     ),
-    Field("error", Choice(_ERRORS), "the worst class of error that a compressor may have", "unknown",
+    Field("error", Choice(ERRORS), "the worst class of error that a compressor may have", "unknown",
           metavar="CLASS"),
     Field("memory", Size(), "of a rank for the messages that it gathers: 4GB", otherwise="no limit", metavar="SIZE"),
     _PLOT,
@@ -218,8 +146,10 @@ def _axis(name: str, kind: Kind, what: str, otherwise: Any = None) -> Field:
     return Field(name, Listed(kind), what, metavar="X,X,...", group=_AXES, otherwise=otherwise)
 
 
+_AXES_OF_NETWORK = ("ranks", "bandwidth", "latency", "aggregation")
+
 WHAT_IF = (
-    _PROFILE,
+    *picked(Question, "profile"),
     Field(
         "figure", Choice(_FIGURES),
         "the table's axis. compute: a device --speed times as fast. tradeoff: encode and decode k times as fast at l k "
@@ -227,8 +157,8 @@ WHAT_IF = (
         "the compression that is enough for close to linear scaling, over batches", is_required=True,
     ),
     Field(
-        "compressor", _COMPRESSOR,
-        "one of `gapless list compressors`", "powersgd", metavar="NAME", names=_COMPRESSORS
+        "compressor", COMPRESSOR,
+        "one of `gapless list compressors`", "powersgd", metavar="NAME", names=COMPRESSOR_NAMES
     ),
     _PLOT,
     _axis("ranks", Whole(2, 10**6), "number of workers"),
@@ -242,7 +172,7 @@ WHAT_IF = (
     _axis("encode_speed", Number(1, maximum=1000), "k: encode and decode are k times as fast"),
     _axis("penalty", Number(1, maximum=1000), "l: at l k times the bytes"),
     _axis("contention", Number(1, maximum=100), "what compression beside the backward pass costs the device"),
-    *(field for field in _nodes("problem") if field.name != "aggregation"),
+    *(field for field in _NETWORK if field.name not in _AXES_OF_NETWORK),
 )  # fmt: skip
 
 
@@ -328,7 +258,7 @@ example:
 SYSTEM = System(
     name="cupcake",
     what="which gradients are sent together, and which are compressed",
-    fields=QUESTION,
+    fields=fields_of(Question),
     problem=lazy("gapless.encodings.cupcake.problem:problem"),
     plan=lazy("gapless.encodings.cupcake.solve:solve"),
     parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),

@@ -1,75 +1,77 @@
-"""What is asked of XXX."""
+"""What is asked of pipelines: where a model is cut, in which order micro-batches run, what is sent compressed."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING
-from gapless.fields import (
-    Bandwidth,
-    Choice,
-    Flag,
-    Number,
-    Object,
-    Scaled,
-    Seconds,
-    Size,
-    Whole,
-)
+from gapless.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
 from gapless.options import MOST_SECONDS
-from gapless.units import parse_plain_seconds
 from gapless.question import Asked, asked
+from gapless.system import lazy
+from gapless.units import parse_plain_seconds
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
     from pathlib import Path
-    from gapless.encodings.pipeline.system import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS
+
     from gapless.profiles.pipelines.compression import CompressionTable
     from gapless.profiles.pipelines.profile import PipelineProfile
     from gapless.topologies.topology import Topology
 
-__all__ = ["Question"]
+__all__ = ["BACKWARDS", "CUTS", "EMBEDDINGS", "METHODS", "RECOMPUTATIONS", "Question"]
 
-# CONSTANTS
+METHODS = (
+    "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "zero-bubble",
+)  # fmt: skip
+"""`auto` tries all and searches on; `search`: without the exact method; `zero-bubble`: the heuristic with memory."""
+BACKWARDS = ("split", "whole")
+CUTS = ("auto", "even", "bottleneck")
+RECOMPUTATIONS = ("none", "auto", "all")
+EMBEDDINGS = ("fused", "separate")
+
+
+def _cut(value: object) -> str | tuple[int, ...]:
+    """The name of a rule, or first layers."""
+    if isinstance(value, str) and value in CUTS:
+        return value
+    firsts: tuple[int, ...] = Listed(Whole(1))(value)
+    return firsts
 
 
 @dataclass(frozen=True, repr=False)
 class Question(Asked):
     """The pipeline of a profile's layers on so many ranks.
 
-    `profile`: the name of a shipped one, `uniform:f=10,b=12,w=8` (seconds of a rank's part), a file, or the profile
-    itself. `hop`: seconds of a message as large as the largest boundary; or `bandwidth` and `latency`; or a topology.
-    `replica_bandwidth`: of the sum among replicas, by default `bandwidth`. The others: the fields of `Problem`.
-    Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others."""
+    `hop`: seconds of a message as large as the largest boundary; or `bandwidth` and `latency`; or a topology.
+    """
 
     profile: str | Path | PipelineProfile = asked(
         Object(("gapless.profiles.pipelines.profile.PipelineProfile",)),
         "`gapless list profiles`, uniform:f=10,b=12,w=8 (seconds of a rank's part), or a file",
         is_required=True,
         metavar="NAME|FILE",
-        names=_PROFILES,
+        names=lazy("gapless.profiles.pipelines.named:pipeline_profile_names"),
     )
     _: KW_ONLY
     ranks: int = asked(Whole(1, 1024), "ranks of the pipeline", is_required=True, metavar="P")
     micro_batches: int = asked(Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M")
     placement: str = asked(
-        Choice(("linear", "looped", "v")), "which rank runs which stage: linear, looped, v", default="linear"
+        Choice(("linear", "looped", "v")), "which rank runs which stage: linear, looped, v", "linear"
     )
     chunks: int | None = asked(Whole(1, 64), "stages a rank has", otherwise="2 for looped and v", metavar="N")
     cut: str | tuple[int, ...] = asked(
         _cut,
         f"where the model is cut: {', '.join(CUTS)}, or the first layers of all stages but the first",
-        default="auto",
+        "auto",
         metavar="NAME|L,L,...",
     )
     backward: str = asked(
-        Choice(BACKWARDS), "gradients of inputs and weights as two ops: split, or as one: whole", default="split"
+        Choice(BACKWARDS), "gradients of inputs and weights as two ops: split, or as one: whole", "split"
     )
     recomputation: str = asked(
-        Choice(RECOMPUTATIONS), "stages that run their forward again to save memory: none, auto, all", default="none"
+        Choice(RECOMPUTATIONS), "stages that run their forward again to save memory: none, auto, all", "none"
     )
-    method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", default="auto", metavar="NAME")
+    method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
     memory: int | None = asked(Size(), "memory of a rank, such as 40GiB", metavar="SIZE", group="memory")
     in_flight: int | None = asked(
         Whole(1, 65536), "instead of bytes: how many micro-batches a rank may hold at once", metavar="N", group="memory"
@@ -88,21 +90,21 @@ class Question(Asked):
         Object(("gapless.topologies.topology.Topology",)),
         "instead of --hop: take the links of ndv2, ring:8, ...",
         metavar="NAME",
-        names=_TOPOLOGIES,
+        names=lazy("gapless.topologies.files:topology_names"),
         group="network",
     )
     nodes: int | None = asked(
         Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group="network"
     )
-    blocking_sends: bool = asked(Flag(), "a rank computes nothing while it sends", default=False, group="network")
-    replicas: int = asked(Whole(1, 10**6), "data-parallel degree", default=1, metavar="D", group="replicas")
+    blocking_sends: bool = asked(Flag(), "a rank computes nothing while it sends", False, group="network")
+    replicas: int = asked(Whole(1, 10**6), "data-parallel degree", 1, metavar="D", group="replicas")
     replica_bandwidth: float | None = asked(
         Bandwidth(), "bandwidth of the sum among replicas", otherwise="--bandwidth", metavar="B", group="replicas"
     )
     embedding: str = asked(
         Choice(EMBEDDINGS),
         "how a shared embedding's gradients are summed: fused, separate",
-        default="fused",
+        "fused",
         group="replicas",
     )
     compression: str | Path | CompressionTable | None = asked(
@@ -114,7 +116,7 @@ class Question(Asked):
     error_budget: float = asked(
         Number(0),
         "the most that compression may spoil: relative squared errors, added up",
-        default=0.0,
+        0.0,
         metavar="E",
         group="compression",
     )

@@ -5,124 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.pipeline.question import Question
 from gapless.fields import (
-    Bandwidth,
     Choice,
     Field,
     Flag,
     Listed,
     Number,
-    Object,
-    Scaled,
     Seconds,
-    Size,
     Text,
     Whole,
 )
-from gapless.options import MOST_SECONDS
+from gapless.question import fields_of
 from gapless.system import Command, Export, System, answering_in_time, lazy, named
-from gapless.units import format_bytes, parse_plain_seconds
+from gapless.units import format_bytes
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
 
-__all__ = ["BACKWARDS", "CUTS", "EMBEDDINGS", "METHODS", "RECOMPUTATIONS", "SYSTEM"]
-
-METHODS = (
-    "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "zero-bubble",
-)  # fmt: skip
-"""`auto` tries all and searches on; `search`: without the exact method; `zero-bubble`: the heuristic with memory."""
-BACKWARDS = ("split", "whole")
-CUTS = ("auto", "even", "bottleneck")
-RECOMPUTATIONS = ("none", "auto", "all")
-EMBEDDINGS = ("fused", "separate")
-
-_PROFILES = lazy("gapless.profiles.pipelines.named:pipeline_profile_names")
-_TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
-
-
-def _cut(value: object) -> str | tuple[int, ...]:
-    """The name of a rule, or first layers."""
-    if isinstance(value, str) and value in CUTS:
-        return value
-    firsts: tuple[int, ...] = Listed(Whole(1))(value)
-    return firsts
+__all__ = ["SYSTEM"]
 
 
 def _rank_names(plan: SavedPlan) -> tuple[str, ...]:
     return tuple(f"rank {rank}" for rank in range(plan.schedule.topology.device_count))
 
 
-QUESTION = (
-    Field(
-        "profile", Object(("gapless.profiles.pipelines.profile.PipelineProfile",)),
-        "`gapless list profiles`, uniform:f=10,b=12,w=8 (seconds of a rank's part), or a file", is_required=True,
-        metavar="NAME|FILE", names=_PROFILES,
-    ),
-    Field("ranks", Whole(1, 1024), "ranks of the pipeline", is_required=True, metavar="P"),
-    Field("micro_batches", Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M"),
-    Field(
-        "placement", Choice(("linear", "looped", "v")),
-        "which rank runs which stage: linear, looped, v", "linear"
-    ),
-    Field("chunks", Whole(1, 64), "stages a rank has", otherwise="2 for looped and v", metavar="N"),
-    Field(
-        "cut", _cut,
-        f"where the model is cut: {', '.join(CUTS)}, or the first layers of all stages but the first",
-        "auto", metavar="NAME|L,L,...",
-    ),
-    Field(
-        "backward", Choice(BACKWARDS),
-        "gradients of inputs and weights as two ops: split, or as one: whole", "split"
-    ),
-    Field(
-        "recomputation", Choice(RECOMPUTATIONS),
-        "stages that run their forward again to save memory: none, auto, all", "none",
-    ),
-    Field("method", Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME"),
-    Field("memory", Size(), "memory of a rank, such as 40GiB", metavar="SIZE", group="memory"),
-    Field(
-        "in_flight", Whole(1, 65536),
-        "instead of bytes: how many micro-batches a rank may hold at once", metavar="N", group="memory"
-    ),
-    Field(
-        "hop", Scaled(parse_plain_seconds, Number(0, maximum=MOST_SECONDS)),
-        "seconds of a plain message between neighbours: 2, 1.5ms", metavar="T", group="network",
-    ),
-    Field(
-        "bandwidth", Bandwidth(),
-        "instead of --hop: bandwidth between neighbours, such as 200Gbps", metavar="B", group="network"
-    ),
-    Field("latency", Seconds(), "latency of a message", otherwise=0, metavar="T", group="network"),
-    Field(
-        "topology", Object(("gapless.topologies.topology.Topology",)),
-        "instead of --hop: take the links of ndv2, ring:8, ...",
-        metavar="NAME", names=_TOPOLOGIES, group="network",
-    ),
-    Field("nodes", Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group="network"),
-    Field("blocking_sends", Flag(), "a rank computes nothing while it sends", False, group="network"),
-    Field("replicas", Whole(1, 10**6), "data-parallel degree", 1, metavar="D", group="replicas"),
-    Field(
-        "replica_bandwidth", Bandwidth(), "bandwidth of the sum among replicas", otherwise="--bandwidth", metavar="B",
-        group="replicas",
-    ),
-    Field(
-        "embedding", Choice(EMBEDDINGS), "how a shared embedding's gradients are summed: fused, separate",
-        "fused", group="replicas",
-    ),
-
-    Field(
-        "compression", Object(("gapless.profiles.pipelines.compression.CompressionTable",)),
-        "a table of measured errors; without one nothing is compressed", metavar="FILE", group="compression",
-    ),
-    Field(
-        "error_budget", Number(0), "the most that compression may spoil: relative squared errors, added up", 0.0, metavar="E", group="compression",
-    ),
-)  # fmt: skip
-
 _LEFT_OUT = ("micro_batches", "method", "memory", "in_flight", "error_budget")
 ADVICE = (
-    *(field for field in QUESTION if field.name not in _LEFT_OUT),
+    *(field for field in fields_of(Question) if field.name not in _LEFT_OUT),
     Field("micro_batches", Whole(1, 65536), "micro-batches of a step", otherwise="four a rank", metavar="M"),
     Field(
         "error_budget", Number(0), "the most that is of interest", otherwise="that of compressing all", metavar="E",
@@ -250,7 +160,7 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
 SYSTEM = System(
     name="pipeline",
     what="cut, order and compression of pipeline-parallel training",
-    fields=QUESTION,
+    fields=fields_of(Question),
     problem=lazy("gapless.encodings.pipeline.problem:problem"),
     plan=lazy("gapless.encodings.pipeline.solve:solve"),
     parameters=lambda: named("gapless.encodings.pipeline.parameters:Parameters"),

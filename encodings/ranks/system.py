@@ -5,77 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gapless.encodings.ranks.question import Question
 from gapless.errors import InputError
-from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Share, SizeOrShare, Text, Whole
+from gapless.fields import Field, Listed, Number, Seconds, Text, Whole
+from gapless.question import fields_of, picked
 from gapless.system import Command, System, answering, drawn, lazy, named
-from gapless.units import format_floats, format_seconds, parse_bytes
+from gapless.units import format_floats, format_seconds
 
-__all__ = ["METHODS", "METHODS_BY_EPOCH", "PHASES", "RANKS", "SYSTEM", "learning_rates"]
-
-METHODS_BY_EPOCH = ("accordion", "adaqs", "first-epochs", "last-epochs", "random")
-"""Rules that need modes by epoch."""
-METHODS = ("auto", "budget", "milp", "constant", *METHODS_BY_EPOCH)
-"""`auto`: the dynamic programme `budget` where data is the only limit, else `milp`; the others are rules."""
-PHASES = ("static", "epoch")
-
-_FLOAT_BYTES = 4
-
-
-def _data(value: object) -> int | Share:
-    """Bytes of a text such as 1571.8Mfloats, a size, or a share."""
-    if isinstance(value, str) and value.strip().endswith("floats"):
-        try:
-            return _FLOAT_BYTES * parse_bytes(value.strip().removesuffix("floats"), "")
-        except InputError:
-            raise InputError(f"must be a number of floats such as 1571.8Mfloats, got {value!r}") from None
-    try:
-        return SizeOrShare()(value)
-    except InputError as error:
-        if isinstance(value, str):
-            raise InputError(
-                f"must be floats such as 1571.8Mfloats, a size, or a share such as 0.3x, got {value!r}"
-            ) from None
-        raise error
-
-
-_TRACE = Field(
-    "trace", Object(("gapless.profiles.compression.trace.CompressionTrace",)),
-    "what `gapless profile compression` wrote", is_required=True, metavar="FILE",
-)  # fmt: skip
-_MODES = Field(
-    "modes",
-    Listed(Text()),
-    "modes of the trace that are offered, such as powersgd:1,powersgd:4",
-    otherwise="all",
-    metavar="MODE,...",
-)
-_NETWORK = (
-    Field("workers", Whole(1, 10**6), "number of workers, on a ring", metavar="P", group="network"),
-    Field("bandwidth", Bandwidth(), "bandwidth out of a worker, such as 10Gbps", metavar="B", group="network"),
-    Field("latency", Seconds(), "latency of a message", otherwise="10us", metavar="T", group="network"),
-)
-
-QUESTION = (
-    _TRACE,
-    Field(
-        "data", _data,
-        "the most that a worker sends in all: 1571.8Mfloats, 6.3GB, or 0.3x of what the costliest mode sends",
-        metavar="DATA",
-    ),
-    Field("step_time", Seconds(), "the longest that a step takes on the network, such as 10ms", metavar="T"),
-    Field("phases", Choice(PHASES), "one mode a layer: static, or by epoch", "static"),
-    Field(
-        "switches", Whole(0),
-        "how many epochs may begin with other modes than the one before", otherwise="any", metavar="N"
-    ),
-    _MODES,
-    Field("method", Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME"),
-    *_NETWORK,
-)  # fmt: skip
+__all__ = ["RANKS", "SYSTEM", "learning_rates"]
 
 ADVICE = (
-    _TRACE,
-    _MODES,
+    *picked(Question, "trace", "modes"),
     Field("points", Whole(2, 10_000), "points of the front that are shown", 12, metavar="N"),
     Field(
         "plot",
@@ -186,7 +126,7 @@ example:
 SYSTEM = System(
     name="ranks",
     what="how strongly each layer's gradient is compressed, and when",
-    fields=QUESTION,
+    fields=fields_of(Question),
     problem=lazy("gapless.encodings.ranks.problem:problem"),
     plan=lazy("gapless.encodings.ranks.solve:solve"),
     parameters=lambda: named("gapless.encodings.ranks.parameters:Parameters"),

@@ -1,40 +1,50 @@
-"""What is asked of XXX."""
+"""What is asked of TACCL: along which links, when and how grouped the chunks of a collective are sent."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from typing import TYPE_CHECKING
 from gapless.fields import Choice, Listed, Number, Object, Size, Text, Whole
-from gapless.system import named
 from gapless.question import Asked, asked
+from gapless.system import lazy, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from dataclasses import dataclass
+
     from gapless.collective import Collective
     from gapless.encodings.taccl.sketch.format import Sketch
     from gapless.topologies.topology import Topology
 
-__all__ = ["Question"]
+__all__ = ["AUTO", "COLLECTIVE", "METHODS", "SKETCH", "Question", "sketch_names"]
 
-# CONSTANTS
+METHODS = ("auto", "milp", "greedy")
+AUTO: Literal["auto"] = "auto"
+"""The sketch that stands for a search over sketches."""
+COLLECTIVE = "allgather"
+"""What is planned if nothing is said."""
+SKETCH = Object(("gapless.encodings.taccl.sketch.format.Sketch",))
+_COLLECTIVES = "gapless.collective:COLLECTIVES"
+
+
+def sketch_names() -> Iterable[str]:
+    """The shipped sketches, and the search over them."""
+    return (*named("gapless.encodings.taccl.sketch.format:sketch_names")(), AUTO)
 
 
 @dataclass(frozen=True, repr=False)
 class Question(Asked):
     """A collective on a machine, for buffers of `size` bytes; or several at once, among the ranks of process groups.
 
-    `ranks`, `group` and `groups_file` name groups (`gapless/process_groups.py`). What is left out: `nodes` and `size`
-    are the sketch's, `collective` is allgather, `relays` is yes, the rest as for `Problem`. Raises `InputError` that
-    names an argument which is unknown, missing, or doesn't go with the others."""
+    `ranks`, `group` and `groups_file` name groups (`gapless/process_groups.py`); `size` may be the sketch's.
+    """
 
     topology: str | Topology | None = asked(
         Object(("gapless.topologies.topology.Topology",)),
         "a machine (ndv2) or a family (torus:4x4): `gapless list topologies`",
         metavar="NAME",
-        names=_TOPOLOGIES,
+        names=lazy("gapless.topologies.files:topology_names"),
     )
     _: KW_ONLY
     topology_file: str | None = asked(Text(), "a topology in gapless's or TACCL's format", metavar="FILE")
@@ -42,16 +52,16 @@ class Question(Asked):
         Whole(1, 10**6), "number of a machine's nodes", otherwise="the sketch's, or 1", metavar="N"
     )
     sketch: str | Sketch | None = asked(
-        Object(("gapless.encodings.taccl.sketch.format.Sketch",)),
+        SKETCH,
         "a shipped sketch (`gapless list sketches`), or auto",
         metavar="NAME",
-        names=lambda: (*_SKETCHES(), "auto"),
+        names=sketch_names,
     )
     sketch_file: str | None = asked(Text(), "a sketch in TACCL's format", metavar="FILE")
     collective: str | Collective | None = asked(
         Object(("gapless.collective.Collective",)),
         "one of `gapless list collectives`",
-        otherwise="allgather",
+        otherwise=COLLECTIVE,
         metavar="NAME",
         names=lambda: named(_COLLECTIVES),
     )
@@ -61,7 +71,8 @@ class Question(Asked):
     )
     group: Sequence[str] | None = asked(
         Listed(Text(), "+"),
-        "a collective in each group along the last axis of a layout (tp=8,dp=4: the first axis runs fastest), or among RANKS; :COLLECTIVE:SIZE where they differ; may stand several times",
+        "a collective in each group along the last axis of a layout (tp=8,dp=4: the first "
+        "axis runs fastest), or among RANKS; :COLLECTIVE:SIZE where they differ; may stand several times",
         metavar="AXES|RANKS[:COLLECTIVE[:SIZE]]",
         group="process groups",
     )
@@ -69,7 +80,7 @@ class Question(Asked):
     relays: str = asked(
         Choice(("yes", "no")),
         "whether ranks outside of a group may forward its data",
-        default="yes",
+        "yes",
         group="process groups",
     )
     root: int | None = asked(
@@ -81,9 +92,10 @@ class Question(Asked):
         Number(0), "only links within (1 + S) of the shortest path of a chunk", otherwise="all", metavar="S"
     )
     method: str = asked(
-        Choice(_METHODS),
-        "auto keeps the fastest plan of all methods, libraries' algorithms included, and says which made it; milp, greedy: that one alone",
-        default="auto",
+        Choice(METHODS),
+        "auto keeps the fastest plan of all methods, libraries' algorithms included, and "
+        "says which made it; milp, greedy: that one alone",
+        "auto",
     )
     chunks: int | None = asked(
         Whole(1, 4096),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.taccl.question import SKETCH, Question, sketch_names
 from gapless.errors import InputError
-from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
+from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Seconds, Size, Text, Whole
 from gapless.io.ef_options import LOWERING
 from gapless.options import MOST_SECONDS, SolveOptions
+from gapless.question import fields_of, picked
 from gapless.system import Command, Export, System, lazy, named
 
 if TYPE_CHECKING:
@@ -17,82 +19,22 @@ if TYPE_CHECKING:
 
 __all__ = ["SYSTEM"]
 
-_TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
-_SKETCHES = lazy("gapless.encodings.taccl.sketch.format:sketch_names")
-_COLLECTIVES = "gapless.collective:COLLECTIVES"
-
-_METHODS = ("auto", "milp", "greedy")
-
-
-_MACHINE = (
-    Field(
-        "topology", Object(("gapless.topologies.topology.Topology",)),
-        "a machine (ndv2) or a family (torus:4x4): `gapless list topologies`", metavar="NAME", names=_TOPOLOGIES,
-    ),
-    Field("topology_file", Text(), "a topology in gapless's or TACCL's format", metavar="FILE"),
-    Field("nodes", Whole(1, 10**6), "number of a machine's nodes", otherwise="the sketch's, or 1", metavar="N"),
-    Field(
-        "sketch", Object(("gapless.encodings.taccl.sketch.format.Sketch",)),
-        "a shipped sketch (`gapless list sketches`), or auto", metavar="NAME", names=lambda: (*_SKETCHES(), "auto"),
-    ),
-    Field("sketch_file", Text(), "a sketch in TACCL's format", metavar="FILE"),
-)  # fmt: skip
-_COLLECTIVE = Field(
-    "collective", Object(("gapless.collective.Collective",)),
-    "one of `gapless list collectives`", otherwise="allgather", metavar="NAME", names=lambda: named(_COLLECTIVES),
-)  # fmt: skip
-
-QUESTION = (
-    *_MACHINE,
-    _COLLECTIVE,
-    Field("collective_file", Text(), "a collective of your own, in gapless's format", metavar="FILE"),
-    Field(
-        "ranks", Text(), "a collective among these ranks alone, such as 0-7,16-23", metavar="RANKS",
-        group="process groups",
-    ),
-    Field(
-        "group", Listed(Text(), "+"), "a collective in each group along the last axis of a layout (tp=8,dp=4: the "
-        "first axis runs fastest), or among RANKS; :COLLECTIVE:SIZE where they differ; may stand several times",
-        metavar="AXES|RANKS[:COLLECTIVE[:SIZE]]", group="process groups",
-    ),
-    Field("groups_file", Text(), "groups in gapless's format", metavar="FILE", group="process groups"),
-    Field(
-        "relays", Choice(("yes", "no")), "whether ranks outside of a group may forward its data", "yes",
-        group="process groups",
-    ),
-    Field("root", Whole(0), "rank, or place in a group, that broadcast, reduce, ... start or end on (0)", metavar="R"),
-    Field("target", Whole(0), "rank that sendrecv ends on (the last)", metavar="R"),
-    Field("size", Size(), "one rank's input buffer, such as 1MB = 10^6 bytes", metavar="SIZE"),
-    Field(
-        "path_slack", Number(0), "only links within (1 + S) of the shortest path of a chunk", otherwise="all",
-        metavar="S",
-    ),
-    Field(
-        "method", Choice(_METHODS), "auto keeps the fastest plan of all methods, libraries' algorithms "
-        "included, and says which made it; milp, greedy: that one alone", "auto",
-    ),
-    Field(
-        "chunks", Whole(1, 4096),
-        "chunks that a rank's own data are cut into", otherwise="the sketch's, else the best of some",
-        metavar="N",
-    ),
-)  # fmt: skip
-
 SWEEP = (
-    *_MACHINE[:3],
+    *picked(Question, "topology", "topology_file", "nodes"),
     Field(
-        "sketch", Listed(Object(("gapless.encodings.taccl.sketch.format.Sketch",))),
+        "sketch", Listed(SKETCH),
         "shipped sketches, and auto for a search; each size is planned under each of them", metavar="NAME,NAME,...",
-        names=lambda: (*_SKETCHES(), "auto"),
+        names=sketch_names,
     ),
     Field("sketch_file", Text(), "one more sketch, in TACCL's format", metavar="FILE"),
-    _COLLECTIVE,
+    *picked(Question, "collective"),
     Field("min_size", Size(), "the smallest size", 1000, metavar="SIZE"),
     Field("max_size", Size(), "the largest size", 10**9, metavar="SIZE"),
     Field("factor", Whole(2), "factor between sizes", 4, metavar="N"),
     Field("sizes", Listed(Size()), "these sizes, instead of a range", metavar="SIZE,SIZE,..."),
     Field(
-        "parts", Listed(Whole(1, 64)), "into how many parts chunks are cut, each of them tried", otherwise="1,2, and without a sketch the best number", metavar="N,N,...",
+        "parts", Listed(Whole(1, 64)), "into how many parts chunks are cut, each of them tried",
+        otherwise="1,2, and without a sketch the best number", metavar="N,N,...",
     ),
     Field(
         "tolerance", Number(0), "a plan serves a size if it is at most (1 + T) times as slow as the fastest "
@@ -278,7 +220,7 @@ example:
 SYSTEM = System(
     name="taccl",
     what="synthesise a collective for a topology under a sketch",
-    fields=QUESTION,
+    fields=fields_of(Question),
     problem=lazy("gapless.encodings.taccl.problem:problem"),
     plan=lazy("gapless.encodings.taccl.solve:solve"),
     parameters=lambda: named("gapless.encodings.taccl.parameters:Parameters"),

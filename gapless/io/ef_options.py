@@ -26,11 +26,13 @@ LOWERING = (
     Field("instances", Whole(1, 64), "parts that each chunk is cut into", 1, metavar="N", group=_GROUP),
     Field("proto", Choice(("Simple", "LL", "LL128")), "NCCL protocol", "Simple", group=_GROUP),
     Field(
-        "placement", Choice(("out-of-place", "in-place", "both")), "calls served", otherwise="all that one file can serve: both for the executor, else out-of-place", group=_GROUP,
+        "placement", Choice(("out-of-place", "in-place", "both")), "calls served",
+        otherwise="all that one file can serve: both for the executor, else out-of-place", group=_GROUP,
     ),
     Field(
         "runtime", _RUNTIMES,
-        "the runtime that is to take the file", otherwise="both where one file can, else the one that offers the collective", group=_GROUP,
+        "the runtime that is to take the file",
+        otherwise="both where one file can, else the one that offers the collective", group=_GROUP,
     ),
     Field(
         "min_bytes", Size(0),
@@ -42,7 +44,8 @@ LOWERING = (
         "the most of that size; 0 for as much as the runtime can serve", 0, metavar="SIZE", group=_GROUP,
     ),
     Field(
-        "sm_count", Whole(1), "multiprocessors of the GPU: so many thread blocks at most", otherwise="merge above 80, no limit", metavar="N", group=_GROUP,
+        "sm_count", Whole(1), "multiprocessors of the GPU: so many thread blocks at most",
+        otherwise="merge above 80, no limit", metavar="N", group=_GROUP,
     ),
     _SCRATCH,
     Field("fuse", Flag(), "keep receives and sends apart, no rcs, rrs, rrcs steps", True, group=_GROUP),
