@@ -40,6 +40,7 @@ __all__ = [
     "Text",
     "Whole",
     "WholeOrShare",
+    "meant",
     "read_fields",
     "read_values",
 ]
@@ -364,7 +365,7 @@ def read_values(fields: Sequence[Field], values: Mapping[str, object], what: str
     known = {field.name: field for field in fields}
     for name in values:
         if name not in known:
-            raise InputError(f"{name}: is no argument of {what}; {_meant(name, known)}")
+            raise InputError(f"{name}: is no argument of {what}; {meant(name, known)}")
     return {name: known[name].read(value) for name, value in values.items() if value is not None}
 
 
@@ -377,7 +378,8 @@ def read_fields(fields: Sequence[Field], values: Mapping[str, object], what: str
     return {field.name: found.get(field.name, field.default) for field in fields}
 
 
-def _meant(name: str, known: Collection[str]) -> str:
+def meant(name: str, known: Collection[str]) -> str:
+    """What somebody may have meant who named a field that isn't there."""
     from gapless.io.record import suggestion
 
     return suggestion(name, known) or f"known are {', '.join(sorted(known))}"

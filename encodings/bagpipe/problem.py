@@ -15,7 +15,7 @@ from gapless.profiles.traces.named import trace_of
 from gapless.profiles.traces.trace import Trace
 from gapless.question import from_question
 
-__all__ = ["Problem", "problem"]
+__all__ = ["Problem", "problem", "problem_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,8 +75,7 @@ class Problem(BriefQuestion):
         return SolveOptions()
 
 
-@from_question(Question)
-def problem(asked: Question) -> Problem:
+def problem_of(asked: Question) -> Problem:
     """The plans that are asked for. Raises `InputError` naming a field that doesn't go with the others."""
     planning = Planning(
         asked.trainers, asked.batch_size, asked.lookahead, asked.cache_rows, asked.objective, asked.method,
@@ -84,3 +83,7 @@ def problem(asked: Question) -> Problem:
     )  # fmt: skip
     cluster = cluster_of(asked, asked.trainers, asked.batch_size)
     return Problem(trace_of(asked), planning, cluster, asked.replicate_budget, asked.resume)
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

@@ -86,8 +86,8 @@ _SUMMARY = (
 SYSTEM = System(
     name="bagpipe",
     what="caching and partitioning for recommendation training",
-    fields=fields_of(Question),
-    problem=lazy("gapless.encodings.bagpipe.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.bagpipe.problem:problem_of"),
     plan=lazy("gapless.encodings.bagpipe.solve:solve"),
     parameters=lambda: named("gapless.encodings.bagpipe.parameters:Parameters"),
     example="""\
@@ -99,7 +99,7 @@ SYSTEM = System(
     write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
     read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
     device_names=lambda plan: named("gapless.encodings.bagpipe.machine:device_names")(plan.schedule.topology),
-    question=(
+    headline=(
         "{trace} on {trainers} trainers, batches of {batch_size}",
         "lookahead {lookahead}",
         "cache of {cache_rows} rows",

@@ -22,7 +22,7 @@ from gapless.profiles.heads.named import find_head_profile
 from gapless.profiles.heads.profile import DISTANCES, HeadProfile
 from gapless.question import from_question
 
-__all__ = ["Problem", "problem"]
+__all__ = ["Problem", "problem", "problem_of"]
 
 Floats = NDArray[np.float64]
 
@@ -161,8 +161,7 @@ class Problem(BriefQuestion):
         return SolveOptions()
 
 
-@from_question(Question)
-def problem(asked: Question) -> Problem:
+def problem_of(asked: Question) -> Problem:
     """The question about the heads of a profile. Raises `InputError` that names the field."""
     heads, distance = find_head_profile(asked.profile), asked.distance
     if distance == AUTO:
@@ -173,3 +172,7 @@ def problem(asked: Question) -> Problem:
         asked.device if isinstance(asked.device, Device) else named_device(asked.device), asked.swaps,
         asked.model or "", asked.calibration or "",
     )  # fmt: skip
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from gapless.encodings.chai.question import MODEL_HELP, Question
 from gapless.fields import Field, Text, Whole
-from gapless.question import fields_of
 from gapless.system import Command, System, lazy, named
 
 __all__ = ["SYSTEM"]
@@ -89,8 +88,8 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
 SYSTEM = System(
     name="chai",
     what="which attention heads share one head's keys",
-    fields=fields_of(Question),
-    problem=lazy("gapless.encodings.chai.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.chai.problem:problem_of"),
     plan=lazy("gapless.encodings.chai.solve:solve"),
     parameters=lambda: named("gapless.encodings.chai.parameters:Parameters"),
     example="""\
@@ -102,7 +101,7 @@ SYSTEM = System(
     remarks=_remarks,
     lighter="fewer layers",
     view=lazy("gapless.encodings.chai.view:render"),
-    question=("{profile}: heads that share attention", "saving {kv_saving} of the cache"),
+    headline=("{profile}: heads that share attention", "saving {kv_saving} of the cache"),
     pictures=("front", "heads", "gantt"),
     drawers={
         "front": lazy("gapless.encodings.chai.pictures:draw_front"),

@@ -26,7 +26,7 @@ from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import mode_data, read_mode
 from gapless.question import fields_of, from_question
 
-__all__ = ["Problem", "asked_profile", "problem"]
+__all__ = ["Problem", "asked_profile", "problem", "problem_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,8 +118,7 @@ def asked_profile(description: Mapping[str, Any], where: str) -> FusionProfile:
         raise InputError(f"{where}: {error}") from None
 
 
-@from_question(Question)
-def problem(asked: Question) -> Problem:
+def problem_of(asked: Question) -> Problem:
     """The fusion of a profile's gradients. Raises `InputError` naming a field that doesn't go with the others."""
     profile = find_fusion_profile(asked.profile)
     if asked.pieces is not None:
@@ -133,6 +132,10 @@ def problem(asked: Question) -> Problem:
         profile = _priced(profile, modes, asked)
         modes = modes if modes == ("compress",) else None
     return Problem(profile, asked.method, _offered(profile, modes, asked.error), asked.decode, asked.pieces)
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""
 
 
 def _priced(profile: FusionProfile, modes: tuple[str, ...] | None, asked: Question) -> FusionProfile:

@@ -258,8 +258,8 @@ example:
 SYSTEM = System(
     name="cupcake",
     what="which gradients are sent together, and which are compressed",
-    fields=fields_of(Question),
-    problem=lazy("gapless.encodings.cupcake.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.cupcake.problem:problem_of"),
     plan=lazy("gapless.encodings.cupcake.solve:solve"),
     parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),
     example="""\
@@ -268,7 +268,7 @@ SYSTEM = System(
   gapless solve cupcake --profile bert-base --modes plain,topk,powersgd:4 --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),
-    question=("{profile}, {gradient_bytes} of gradients", "compression: {modes}"),
+    headline=("{profile}, {gradient_bytes} of gradients", "compression: {modes}"),
     lighter="a smaller most_labels in --parameters",
     view=_view,
     exports=(Export("ddp-buckets", "buckets for PyTorch's DistributedDataParallel", _write_buckets),),

@@ -22,7 +22,7 @@ from gapless.profiles.training.networks import build, network_names
 from gapless.question import from_question
 from gapless.units import Unit
 
-__all__ = ["Problem", "budget_bytes", "find_graph", "problem"]
+__all__ = ["Problem", "budget_bytes", "find_graph", "problem", "problem_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,13 +90,16 @@ class Problem(BriefQuestion):
         return SolveOptions(gap=0.02, time_limit_s=120.0)
 
 
-@from_question(Question)
-def problem(asked: Question) -> Problem:
+def problem_of(asked: Question) -> Problem:
     """A training step within a budget. Raises `InputError` naming a field that doesn't go with the others."""
     graph = find_graph(asked.graph, asked.batch, asked.device)
     return Problem(
         graph, budget_bytes(asked.budget, graph), objective=cast("Objective", asked.objective), method=asked.method
     )
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""
 
 
 def find_graph(graph: str | TrainingGraph, batch: int | None, device: str | None) -> TrainingGraph:

@@ -9,7 +9,7 @@ from gapless.encodings.monet.method_names import METHODS
 from gapless.encodings.monet.question import METHOD_HELP, Question
 from gapless.fields import Choice, Field, Listed, Number, SizeOrShare, Text, Whole
 from gapless.options import SolveOptions
-from gapless.question import fields_of, picked
+from gapless.question import picked
 from gapless.system import Command, System, lazy, named
 from gapless.torch.close_kinds import CLOSE, TOLERANCE
 
@@ -105,8 +105,8 @@ example:
 SYSTEM = System(
     name="monet",
     what="checkpointing and operator selection under a memory budget",
-    fields=fields_of(Question),
-    problem=lazy("gapless.encodings.monet.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.monet.problem:problem_of"),
     plan=lazy("gapless.encodings.monet.solve:solve"),
     parameters=lambda: named("gapless.encodings.monet.parameters:Parameters"),
     example="""\
@@ -117,7 +117,7 @@ SYSTEM = System(
     lighter="--threads 1, or --method greedy",
     remarks=_remarks,
     view=_view,
-    question=("{graph}, batch {batch}", "within {budget_bytes}", "least {objective}"),
+    headline=("{graph}, batch {batch}", "within {budget_bytes}", "least {objective}"),
     budgets=lambda plan: plan.schedule.topology.memory_bytes,
     pictures=("memory",),
     sweeps=(

@@ -29,7 +29,7 @@ from gapless.question import from_question
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
-__all__ = ["Problem", "network_of", "problem"]
+__all__ = ["Problem", "network_of", "problem", "problem_of"]
 
 Ints = NDArray[np.int64]
 
@@ -135,8 +135,7 @@ def network_of(asked: Question, ranks: int | None) -> Topology | None:
     return flat_topology(ranks, asked.bandwidth or BANDWIDTH_BYTES_PER_S, latency_s)
 
 
-@from_question(Question)
-def problem(asked: Question) -> Problem:
+def problem_of(asked: Question) -> Problem:
     """The sparse allreduce that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
     machine = network_of(asked, None)
     wanted = machine.device_count if asked.ranks is None and machine is not None else asked.ranks
@@ -150,3 +149,7 @@ def problem(asked: Question) -> Problem:
     if selection == "auto":
         selection = "all" if sets.values is None else "topk"
     return Problem(sets, machine, asked.held_out, asked.objective, selection, asked.method)
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

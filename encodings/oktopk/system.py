@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gapless.encodings.oktopk.commands import PROFILE, RUN, VALIDATION
 from gapless.encodings.oktopk.question import Question
 from gapless.fields import Field, Listed, Number, Text
-from gapless.question import fields_of, picked
+from gapless.question import picked
 from gapless.system import Command, System, answering_in_time, drawn, lazy, named
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ example:
 SYSTEM = System(
     name="oktopk",
     what="sparse allreduce in regions of balanced load",
-    fields=fields_of(Question),
-    problem=lazy("gapless.encodings.oktopk.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.oktopk.problem:problem_of"),
     plan=lazy("gapless.encodings.oktopk.solve:solve"),
     parameters=lambda: named("gapless.encodings.oktopk.parameters:Parameters"),
     example="""\
@@ -57,7 +57,7 @@ SYSTEM = System(
     lighter="fewer steps, or a lower density",
     device_names=_rank_names,
     view=lazy("gapless.encodings.oktopk.view:render"),
-    question=("allreduce of {indices}", "density {density}", "on {topology}"),
+    headline=("allreduce of {indices}", "density {density}", "on {topology}"),
     pictures=("loads", "density", "gantt"),
     drawers={
         "loads": lazy("gapless.encodings.oktopk.pictures:draw_loads"),

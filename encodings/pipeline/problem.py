@@ -21,7 +21,7 @@ from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.question import from_question
 from gapless.topologies.files import load_topology
 
-__all__ = ["Problem", "problem"]
+__all__ = ["Problem", "problem", "problem_of"]
 
 _MOST_OPS = 200_000
 """Forwards, backwards and weight gradients that are ordered: 64 stages of a thousand micro-batches."""
@@ -150,8 +150,7 @@ class Problem(BriefQuestion):
         return SolveOptions(time_limit_s=60.0)
 
 
-@from_question(Question)
-def problem(asked: Question) -> Problem:
+def problem_of(asked: Question) -> Problem:
     """The pipeline that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
     chunks = (1 if asked.placement == "linear" else 2) if asked.chunks is None else asked.chunks
     profile = find_pipeline_profile(asked.profile, asked.ranks, chunks)
@@ -161,6 +160,10 @@ def problem(asked: Question) -> Problem:
         asked.recomputation, None if asked.compression is None else find_compression(asked.compression),
         asked.error_budget, asked.blocking_sends, asked.method,
     )  # fmt: skip
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""
 
 
 def _hops(profile: PipelineProfile, asked: Question) -> Hops:

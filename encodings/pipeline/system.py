@@ -160,8 +160,8 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
 SYSTEM = System(
     name="pipeline",
     what="cut, order and compression of pipeline-parallel training",
-    fields=fields_of(Question),
-    problem=lazy("gapless.encodings.pipeline.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.pipeline.problem:problem_of"),
     plan=lazy("gapless.encodings.pipeline.solve:solve"),
     parameters=lambda: named("gapless.encodings.pipeline.parameters:Parameters"),
     example="""\
@@ -189,7 +189,7 @@ SYSTEM = System(
     ),
     view=lazy("gapless.encodings.pipeline.view:render"),
     device_names=_rank_names,
-    question=(
+    headline=(
         "{profile} on {ranks} ranks, {micro_batches} micro-batches", "within {memory_bytes} a rank",
         "at most {in_flight} in flight",
     ),

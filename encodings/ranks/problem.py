@@ -24,7 +24,7 @@ from gapless.profiles.compression.trace_file import read_compression_trace
 from gapless.profiles.gradients.communication import Network, find_network
 from gapless.question import from_question
 
-__all__ = ["Problem", "problem"]
+__all__ = ["Problem", "problem", "problem_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -149,8 +149,7 @@ class Problem(BriefQuestion):
         return SolveOptions(time_limit_s=None if self.is_knapsack else 60.0)
 
 
-@from_question(Question)
-def problem(asked: Question) -> Problem:
+def problem_of(asked: Question) -> Problem:
     """The modes of a trace's layers within a budget. Raises `InputError` naming a field that doesn't go with others."""
     trace = asked.trace if isinstance(asked.trace, CompressionTrace) else read_compression_trace(asked.trace)
     if asked.modes is not None:
@@ -164,3 +163,7 @@ def problem(asked: Question) -> Problem:
     if isinstance(data, Share):
         data = int(data.ratio * int(trace.steps.sum()) * int(trace.sent_bytes.sum(axis=0).max()))
     return Problem(trace, data, asked.step_time, network, asked.phases, asked.switches, asked.method)
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

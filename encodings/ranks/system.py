@@ -8,7 +8,7 @@ from typing import Any
 from gapless.encodings.ranks.question import Question
 from gapless.errors import InputError
 from gapless.fields import Field, Listed, Number, Seconds, Text, Whole
-from gapless.question import fields_of, picked
+from gapless.question import picked
 from gapless.system import Command, System, answering, drawn, lazy, named
 from gapless.units import format_floats, format_seconds
 
@@ -126,8 +126,8 @@ example:
 SYSTEM = System(
     name="ranks",
     what="how strongly each layer's gradient is compressed, and when",
-    fields=fields_of(Question),
-    problem=lazy("gapless.encodings.ranks.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.ranks.problem:problem_of"),
     plan=lazy("gapless.encodings.ranks.solve:solve"),
     parameters=lambda: named("gapless.encodings.ranks.parameters:Parameters"),
     example="""\
@@ -139,7 +139,7 @@ SYSTEM = System(
     lighter="fewer epochs or modes",
     view=lazy("gapless.encodings.ranks.view:render"),
     remarks=_remarks,
-    question=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
+    headline=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
     pictures=("modes", "gantt"),
     drawers={"modes": lazy("gapless.encodings.ranks.pictures:draw_modes")},
     advice=(

@@ -20,7 +20,7 @@ from gapless.question import from_question
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
-__all__ = ["Problem", "find_sketch", "find_topology", "problem"]
+__all__ = ["Problem", "find_sketch", "find_topology", "problem", "problem_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,8 +109,7 @@ class Problem(BriefQuestion):
         )  # fmt: skip
 
 
-@from_question(Question)
-def problem(asked: Question) -> Problem:
+def problem_of(asked: Question) -> Problem:
     """The collective that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
     sketch = find_sketch(asked.sketch, asked.sketch_file)
     chosen = None if isinstance(sketch, str) else sketch
@@ -126,6 +125,10 @@ def problem(asked: Question) -> Problem:
     collective = _find_collective(asked)
     machine = find_topology(asked.topology, asked.topology_file, asked.nodes, chosen)
     return Problem(machine, collective, size_bytes, sought, asked.root, asked.target, *how)
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""
 
 
 def find_sketch(sketch: str | Sketch | None, sketch_file: str | None) -> Sketch | str | None:

@@ -10,7 +10,7 @@ from gapless.errors import InputError
 from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Seconds, Size, Text, Whole
 from gapless.io.ef_options import LOWERING
 from gapless.options import MOST_SECONDS, SolveOptions
-from gapless.question import fields_of, picked
+from gapless.question import picked
 from gapless.system import Command, Export, System, lazy, named
 
 if TYPE_CHECKING:
@@ -220,8 +220,8 @@ example:
 SYSTEM = System(
     name="taccl",
     what="synthesise a collective for a topology under a sketch",
-    fields=fields_of(Question),
-    problem=lazy("gapless.encodings.taccl.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.taccl.problem:problem_of"),
     plan=lazy("gapless.encodings.taccl.solve:solve"),
     parameters=lambda: named("gapless.encodings.taccl.parameters:Parameters"),
     example="""\
@@ -237,7 +237,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     summary=("ratio", "sends", "method"),
     lighter="--threads 1, fewer --chunks, or fewer ranks",
     remarks=_remarks,
-    question=("{collective} of {input_bytes} on {topology}", "sketch {sketch}", "in {chunks} chunks"),
+    headline=("{collective} of {input_bytes} on {topology}", "sketch {sketch}", "in {chunks} chunks"),
     pictures=("gantt", "topology", "resources"),
     tables={"gapless.size-sweep": lazy("gapless.encodings.taccl.sweep.picture:draw_sizes")},
     model=_model,
