@@ -17,7 +17,7 @@ from gapless.system import System, find_system, system_names
 
 __all__ = ["signature_of", "stub_of"]
 
-_HEAD = '''\
+_HEAD = """\
 # The entries of the systems, as type checkers see them: made by `python -m gapless.stubs` from their questions.
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-'''
+"""
 _IMPORTS = (
     "from gapless.fields import Share", "from gapless.options import Progress", "from gapless.result import Result",
     "from gapless.system import System",
