@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.fields import Bandwidth, Choice, Listed, Number, Object, Seconds, Size, Text, Whole
+from gapless.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
 from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.profiles.traces.trace_question import TraceQuestion
 from gapless.question import Asked, asked
@@ -22,6 +22,7 @@ __all__ = [
     "OWNERSHIPS",
     "PLACEMENTS",
     "TRAINER_FLOPS_PER_S",
+    "AdviceQuestion",
     "ClusterQuestion",
     "Question",
 ]
@@ -150,3 +151,26 @@ class Question(TraceQuestion, ClusterQuestion):
     )
     batches: int = asked(Whole(1), "batches to plan", 50, metavar="N")
     resume: str | None = asked(Text(), "go on with the run in this file, as far as it came", metavar="FILE")
+
+
+@dataclass(frozen=True, repr=False)
+class AdviceQuestion(TraceQuestion, ClusterQuestion):
+    """The cache designs for a lookahead; with a cache, the smallest lookahead within 1 % of the fastest for `design`.
+
+    `cache_size`: of the cache in bytes, instead of `cache_rows`; `lookahead` is the largest to try then.
+    """
+
+    _: KW_ONLY
+    trainers: int = asked(Whole(1, 10_000), "number of trainers", 8, metavar="N")
+    batch_size: int = asked(Whole(1), "examples of a batch", 16_384, metavar="N")
+    lookahead: int | None = asked(
+        Whole(1, 10_000), "batches to look ahead; with a cache size, the most to try", otherwise=LOOKAHEAD, metavar="L"
+    )
+    cache_rows: int | None = asked(Whole(1, 2**40), "tune the lookahead for this cache", metavar="N")
+    cache_size: int | None = asked(Size(), "the same, in bytes such as 500MB", metavar="SIZE")
+    batches: int | None = asked(Whole(1), "plan no more than so many each time", metavar="N")
+    objective: str = asked(
+        Choice(OBJECTIVES), "what partitions minimise: paper, fetches, max-load, synchronised", "auto", metavar="NAME"
+    )
+    design: str = asked(Choice(DESIGNS), "cache design to tune for", Question.design, metavar="NAME")
+    baselines: bool = asked(Flag(), "caches of that size without lookahead too: static-hot, lfu", False)

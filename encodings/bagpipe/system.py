@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-from gapless.encodings.bagpipe.question import DESIGNS, OBJECTIVES, OWNERSHIPS, ClusterQuestion, Question
-from gapless.fields import Choice, Field, Flag, Listed, Number, Seconds, Size, Whole
+from gapless.encodings.bagpipe.question import OBJECTIVES, AdviceQuestion, Question
+from gapless.fields import Choice, Field, Number, Seconds, Whole
 from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.profiles.traces.trace_question import TraceQuestion
-from gapless.question import fields_of
+from gapless.question import fields_of, picked
 from gapless.system import Command, System, answering_in_time, lazy, named
 
 __all__ = ["SYSTEM"]
-
-
-ADVICE = (
-    *fields_of(TraceQuestion),
-    Field("trainers", Whole(1, 10_000), "number of trainers", 8, metavar="N"),
-    Field("batch_size", Whole(1), "examples of a batch", 16_384, metavar="N"),
-    Field(
-        "lookahead", Whole(1, 10_000),
-        "batches to look ahead; with a cache size, the most to try", otherwise=200, metavar="L"
-    ),
-    Field("cache_rows", Whole(1, 2**40), "tune the lookahead for this cache", metavar="N"),
-    Field("cache_size", Size(), "the same, in bytes such as 500MB", metavar="SIZE"),
-    Field("batches", Whole(1), "plan no more than so many each time", metavar="N"),
-    Field(
-        "objective", Choice(OBJECTIVES),
-        "what partitions minimise: paper, fetches, max-load, synchronised",
-        "auto", metavar="NAME",
-    ),
-    Field("design", Choice(DESIGNS), "cache design to tune for", "lrpp-delayed", metavar="NAME"),
-    Field("baselines", Flag(), "caches of that size without lookahead too: static-hot, lfu", False),
-    *fields_of(ClusterQuestion),
-)  # fmt: skip
 
 
 RUN = (
     *fields_of(TraceQuestion),
     Field("trainers", Whole(1, 64), "processes", is_required=True, metavar="P"),
     Field("batch_size", Whole(1), "examples of a batch", is_required=True, metavar="N"),
-    Field("lookahead", Whole(1), "batches to look ahead", otherwise=200, metavar="L"),
-    Field("cache_rows", Whole(1), "rows that fit into the cache; the lookahead shrinks until they do", metavar="N"),
+    *picked(Question, "lookahead", "cache_rows"),
     Field("objective", Choice(OBJECTIVES), "what partitions minimise", "paper", metavar="NAME"),
-    Field("ownership", Choice(OWNERSHIPS), "who owns a row: first-touch or hash", "first-touch", metavar="NAME"),
-    Field(
-        "shares",
-        Listed(Number(0, strict=True)),
-        "each trainer's share of a batch, such as 3,2,2,1",
-        otherwise="even",
-        metavar="S,S,...",
-    ),
+    *picked(Question, "ownership", "shares"),
     Field("batches", Whole(1), "batches to train", 20, metavar="N"),
     Field("dimension", Whole(1, 4096), "fp32 values of a row", 16, metavar="D"),
     Field("optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)}", "sgd", metavar="NAME"),
@@ -110,7 +80,7 @@ SYSTEM = System(
         Command(
             "bagpipe",
             "cache designs side by side, and the lookahead for a cache",
-            ADVICE,
+            fields_of(AdviceQuestion),
             answering_in_time("gapless.encodings.bagpipe.advice:advise"),
             _ADVICE_HELP,
             is_limited=True,

@@ -1,7 +1,7 @@
 """The golden set: questions of every system whose plans a change of the house must not change.
 
-`python tests/support/golden.py [SYSTEM ...]`, in a checkout, solves them and writes `tests/golden.json` anew: for each a
-hash of the plan without how it was made (`run`) and without what it was decided by (`decision`), its makespan and its
+`python tests/support/golden.py [SYSTEM ...]`, in a checkout, solves them and writes `tests/golden.json` anew: for each
+a hash of the plan without how it was made (`run`) and without what it was decided by (`decision`), its makespan and its
 bound. A change that is meant to change plans says so with the new file.
 """
 
