@@ -39,9 +39,9 @@ class Problem(BriefQuestion):
     """
 
     profile: FusionProfile
-    method: str = "auto"
+    method: str = Question.method
     modes: tuple[str, ...] | None = None
-    decode: str = "after"
+    decode: str = Question.decode
     pieces: int | None = None
 
     def __post_init__(self) -> None:

@@ -38,8 +38,8 @@ class Problem(BriefQuestion):
     graph: TrainingGraph
     budget_bytes: int
     starts: tuple[KeepSet, ...] = field(default=(), repr=False, compare=False)
-    objective: Objective = "time"
-    method: str = "auto"
+    objective: Objective = cast("Objective", Question.objective)
+    method: str = Question.method
 
     def __post_init__(self) -> None:
         if self.budget_bytes < 1:

@@ -46,10 +46,10 @@ class Problem(BriefQuestion):
 
     sets: IndexSets = field(repr=False)
     topology: Topology = field(repr=False)
-    held_out: int = 0
-    objective: str = "worst"
+    held_out: int = Question.held_out
+    objective: str = Question.objective
     selection: str = "all"
-    method: str = "auto"
+    method: str = Question.method
 
     def __post_init__(self) -> None:
         for name, known in (("objective", OBJECTIVES), ("selection", SELECTIONS[1:]), ("method", METHODS)):

@@ -43,19 +43,19 @@ class Problem(BriefQuestion):
     profile: PipelineProfile
     ranks: int
     micro_batches: int
-    placement: str = "linear"
+    placement: str = Question.placement
     chunks: int = 1
     hops: Hops = EvenHops(0.0)  # noqa: RUF009, frozen
     replicas: Replicas = Replicas()  # noqa: RUF009, frozen
     memory_bytes: float = math.inf
     in_flight: int | None = None
-    backward: str = "split"
-    cut: str | tuple[int, ...] = "auto"
-    recomputation: str = "none"
+    backward: str = Question.backward
+    cut: str | tuple[int, ...] = Question.cut
+    recomputation: str = Question.recomputation
     compression: CompressionTable | None = field(default=None, repr=False)
-    error_budget: float = 0.0
-    blocking_sends: bool = False
-    method: str = "auto"
+    error_budget: float = Question.error_budget
+    blocking_sends: bool = Question.blocking_sends
+    method: str = Question.method
 
     def __post_init__(self) -> None:
         for name, known in (("placement", PLACEMENTS), ("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS)):

@@ -44,9 +44,9 @@ class Problem(BriefQuestion):
     data_bytes: int | None = None
     step_time_s: float | None = None
     network: Network | None = None
-    phases: str = "static"
+    phases: str = Question.phases
     switches: int | None = None
-    method: str = "auto"
+    method: str = Question.method
 
     def __post_init__(self) -> None:
         check_known("phases", self.phases, PHASES)

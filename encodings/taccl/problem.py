@@ -43,7 +43,7 @@ class Problem(BriefQuestion):
     root: int | None = None
     target: int | None = None
     path_slack: float | None = None
-    method: Method = "auto"
+    method: Method = cast("Method", Question.method)
     chunks: int | None = None
 
     def __post_init__(self) -> None:
