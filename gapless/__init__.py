@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # typing, as most of the standard library, is loaded on f
 if TYPE_CHECKING:
     from typing import Any as _Any
 
+    from gapless._entries import *  # noqa: F403  # gapless.<system>, with the types of what it takes
     from gapless.challenges import challenge
     from gapless.checker import Report, check
     from gapless.errors import GaplessError, InputError, SolverError

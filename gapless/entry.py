@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 from gapless.errors import InputError, must_be
@@ -12,6 +14,7 @@ from gapless.options import SolveOptions
 from gapless.parameters import parameters_of
 from gapless.recipe import solve
 from gapless.result import Result
+from gapless.stubs import signature_of
 from gapless.system import Problem, System, find_system
 
 __all__ = ["Entry", "entry", "options_on_top", "solve_options"]
@@ -27,6 +30,8 @@ class Entry:
 
     def __init__(self, system: System) -> None:
         self.system = system
+        for name, solves in (("problem", False), ("solve", True)):  # what help() and notebooks show
+            setattr(self, name, _signed(getattr(self, name), signature_of(system.question, solves)))
 
     def __repr__(self) -> str:
         return f"gapless.{self.system.name}"
@@ -57,6 +62,17 @@ class Entry:
         if given is not None:
             raise InputError(f"parameters: {self.system.name} has none")
         return None
+
+
+def _signed(call: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
+    """A function that says what it takes."""
+
+    @wraps(call)
+    def signed(*first: object, **values: object) -> Any:
+        return call(*first, **values)
+
+    signed.__signature__ = signature  # type: ignore[attr-defined]
+    return signed
 
 
 def entry(name: str) -> Entry:

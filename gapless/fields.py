@@ -13,7 +13,15 @@ from typing import Any, Protocol
 
 from gapless.errors import InputError
 from gapless.options import MOST_GAP, MOST_SECONDS, MOST_THREADS
-from gapless.units import MOST_BYTES, parse_bandwidth, parse_bytes, parse_seconds
+from gapless.units import (
+    MOST_BYTES,
+    format_bandwidth,
+    format_bytes,
+    format_seconds,
+    parse_bandwidth,
+    parse_bytes,
+    parse_seconds,
+)
 
 __all__ = [
     "SOLVING",
@@ -32,6 +40,7 @@ __all__ = [
     "Text",
     "Whole",
     "WholeOrShare",
+    "meant",
     "read_fields",
     "read_values",
 ]
@@ -95,6 +104,7 @@ class Scaled:
 
     parse: Callable[[str, str], float]
     limits: Number
+    form: Callable[[float], str] = format_seconds
 
     def __call__(self, value: object) -> Any:
         """Seconds, or bytes a second."""
@@ -104,6 +114,10 @@ class Scaled:
             return self.limits(self.parse(value, ""))
         except InputError as error:
             raise InputError(str(error).removeprefix(": ")) from None
+
+    def said(self, value: float) -> str:
+        """The quantity as a text that this reads."""
+        return self.form(value).replace(" ", "")
 
 
 @dataclass(frozen=True)
@@ -122,6 +136,13 @@ class Size:
             return parse_bytes(value, "")
         except InputError as error:
             raise InputError(str(error).removeprefix(": ")) from None
+
+    def said(self, value: int) -> str:
+        """The size as a text that this reads."""
+        for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+            if value and value % scale == 0:
+                return f"{value // scale}{unit}"
+        return format_bytes(value).replace(" ", "")
 
 
 @dataclass(frozen=True)
@@ -247,7 +268,7 @@ def Seconds() -> Scaled:  # noqa: N802  # a kind like the others
 
 def Bandwidth() -> Scaled:  # noqa: N802
     """A bandwidth such as 10Gbps; a number is in bytes a second."""
-    return Scaled(parse_bandwidth, Number(1, maximum=1e15))
+    return Scaled(parse_bandwidth, Number(1, maximum=1e15), format_bandwidth)
 
 
 @dataclass(frozen=True)
@@ -258,6 +279,7 @@ class Field:
     for its value; one with FILE in it may name a file. `names`: what it may say, for completion. `group`: the heading
     in the help. `short`: its letter on the command line. `extra`: the extra that is needed where it is said.
     `is_asked`: whether it is a part of what is asked, which a plan keeps, rather than of how.
+    `otherwise`: what stands where it is not said and `default` is None: in words, or a value of the kind.
     """
 
     name: str
@@ -271,6 +293,15 @@ class Field:
     short: str = ""
     extra: str = ""
     is_asked: bool = True
+    otherwise: Any = None
+
+    @property
+    def explained(self) -> str:
+        """The help, with what stands where nothing is said."""
+        if isinstance(self.otherwise, str):
+            return f"{self.help} (default: {self.otherwise})"
+        said = _said(self.kind, self.default if self.otherwise is None else self.otherwise)
+        return f"{self.help} (default {said})" if said else self.help
 
     @property
     def option(self) -> str:
@@ -296,12 +327,25 @@ class Field:
             raise InputError(f"{self.name}: {error}") from None
 
 
+def _said(kind: Kind, value: Any) -> str:
+    """A default as people would type it; empty where there is none."""
+    if value is None or isinstance(value, bool):
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(_said(kind.kind if isinstance(kind, Listed) else kind, one) for one in value)
+    if isinstance(kind, Scaled | Size):
+        return kind.said(value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
 SOLVING = (
-    Field("time_limit", Number(0, True, MOST_SECONDS), "seconds of wall time (default: by system)", metavar="S"),
-    Field("gap", Number(0, maximum=MOST_GAP), "stop at this proven gap, 0.05 = 5 % (default: by system)", metavar="G"),
-    Field("threads", Whole(0, MOST_THREADS), "how many threads; 0 takes every core (default)", 0, metavar="N"),
-    Field("seed", Whole(0), "seed of what is drawn at random (default 0)", 0, metavar="N"),
-    Field("solver", Text(), "one of `gapless list solvers` (default: by system)", metavar="NAME"),
+    Field("time_limit", Number(0, True, MOST_SECONDS), "seconds of wall time", otherwise="by system", metavar="S"),
+    Field(
+        "gap", Number(0, maximum=MOST_GAP), "stop at this proven gap, 0.05 = 5 %", otherwise="by system", metavar="G"
+    ),
+    Field("threads", Whole(0, MOST_THREADS), "how many threads; 0 takes every core", 0, metavar="N"),
+    Field("seed", Whole(0), "seed of what is drawn at random", 0, metavar="N"),
+    Field("solver", Text(), "one of `gapless list solvers`", otherwise="by system", metavar="NAME"),
     Field(
         "parameters",
         Text(),
@@ -320,7 +364,7 @@ def read_values(fields: Sequence[Field], values: Mapping[str, object], what: str
     known = {field.name: field for field in fields}
     for name in values:
         if name not in known:
-            raise InputError(f"{name}: is no argument of {what}; {_meant(name, known)}")
+            raise InputError(f"{name}: is no argument of {what}; {meant(name, known)}")
     return {name: known[name].read(value) for name, value in values.items() if value is not None}
 
 
@@ -333,7 +377,8 @@ def read_fields(fields: Sequence[Field], values: Mapping[str, object], what: str
     return {field.name: found.get(field.name, field.default) for field in fields}
 
 
-def _meant(name: str, known: Collection[str]) -> str:
+def meant(name: str, known: Collection[str]) -> str:
+    """What somebody may have meant who named a field that isn't there."""
     from gapless.io.record import suggestion
 
     return suggestion(name, known) or f"known are {', '.join(sorted(known))}"

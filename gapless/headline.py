@@ -29,7 +29,7 @@ def question_of(system: str, problem: Mapping[str, Any], otherwise: str = "plan"
     `otherwise`: for systems without such parts, and problems that have none of their fields.
     """
     known = known_system(system)
-    parts = [_filled(part, problem) for part in (() if known is None else known.question)]
+    parts = [_filled(part, problem) for part in (() if known is None else known.headline)]
     return ", ".join(filter(None, parts)) or otherwise
 
 

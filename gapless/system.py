@@ -15,8 +15,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gapless.errors import InputError, must_be
-from gapless.fields import Field, read_fields
+from gapless.fields import Field, meant
 from gapless.options import SolveOptions
+from gapless.question import Asked, fields_of
 from gapless.questions import remember
 
 if TYPE_CHECKING:  # a system is light until it is asked
@@ -199,8 +200,9 @@ class Challenge:
 class System:
     """What the commands, the sweeps and the pages ask of a system.
 
-    `what`: one line for the help. `fields`: what a question says. `problem(**values)`: the question, from the values of
-    the fields, read; in a sweep it is made once to see whether it is refused. `plan`: solves a problem under the
+    `what`: one line for the help. `question`: what is asked, the dataclass whose fields are the options. `problem`: the
+    problem that a question states, where that is another object; in a sweep it is made once to see whether it is
+    refused. `plan`: solves a problem under the
     options, with the system's parameters (None: its defaults). `parameters`: the class of those. `example` and
     `notes`: of the help.
 
@@ -208,7 +210,7 @@ class System:
     `lighter`: what needs less memory. `ending`: that of
     its plan files; `write` and `read` are for a system with files of its own. `view(plan, report)`: what `show` prints
     below the replay, instead of the busiest links and engines. `device_names`: what its devices are called, empty where
-    they go by number. `question`: the parts of what stands at the head of pictures and pages, with the problem's fields
+    they go by number. `headline`: the parts of what stands at the head of pictures and pages, with the problem's fields
     in braces; one of which a field is missing or None is left out. `budgets`: the bytes that the question allows each
     device, inf for no limit and empty for none anywhere: limits that a plan sets itself, or a machine, are not the
     question's. `pictures`: the kinds that suit its plans, the most telling first; `drawers`: kinds of its own.
@@ -227,9 +229,9 @@ class System:
 
     name: str
     what: str
-    fields: tuple[Field, ...]
-    problem: Callable[..., Any]
+    question: type[Asked]
     plan: Callable[[Any, SolveOptions, Any], Plan]
+    problem: Callable[[Any], Any] = lambda question: question
     parameters: Callable[[], type] | None = None
     example: str = ""
     notes: str = ""
@@ -241,7 +243,7 @@ class System:
     read: Callable[[str], SavedPlan] | None = None
     view: Callable[[SavedPlan, Report], str] | None = None
     device_names: Callable[[SavedPlan], tuple[str, ...]] | None = None
-    question: tuple[str, ...] = ()
+    headline: tuple[str, ...] = ()
     budgets: Callable[[SavedPlan], Sequence[float]] = lambda plan: ()
     pictures: tuple[str, ...] = ("gantt",)
     drawers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
@@ -265,11 +267,17 @@ class System:
 
     def ask(self, values: Mapping[str, object]) -> Any:
         """The question that texts or objects of Python describe. Raises `InputError` that names the argument."""
-        return self.pose(read_fields(self.fields, values, self.name))
+        known = [field.name for field in self.fields]
+        for name in values:
+            if name not in known:
+                raise InputError(f"{name}: is no argument of {self.name}; {meant(name, known)}")
+        question = self.question(**values)
+        return remember(self.problem(question), self.fields, vars(question))
 
-    def pose(self, values: Mapping[str, Any]) -> Any:
-        """The question of fields that are read, one value each; it remembers in which words it was asked."""
-        return remember(self.problem(**values), self.fields, values)
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of the question, the first of which may stand without its name."""
+        return fields_of(self.question)
 
 
 def named(target: str) -> Any:

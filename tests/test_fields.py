@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ from gapless.fields import (
     WholeOrShare,
     read_fields,
 )
+from gapless.system import find_system, system_names
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = system_names()
 
 
 @pytest.mark.parametrize(
@@ -119,3 +124,27 @@ def test_the_argument_is_named(values: dict[str, Any], message: str) -> None:
 
 def test_a_flag_that_is_on_is_turned_off_by_its_option() -> None:
     assert [field.option for field in FIELDS] == ["--size", "--count", "--no-fast"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_no_default_of_a_question_stands_in_its_problem_again(name: str) -> None:
+    """A problem that holds a field of its question as it is takes the default from there: `Question.method`."""
+    system, folder = find_system(name), ROOT / "encodings" / name
+    defaults = {field.name: field.default for field in system.fields if field.default is not None}
+    tree = ast.parse((folder / "problem.py").read_text(encoding="utf-8"))
+    problem = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Problem")
+    twice = [
+        line.target.id
+        for line in problem.body
+        if isinstance(line, ast.AnnAssign)
+        and isinstance(line.target, ast.Name)
+        and isinstance(line.value, ast.Constant)
+        if line.value.value is not None and line.value.value == defaults.get(line.target.id)
+    ]
+    assert twice == []
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_helps_leave_it_to_the_field_to_say_its_default(name: str) -> None:
+    for field in find_system(name).fields:
+        assert "(default" not in field.help, field.name

@@ -12,7 +12,7 @@ import pytest
 from pair_exchange import MadeUp, exchange
 
 import gapless
-from gapless import SolveOptions, Status, StopReason
+from gapless import SolveOptions, Status, StopReason, question
 from gapless.checker import Report, check
 from gapless.errors import InputError
 from gapless.incumbents import Incumbents
@@ -52,7 +52,7 @@ def offering(problem: Asked, options: SolveOptions, parameters: object) -> Plan:
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gapless.system._REGISTERED", {})
     monkeypatch.setattr("gapless.recipe.INTERVAL_S", 0.0)
-    register(System("test", "a test", (), Asked, offering))
+    register(System("test", "a test", question.Asked, offering))
 
 
 def test_the_best_plan_is_in_its_file_while_the_solve_goes_on(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pair_exchange import MadeUp, exchange
 
 import gapless
 from gapless import SolveOptions, Status, StopReason
+from gapless.question import Asked
 from gapless.solution import Solution
 from gapless.system import Plan, System, register
 
@@ -32,7 +33,7 @@ def claimed_plan(problem: Claimed, options: SolveOptions, parameters: object) ->
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gapless.system._REGISTERED", {})
-    register(System("test", "a test", (), Claimed, claimed_plan))
+    register(System("test", "a test", Asked, claimed_plan))
 
 
 def test_true_claim_is_confirmed() -> None:

@@ -13,6 +13,7 @@ import pytest
 import gapless
 from gapless.errors import InputError
 from gapless.fields import Choice
+from gapless.question import Asked
 from gapless.system import System, find_system, register, system_names
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,19 +66,26 @@ def test_an_unknown_system_is_one_line_with_a_guess() -> None:
 
 def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gapless.system._REGISTERED", {})
-    system = System("sixth", "a test", (), lambda: None, lambda *_: None)
+    system = System("sixth", "a test", Asked, lambda *_: None)
     register(system)
     assert find_system("sixth") is system
     for name in ("sixth", "taccl"):
         with pytest.raises(InputError, match=f"system: '{name}' is there already"):
-            register(System(name, "", (), lambda: None, lambda *_: None))
+            register(System(name, "", Asked, lambda *_: None))
 
 
 PACKAGE = """
-from gapless.fields import Field, Whole
+from dataclasses import dataclass
+
+from gapless.fields import Whole
+from gapless.question import Asked, asked
 from gapless.system import System
 
-SYSTEM = System("elsewhere", "from another package", (Field("count", Whole(1), "how many", 1),), dict, None)
+@dataclass(frozen=True)
+class Question(Asked):
+    count: int = asked(Whole(1), "how many", 1)
+
+SYSTEM = System("elsewhere", "from another package", Question, None)
 """
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
     from gapless.encodings.bagpipe.partition import Partition
     from gapless.encodings.bagpipe.problem import Problem
-    from gapless.encodings.bagpipe.system import METHODS, OBJECTIVES
+    from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
 
 __all__ = [
     "METHODS",

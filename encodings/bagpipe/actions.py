@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
-from gapless.encodings.bagpipe.system import BASELINES
+from gapless.encodings.bagpipe.question import BASELINES, Question
 from gapless.encodings.bagpipe.unique_ids import distinct
 from gapless.errors import InputError
 
@@ -89,7 +89,7 @@ class Actions:
             raise InputError(f"private_to: must be a trainer where users fetch or send a row, got {SHARED}")
 
     @classmethod
-    def of(cls, plan: BatchPlan, design: str = "lrpp-delayed") -> Actions:
+    def of(cls, plan: BatchPlan, design: str = Question.design) -> Actions:
         """The actions that a batch's plan asks for, with a cache of this design."""
         trainers, design = plan.users.shape[1], BASELINES.get(design, design)
         holder, sync = _held(plan, design)

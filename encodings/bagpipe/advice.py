@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gapless.brief import BriefText
 from gapless.encodings.bagpipe.batch_plans import Planning
-from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
+from gapless.encodings.bagpipe.cluster import Cluster, cluster_of
 from gapless.encodings.bagpipe.comparison import (
     DesignSummary,
     LookaheadSummary,
@@ -21,13 +17,11 @@ from gapless.encodings.bagpipe.comparison import (
     compare_designs,
     lookahead_table,
 )
-from gapless.encodings.bagpipe.system import DESIGNS
+from gapless.encodings.bagpipe.question import AdviceQuestion
 from gapless.encodings.bagpipe.tuning import Tuning, tune_lookahead
 from gapless.errors import InputError
-from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.traces.named import find_trace
-from gapless.profiles.traces.trace import Trace
+from gapless.profiles.traces.named import trace_of
 from gapless.text import described, table
 
 __all__ = ["Advice", "advise"]
@@ -113,48 +107,18 @@ class Advice(BriefText):
         ]
 
 
-def advise(
-    trace: str | Path | Trace | NDArray[np.integer],
-    *,
-    trainers: int = 8,
-    batch_size: int = 16_384,
-    lookahead: int | None = None,
-    cache_rows: int | None = None,
-    cache_size: int | None = None,
-    batches: int | None = None,
-    objective: str = "auto",
-    design: str = "lrpp-delayed",
-    baselines: bool = False,
-    columns: Sequence[str] | None = None,
-    string_columns: Sequence[str] | None = None,
-    bag_columns: Sequence[str] | None = None,
-    array: str | None = None,
-    exponent: float | None = None,
-    hot_share: float | None = None,
-    table_rows: Sequence[int] | None = None,
-    examples: int | None = None,
-    trace_seed: int | None = None,
-    pooling_factors: Sequence[float] | None = None,
-    options: SolveOptions | None = None,
-    **cluster: Any,
-) -> Advice:
-    """The cache designs for a lookahead; with a cache, the smallest lookahead within 1 % of the fastest for `design`.
+def advise(trace: object, *, options: SolveOptions | None = None, **values: Any) -> Advice:
+    """What is advised for a trace; `values` are the fields of `AdviceQuestion`.
 
-    `cache_size`: of the cache in bytes, instead of `cache_rows`; `lookahead` is the largest to try then. `batches`: to
-    plan at most each time. `baselines`: caches without lookahead too, as large as that of the lookahead. `options`:
-    once their time is up, the answer is made of the batches and the lookaheads that there was time for. The others are
-    as for `problem`; `cluster` takes those from `model` to `control`.
+    `options`: once their time is up, the answer is made of the batches and the lookaheads that there was time for.
     Raises `InputError` that names an argument which is unknown or doesn't go with the others.
     """
-    check_known("design", design, DESIGNS)
-    found = find_trace(
-        trace, columns=columns, string_columns=string_columns, bag_columns=bag_columns, array=array,
-        exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
-        pooling_factors=pooling_factors,
-    )  # fmt: skip
-    machine = find_cluster(trainers, batch_size=batch_size, **cluster)
-    rows = _cache_rows(cache_rows, cache_size, machine)
-    planning = Planning(trainers, batch_size, lookahead, rows, objective, design=design, batches=batches)
+    asked = AdviceQuestion(trace, **values)  # type: ignore[arg-type]  # the field reads it
+    found, machine = trace_of(asked), cluster_of(asked, asked.trainers, asked.batch_size)
+    rows, design = _cache_rows(asked.cache_rows, asked.cache_size, machine), asked.design
+    planning = Planning(
+        asked.trainers, asked.batch_size, asked.lookahead, rows, asked.objective, design=design, batches=asked.batches
+    )
     deadline = Deadline(options or SolveOptions())
     tuning = None if rows is None else tune_lookahead(found, planning, machine, design, deadline)
     if tuning is None:
@@ -163,9 +127,9 @@ def advise(
     else:
         chosen = tuning.chosen
     designs, left_out = compare_designs(chosen.counts, machine), _left_out(deadline, planning, tuning, chosen)
-    if baselines and deadline.over:
+    if asked.baselines and deadline.over:
         left_out = ", ".join(filter(None, [left_out, "the baselines"]))
-    elif baselines:
+    elif asked.baselines:
         designs += compare_baselines(found, planning, chosen.counts, machine)
     return Advice(found.name, planning, machine, chosen, designs, tuning, left_out)
 

@@ -32,10 +32,10 @@ from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_
 from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import Partition, checked_method, partition
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, LOOKAHEAD, OBJECTIVES, OWNERSHIPS, Question
 from gapless.encodings.bagpipe.replicated_tables import bare_steps, with_replicated
 from gapless.encodings.bagpipe.roots import Past, Roots, one_user
 from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.system import BASELINES, DESIGNS, OBJECTIVES, OWNERSHIPS
 from gapless.encodings.bagpipe.unique_ids import positions
 from gapless.encodings.bagpipe.windows import WindowBatch, partition_window
 from gapless.errors import InputError
@@ -72,12 +72,12 @@ class Planning:
     batch_size: int
     lookahead: int | None = None
     cache_rows: int | None = None
-    objective: str = "auto"
-    method: str = "auto"
-    ownership: str = "first-touch"
+    objective: str = Question.objective
+    method: str = Question.method
+    ownership: str = Question.ownership
     shares: tuple[float, ...] | None = None
     batches: int | None = None
-    design: str = "lrpp-delayed"
+    design: str = Question.design
     replicated: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Planning:
             rule = "goes with the designs lrpp, lrpp-delayed and lrpp-fine-grained"
             raise InputError(f"objective: synchronised {rule}, got design {self.design}")
         if self.lookahead is None and self.cache_rows is None:
-            object.__setattr__(self, "lookahead", 200)
+            object.__setattr__(self, "lookahead", LOOKAHEAD)
         for trainer, share in enumerate(self.shares or ()):
             if not share > 0:
                 raise InputError(f"shares: must be > 0, got {share:g} for trainer {trainer}; leave such a trainer out")

@@ -9,23 +9,31 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.system import PLACEMENTS
+from gapless.encodings.bagpipe.question import (
+    CONTROL_S,
+    LATENCY_S,
+    PLACEMENTS,
+    SERVER_BYTES_PER_S,
+    TRAINER_BYTES_PER_S,
+    TRAINER_FLOPS_PER_S,
+    ClusterQuestion,
+)
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.traces.recommendation import FLOAT_BYTES, DenseModel, named_dense_model
 from gapless.profiles.traces.row_optimizers import state_values
 
-__all__ = ["ALL_REDUCE_SHARE", "MEASURED_EXAMPLES", "TRAINER_FLOPS_PER_S", "Cluster", "find_cluster", "model_cluster"]
+__all__ = ["ALL_REDUCE_SHARE", "MEASURED_EXAMPLES", "Cluster", "cluster_of", "find_cluster", "model_cluster"]
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 """One number, or one per batch."""
 
 MEASURED_EXAMPLES = 2048
 """Of a trainer in Figure 5.14: 16,384 on 8."""
-TRAINER_FLOPS_PER_S, ALL_REDUCE_SHARE = 4.186e12, 0.8066
-"""The two unknowns of two measurements: iterations without embedding access take 30 ms with DLRM and 236 ms with DeepFM
-on 8 trainers at 10 Gb/s (Figure 5.14), which are each model's arithmetic and the all-reduce of its gradients. 27 % of a
-V100's peak in fp32, and 8.07 Gb/s."""
+ALL_REDUCE_SHARE = 0.8066
+"""With `TRAINER_FLOPS_PER_S` the two unknowns of two measurements: iterations without embedding access take 30 ms with
+DLRM and 236 ms with DeepFM on 8 trainers at 10 Gb/s (Figure 5.14), which are each model's arithmetic and the all-reduce
+of its gradients. 27 % of a V100's peak in fp32, and 8.07 Gb/s."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +61,9 @@ class Cluster:
 
     trainers: int
     servers: int = 1
-    trainer_bytes_per_s: float = 10e9 / 8
-    server_bytes_per_s: float = 25e9 / 8
-    latency_s: float = 50e-6
+    trainer_bytes_per_s: float = TRAINER_BYTES_PER_S
+    server_bytes_per_s: float = SERVER_BYTES_PER_S
+    latency_s: float = LATENCY_S
     row_bytes: int = 192
     forward_s: float = 2 * 2_974_800 * MEASURED_EXAMPLES / TRAINER_FLOPS_PER_S
     backward_s: float = 4 * 2_974_800 * MEASURED_EXAMPLES / TRAINER_FLOPS_PER_S
@@ -63,7 +71,7 @@ class Cluster:
     dense_bytes: int = 4 * 2_962_289
     all_reduce_share: float = ALL_REDUCE_SHARE
     fetch_latency_s: float = 0.0
-    control_s: float = 85e-3
+    control_s: float = CONTROL_S
     state_bytes: int = 0
     placement: str = "apart"
 
@@ -147,41 +155,24 @@ def model_cluster(cluster: Cluster, model: DenseModel, flops_per_s: float = TRAI
     return replace(cluster, forward_s=training_s / 3, backward_s=training_s * 2 / 3, dense_bytes=model.size_bytes)
 
 
-def find_cluster(
-    trainers: int,
-    *,
-    batch_size: int | None = None,
-    model: str | DenseModel = "dlrm",
-    dimension: int = 48,
-    optimizer: str = "sgd",
-    trainer_flops: float | None = None,
-    servers: int | None = None,
-    placement: str = "apart",
-    trainer_bandwidth: float | None = None,
-    server_bandwidth: float | None = None,
-    latency: float | None = None,
-    fetch_latency: float | None = None,
-    forward: float | None = None,
-    backward: float | None = None,
-    control: float | None = None,
-) -> Cluster:
-    """The cluster that a dense model's training takes place on; what is given goes before what the model says.
-
-    `dimension`: fp32 values of a row. `optimizer`: of the rows, one of `OPTIMIZERS`. `trainer_flops`: arithmetic of a
-    trainer a second. Bandwidths in bytes a second, times in seconds, as the fields of `Cluster`; `forward` and
-    `backward` are a trainer's part of a batch of `batch_size`, or `MEASURED_EXAMPLES` if None.
-    """
+def cluster_of(asked: ClusterQuestion, trainers: int, batch_size: int | None = None) -> Cluster:
+    """The cluster that is asked for; both passes are those of a trainer's part of a batch, or `MEASURED_EXAMPLES`."""
     examples = MEASURED_EXAMPLES if batch_size is None else -(-batch_size // trainers)
-    if placement == "colocated" and servers is None:
-        servers = trainers
+    servers = trainers if asked.placement == "colocated" and asked.servers is None else asked.servers
     given: dict[str, Any] = {
-        "servers": servers, "placement": placement,
-        "trainer_bytes_per_s": trainer_bandwidth, "server_bytes_per_s": server_bandwidth, "latency_s": latency,
-        "fetch_latency_s": fetch_latency, "forward_s": forward, "backward_s": backward, "control_s": control,
+        "servers": servers, "placement": asked.placement,
+        "trainer_bytes_per_s": asked.trainer_bandwidth, "server_bytes_per_s": asked.server_bandwidth,
+        "latency_s": asked.latency, "fetch_latency_s": asked.fetch_latency, "forward_s": asked.forward,
+        "backward_s": asked.backward, "control_s": asked.control,
     }  # fmt: skip
-    dense = model if isinstance(model, DenseModel) else named_dense_model(model)
-    state = state_values(optimizer, dimension)
-    row_bytes, state_bytes = (dimension + state) * FLOAT_BYTES, state * FLOAT_BYTES
+    dense = asked.model if isinstance(asked.model, DenseModel) else named_dense_model(asked.model)
+    state = state_values(asked.optimizer, asked.dimension)
+    row_bytes, state_bytes = (asked.dimension + state) * FLOAT_BYTES, state * FLOAT_BYTES
     cluster = Cluster(trainers, row_bytes=row_bytes, state_bytes=state_bytes, pass_examples=examples)
-    cluster = model_cluster(cluster, dense, trainer_flops or TRAINER_FLOPS_PER_S)
+    cluster = model_cluster(cluster, dense, asked.trainer_flops or TRAINER_FLOPS_PER_S)
     return replace(cluster, **{name: value for name, value in given.items() if value is not None})
+
+
+def find_cluster(trainers: int, *, batch_size: int | None = None, **numbers: Any) -> Cluster:
+    """`cluster_of` the question that the numbers ask, by the names of its fields."""
+    return cluster_of(ClusterQuestion(**numbers), trainers, batch_size)

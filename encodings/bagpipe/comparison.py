@@ -17,7 +17,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import Counts, counted
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
-from gapless.encodings.bagpipe.system import BASELINES, DESIGNS
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, Question
 from gapless.errors import InputError
 from gapless.options import Deadline
 from gapless.profiles.traces.trace import Trace
@@ -114,7 +114,7 @@ def lookahead_table(
     planning: Planning,
     cluster: Cluster,
     lookaheads: Sequence[int],
-    design: str = "lrpp-delayed",
+    design: str = Question.design,
     deadline: Deadline | None = None,
 ) -> tuple[LookaheadSummary, ...]:
     """Cache and iteration for each lookahead, whatever the one in `planning` is; a cache size in there still holds.

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.counts import Counts
-from gapless.encodings.bagpipe.system import BASELINES, DESIGNS
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS
 from gapless.io.record import check_known
 
 __all__ = ["DesignRows", "design_rows"]

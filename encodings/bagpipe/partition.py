@@ -21,9 +21,9 @@ from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
 from gapless.encodings.bagpipe.costs import Batch, checked_capacities, cost_matrix
 from gapless.encodings.bagpipe.goals import Fetches, Goal, MaxLoad
 from gapless.encodings.bagpipe.parameters import Parameters
+from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
 from gapless.encodings.bagpipe.search import search
 from gapless.encodings.bagpipe.sharing import Sharing
-from gapless.encodings.bagpipe.system import METHODS, OBJECTIVES
 from gapless.encodings.bagpipe.transport import transport
 from gapless.errors import InputError
 from gapless.io.record import check_known

@@ -29,6 +29,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import Counts
 from gapless.encodings.bagpipe.designs import DesignRows, design_rows
 from gapless.encodings.bagpipe.one_network import earliest_on_one_network
+from gapless.encodings.bagpipe.question import Question
 from gapless.errors import InputError
 
 __all__ = ["ACTIVITIES", "Pipeline", "Spans", "Times", "durations", "pipeline"]
@@ -127,7 +128,7 @@ class Pipeline(Times):
         return float((self.peer_fetch.start_s - before)[self.measured].mean())
 
 
-def pipeline(counts: Counts, cluster: Cluster, design: str = "lrpp-delayed") -> Pipeline:
+def pipeline(counts: Counts, cluster: Cluster, design: str = Question.design) -> Pipeline:
     """The times of all batches. Raises `InputError` for an unknown design, and a cluster of other trainers."""
     if counts.trainers != cluster.trainers:
         raise InputError(f"cluster: trainers must be the plans' {counts.trainers}, got {cluster.trainers}")

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gapless.brief import BriefQuestion
 from gapless.encodings.bagpipe.batch_plans import Planning
-from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
+from gapless.encodings.bagpipe.cluster import Cluster, cluster_of
+from gapless.encodings.bagpipe.question import Question
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.profiles.traces.bags import Bags
-from gapless.profiles.traces.named import find_trace
-from gapless.profiles.traces.recommendation import DenseModel
+from gapless.profiles.traces.named import trace_of
 from gapless.profiles.traces.trace import Trace
+from gapless.question import from_question
 
-__all__ = ["Problem", "problem"]
+__all__ = ["Problem", "problem", "problem_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,64 +75,15 @@ class Problem(BriefQuestion):
         return SolveOptions()
 
 
-def problem(
-    trace: str | Path | Trace | NDArray[np.integer] | Bags,
-    *,
-    trainers: int,
-    batch_size: int,
-    lookahead: int | None = None,
-    cache_rows: int | None = None,
-    objective: str = "auto",
-    method: str = "auto",
-    ownership: str = "first-touch",
-    shares: Sequence[float] | None = None,
-    design: str = "lrpp-delayed",
-    replicate_budget: int | None = None,
-    batches: int = 50,
-    resume: str | None = None,
-    columns: Sequence[str] | None = None,
-    string_columns: Sequence[str] | None = None,
-    bag_columns: Sequence[str] | None = None,
-    array: str | None = None,
-    exponent: float | None = None,
-    hot_share: float | None = None,
-    table_rows: Sequence[int] | None = None,
-    examples: int | None = None,
-    trace_seed: int | None = None,
-    pooling_factors: Sequence[float] | None = None,
-    model: str | DenseModel = "dlrm",
-    dimension: int = 48,
-    optimizer: str = "sgd",
-    trainer_flops: float | None = None,
-    servers: int | None = None,
-    placement: str = "apart",
-    trainer_bandwidth: float | None = None,
-    server_bandwidth: float | None = None,
-    latency: float | None = None,
-    fetch_latency: float | None = None,
-    forward: float | None = None,
-    backward: float | None = None,
-    control: float | None = None,
-) -> Problem:
-    """The plans of a trace's first batches, for trainers with a cache.
-
-    `lookahead` to `batches` are as for `Planning`, `replicate_budget` is in bytes, `resume` is as for `Problem`,
-    `columns` to `pooling_factors` as for `find_trace`, `model` to `control` as for `find_cluster`. Raises `InputError`
-    that names an argument which is unknown or doesn't go with the others.
-    """
+def problem_of(asked: Question) -> Problem:
+    """The plans that are asked for. Raises `InputError` naming a field that doesn't go with the others."""
     planning = Planning(
-        trainers, batch_size, lookahead, cache_rows, objective, method, ownership, batches=batches, design=design,
-        shares=None if shares is None else tuple(shares),
+        asked.trainers, asked.batch_size, asked.lookahead, asked.cache_rows, asked.objective, asked.method,
+        asked.ownership, None if asked.shares is None else tuple(asked.shares), asked.batches, asked.design,
     )  # fmt: skip
-    cluster = find_cluster(
-        trainers, batch_size=batch_size, model=model, dimension=dimension, optimizer=optimizer,
-        trainer_flops=trainer_flops, servers=servers, placement=placement, trainer_bandwidth=trainer_bandwidth,
-        server_bandwidth=server_bandwidth, latency=latency, fetch_latency=fetch_latency, forward=forward,
-        backward=backward, control=control,
-    )  # fmt: skip
-    found = find_trace(
-        trace, columns=columns, string_columns=string_columns, bag_columns=bag_columns, array=array,
-        exponent=exponent, hot_share=hot_share, table_rows=table_rows, examples=examples, trace_seed=trace_seed,
-        pooling_factors=pooling_factors,
-    )  # fmt: skip
-    return Problem(found, planning, cluster, replicate_budget, resume)
+    cluster = cluster_of(asked, asked.trainers, asked.batch_size)
+    return Problem(trace_of(asked), planning, cluster, asked.replicate_budget, asked.resume)
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

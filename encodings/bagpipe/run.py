@@ -19,6 +19,7 @@ from gapless.encodings.bagpipe.budget import Budget, OutOfTimeErrorError
 from gapless.encodings.bagpipe.counts import EVICTED, EVICTED_MOST, LOOKAHEAD, ROOTED, Counts, row_of
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.question import Question
 from gapless.encodings.bagpipe.rooted_counts import EVICTED_ALONE, evicted_parts
 from gapless.encodings.bagpipe.row_map import RowMap
 from gapless.encodings.bagpipe.run_reader import RunFile
@@ -43,7 +44,7 @@ class Run:
 
     writer: RunWriter
     trainers: int
-    design: str = "lrpp-delayed"
+    design: str = Question.design
     rows: list[tuple[int, ...]] = field(default_factory=list)
     measured: list[tuple[float, float, float]] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gapless.encodings.bagpipe.actions import Actions
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import Counts
+from gapless.encodings.bagpipe.question import PLACEMENTS
 from gapless.encodings.bagpipe.run_store import Salvaged
 from gapless.encodings.bagpipe.run_window import (
     BY_BATCH,
@@ -24,7 +25,6 @@ from gapless.encodings.bagpipe.run_window import (
     checked_whole,
     lengths_of,
 )
-from gapless.encodings.bagpipe.system import PLACEMENTS
 from gapless.errors import InputError
 from gapless.io.arrays import Archive, NotAnArchiveError, meta_record
 from gapless.io.reading import Limits, file_errors

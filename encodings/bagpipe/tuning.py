@@ -14,6 +14,7 @@ from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.comparison import LEAST_MEASURED, LookaheadSummary, lookahead_table
 from gapless.encodings.bagpipe.lookahead import lookahead_steps
+from gapless.encodings.bagpipe.question import Question
 from gapless.errors import InputError
 from gapless.options import Deadline
 from gapless.profiles.traces.trace import Trace
@@ -40,7 +41,7 @@ class Tuning:
 
 
 def tune_lookahead(
-    trace: Trace, planning: Planning, cluster: Cluster, design: str = "lrpp-delayed", deadline: Deadline | None = None
+    trace: Trace, planning: Planning, cluster: Cluster, design: str = Question.design, deadline: Deadline | None = None
 ) -> Tuning:
     """The lookahead for the cache of `planning`, which must have a size; its lookahead, if any, is the largest tried.
 

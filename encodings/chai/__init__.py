@@ -7,7 +7,7 @@ from gapless.lazy import names_of
 if TYPE_CHECKING:
     from gapless.encodings.chai.head_map import HeadMap
     from gapless.encodings.chai.problem import Problem
-    from gapless.encodings.chai.system import METHODS
+    from gapless.encodings.chai.question import METHODS
 
 __all__ = ["METHODS", "HeadMap", "Problem"]
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.medians import LayerMedians
-from gapless.encodings.chai.problem import LOSS, Problem
+from gapless.encodings.chai.problem import Problem
+from gapless.encodings.chai.question import LOSS
 from gapless.profiles.heads.profile import HeadProfile
 
 __all__ = ["Baselines"]

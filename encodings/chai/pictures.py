@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gapless.encodings.chai.problem import LOSS
+from gapless.encodings.chai.question import LOSS
 from gapless.encodings.chai.view import map_of
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record

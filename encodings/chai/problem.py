@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,29 +13,22 @@ from numpy.typing import NDArray
 
 from gapless.brief import BriefQuestion
 from gapless.encodings.chai.head_map import HeadMap
+from gapless.encodings.chai.question import AUTO, LOSS, Question
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.devices import Device, named_device
 from gapless.profiles.heads.named import find_head_profile
 from gapless.profiles.heads.profile import DISTANCES, HeadProfile
+from gapless.question import from_question
 
-__all__ = ["LOSS", "Problem", "problem"]
+__all__ = ["Problem", "problem", "problem_of"]
 
 Floats = NDArray[np.float64]
 
 
-LOSS = "loss"
-"""The measure beside `DISTANCES`: rises of the loss, for the profile's own heads of each layer and count."""
-
-AUTO = "auto"
-"""`loss` where the profile has it for the question, else `output`."""
-
 _RISEN = ("exact", "uniform")
 """Methods that keep those heads."""
-
-DEVICE = named_device("a100")
-"""On which a step is timed if nothing is said."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,12 +43,12 @@ class Problem(BriefQuestion):
     profile: HeadProfile
     kv_saving: float
     distance: str = "output"
-    method: str = "exact"
-    context: int = 2048
-    batch: int = 1
-    element_bytes: int = 2
-    device: Device = DEVICE
-    swaps: int = 0
+    method: str = Question.method
+    context: int = Question.context
+    batch: int = Question.batch
+    element_bytes: int = Question.element_bytes
+    device: Device = field(default_factory=lambda: named_device(str(Question.device)))
+    swaps: int = Question.swaps
     model: str = ""
     calibration: str = ""
 
@@ -169,24 +161,18 @@ class Problem(BriefQuestion):
         return SolveOptions()
 
 
-def problem(
-    profile: str | Path | HeadProfile,
-    kv_saving: float,
-    *,
-    distance: str = AUTO,
-    device: str | Device = DEVICE,
-    model: str | None = None,
-    calibration: str | None = None,
-    **others: Any,
-) -> Problem:
-    """The question in what people type: `profile` is a file, `synthetic:layers=32,heads=32`, or the profile itself.
+def problem_of(asked: Question) -> Problem:
+    """The question about the heads of a profile. Raises `InputError` that names the field."""
+    heads, distance = find_head_profile(asked.profile), asked.distance
+    if distance == AUTO:
+        has_loss = heads.rises is not None and asked.method in _RISEN and not asked.swaps
+        distance = LOSS if has_loss else "output"
+    return Problem(
+        heads, asked.kv_saving, distance, asked.method, asked.context, asked.batch, asked.element_bytes,
+        asked.device if isinstance(asked.device, Device) else named_device(asked.device), asked.swaps,
+        asked.model or "", asked.calibration or "",
+    )  # fmt: skip
 
-    `distance`: `auto` takes `loss` where the profile has it for the question, else `output`. `others`: as in `Problem`.
-    Raises `InputError` that names the argument.
-    """
-    found = device if isinstance(device, Device) else named_device(device)
-    texts = {"model": model or "", "calibration": calibration or ""}
-    heads = find_head_profile(profile)
-    has_loss = heads.rises is not None and others.get("method", "exact") in _RISEN and not others.get("swaps")
-    measured = LOSS if has_loss else "output"
-    return Problem(heads, kv_saving, measured if distance == AUTO else distance, device=found, **{**texts, **others})
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

@@ -16,7 +16,8 @@ from gapless.encodings.chai.lowering import step_s, to_schedule
 from gapless.encodings.chai.medians import LayerMedians, guessed, proven_at, ranked
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.pricing import price_bounds
-from gapless.encodings.chai.problem import LOSS, Problem
+from gapless.encodings.chai.problem import Problem
+from gapless.encodings.chai.question import LOSS
 from gapless.encodings.chai.swaps import with_swaps
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.parameters import parameters_of

@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from gapless.fields import Choice, Field, Number, Object, Text, Whole
+from gapless.encodings.chai.question import MODEL_HELP, Question
+from gapless.fields import Field, Text, Whole
 from gapless.system import Command, System, lazy, named
 
-__all__ = ["METHODS", "SYSTEM"]
-
-METHODS = ("exact", "uniform", "elbow", "random")
-"""`uniform`: equal counts; `elbow`: the paper's rule, k-means on scores; `random`: equal counts of heads drawn."""
-
-_DEVICES = lazy("gapless.profiles.devices:device_names")
+__all__ = ["SYSTEM"]
 
 _MODEL = Field(
-    "model", Text(), "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, or the folder of a saved model", is_required=True,
+    "model", Text(), MODEL_HELP, is_required=True,
     metavar="NAME|FOLDER", extra="hf",
 )  # fmt: skip
-_SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence (default 128)", 128, metavar="N")
-_SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most (default 16)", 16, metavar="N")
-
-QUESTION = (
-    Field(
-        "profile", Object(("gapless.profiles.heads.profile.HeadProfile",)),
-        "small-lm, what `gapless profile heads` writes, or synthetic:layers=32,heads=32", is_required=True,
-        metavar="NAME|FILE", names=lazy("gapless.profiles.heads.named:head_profile_names"),
-    ),
-    Field("kv_saving", Number(0, maximum=0.999), "share of the cache of keys and values that is saved, such as 0.214",
-          is_required=True, metavar="S"),
-    Field("distance", Choice(("auto", "loss", "output", "scores")), "what sharing is charged: loss, as measured by "
-          "layer and count; output; scores; auto (default) is loss where it is measured, else output", "auto"),
-    Field("method", Choice(METHODS), f"exact (default), {', '.join(METHODS[1:])}", "exact", metavar="NAME"),
-    Field("context", Whole(1), "tokens that are cached (default 2048)", 2048, metavar="N", group="decode step"),
-    Field("batch", Whole(1, 10**6), "sequences at once (default 1)", 1, metavar="N", group="decode step"),
-    Field("element_bytes", Whole(1, 8), "bytes of a number in the cache and the weights (default 2)", 2, metavar="N",
-          group="decode step"),
-    Field("device", Text(), "device on which a decode step is timed (default a100)", "a100", metavar="NAME",
-          names=_DEVICES, group="decode step"),
-    Field("swaps", Whole(0, 10**6), "how many swaps of heads are tried on the true loss (default 0)", 0, metavar="N",
-          group="swaps"),
-    replace(_MODEL, is_required=False, help=f"of the profile: {_MODEL.help}", group="swaps"),
-    Field("calibration", Text(), "the text on which swaps are measured", metavar="FILE", group="swaps"),
-)  # fmt: skip
+_SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
+_SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N")
 
 PROFILE = (
     _MODEL,
@@ -54,8 +26,7 @@ PROFILE = (
     Field(
         "loss_sequences",
         Whole(0, 10**6),
-        "sequences at most on which the rise of the loss is measured, by layer and "
-        "count of kept keys; 0 for none (default 8)",
+        "sequences at most on which the rise of the loss is measured, by layer and count of kept keys; 0 for none",
         8,
         metavar="N",
     ),
@@ -67,8 +38,8 @@ RUN = (
     Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
     Field("text", Text(), "a text: its beginning is the prompt, and the loss is measured on it", is_required=True,
           metavar="FILE"),
-    Field("prompt", Whole(1, 10**6), "tokens of the prompt (default 64)", 64, metavar="N"),
-    Field("new_tokens", Whole(2, 10**6), "tokens that are generated (default 32)", 32, metavar="N"),
+    Field("prompt", Whole(1, 10**6), "tokens of the prompt", 64, metavar="N"),
+    Field("new_tokens", Whole(2, 10**6), "tokens that are generated", 32, metavar="N"),
     _SEQUENCE,
     _SEQUENCES,
 )  # fmt: skip
@@ -117,8 +88,8 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
 SYSTEM = System(
     name="chai",
     what="which attention heads share one head's keys",
-    fields=QUESTION,
-    problem=lazy("gapless.encodings.chai.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.chai.problem:problem_of"),
     plan=lazy("gapless.encodings.chai.solve:solve"),
     parameters=lambda: named("gapless.encodings.chai.parameters:Parameters"),
     example="""\
@@ -130,7 +101,7 @@ SYSTEM = System(
     remarks=_remarks,
     lighter="fewer layers",
     view=lazy("gapless.encodings.chai.view:render"),
-    question=("{profile}: heads that share attention", "saving {kv_saving} of the cache"),
+    headline=("{profile}: heads that share attention", "saving {kv_saving} of the cache"),
     pictures=("front", "heads", "gantt"),
     drawers={
         "front": lazy("gapless.encodings.chai.pictures:draw_front"),

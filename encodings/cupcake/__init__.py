@@ -6,7 +6,7 @@ from gapless.lazy import names_of
 
 if TYPE_CHECKING:
     from gapless.encodings.cupcake.problem import Problem
-    from gapless.encodings.cupcake.system import METHODS
+    from gapless.encodings.cupcake.question import METHODS
 
 __all__ = ["METHODS", "Problem"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from gapless.brief import BriefText
 from gapless.encodings.cupcake.baselines import Baseline, buckets
-from gapless.encodings.cupcake.problem import DEVICE
+from gapless.encodings.cupcake.question import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.errors import InputError
 from gapless.io.record import check_known

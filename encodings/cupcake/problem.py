@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gapless.brief import BriefQuestion
 from gapless.encodings.cupcake.affine import affine_costs
-from gapless.encodings.cupcake.system import METHODS
+from gapless.encodings.cupcake.question import DEVICE, METHODS, Question
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known
 from gapless.options import SolveOptions
-from gapless.profiles.devices import Device
-from gapless.profiles.gradients.communication import find_network
-from gapless.profiles.gradients.compressors import NONE, Compressor, named_compressor, relative_speed
+from gapless.profiles.gradients.communication import network_of
+from gapless.profiles.gradients.compressors import NONE, named_compressor, relative_speed
 from gapless.profiles.gradients.fusion import Costs
 from gapless.profiles.gradients.modes import ERRORS, PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
+from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.profiles.gradients.pieces import in_pieces
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import mode_data, read_mode
+from gapless.question import fields_of, from_question
 
-__all__ = ["DEVICE", "Problem", "asked_profile", "problem"]
+__all__ = ["Problem", "asked_profile", "problem", "problem_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,9 +39,9 @@ class Problem(BriefQuestion):
     """
 
     profile: FusionProfile
-    method: str = "auto"
+    method: str = Question.method
     modes: tuple[str, ...] | None = None
-    decode: str = "after"
+    decode: str = Question.decode
     pieces: int | None = None
 
     def __post_init__(self) -> None:
@@ -118,60 +118,36 @@ def asked_profile(description: Mapping[str, Any], where: str) -> FusionProfile:
         raise InputError(f"{where}: {error}") from None
 
 
-DEVICE = "v100"
-"""Where gradients are encoded and decoded if nothing is said."""
-
-
-def problem(
-    profile: str | Path | FusionProfile,
-    *,
-    method: str = "auto",
-    modes: Sequence[str] | None = None,
-    decode: str = "after",
-    error: str = "unknown",
-    pieces: int | None = None,
-    compressor: str | Compressor | None = None,
-    device: str | Device | None = None,
-    **network: Any,
-) -> Problem:
-    """The fusion of a profile's gradients, at its own costs or at compressors' published costs on a network.
-
-    `profile`: the name of a shipped one, a file, or the profile itself. `method`: one of `METHODS`. `modes`: names of
-    those offered, or `("compress",)` for all but plain; of the profile's own (all of them), with a network of `plain`
-    and the compressors (plain and `compressor`). `error`: the worst class of `ERRORS` that is accepted.
-    `pieces`: gradients above so many bytes are cut. `device`: where compressors run. `network`: as for `find_network`.
-    Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
-    """
-    found = find_fusion_profile(profile)
-    if pieces is not None:
-        found = in_pieces(found, pieces)
-    asked = None if modes is None else tuple(dict.fromkeys([modes] if isinstance(modes, str) else modes))
-    given = [name for name, value in network.items() if value is not None]
-    if compressor is None and (not given or asked in (None, ("compress",))):
-        for name in [*given, *(["device"] if device is not None else [])]:
+def problem_of(asked: Question) -> Problem:
+    """The fusion of a profile's gradients. Raises `InputError` naming a field that doesn't go with the others."""
+    profile = find_fusion_profile(asked.profile)
+    if asked.pieces is not None:
+        profile = in_pieces(profile, asked.pieces)
+    modes = None if asked.modes is None else tuple(dict.fromkeys(asked.modes))
+    given = [field.name for field in fields_of(NetworkQuestion) if getattr(asked, field.name) is not None]
+    if asked.compressor is None and (not given or modes in (None, ("compress",))):
+        for name in [*given, *(["device"] if asked.device is not None else [])]:
             raise InputError(f"{name}: goes with compressor, or with modes by name (`gapless list compressors`)")
     else:
-        found = _priced(found, asked, compressor, device, network)
-        asked = asked if asked == ("compress",) else None
-    return Problem(found, method, _offered(found, asked, error), decode, pieces)
+        profile = _priced(profile, modes, asked)
+        modes = modes if modes == ("compress",) else None
+    return Problem(profile, asked.method, _offered(profile, modes, asked.error), asked.decode, asked.pieces)
 
 
-def _priced(
-    profile: FusionProfile,
-    asked: tuple[str, ...] | None,
-    compressor: str | Compressor | None,
-    device: str | Device | None,
-    network: dict[str, Any],
-) -> FusionProfile:
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""
+
+
+def _priced(profile: FusionProfile, modes: tuple[str, ...] | None, asked: Question) -> FusionProfile:
     """The profile in plain and the compressors asked for, at their costs on the network."""
-    speed = relative_speed(DEVICE if device is None else device)
-    if compressor is None:
-        chosen = [NONE if name == PLAIN else named_compressor(name) for name in asked or ()]
-    elif asked in (None, ("compress",)):
-        chosen = [NONE, named_compressor(compressor)]
+    if asked.compressor is None:
+        chosen = [NONE if name == PLAIN else named_compressor(name) for name in modes or ()]
+    elif modes in (None, ("compress",)):
+        chosen = [NONE, named_compressor(asked.compressor)]
     else:
         raise InputError("compressor: give it or modes by name, not both")
-    return with_compressors(profile, list(dict.fromkeys(chosen)), find_network(**network), speed)
+    network = network_of(asked)
+    return with_compressors(profile, list(dict.fromkeys(chosen)), network, relative_speed(asked.device or DEVICE))
 
 
 def _offered(profile: FusionProfile, asked: tuple[str, ...] | None, error: str) -> tuple[str, ...]:

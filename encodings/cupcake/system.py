@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.cupcake.question import COMPRESSOR, COMPRESSOR_NAMES, ERRORS, Question
 from gapless.fields import (
     Bandwidth,
     Choice,
@@ -19,107 +21,30 @@ from gapless.fields import (
     Whole,
     WholeOrShare,
 )  # fmt: skip
+from gapless.profiles.gradients.network_question import NetworkQuestion
+from gapless.question import fields_of, picked
 from gapless.system import Command, Export, System, answering, answering_in_time, drawn, lazy, named
 
 if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["METHODS", "SYSTEM"]
+__all__ = ["SYSTEM"]
 
 _PROFILES = lazy("gapless.profiles.gradients.named:fusion_profile_names")
-_COMPRESSORS = lazy("gapless.profiles.gradients.compressors:compressor_names")
+COMPRESSORS = lazy("gapless.profiles.gradients.compressors:compressor_names")
 _DEVICES = lazy("gapless.profiles.devices:device_names")
 _AGGREGATIONS = lazy("gapless.profiles.gradients.communication:aggregation_names")
 _TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
 
-METHODS = (
-    "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
-    "selective-buckets", "plain-buckets",
-)  # fmt: skip
-"""`auto` is `affine` where one mode is offered and its costs are, else `pareto`; `algorithm1` is the paper's search;
-the rest: baselines."""
-_ERRORS = ("exact", "rounded", "unbiased", "feedback", "unknown")
 _FIGURES = (
     "bandwidth", "latency", "ranks", "aggregation", "batch", "gamma", "bucket", "compute", "tradeoff", "contention",
     "ratio",
 )  # fmt: skip
 
 
-_PROFILE = Field(
-    "profile", Object(("gapless.profiles.gradients.profile.FusionProfile",)),
-    "a fusion profile: `gapless list profiles`, or a file", is_required=True, metavar="NAME|FILE", names=_PROFILES,
-)  # fmt: skip
-_COMPRESSOR = Object(("gapless.profiles.gradients.compressors.Compressor",))
+_NETWORK = tuple(replace(field, group="problem") for field in fields_of(NetworkQuestion))
 _DEVICE = Object(("gapless.profiles.devices.Device",))
-
-
-def _network(group: str) -> tuple[Field, ...]:
-    return (
-        Field("ranks", Whole(2, 10**6), "number of workers", metavar="N", group=group),
-        Field(
-            "bandwidth",
-            Bandwidth(),
-            "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s",
-            metavar="B",
-            group=group,
-        ),
-        Field("latency", Seconds(), "latency of one step of a collective (default 10us)", metavar="T", group=group),
-        *_nodes(group),
-    )
-
-
-def _nodes(group: str) -> tuple[Field, ...]:
-    return (
-        Field(
-            "aggregation", Text(), "how gradients are added up: ring (default), tree, server", metavar="NAME",
-            names=_AGGREGATIONS, group=group,
-        ),
-        Field(
-            "ranks_per_node", Whole(1, 10**6),
-            "for two levels: ranks of a node, inside which gradients are plain", metavar="N",
-            group=group,
-        ),
-        Field("inner_bandwidth", Bandwidth(), "bandwidth out of a rank inside a node", metavar="B", group=group),
-        Field("inner_latency", Seconds(), "latency of one step inside a node (default 1us)", metavar="T", group=group),
-        Field(
-            "topology", Object(("gapless.topologies.topology.Topology",)),
-            "instead of ranks and bandwidth: a topology, such as ndv2 or torus:4x4", metavar="NAME",
-            names=_TOPOLOGIES, group=group,
-        ),
-        Field("nodes", Whole(1, 10**6), "number of the topology's nodes (default 1)", metavar="N", group=group),
-        Field(
-            "levels", Whole(1, 2), "2: rings inside its nodes, and between them; 1: a ring through all ranks (default: "
-            "2 where there are several nodes)", metavar="N", group=group,
-        ),
-    )  # fmt: skip
-
-
-_OTHER = "other costs than the profile's"
-
-QUESTION = (
-    _PROFILE,
-    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
-    Field(
-        "modes", Listed(Text()),
-        "modes in which a group may be sent: the profile's (default: all), or, with a network, "
-        "plain and compressors; compress: all but plain", metavar="NAME,NAME,...",
-    ),
-    Field("decode", Choice(("after", "before")), "decode a group after its collective (default), or before", "after"),
-    Field("error", Choice(_ERRORS), "the worst class of error that a mode may have: exact, ..., unknown (default)",
-          "unknown", metavar="CLASS"),
-    Field("pieces", Size(), "cut gradients above this size, such as 4MiB (default: none is cut)", metavar="SIZE"),
-    Field(
-        "compressor", _COMPRESSOR,
-        "a mode beside plain: see `gapless list compressors`; needs a network", metavar="NAME",
-        names=_COMPRESSORS, group=_OTHER,
-    ),
-    Field(
-        "device", _DEVICE, "where gradients are encoded and decoded (default v100)", metavar="NAME", names=_DEVICES,
-        group=_OTHER,
-    ),
-    *_network(_OTHER),
-)  # fmt: skip
 
 _PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot")
 
@@ -127,26 +52,26 @@ _MODEL = Field(
     "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
     metavar="MODULE:FACTORY[,OPTION=N]",
 )  # fmt: skip
-_PROCESSES = Field("ranks", Whole(1, 1024), "processes (default 2)", 2, metavar="P")
+_PROCESSES = Field("ranks", Whole(1, 1024), "processes", 2, metavar="P")
 _WAIT = Field(
-    "wait", Seconds(), "the longest that a process waits for another (default 120s); all may take ten times that",
+    "wait", Seconds(), "the longest that a process waits for another; all may take ten times that",
     120.0, metavar="T",
 )  # fmt: skip
 _HOOKS = Field(
-    "hooks", Listed(Text()), "modes beside plain (default topk,powersgd:4,fp16); see below",
+    "hooks", Listed(Text()), "modes beside plain; see below",
     ("topk", "powersgd:4", "fp16"), metavar="MODE,MODE,...",
 )  # fmt: skip
 _EMULATIONS = ("wire", "step", "nothing")
 _EMULATE = Field(
-    "emulate", Choice(_EMULATIONS), "wire (default): sends take what the plan says; step: computation too; nothing",
+    "emulate", Choice(_EMULATIONS), "wire: sends take what the plan says; step: computation too; nothing",
     "wire",
 )  # fmt: skip
 _DILATION = Field(
-    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower (default 1)", 1.0,
+    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower", 1.0,
     metavar="F",
 )  # fmt: skip
-_REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken (default 9)", 9, metavar="N")
-_STEPS = Field("steps", Whole(1, 10**6), "steps of the model that are timed (default 20)", 20, metavar="N")
+_REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken", 9, metavar="N")
+_STEPS = Field("steps", Whole(1, 10**6), "steps of the model that are timed", 20, metavar="N")
 
 GRADIENTS = (
     _MODEL,
@@ -161,7 +86,9 @@ GRADIENTS = (
         metavar="B",
         group="another wire",
     ),
-    Field("latency", Seconds(), "latency of one step of that ring (default 10us)", metavar="T", group="another wire"),
+    Field(
+        "latency", Seconds(), "latency of one step of that ring", otherwise="10us", metavar="T", group="another wire"
+    ),
     _WAIT,
     Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
 )
@@ -181,46 +108,48 @@ VALIDATION = (
         "model", Listed(Text(), ";"), "a model as for `profile gradients`; may be given again", is_required=True,
         metavar="MODULE:FACTORY[,OPTION=N]",
     ),
-    Field("ranks", Listed(Whole(1, 1024)), "numbers of processes (default 2)", (2,), metavar="P,P,..."),
+    Field("ranks", Listed(Whole(1, 1024)), "numbers of processes", (2,), metavar="P,P,..."),
     Field(
         "bandwidth", Listed(Bandwidth()),
         "bandwidths of the rings on which sends are priced", is_required=True, metavar="B,B,..."
     ),
-    Field("latency", Seconds(), "latency of one step of the rings (default 10us)", metavar="T"),
+    Field("latency", Seconds(), "latency of one step of the rings", otherwise="10us", metavar="T"),
     _HOOKS,
     _STEPS,
     _REPEATS,
-    Field("emulate", Choice(("wire", "step")), "wire (default), or step: computation too", "wire"),
+    Field("emulate", Choice(("wire", "step")), "wire, or step: computation too", "wire"),
     _DILATION,
     _WAIT,
 )  # fmt: skip
 
 COMPRESSION = (
-    _PROFILE,
-    *_network("problem"),
+    *picked(Question, "profile"),
+    *_NETWORK,
     Field(
-        "compressor", Listed(_COMPRESSOR), "of `gapless list compressors`, with commas between them, or all (default)",
-        ("all",), metavar="NAME,NAME,...", names=_COMPRESSORS,
+        "compressor", Listed(COMPRESSOR), "of `gapless list compressors`, with commas between them, or all",
+        ("all",), metavar="NAME,NAME,...", names=COMPRESSOR_NAMES,
     ),
     Field(
-        "device", _DEVICE, "where gradients are encoded and decoded (default v100)", "v100", metavar="NAME",
+        "device", _DEVICE, "where gradients are encoded and decoded", "v100", metavar="NAME",
         names=_DEVICES,
     ),
-    Field("error", Choice(_ERRORS), "the worst class of error that a compressor may have (default unknown)", "unknown",
+    Field("error", Choice(ERRORS), "the worst class of error that a compressor may have", "unknown",
           metavar="CLASS"),
-    Field("memory", Size(), "of a rank for the messages that it gathers: 4GB (default: no limit)", metavar="SIZE"),
+    Field("memory", Size(), "of a rank for the messages that it gathers: 4GB", otherwise="no limit", metavar="SIZE"),
     _PLOT,
 )  # fmt: skip
 
 _AXES = "axes: values with commas between them"
 
 
-def _axis(name: str, kind: Kind, what: str) -> Field:
-    return Field(name, Listed(kind), what, metavar="X,X,...", group=_AXES)
+def _axis(name: str, kind: Kind, what: str, otherwise: Any = None) -> Field:
+    return Field(name, Listed(kind), what, metavar="X,X,...", group=_AXES, otherwise=otherwise)
 
+
+_AXES_OF_NETWORK = ("ranks", "bandwidth", "latency", "aggregation")
 
 WHAT_IF = (
-    _PROFILE,
+    *picked(Question, "profile"),
     Field(
         "figure", Choice(_FIGURES),
         "the table's axis. compute: a device --speed times as fast. tradeoff: encode and decode k times as fast at l k "
@@ -228,22 +157,22 @@ WHAT_IF = (
         "the compression that is enough for close to linear scaling, over batches", is_required=True,
     ),
     Field(
-        "compressor", _COMPRESSOR,
-        "one of `gapless list compressors` (default powersgd)", "powersgd", metavar="NAME", names=_COMPRESSORS
+        "compressor", COMPRESSOR,
+        "one of `gapless list compressors`", "powersgd", metavar="NAME", names=COMPRESSOR_NAMES
     ),
     _PLOT,
     _axis("ranks", Whole(2, 10**6), "number of workers"),
     _axis("bandwidth", Bandwidth(), "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s"),
-    _axis("latency", Seconds(), "latency of one step of a collective (default 10us)"),
-    _axis("aggregation", Text(), "how gradients are added up: ring (default), tree, server"),
+    _axis("latency", Seconds(), "latency of one step of a collective", "10us"),
+    _axis("aggregation", Text(), "how gradients are added up: ring, tree, server", "ring"),
     _axis("batch", WholeOrShare(), "examples a rank, or 0.5x: of the profile's; the backward pass is in proportion"),
-    _axis("gamma", Number(1, maximum=100), "slow-down of a backward pass beside communication (default 1.07)"),
-    _axis("bucket", Size(), "bytes of a bucket (default 25MB)"),
+    _axis("gamma", Number(1, maximum=100), "slow-down of a backward pass beside communication", "1.07"),
+    _axis("bucket", Size(), "bytes of a bucket", "25MB"),
     _axis("speed", Number(0, strict=True, maximum=1000), "how many times as fast the device is"),
     _axis("encode_speed", Number(1, maximum=1000), "k: encode and decode are k times as fast"),
     _axis("penalty", Number(1, maximum=1000), "l: at l k times the bytes"),
     _axis("contention", Number(1, maximum=100), "what compression beside the backward pass costs the device"),
-    *(field for field in _nodes("problem") if field.name != "aggregation"),
+    *(field for field in _NETWORK if field.name not in _AXES_OF_NETWORK),
 )  # fmt: skip
 
 
@@ -329,8 +258,8 @@ example:
 SYSTEM = System(
     name="cupcake",
     what="which gradients are sent together, and which are compressed",
-    fields=QUESTION,
-    problem=lazy("gapless.encodings.cupcake.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.cupcake.problem:problem_of"),
     plan=lazy("gapless.encodings.cupcake.solve:solve"),
     parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),
     example="""\
@@ -339,7 +268,7 @@ SYSTEM = System(
   gapless solve cupcake --profile bert-base --modes plain,topk,powersgd:4 --ranks 64 --bandwidth 10Gbps -o plan.json
 """,
     summary=("method", "scaling", "exposed_s"),
-    question=("{profile}, {gradient_bytes} of gradients", "compression: {modes}"),
+    headline=("{profile}, {gradient_bytes} of gradients", "compression: {modes}"),
     lighter="a smaller most_labels in --parameters",
     view=_view,
     exports=(Export("ddp-buckets", "buckets for PyTorch's DistributedDataParallel", _write_buckets),),

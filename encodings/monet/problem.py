@@ -9,6 +9,7 @@ from typing import Any, cast
 from gapless.brief import BriefQuestion
 from gapless.encodings.monet.method_names import METHODS
 from gapless.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
+from gapless.encodings.monet.question import DEVICE, Question
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.errors import InputError
 from gapless.fields import Share
@@ -18,9 +19,10 @@ from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.graph_file import read_training_graph
 from gapless.profiles.training.networks import build, network_names
+from gapless.question import from_question
 from gapless.units import Unit
 
-__all__ = ["Problem", "budget_bytes", "find_graph", "problem"]
+__all__ = ["Problem", "budget_bytes", "find_graph", "problem", "problem_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,8 +38,8 @@ class Problem(BriefQuestion):
     graph: TrainingGraph
     budget_bytes: int
     starts: tuple[KeepSet, ...] = field(default=(), repr=False, compare=False)
-    objective: Objective = "time"
-    method: str = "auto"
+    objective: Objective = cast("Objective", Question.objective)
+    method: str = Question.method
 
     def __post_init__(self) -> None:
         if self.budget_bytes < 1:
@@ -88,26 +90,16 @@ class Problem(BriefQuestion):
         return SolveOptions(gap=0.02, time_limit_s=120.0)
 
 
-_DEVICE = "p100"
-"""Whose costs a named network has if nothing is said: that of the thesis."""
+def problem_of(asked: Question) -> Problem:
+    """A training step within a budget. Raises `InputError` naming a field that doesn't go with the others."""
+    graph = find_graph(asked.graph, asked.batch, asked.device)
+    return Problem(
+        graph, budget_bytes(asked.budget, graph), objective=cast("Objective", asked.objective), method=asked.method
+    )
 
 
-def problem(
-    graph: str | TrainingGraph,
-    *,
-    budget: int | Share,
-    batch: int | None = None,
-    device: str | None = None,
-    objective: str = "time",
-    method: str = "auto",
-) -> Problem:
-    """A training step within a budget: bytes, or a share of what the step takes without any saving.
-
-    `batch` and `device` go with a named network. Raises `InputError` that names an argument which is unknown, missing,
-    or doesn't go with the others.
-    """
-    found = find_graph(graph, batch, device)
-    return Problem(found, budget_bytes(budget, found), objective=cast("Objective", objective), method=method)
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""
 
 
 def find_graph(graph: str | TrainingGraph, batch: int | None, device: str | None) -> TrainingGraph:
@@ -116,7 +108,7 @@ def find_graph(graph: str | TrainingGraph, batch: int | None, device: str | None
     if isinstance(graph, str) and graph in names:
         if batch is None:
             raise InputError(f"batch: must be given: {graph} is built for any batch size")
-        return build(graph, batch, device or _DEVICE)
+        return build(graph, batch, device or DEVICE)
     hint = suggestion(graph, names) if isinstance(graph, str) else ""
     if batch is not None or device is not None:
         got = f"{graph!r}" + (f"; {hint}" if hint else "") if isinstance(graph, str) else "a graph"

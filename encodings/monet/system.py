@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.monet.method_names import METHODS
-from gapless.fields import Choice, Field, Listed, Number, Object, SizeOrShare, Text, Whole
+from gapless.encodings.monet.question import METHOD_HELP, Question
+from gapless.fields import Choice, Field, Listed, Number, SizeOrShare, Text, Whole
 from gapless.options import SolveOptions
+from gapless.question import picked
 from gapless.system import Command, System, lazy, named
 from gapless.torch.close_kinds import CLOSE, TOLERANCE
 
@@ -17,57 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["SYSTEM"]
 
-_DEVICES = lazy("gapless.profiles.devices:device_names")
-_NETWORKS = lazy("gapless.profiles.training.networks:network_names")
-
-_GRAPH = (
-    Field(
-        "graph", Object(("gapless.profiles.training.graph.TrainingGraph",)),
-        "a built-in network (`gapless list profiles`), or a file",
-        is_required=True, metavar="NAME|FILE", names=_NETWORKS,
-    ),
-    Field("batch", Whole(1), "batch size of a built-in network", metavar="N"),
-    Field(
-        "device", Text(),
-        "device whose costs a built-in network has: p100 (default), v100, a100, h100", metavar="NAME", names=_DEVICES
-    ),
-)  # fmt: skip
-_OBJECTIVE = Field(
-    "objective", Choice(("time", "energy")),
-    "least time (default), or least energy, for graphs whose power is known", "time",
-)  # fmt: skip
-_METHOD_HELP = (
-    f"what decides, alone or to compare with (default auto): {', '.join(METHODS)}; docs/monet.md says what each is"
-)
 _OUTPUT = Field("output", Text(), "the plan to write", metavar="FILE", short="-o")
 
-QUESTION = (
-    *_GRAPH,
-    Field(
-        "budget",
-        SizeOrShare(),
-        "the most that the step may hold: 8GiB, 8GB (10^9 bytes), or 0.5x of what it holds without any saving",
-        is_required=True,
-        metavar="SIZE",
-    ),
-    _OBJECTIVE,
-    Field("method", Choice(tuple(METHODS)), _METHOD_HELP, "auto", metavar="NAME"),
-)
-
 CURVE = (
-    *_GRAPH,
+    *picked(Question, "graph", "batch", "device"),
     Field("budgets", Listed(SizeOrShare()), "such as 5GiB,6GB,0.5x", is_required=True, metavar="B,B,..."),
-    _OBJECTIVE,
-    Field(
-        "methods", Listed(Choice(tuple(METHODS))), "curves to overlay: " + _METHOD_HELP, ("auto",), metavar="M,M,..."
-    ),
+    *picked(Question, "objective"),
+    Field("methods", Listed(Choice(tuple(METHODS))), "curves to overlay: " + METHOD_HELP, ("auto",), metavar="M,M,..."),
     Field("output", Text(), "folder for the plans and the table", is_required=True, metavar="DIR", short="-o"),
     Field("plot", Text(), "draw the curve: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot"),
     Field(
         "workers",
         Whole(0),
-        "budgets at once, N x threads <= cores (default: what cores allow)",
+        "budgets at once, N x threads <= cores",
         0,
+        otherwise="what cores allow",
         metavar="N",
         group="processes",
     ),
@@ -82,13 +48,14 @@ RUN = (
     Field("cache", Text(), "times of operators, read and written", metavar="FILE"),
     Field(
         "close", Listed(Choice((*CLOSE, "all"))),
-        "implementations that may be off by rounding: attention, loss, norm, or all (default: none)", (),
+        "implementations that may be off by rounding: attention, loss, norm, or all", (),
+        otherwise="none",
         metavar="KINDS",
     ),
-    Field("steps", Whole(1), "steps to time (default: 5)", 5, metavar="N"),
+    Field("steps", Whole(1), "steps to time", 5, metavar="N"),
     Field(
         "tolerance", Number(0),
-        f"the most that loss, gradients, buffers may be off eager's, of their norm (default: {TOLERANCE:g})", TOLERANCE,
+        "the most that loss, gradients, buffers may be off eager's, of their norm", TOLERANCE,
         metavar="X",
     ),
     _OUTPUT,
@@ -138,8 +105,8 @@ example:
 SYSTEM = System(
     name="monet",
     what="checkpointing and operator selection under a memory budget",
-    fields=QUESTION,
-    problem=lazy("gapless.encodings.monet.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.monet.problem:problem_of"),
     plan=lazy("gapless.encodings.monet.solve:solve"),
     parameters=lambda: named("gapless.encodings.monet.parameters:Parameters"),
     example="""\
@@ -150,7 +117,7 @@ SYSTEM = System(
     lighter="--threads 1, or --method greedy",
     remarks=_remarks,
     view=_view,
-    question=("{graph}, batch {batch}", "within {budget_bytes}", "least {objective}"),
+    headline=("{graph}, batch {batch}", "within {budget_bytes}", "least {objective}"),
     budgets=lambda plan: plan.schedule.topology.memory_bytes,
     pictures=("memory",),
     sweeps=(

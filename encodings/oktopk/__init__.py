@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gapless.encodings.oktopk.boundaries import exact_boundaries
     from gapless.encodings.oktopk.loads import Loads
     from gapless.encodings.oktopk.problem import Problem
-    from gapless.encodings.oktopk.system import METHODS
+    from gapless.encodings.oktopk.question import METHODS
 
 __all__ = ["METHODS", "Loads", "Problem", "balancing_moves", "exact_boundaries"]
 

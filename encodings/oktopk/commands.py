@@ -17,12 +17,12 @@ _MODEL = Field(
     metavar="MODULE:FACTORY[,OPTION=N]",
 )  # fmt: skip
 _PLAN = Field("plan", Text(), "the plan", is_required=True, metavar="FILE")
-_RANKS = Field("ranks", Whole(1, 1024), "processes: must be those of the plan (default: as many)", metavar="P")
+_RANKS = Field("ranks", Whole(1, 1024), "processes: must be those of the plan", otherwise="as many", metavar="P")
 _RATE = Field(
-    "learning_rate", Number(0, strict=True), "learning rate of SGD (default 0.1)", 0.1, metavar="R"
+    "learning_rate", Number(0, strict=True), "learning rate of SGD", 0.1, metavar="R"
 )  # fmt: skip
 _WAIT = Field(
-    "wait", Seconds(), "the longest that a process waits for another (default 120s); all may take ten times that",
+    "wait", Seconds(), "the longest that a process waits for another; all may take ten times that",
     120.0, metavar="T",
 )  # fmt: skip
 
@@ -31,12 +31,12 @@ PROFILE = Command(
     "which entries of its gradient each rank selects, in training with error feedback",
     (
         _MODEL,
-        Field("ranks", Whole(1, 1024), "processes (default 4)", 4, metavar="P"),
+        Field("ranks", Whole(1, 1024), "processes", 4, metavar="P"),
         Field(
-            "density", Number(0, strict=True, maximum=1), "share of the entries that a rank selects (default 0.01)",
+            "density", Number(0, strict=True, maximum=1), "share of the entries that a rank selects",
             0.01, metavar="D",
         ),
-        Field("steps", Whole(1, 10**6), "steps of training, all of which are recorded (default 50)", 50, metavar="N"),
+        Field("steps", Whole(1, 10**6), "steps of training, all of which are recorded", 50, metavar="N"),
         _RATE,
         _WAIT,
         Field("output", Text(), "the index sets to write, .npz", is_required=True, metavar="FILE", short="-o"),
@@ -63,7 +63,7 @@ RUN = Command(
             metavar="FILE",
         ),
         _RANKS,
-        Field("repeats", Whole(1, 10**6), "runs of which the median is taken (default 9)", 9, metavar="N"),
+        Field("repeats", Whole(1, 10**6), "runs of which the median is taken", 9, metavar="N"),
         _WAIT,
     ),
     lazy("gapless.encodings.oktopk.execution:execute"),
@@ -88,7 +88,7 @@ VALIDATION = Command(
         _MODEL,
         _PLAN,
         _RANKS,
-        Field("steps", Whole(1, 10**6), "steps of each training (default 200)", 200, metavar="N"),
+        Field("steps", Whole(1, 10**6), "steps of each training", 200, metavar="N"),
         _RATE,
         _WAIT,
         Field("plot", Text(), "draw the losses: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,24 @@ from numpy.typing import NDArray
 from gapless.brief import BriefQuestion
 from gapless.encodings.oktopk.lowering import ENTRY_BYTES
 from gapless.encodings.oktopk.network import Network, flat_topology
-from gapless.encodings.oktopk.system import METHODS, OBJECTIVES, SELECTIONS
+from gapless.encodings.oktopk.question import (
+    BANDWIDTH_BYTES_PER_S,
+    LATENCY_S,
+    METHODS,
+    OBJECTIVES,
+    SELECTIONS,
+    Question,
+)
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.profiles.sparsity.named import find_index_sets
+from gapless.question import from_question
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
-__all__ = ["Problem", "network_of", "problem"]
-
-BANDWIDTH_BYTES_PER_S, LATENCY_S = 1.25e9, 10e-6
-"""Of a flat network of which nothing is said: 10 Gbit/s out of and into a rank."""
+__all__ = ["Problem", "network_of", "problem", "problem_of"]
 
 Ints = NDArray[np.int64]
 
@@ -42,10 +46,10 @@ class Problem(BriefQuestion):
 
     sets: IndexSets = field(repr=False)
     topology: Topology = field(repr=False)
-    held_out: int = 0
-    objective: str = "worst"
+    held_out: int = Question.held_out
+    objective: str = Question.objective
     selection: str = "all"
-    method: str = "auto"
+    method: str = Question.method
 
     def __post_init__(self) -> None:
         for name, known in (("objective", OBJECTIVES), ("selection", SELECTIONS[1:]), ("method", METHODS)):
@@ -113,52 +117,39 @@ class Problem(BriefQuestion):
         return SolveOptions(time_limit_s=60.0)
 
 
-def network_of(
-    ranks: int | None, topology: str | Topology | None, nodes: int | None, bandwidth: float | None,
-    latency: float | None,
-) -> Topology | None:  # fmt: skip
-    """The topology asked for; None for a flat network whose ranks aren't known yet. Raises `InputError`."""
-    if nodes is not None and not isinstance(topology, str):
+def network_of(asked: Question, ranks: int | None) -> Topology | None:
+    """The topology asked for; without one, a flat network of so many ranks, None where they aren't known yet.
+
+    Raises `InputError`.
+    """
+    if asked.nodes is not None and not isinstance(asked.topology, str):
         raise InputError("nodes: goes with topology, a name")
-    if topology is not None:
-        for name, value in (("bandwidth", bandwidth), ("latency", latency)):
-            if value is not None:
+    if asked.topology is not None:
+        for name in ("bandwidth", "latency"):
+            if getattr(asked, name) is not None:
                 raise InputError(f"{name}: goes without topology; give one of them")
-        return load_topology(topology, nodes) if isinstance(topology, str) else topology
+        return load_topology(asked.topology, asked.nodes) if isinstance(asked.topology, str) else asked.topology
     if ranks is None:
         return None
-    return flat_topology(ranks, bandwidth or BANDWIDTH_BYTES_PER_S, LATENCY_S if latency is None else latency)
+    latency_s = LATENCY_S if asked.latency is None else asked.latency
+    return flat_topology(ranks, asked.bandwidth or BANDWIDTH_BYTES_PER_S, latency_s)
 
 
-def problem(
-    indices: str | Path | IndexSets,
-    *,
-    ranks: int | None = None,
-    density: float | None = None,
-    held_out: int = 0,
-    topology: str | Topology | None = None,
-    nodes: int | None = None,
-    bandwidth: float | None = None,
-    latency: float | None = None,
-    objective: str = "worst",
-    selection: str = "auto",
-    method: str = "auto",
-) -> Problem:
-    """The sparse allreduce of recorded or generated index sets.
-
-    `indices`, `ranks`, `density`: as for `find_index_sets`; ranks are those of the topology where there is one.
-    `bandwidth`, `latency`: of a flat network, 10 Gbit/s and 10 us by default. `selection`: by default topk where the
-    sets have values. The others: the fields of `Problem`. Raises `InputError` that names an argument which is unknown,
-    missing, or doesn't go with the others.
-    """
-    machine = network_of(None, topology, nodes, bandwidth, latency)
-    wanted = machine.device_count if ranks is None and machine is not None else ranks
+def problem_of(asked: Question) -> Problem:
+    """The sparse allreduce that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
+    machine = network_of(asked, None)
+    wanted = machine.device_count if asked.ranks is None and machine is not None else asked.ranks
     if machine is not None and machine.device_count != wanted:
         got = f"{wanted}, and {machine.device_count} in topology {machine.name!r}"
         raise InputError(f"ranks: must be as many as the topology has, got {got}; choose nodes")
-    sets = find_index_sets(indices, wanted, density)
-    machine = network_of(sets.ranks, None, None, bandwidth, latency) if machine is None else machine
+    sets = find_index_sets(asked.indices, wanted, asked.density)
+    machine = network_of(asked, sets.ranks)
     assert machine is not None
+    selection = asked.selection
     if selection == "auto":
         selection = "all" if sets.values is None else "topk"
-    return Problem(sets, machine, held_out, objective, selection, method)
+    return Problem(sets, machine, asked.held_out, asked.objective, selection, asked.method)
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

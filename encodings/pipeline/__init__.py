@@ -6,7 +6,7 @@ from gapless.lazy import names_of
 
 if TYPE_CHECKING:
     from gapless.encodings.pipeline.problem import Problem
-    from gapless.encodings.pipeline.system import METHODS
+    from gapless.encodings.pipeline.question import METHODS
 
 __all__ = ["METHODS", "Problem"]
 

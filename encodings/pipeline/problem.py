@@ -5,24 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from gapless.brief import BriefQuestion
 from gapless.encodings.pipeline.baselines import BASELINES
 from gapless.encodings.pipeline.hops import EvenHops, Hops, Replicas, TopologyHops
 from gapless.encodings.pipeline.placement import PLACEMENTS, rank_of_stages
-from gapless.encodings.pipeline.system import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS
+from gapless.encodings.pipeline.question import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS, Question
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.compression import CompressionTable
 from gapless.profiles.pipelines.named import find_compression, find_pipeline_profile
 from gapless.profiles.pipelines.profile import PipelineProfile
+from gapless.question import from_question
 from gapless.topologies.files import load_topology
-from gapless.topologies.topology import Topology
 
-__all__ = ["Problem", "problem"]
+__all__ = ["Problem", "problem", "problem_of"]
 
 _MOST_OPS = 200_000
 """Forwards, backwards and weight gradients that are ordered: 64 stages of a thousand micro-batches."""
@@ -44,19 +43,19 @@ class Problem(BriefQuestion):
     profile: PipelineProfile
     ranks: int
     micro_batches: int
-    placement: str = "linear"
+    placement: str = Question.placement
     chunks: int = 1
     hops: Hops = EvenHops(0.0)  # noqa: RUF009, frozen
     replicas: Replicas = Replicas()  # noqa: RUF009, frozen
     memory_bytes: float = math.inf
     in_flight: int | None = None
-    backward: str = "split"
-    cut: str | tuple[int, ...] = "auto"
-    recomputation: str = "none"
+    backward: str = Question.backward
+    cut: str | tuple[int, ...] = Question.cut
+    recomputation: str = Question.recomputation
     compression: CompressionTable | None = field(default=None, repr=False)
-    error_budget: float = 0.0
-    blocking_sends: bool = False
-    method: str = "auto"
+    error_budget: float = Question.error_budget
+    blocking_sends: bool = Question.blocking_sends
+    method: str = Question.method
 
     def __post_init__(self) -> None:
         for name, known in (("placement", PLACEMENTS), ("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS)):
@@ -151,71 +150,42 @@ class Problem(BriefQuestion):
         return SolveOptions(time_limit_s=60.0)
 
 
-def problem(
-    profile: str | Path | PipelineProfile,
-    *,
-    ranks: int,
-    micro_batches: int,
-    placement: str = "linear",
-    chunks: int | None = None,
-    hop: float | None = None,
-    bandwidth: float | None = None,
-    latency: float | None = None,
-    topology: str | Topology | None = None,
-    nodes: int | None = None,
-    memory: int | None = None,
-    in_flight: int | None = None,
-    replicas: int = 1,
-    replica_bandwidth: float | None = None,
-    embedding: str = "fused",
-    backward: str = "split",
-    cut: str | tuple[int, ...] = "auto",
-    recomputation: str = "none",
-    compression: str | Path | CompressionTable | None = None,
-    error_budget: float = 0.0,
-    blocking_sends: bool = False,
-    method: str = "auto",
-) -> Problem:
-    """The pipeline of a profile's layers on so many ranks.
-
-    `profile`: the name of a shipped one, `uniform:f=10,b=12,w=8` (seconds of a rank's part), a file, or the profile
-    itself. `hop`: seconds of a message as large as the largest boundary; or `bandwidth` and `latency`; or a topology.
-    `replica_bandwidth`: of the sum among replicas, by default `bandwidth`. The others: the fields of `Problem`.
-    Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
-    """
-    chunks = (1 if placement == "linear" else 2) if chunks is None else chunks
-    found = find_pipeline_profile(profile, ranks, chunks)
-    hops = _hops(found, hop, bandwidth, latency, topology, nodes)
+def problem_of(asked: Question) -> Problem:
+    """The pipeline that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
+    chunks = (1 if asked.placement == "linear" else 2) if asked.chunks is None else asked.chunks
+    profile = find_pipeline_profile(asked.profile, asked.ranks, chunks)
     return Problem(
-        found, ranks, micro_batches, placement, chunks, hops,
-        _replicas(replicas, replica_bandwidth or bandwidth, latency, embedding == "fused"),
-        math.inf if memory is None else float(memory), in_flight, backward, cut, recomputation,
-        None if compression is None else find_compression(compression), error_budget, blocking_sends, method,
+        profile, asked.ranks, asked.micro_batches, asked.placement, chunks, _hops(profile, asked), _replicas(asked),
+        math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
+        asked.recomputation, None if asked.compression is None else find_compression(asked.compression),
+        asked.error_budget, asked.blocking_sends, asked.method,
     )  # fmt: skip
 
 
-def _hops(
-    profile: PipelineProfile, hop: float | None, bandwidth: float | None, latency: float | None,
-    topology: str | Topology | None, nodes: int | None,
-) -> Hops:  # fmt: skip
-    given = [
-        name for name, value in (("hop", hop), ("bandwidth", bandwidth), ("topology", topology)) if value is not None
-    ]
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""
+
+
+def _hops(profile: PipelineProfile, asked: Question) -> Hops:
+    given = [name for name in ("hop", "bandwidth", "topology") if getattr(asked, name) is not None]
     if len(given) > 1:
         raise InputError(f"{given[1]}: goes without {given[0]}; give one of them")
-    if nodes is not None and not isinstance(topology, str):
+    topology, hop_s = asked.topology, asked.hop
+    if asked.nodes is not None and not isinstance(topology, str):
         raise InputError("nodes: goes with topology, a name")
-    if latency is not None and bandwidth is None:
+    if asked.latency is not None and asked.bandwidth is None:
         raise InputError("latency: goes with bandwidth")
     if topology is not None:
-        return TopologyHops(load_topology(topology, nodes) if isinstance(topology, str) else topology)
-    if bandwidth is not None:
-        return EvenHops(latency or 0.0, 1 / bandwidth)
+        return TopologyHops(load_topology(topology, asked.nodes) if isinstance(topology, str) else topology)
+    if asked.bandwidth is not None:
+        return EvenHops(asked.latency or 0.0, 1 / asked.bandwidth)
     largest = int(profile.boundary_bytes[:-1].max(initial=0))
-    return EvenHops(0.0, hop / largest) if hop and largest else EvenHops(hop or 0.0)
+    return EvenHops(0.0, hop_s / largest) if hop_s and largest else EvenHops(hop_s or 0.0)
 
 
-def _replicas(count: int, bandwidth: float | None, latency: float | None, fuses: bool) -> Replicas:
-    if count > 1 and bandwidth is None:
+def _replicas(asked: Question) -> Replicas:
+    bandwidth = asked.replica_bandwidth or asked.bandwidth
+    if asked.replicas > 1 and bandwidth is None:
         raise InputError("replicas: more than one need a bandwidth (or replica_bandwidth) to sum their gradients over")
-    return Replicas(count, latency or 0.0, 0.0 if bandwidth is None else 1 / bandwidth, fuses)
+    beta_s_per_byte = 0.0 if bandwidth is None else 1 / bandwidth
+    return Replicas(asked.replicas, asked.latency or 0.0, beta_s_per_byte, asked.embedding == "fused")

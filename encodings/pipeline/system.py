@@ -5,128 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.pipeline.question import Question
 from gapless.fields import (
-    Bandwidth,
     Choice,
     Field,
     Flag,
     Listed,
     Number,
-    Object,
-    Scaled,
     Seconds,
-    Size,
     Text,
     Whole,
 )
-from gapless.options import MOST_SECONDS
+from gapless.question import fields_of
 from gapless.system import Command, Export, System, answering_in_time, lazy, named
-from gapless.units import format_bytes, parse_plain_seconds
+from gapless.units import format_bytes
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
 
-__all__ = ["BACKWARDS", "CUTS", "EMBEDDINGS", "METHODS", "RECOMPUTATIONS", "SYSTEM"]
-
-METHODS = (
-    "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "zero-bubble",
-)  # fmt: skip
-"""`auto` tries all and searches on; `search`: without the exact method; `zero-bubble`: the heuristic with memory."""
-BACKWARDS = ("split", "whole")
-CUTS = ("auto", "even", "bottleneck")
-RECOMPUTATIONS = ("none", "auto", "all")
-EMBEDDINGS = ("fused", "separate")
-
-_PROFILES = lazy("gapless.profiles.pipelines.named:pipeline_profile_names")
-_TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
-
-
-def _cut(value: object) -> str | tuple[int, ...]:
-    """The name of a rule, or first layers."""
-    if isinstance(value, str) and value in CUTS:
-        return value
-    firsts: tuple[int, ...] = Listed(Whole(1))(value)
-    return firsts
+__all__ = ["SYSTEM"]
 
 
 def _rank_names(plan: SavedPlan) -> tuple[str, ...]:
     return tuple(f"rank {rank}" for rank in range(plan.schedule.topology.device_count))
 
 
-QUESTION = (
-    Field(
-        "profile", Object(("gapless.profiles.pipelines.profile.PipelineProfile",)),
-        "`gapless list profiles`, uniform:f=10,b=12,w=8 (seconds of a rank's part), or a file", is_required=True,
-        metavar="NAME|FILE", names=_PROFILES,
-    ),
-    Field("ranks", Whole(1, 1024), "ranks of the pipeline", is_required=True, metavar="P"),
-    Field("micro_batches", Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M"),
-    Field(
-        "placement", Choice(("linear", "looped", "v")),
-        "which rank runs which stage: linear (default), looped, v", "linear"
-    ),
-    Field("chunks", Whole(1, 64), "stages a rank has (looped, v: 2 by default)", metavar="N"),
-    Field(
-        "cut", _cut,
-        f"where the model is cut: {', '.join(CUTS)}, or the first layers of all stages but the first (default auto)",
-        "auto", metavar="NAME|L,L,...",
-    ),
-    Field(
-        "backward", Choice(BACKWARDS),
-        "gradients of inputs and weights as two ops: split (default), or as one: whole", "split"
-    ),
-    Field(
-        "recomputation", Choice(RECOMPUTATIONS),
-        "stages that run their forward again to save memory: none (default), auto, all", "none",
-    ),
-    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
-    Field("memory", Size(), "memory of a rank, such as 40GiB", metavar="SIZE", group="memory"),
-    Field(
-        "in_flight", Whole(1, 65536),
-        "instead of bytes: how many micro-batches a rank may hold at once", metavar="N", group="memory"
-    ),
-    Field(
-        "hop", Scaled(parse_plain_seconds, Number(0, maximum=MOST_SECONDS)),
-        "seconds of a plain message between neighbours: 2, 1.5ms", metavar="T", group="network",
-    ),
-    Field(
-        "bandwidth", Bandwidth(),
-        "instead of --hop: bandwidth between neighbours, such as 200Gbps", metavar="B", group="network"
-    ),
-    Field("latency", Seconds(), "latency of a message (default 0)", metavar="T", group="network"),
-    Field(
-        "topology", Object(("gapless.topologies.topology.Topology",)),
-        "instead of --hop: take the links of ndv2, ring:8, ...",
-        metavar="NAME", names=_TOPOLOGIES, group="network",
-    ),
-    Field("nodes", Whole(1, 10**6), "number of the topology's nodes (default 1)", metavar="N", group="network"),
-    Field("blocking_sends", Flag(), "a rank computes nothing while it sends", False, group="network"),
-    Field("replicas", Whole(1, 10**6), "data-parallel degree (default 1)", 1, metavar="D", group="replicas"),
-    Field(
-        "replica_bandwidth", Bandwidth(), "bandwidth of the sum among replicas (default: --bandwidth)", metavar="B",
-        group="replicas",
-    ),
-    Field(
-        "embedding", Choice(EMBEDDINGS), "how a shared embedding's gradients are summed: fused (default), separate",
-        "fused", group="replicas",
-    ),
-
-    Field(
-        "compression", Object(("gapless.profiles.pipelines.compression.CompressionTable",)),
-        "a table of measured errors; without one nothing is compressed", metavar="FILE", group="compression",
-    ),
-    Field(
-        "error_budget", Number(0), "the most that compression may spoil: relative squared errors, added up (default 0: "
-        "nothing)", 0.0, metavar="E", group="compression",
-    ),
-)  # fmt: skip
-
 _LEFT_OUT = ("micro_batches", "method", "memory", "in_flight", "error_budget")
 ADVICE = (
-    *(field for field in QUESTION if field.name not in _LEFT_OUT),
-    Field("micro_batches", Whole(1, 65536), "micro-batches of a step (default: four a rank)", metavar="M"),
+    *(field for field in fields_of(Question) if field.name not in _LEFT_OUT),
+    Field("micro_batches", Whole(1, 65536), "micro-batches of a step", otherwise="four a rank", metavar="M"),
     Field(
-        "error_budget", Number(0), "the most that is of interest (default: that of compressing all)", metavar="E",
+        "error_budget", Number(0), "the most that is of interest", otherwise="that of compressing all", metavar="E",
         group="compression",
     ),
 )  # fmt: skip
@@ -139,7 +48,7 @@ EXPORTS = (
         lazy("gapless.encodings.pipeline.exporting:export_torch"),
         (
             Field(
-                "form", Choice(_FORMS), "compute (default: torch adds messages), or communication: messages too",
+                "form", Choice(_FORMS), "compute, or communication: messages too; torch adds them else",
                 "compute", group="torch-pipeline",
             ),
             Field(
@@ -151,7 +60,7 @@ EXPORTS = (
         "megatron", "arguments of Megatron-LM", lazy("gapless.encodings.pipeline.exporting:export_megatron"),
         (
             Field(
-                "micro_batch_size", Whole(1), "sequences of a micro-batch (default 1)", 1, metavar="N",
+                "micro_batch_size", Whole(1), "sequences of a micro-batch", 1, metavar="N",
                 group="megatron",
             ),
         ),
@@ -167,12 +76,12 @@ RUN = (
     _FACTORY,
     Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
     Field("ranks", Whole(1, 1024), "processes, as many as the plan has ranks", is_required=True, metavar="P"),
-    Field("form", Choice(_FORMS), "of the schedule that torch gets: compute (default), communication", "compute"),
+    Field("form", Choice(_FORMS), "of the schedule that torch gets", "compute"),
     Field("error_propagation", Flag(), "add what compression loses to the hop's next gradient", False),
     Field(
         "wait",
         Seconds(),
-        "the longest that a process waits for another (default 120s); all may take ten times that",
+        "the longest that a process waits for another; all may take ten times that",
         120.0,
         metavar="T",
     ),
@@ -204,24 +113,23 @@ example:
 
 _MEASURED = (
     _FACTORY,
-    Field("micro_batches", Whole(1, 65536), "micro-batches into which the batch is cut (default 1)", 1, metavar="M"),
-    Field("repeats", Whole(1), "runs of which the median is taken (default 9)", 9, metavar="N"),
+    Field("micro_batches", Whole(1, 65536), "micro-batches into which the batch is cut", 1, metavar="M"),
+    Field("repeats", Whole(1), "runs of which the median is taken", 9, metavar="N"),
 )  # fmt: skip
 
 LAYERS = (
     *_MEASURED,
-    Field("optimizer_ratio", Number(0), "bytes of the optimiser for one of parameters (default 2: Adam)", 2.0),
+    Field("optimizer_ratio", Number(0), "bytes of the optimiser for one of parameters; Adam: 2", 2.0),
     Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
 )
 
 ERRORS = (
     *_MEASURED,
     Field(
-        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them (default rank 4, "
-        "rank 16, top 1%, float16, bfloat16)",
+        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them",
         ("rank 4", "rank 16", "top 1%", "float16", "bfloat16"), metavar="MODE,MODE,...",
     ),
-    Field("depths", Whole(1), "boundaries between layers at which hops are measured (default 8)", 8, metavar="N"),
+    Field("depths", Whole(1), "boundaries between layers at which hops are measured", 8, metavar="N"),
     Field("output", Text(), "the table to write", is_required=True, metavar="FILE", short="-o"),
 )  # fmt: skip
 
@@ -252,8 +160,8 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
 SYSTEM = System(
     name="pipeline",
     what="cut, order and compression of pipeline-parallel training",
-    fields=QUESTION,
-    problem=lazy("gapless.encodings.pipeline.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.pipeline.problem:problem_of"),
     plan=lazy("gapless.encodings.pipeline.solve:solve"),
     parameters=lambda: named("gapless.encodings.pipeline.parameters:Parameters"),
     example="""\
@@ -281,7 +189,7 @@ SYSTEM = System(
     ),
     view=lazy("gapless.encodings.pipeline.view:render"),
     device_names=_rank_names,
-    question=(
+    headline=(
         "{profile} on {ranks} ranks, {micro_batches} micro-batches", "within {memory_bytes} a rank",
         "at most {in_flight} in flight",
     ),

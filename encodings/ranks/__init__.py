@@ -6,7 +6,7 @@ from gapless.lazy import names_of
 
 if TYPE_CHECKING:
     from gapless.encodings.ranks.problem import Problem
-    from gapless.encodings.ranks.system import METHODS
+    from gapless.encodings.ranks.question import METHODS
 
 __all__ = ["METHODS", "Problem"]
 

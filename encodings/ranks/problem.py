@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from numpy.typing import NDArray
 
 from gapless.brief import BriefQuestion
 from gapless.budget import Items
+from gapless.encodings.ranks.question import METHODS, METHODS_BY_EPOCH, PHASES, Question
 from gapless.encodings.ranks.step import Step
-from gapless.encodings.ranks.system import METHODS, METHODS_BY_EPOCH, PHASES
 from gapless.errors import InputError
 from gapless.fields import Share
 from gapless.io.record import check_known
@@ -23,8 +22,9 @@ from gapless.profiles.compression.levels import FLOAT_BYTES
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compression.trace_file import read_compression_trace
 from gapless.profiles.gradients.communication import Network, find_network
+from gapless.question import from_question
 
-__all__ = ["Problem", "problem"]
+__all__ = ["Problem", "problem", "problem_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,9 +44,9 @@ class Problem(BriefQuestion):
     data_bytes: int | None = None
     step_time_s: float | None = None
     network: Network | None = None
-    phases: str = "static"
+    phases: str = Question.phases
     switches: int | None = None
-    method: str = "auto"
+    method: str = Question.method
 
     def __post_init__(self) -> None:
         check_known("phases", self.phases, PHASES)
@@ -149,33 +149,21 @@ class Problem(BriefQuestion):
         return SolveOptions(time_limit_s=None if self.is_knapsack else 60.0)
 
 
-def problem(
-    trace: str | Path | CompressionTrace,
-    *,
-    data: int | Share | None = None,
-    step_time: float | None = None,
-    workers: int | None = None,
-    bandwidth: float | None = None,
-    latency: float | None = None,
-    phases: str = "static",
-    switches: int | None = None,
-    modes: Sequence[str] | None = None,
-    method: str = "auto",
-) -> Problem:
-    """The modes of a trace's layers within a budget.
-
-    `trace`: a file that `gapless profile compression` wrote, or the trace. `data`: bytes that a rank may send, or a
-    share of what it sends in the mode that sends most. `workers`, `bandwidth`, `latency`: of a ring. `modes`: those
-    offered, None for all of the trace. The others: the fields of `Problem`. Raises `InputError` naming the argument.
-    """
-    found = trace if isinstance(trace, CompressionTrace) else read_compression_trace(trace)
-    if modes is not None:
-        found = found.in_modes(modes)
-    network = None
-    if workers is not None or bandwidth is not None or latency is not None:
-        if workers is None or bandwidth is None:
+def problem_of(asked: Question) -> Problem:
+    """The modes of a trace's layers within a budget. Raises `InputError` naming a field that doesn't go with others."""
+    trace = asked.trace if isinstance(asked.trace, CompressionTrace) else read_compression_trace(asked.trace)
+    if asked.modes is not None:
+        trace = trace.in_modes(asked.modes)
+    network, given = None, (asked.workers, asked.bandwidth, asked.latency)
+    if any(value is not None for value in given):
+        if asked.workers is None or asked.bandwidth is None:
             raise InputError("workers: must be given with bandwidth, and with latency")
-        network = find_network(ranks=workers, bandwidth=bandwidth, latency=latency)
+        network = find_network(ranks=asked.workers, bandwidth=asked.bandwidth, latency=asked.latency)
+    data = asked.data
     if isinstance(data, Share):
-        data = int(data.ratio * int(found.steps.sum()) * int(found.sent_bytes.sum(axis=0).max()))
-    return Problem(found, data, step_time, network, phases, switches, method)
+        data = int(data.ratio * int(trace.steps.sum()) * int(trace.sent_bytes.sum(axis=0).max()))
+    return Problem(trace, data, asked.step_time, network, asked.phases, asked.switches, asked.method)
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

@@ -5,77 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gapless.encodings.ranks.question import Question
 from gapless.errors import InputError
-from gapless.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Share, SizeOrShare, Text, Whole
+from gapless.fields import Field, Listed, Number, Seconds, Text, Whole
+from gapless.question import picked
 from gapless.system import Command, System, answering, drawn, lazy, named
-from gapless.units import format_floats, format_seconds, parse_bytes
+from gapless.units import format_floats, format_seconds
 
-__all__ = ["METHODS", "METHODS_BY_EPOCH", "PHASES", "RANKS", "SYSTEM", "learning_rates"]
-
-METHODS_BY_EPOCH = ("accordion", "adaqs", "first-epochs", "last-epochs", "random")
-"""Rules that need modes by epoch."""
-METHODS = ("auto", "budget", "milp", "constant", *METHODS_BY_EPOCH)
-"""`auto`: the dynamic programme `budget` where data is the only limit, else `milp`; the others are rules."""
-PHASES = ("static", "epoch")
-
-_FLOAT_BYTES = 4
-
-
-def _data(value: object) -> int | Share:
-    """Bytes of a text such as 1571.8Mfloats, a size, or a share."""
-    if isinstance(value, str) and value.strip().endswith("floats"):
-        try:
-            return _FLOAT_BYTES * parse_bytes(value.strip().removesuffix("floats"), "")
-        except InputError:
-            raise InputError(f"must be a number of floats such as 1571.8Mfloats, got {value!r}") from None
-    try:
-        return SizeOrShare()(value)
-    except InputError as error:
-        if isinstance(value, str):
-            raise InputError(
-                f"must be floats such as 1571.8Mfloats, a size, or a share such as 0.3x, got {value!r}"
-            ) from None
-        raise error
-
-
-_TRACE = Field(
-    "trace", Object(("gapless.profiles.compression.trace.CompressionTrace",)),
-    "what `gapless profile compression` wrote", is_required=True, metavar="FILE",
-)  # fmt: skip
-_MODES = Field(
-    "modes",
-    Listed(Text()),
-    "modes of the trace that are offered (default: all), such as powersgd:1,powersgd:4",
-    metavar="MODE,...",
-)
-_NETWORK = (
-    Field("workers", Whole(1, 10**6), "number of workers, on a ring", metavar="P", group="network"),
-    Field("bandwidth", Bandwidth(), "bandwidth out of a worker, such as 10Gbps", metavar="B", group="network"),
-    Field("latency", Seconds(), "latency of a message (default 10us)", metavar="T", group="network"),
-)
-
-QUESTION = (
-    _TRACE,
-    Field(
-        "data", _data,
-        "the most that a worker sends in all: 1571.8Mfloats, 6.3GB, or 0.3x of what the costliest mode sends",
-        metavar="DATA",
-    ),
-    Field("step_time", Seconds(), "the longest that a step takes on the network, such as 10ms", metavar="T"),
-    Field("phases", Choice(PHASES), "one mode a layer: static (default), or by epoch", "static"),
-    Field(
-        "switches", Whole(0),
-        "how many epochs may begin with other modes than the one before (default: any)", metavar="N"
-    ),
-    _MODES,
-    Field("method", Choice(METHODS), f"auto (default), {', '.join(METHODS[1:])}", "auto", metavar="NAME"),
-    *_NETWORK,
-)  # fmt: skip
+__all__ = ["RANKS", "SYSTEM", "learning_rates"]
 
 ADVICE = (
-    _TRACE,
-    _MODES,
-    Field("points", Whole(2, 10_000), "points of the front that are shown (default 12)", 12, metavar="N"),
+    *picked(Question, "trace", "modes"),
+    Field("points", Whole(2, 10_000), "points of the front that are shown", 12, metavar="N"),
     Field(
         "plot",
         Text(),
@@ -90,11 +31,11 @@ _TRAINING = (
         "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
         metavar="MODULE:FACTORY[,OPTION=N]",
     ),
-    Field("batch", Whole(1), "examples of a worker in a step (default 16)", 16, metavar="N"),
-    Field("workers", Whole(1, 64), "processes (default 2)", 2, metavar="P"),
-    Field("momentum", Number(0, maximum=1), "momentum of SGD (default 0.9)", 0.9),
-    Field("held_out", Number(0, True, 0.9), "share of the data that is not trained on (default 0.2)", 0.2),
-    Field("wait", Seconds(), "the longest that a process waits for another (default 120s)", 120.0, metavar="T"),
+    Field("batch", Whole(1), "examples of a worker in a step", 16, metavar="N"),
+    Field("workers", Whole(1, 64), "processes", 2, metavar="P"),
+    Field("momentum", Number(0, maximum=1), "momentum of SGD", 0.9),
+    Field("held_out", Number(0, True, 0.9), "share of the data that is not trained on", 0.2),
+    Field("wait", Seconds(), "the longest that a process waits for another", 120.0, metavar="T"),
 )  # fmt: skip
 
 RANKS = (1, 2, 4, 8)
@@ -103,17 +44,17 @@ PROFILE = (
     *_TRAINING,
     Field(
         "ranks", Listed(Whole(1, 999_999)),
-        "of PowerSGD, whose errors are tails of singular values (default 1,2,4,8, unless compressors are given)",
+        "of PowerSGD, whose errors are tails of singular values", otherwise="1,2,4,8, unless compressors are given",
         metavar="R,R,...",
     ),
     Field(
         "compressors", Listed(Text()), "modes whose errors are measured by sending: topk:0.01,powersgd:4",
         metavar="MODE,...",
     ),
-    Field("epochs", Whole(1, 10_000), "epochs of the training (default 10)", 10, metavar="N"),
-    Field("learning_rate", Number(0, True), "learning rate of SGD (default 0.05)", 0.05),
+    Field("epochs", Whole(1, 10_000), "epochs of the training", 10, metavar="N"),
+    Field("learning_rate", Number(0, True), "learning rate of SGD", 0.05),
     Field("decay", Listed(Whole(1)), "epochs from which the learning rate is a tenth", metavar="EPOCH,..."),
-    Field("samples", Whole(1), "steps of an epoch at which modes are looked at (default 4)", 4, metavar="N"),
+    Field("samples", Whole(1), "steps of an epoch at which modes are looked at", 4, metavar="N"),
     Field("output", Text(), "the trace to write, .npz", is_required=True, metavar="FILE", short="-o"),
 )  # fmt: skip
 
@@ -121,7 +62,7 @@ RUN = (
     *_TRAINING,
     Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
     Field(
-        "beside", Listed(Text()), "constant (default), plain, none; with --trace the rules of `solve ranks --method`",
+        "beside", Listed(Text()), "constant, plain, none; with --trace the rules of `solve ranks --method`",
         ("constant",), metavar="NAME,...",
     ),
     Field("trace", Text(), "what the plan was made from, for rules that go by it", metavar="FILE"),
@@ -185,8 +126,8 @@ example:
 SYSTEM = System(
     name="ranks",
     what="how strongly each layer's gradient is compressed, and when",
-    fields=QUESTION,
-    problem=lazy("gapless.encodings.ranks.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.ranks.problem:problem_of"),
     plan=lazy("gapless.encodings.ranks.solve:solve"),
     parameters=lambda: named("gapless.encodings.ranks.parameters:Parameters"),
     example="""\
@@ -198,7 +139,7 @@ SYSTEM = System(
     lighter="fewer epochs or modes",
     view=lazy("gapless.encodings.ranks.view:render"),
     remarks=_remarks,
-    question=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
+    headline=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
     pictures=("modes", "gantt"),
     drawers={"modes": lazy("gapless.encodings.ranks.pictures:draw_modes")},
     advice=(

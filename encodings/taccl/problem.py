@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -10,19 +9,18 @@ from typing import Any, Literal, cast
 from gapless.brief import BriefQuestion
 from gapless.collective import Collective
 from gapless.encodings.taccl.chunked import Chunked, Method
+from gapless.encodings.taccl.question import AUTO, COLLECTIVE, Question
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.errors import InputError
 from gapless.io.collective_file import read_collective
 from gapless.io.groups_file import read_groups
 from gapless.options import SolveOptions
 from gapless.process_groups import Group, Groups, groups_of
+from gapless.question import from_question
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
-__all__ = ["AUTO", "Problem", "find_sketch", "find_topology", "problem"]
-
-AUTO: Literal["auto"] = "auto"
-"""The sketch that stands for a search over sketches."""
+__all__ = ["Problem", "find_sketch", "find_topology", "problem", "problem_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +43,7 @@ class Problem(BriefQuestion):
     root: int | None = None
     target: int | None = None
     path_slack: float | None = None
-    method: Method = "auto"
+    method: Method = cast("Method", Question.method)
     chunks: int | None = None
 
     def __post_init__(self) -> None:
@@ -111,48 +109,26 @@ class Problem(BriefQuestion):
         )  # fmt: skip
 
 
-def problem(
-    topology: str | Topology | None = None,
-    *,
-    topology_file: str | None = None,
-    nodes: int | None = None,
-    sketch: str | Sketch | None = None,
-    sketch_file: str | None = None,
-    collective: str | Collective | None = None,
-    collective_file: str | None = None,
-    ranks: str | None = None,
-    group: Sequence[str] | None = None,
-    groups_file: str | None = None,
-    relays: str = "yes",
-    root: int | None = None,
-    target: int | None = None,
-    size: int | None = None,
-    path_slack: float | None = None,
-    method: str = "auto",
-    chunks: int | None = None,
-) -> Problem:
-    """A collective on a machine, for buffers of `size` bytes; or several at once, among the ranks of process groups.
-
-    `ranks`, `group` and `groups_file` name groups (`gapless/process_groups.py`). What is left out: `nodes` and `size`
-    are the sketch's, `collective` is allgather, `relays` is yes, the rest as for `Problem`. Raises `InputError` that
-    names an argument which is unknown, missing, or doesn't go with the others.
-    """
-    wanted = find_sketch(sketch, sketch_file)
-    chosen = None if isinstance(wanted, str) else wanted
-    size_bytes = size or (None if chosen is None else chosen.input_bytes)
-    sought = AUTO if wanted == AUTO else chosen
-    how = (path_slack, cast("Method", method), chunks)
-    named = {"ranks": ranks, "group": group or None, "groups_file": groups_file}
-    if _is_among_groups(named, relays, collective, collective_file):
-        machine = find_topology(topology, topology_file, nodes, chosen)
-        asked_of_all = (str(collective or "allgather"), size_bytes, root, target)
-        groups = Groups(_find_groups(named, machine.device_count, *asked_of_all), relays != "no")
+def problem_of(asked: Question) -> Problem:
+    """The collective that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
+    sketch = find_sketch(asked.sketch, asked.sketch_file)
+    chosen = None if isinstance(sketch, str) else sketch
+    size_bytes = asked.size or (None if chosen is None else chosen.input_bytes)
+    sought = AUTO if sketch == AUTO else chosen
+    how = (asked.path_slack, cast("Method", asked.method), asked.chunks)
+    if _is_among_groups(asked):
+        machine = find_topology(asked.topology, asked.topology_file, asked.nodes, chosen)
+        groups = Groups(_find_groups(asked, machine.device_count, size_bytes), asked.relays != "no")
         return Problem(machine, groups, max(each.size_bytes for each in groups.groups), sought, None, None, *how)
     if size_bytes is None:
         raise InputError("size: must be given, such as 1MB" + ("; the sketch names no input_size" if chosen else ""))
-    asked = _find_collective(collective, collective_file, root, target)
-    machine = find_topology(topology, topology_file, nodes, chosen)
-    return Problem(machine, asked, size_bytes, sought, root, target, *how)
+    collective = _find_collective(asked)
+    machine = find_topology(asked.topology, asked.topology_file, asked.nodes, chosen)
+    return Problem(machine, collective, size_bytes, sought, asked.root, asked.target, *how)
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""
 
 
 def find_sketch(sketch: str | Sketch | None, sketch_file: str | None) -> Sketch | str | None:
@@ -178,38 +154,38 @@ def find_topology(
     return load_topology(topology, nodes, topology_file, of_sketch or 1)
 
 
-def _find_collective(
-    collective: str | Collective | None, collective_file: str | None, root: int | None, target: int | None
-) -> str | Collective:
-    if collective_file is None:
-        return collective or "allgather"
-    if collective is not None:
+def _find_collective(asked: Question) -> str | Collective:
+    if asked.collective_file is None:
+        return asked.collective or COLLECTIVE
+    if asked.collective is not None:
         raise InputError("give `collective` or `collective_file`, not both")
-    for name, value in (("root", root), ("target", target)):
-        if value is not None:
-            raise InputError(f"{name}: must be left out with `collective_file`, which says it all")
-    return read_collective(collective_file)
+    _leave_out_ranks(asked, "collective_file")
+    return read_collective(asked.collective_file)
 
 
-def _is_among_groups(named: Mapping[str, object], relays: str, collective: object, collective_file: str | None) -> bool:
+def _leave_out_ranks(asked: Question, file: str) -> None:
+    """Refuse the ranks of a collective that a file says."""
+    for name in ("root", "target"):
+        if getattr(asked, name) is not None:
+            raise InputError(f"{name}: must be left out with `{file}`, which says it all")
+
+
+def _is_among_groups(asked: Question) -> bool:
     """Whether process groups are named, in one form."""
-    given = [name for name, value in named.items() if value is not None]
+    given = [name for name in ("ranks", "group", "groups_file") if getattr(asked, name)]
     if len(given) > 1:
         raise InputError(f"give {' or '.join(f'`{name}`' for name in given)}, not both")
-    if relays != "yes" and not given:
-        raise InputError(f"relays: is for `ranks`, `group` and `groups_file`, got {relays!r} without them")
-    if given and (collective_file is not None or isinstance(collective, Collective)):
+    if asked.relays != Question.relays and not given:
+        raise InputError(f"relays: is for `ranks`, `group` and `groups_file`, got {asked.relays!r} without them")
+    if given and (asked.collective_file is not None or isinstance(asked.collective, Collective)):
         raise InputError(f"{given[0]}: goes with the name of a collective, not with one of your own")
     return bool(given)
 
 
-def _find_groups(
-    named: Mapping[str, Any], rank_count: int, collective: str, size: int | None, root: int | None, target: int | None
-) -> tuple[Group, ...]:
-    if named["groups_file"] is None:
-        texts = named["group"] or [named["ranks"]]
-        return tuple(groups_of(texts, rank_count, collective, size, root, target))
-    for name, value in (("root", root), ("target", target)):
-        if value is not None:
-            raise InputError(f"{name}: must be left out with `groups_file`, which says it all")
-    return tuple(read_groups(named["groups_file"], rank_count, collective, size))
+def _find_groups(asked: Question, rank_count: int, size_bytes: int | None) -> tuple[Group, ...]:
+    collective = str(asked.collective or COLLECTIVE)
+    if asked.groups_file is not None:
+        _leave_out_ranks(asked, "groups_file")
+        return tuple(read_groups(asked.groups_file, rank_count, collective, size_bytes))
+    texts = asked.group or (asked.ranks or "",)
+    return tuple(groups_of(texts, rank_count, collective, size_bytes, asked.root, asked.target))

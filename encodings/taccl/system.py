@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.taccl.question import SKETCH, Question, sketch_names
 from gapless.errors import InputError
-from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
+from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Seconds, Size, Text, Whole
 from gapless.io.ef_options import LOWERING
 from gapless.options import MOST_SECONDS, SolveOptions
+from gapless.question import picked
 from gapless.system import Command, Export, System, lazy, named
 
 if TYPE_CHECKING:
@@ -17,102 +19,41 @@ if TYPE_CHECKING:
 
 __all__ = ["SYSTEM"]
 
-_TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
-_SKETCHES = lazy("gapless.encodings.taccl.sketch.format:sketch_names")
-_COLLECTIVES = "gapless.collective:COLLECTIVES"
-
-_METHODS = ("auto", "milp", "greedy")
-
-
-_MACHINE = (
-    Field(
-        "topology", Object(("gapless.topologies.topology.Topology",)),
-        "a machine (ndv2) or a family (torus:4x4): `gapless list topologies`", metavar="NAME", names=_TOPOLOGIES,
-    ),
-    Field("topology_file", Text(), "a topology in gapless's or TACCL's format", metavar="FILE"),
-    Field("nodes", Whole(1, 10**6), "number of a machine's nodes (default: the sketch's, or 1)", metavar="N"),
-    Field(
-        "sketch", Object(("gapless.encodings.taccl.sketch.format.Sketch",)),
-        "a shipped sketch (`gapless list sketches`), or auto", metavar="NAME", names=lambda: (*_SKETCHES(), "auto"),
-    ),
-    Field("sketch_file", Text(), "a sketch in TACCL's format", metavar="FILE"),
-)  # fmt: skip
-_COLLECTIVE = Field(
-    "collective", Object(("gapless.collective.Collective",)),
-    "allgather (default), or one of `gapless list collectives`", metavar="NAME", names=lambda: named(_COLLECTIVES),
-)  # fmt: skip
-
-QUESTION = (
-    *_MACHINE,
-    _COLLECTIVE,
-    Field("collective_file", Text(), "a collective of your own, in gapless's format", metavar="FILE"),
-    Field(
-        "ranks", Text(), "a collective among these ranks alone, such as 0-7,16-23", metavar="RANKS",
-        group="process groups",
-    ),
-    Field(
-        "group", Listed(Text(), "+"), "a collective in each group along the last axis of a layout (tp=8,dp=4: the "
-        "first axis runs fastest), or among RANKS; :COLLECTIVE:SIZE where they differ; may stand several times",
-        metavar="AXES|RANKS[:COLLECTIVE[:SIZE]]", group="process groups",
-    ),
-    Field("groups_file", Text(), "groups in gapless's format", metavar="FILE", group="process groups"),
-    Field(
-        "relays", Choice(("yes", "no")), "whether ranks outside of a group may forward its data (default yes)", "yes",
-        group="process groups",
-    ),
-    Field("root", Whole(0), "rank, or place in a group, that broadcast, reduce, ... start or end on (0)", metavar="R"),
-    Field("target", Whole(0), "rank that sendrecv ends on (the last)", metavar="R"),
-    Field("size", Size(), "one rank's input buffer, such as 1MB = 10^6 bytes", metavar="SIZE"),
-    Field(
-        "path_slack", Number(0), "only links within (1 + S) of the shortest path of a chunk (default: all)",
-        metavar="S",
-    ),
-    Field(
-        "method", Choice(_METHODS), "auto (default) keeps the fastest plan of all methods, libraries' algorithms "
-        "included, and says which made it; milp, greedy: that one alone", "auto",
-    ),
-    Field(
-        "chunks", Whole(1, 4096),
-        "chunks that a rank's own data are cut into (default: the sketch's, else the best of some)",
-        metavar="N",
-    ),
-)  # fmt: skip
-
 SWEEP = (
-    *_MACHINE[:3],
+    *picked(Question, "topology", "topology_file", "nodes"),
     Field(
-        "sketch", Listed(Object(("gapless.encodings.taccl.sketch.format.Sketch",))),
+        "sketch", Listed(SKETCH),
         "shipped sketches, and auto for a search; each size is planned under each of them", metavar="NAME,NAME,...",
-        names=lambda: (*_SKETCHES(), "auto"),
+        names=sketch_names,
     ),
     Field("sketch_file", Text(), "one more sketch, in TACCL's format", metavar="FILE"),
-    _COLLECTIVE,
-    Field("min_size", Size(), "the smallest size (default 1KB)", 1000, metavar="SIZE"),
-    Field("max_size", Size(), "the largest size (default 1GB)", 10**9, metavar="SIZE"),
-    Field("factor", Whole(2), "factor between sizes (default 4)", 4, metavar="N"),
+    *picked(Question, "collective"),
+    Field("min_size", Size(), "the smallest size", 1000, metavar="SIZE"),
+    Field("max_size", Size(), "the largest size", 10**9, metavar="SIZE"),
+    Field("factor", Whole(2), "factor between sizes", 4, metavar="N"),
     Field("sizes", Listed(Size()), "these sizes, instead of a range", metavar="SIZE,SIZE,..."),
     Field(
-        "parts", Listed(Whole(1, 64)), "into how many parts chunks are cut, each of them tried (default 1,2, and "
-        "without a sketch the best number)", metavar="N,N,...",
+        "parts", Listed(Whole(1, 64)), "into how many parts chunks are cut, each of them tried",
+        otherwise="1,2, and without a sketch the best number", metavar="N,N,...",
     ),
     Field(
         "tolerance", Number(0), "a plan serves a size if it is at most (1 + T) times as slow as the fastest "
-        "(default 0)", 0.0, metavar="T",
+        "", 0.0, metavar="T",
     ),
     Field(
         "output", Text(), "folder for programs, plans and the table", is_required=True, metavar="DIR", short="-o"
     ),
     Field(
         "instances", Listed(Whole(1, 64)),
-        "numbers of instances to choose from (default 1,2,4,8)", (1, 2, 4, 8), metavar="N,N,...",
+        "numbers of instances to choose from", (1, 2, 4, 8), metavar="N,N,...",
         group="instances",
     ),
     Field(
         "block_bandwidth", Bandwidth(),
-        "bandwidth of a thread block (default 20GB/s)", 20e9, metavar="B", group="instances"
+        "bandwidth of a thread block", 20e9, metavar="B", group="instances"
     ),
     Field(
-        "alpha_growth", Number(0), "part of a link's alpha that each further instance adds (default 0.05)", 0.05,
+        "alpha_growth", Number(0), "part of a link's alpha that each further instance adds", 0.05,
         metavar="G", group="instances",
     ),
     *(field for field in LOWERING if field.name in ("proto", "placement", "runtime")),
@@ -217,12 +158,11 @@ RUN = (
     Field(
         "backend",
         Choice(("gloo", "nccl", "mpi")),
-        "of torch.distributed (default gloo); nccl: each rank on the GPU of its "
-        "place on the machine; mpi: started by its launcher",
+        "of torch.distributed; nccl: each rank on the GPU of its place on the machine; mpi: started by its launcher",
         "gloo",
     ),
-    Field("repeats", Whole(1, 10**4), "calls of the plan, and of the library, in turn (default 9)", 9, metavar="N"),
-    Field("wait", Seconds(), "the longest that a rank waits for another (default 60s)", 60.0, metavar="T"),
+    Field("repeats", Whole(1, 10**4), "calls of the plan, and of the library, in turn", 9, metavar="N"),
+    Field("wait", Seconds(), "the longest that a rank waits for another", 60.0, metavar="T"),
     Field(
         "output", Text(), "where to write what was measured; `report --measured` takes it", metavar="FILE", short="-o"
     ),
@@ -245,23 +185,23 @@ example:
 _BACKENDS = ("gloo", "nccl", "mpi")
 
 LINKS = (
-    Field("ranks", Whole(2, 1024), "processes (default 2; a launcher has started its own)", metavar="P"),
-    Field("backend", Choice(_BACKENDS), "of torch.distributed: gloo (default), nccl, mpi", "gloo"),
+    Field("ranks", Whole(2, 1024), "processes", otherwise="2; a launcher has started its own", metavar="P"),
+    Field("backend", Choice(_BACKENDS), "of torch.distributed: gloo, nccl, mpi", "gloo"),
     Field(
-        "sizes", Listed(Size()), "of chunks (default: 8 bytes, and what a link carries in 25, 12 and 6 ms)",
+        "sizes", Listed(Size()), "of chunks", otherwise="8 bytes, and what a link carries in 25, 12 and 6 ms",
         metavar="SIZE,SIZE,...",
     ),
-    Field("by", Choice(("class", "pair")), "a cost for each class of links (default), or each pair in a node", "class"),
+    Field("by", Choice(("class", "pair")), "a cost for each class of links, or each pair in a node", "class"),
     Field(
         "precision", Number(0, strict=True, maximum=1), "the half of a 95 % interval, as a share of the cost, that is "
-        "small enough (default 0.03)", 0.03, metavar="P",
+        "small enough", 0.03, metavar="P",
     ),
     Field(
         "time_limit", Number(0, strict=True, maximum=MOST_SECONDS),
-        "seconds for all of it; what is known then is written (default 60)", 60.0, metavar="S",
+        "seconds for all of it; what is known then is written", 60.0, metavar="S",
     ),
     Field("relabel", Flag(), "number the ranks of each node anew, those near the NIC first", False),
-    Field("wait", Seconds(), "the longest that a rank waits for another (default 60s)", 60.0, metavar="T"),
+    Field("wait", Seconds(), "the longest that a rank waits for another", 60.0, metavar="T"),
     Field("output", Text(), "the topology file to write", is_required=True, metavar="FILE", short="-o"),
 )  # fmt: skip
 _LINKS_HELP = """\
@@ -281,8 +221,8 @@ example:
 SYSTEM = System(
     name="taccl",
     what="synthesise a collective for a topology under a sketch",
-    fields=QUESTION,
-    problem=lazy("gapless.encodings.taccl.problem:problem"),
+    question=Question,
+    problem=lazy("gapless.encodings.taccl.problem:problem_of"),
     plan=lazy("gapless.encodings.taccl.solve:solve"),
     parameters=lambda: named("gapless.encodings.taccl.parameters:Parameters"),
     example="""\
@@ -298,7 +238,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     summary=("ratio", "sends", "method"),
     lighter="--threads 1, fewer --chunks, or fewer ranks",
     remarks=_remarks,
-    question=("{collective} of {input_bytes} on {topology}", "sketch {sketch}", "in {chunks} chunks"),
+    headline=("{collective} of {input_bytes} on {topology}", "sketch {sketch}", "in {chunks} chunks"),
     pictures=("gantt", "topology", "resources"),
     tables={"gapless.size-sweep": lazy("gapless.encodings.taccl.sweep.picture:draw_sizes")},
     model=_model,

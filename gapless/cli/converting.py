@@ -14,7 +14,7 @@ __all__ = ["add_commands"]
 _KINDS = {"nvlink": "a single NVLink", "pcie": "the slot of a GPU", "nic": "a NIC"}
 
 _FIELDS = (
-    Field("name", Text(), "name of the machine (default: that of FILE)", metavar="NAME", group="topology"),
+    Field("name", Text(), "name of the machine", otherwise="that of FILE", metavar="NAME", group="topology"),
     *(
         Field(kind, Bandwidth(), f"bandwidth of {what}, one direction", metavar="RATE", group="topology")
         for kind, what in _KINDS.items()

@@ -33,7 +33,7 @@ def add_fields(parser: argparse.ArgumentParser, fields: Sequence[Field]) -> None
         if field.group not in groups:
             groups[field.group] = parser.add_argument_group(field.group)
         names = [*([field.short] if field.short else []), field.option]
-        help_text = field.help.replace("%", "%%")
+        help_text = field.explained.replace("%", "%%")
         if isinstance(field.kind, Flag):
             action = "store_false" if field.default is True else "store_true"
             groups[field.group].add_argument(*names, dest=field.name, action=action, help=help_text)

@@ -54,9 +54,7 @@ def add_commands(commands: Any) -> None:
     check.set_defaults(run=_check)
     show = _command(commands, "show", "print a summary of a plan", _SHOW_EXAMPLE)
     show.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
-    add_fields(
-        show, [Field("events", Whole(0), "also list the first N events (default 0)", 0, metavar="N", group="output")]
-    )
+    add_fields(show, [Field("events", Whole(0), "also list the first N events", 0, metavar="N", group="output")])
     add_batches(show)
     add_quiet(show, "print nothing: the exit code says whether it replays clean")
     show.set_defaults(run=_show)

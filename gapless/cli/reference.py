@@ -33,7 +33,7 @@ def _of_system(system: System) -> Iterator[str]:
     what, first = _prose(system.what[:1].upper() + system.what[1:]), system.fields[0].name
     yield f"{what}. `gapless.{system.name}.solve({first}, ...)` makes a plan."
     arguments = [
-        f"| `{field.name}` | {_in_a_cell(_prose(field.help))}{'; must be given' if field.is_required else ''} |"
+        f"| `{field.name}` | {_in_a_cell(_prose(field.explained))}{'; must be given' if field.is_required else ''} |"
         for field in system.fields
     ]
     yield "\n".join(["| argument | |", "|---|---|", *arguments])

@@ -72,7 +72,7 @@ def _solve(system: System, arguments: argparse.Namespace) -> int:
 
     files = [_OUTPUT, *_outputs(system)]
     with naming_options([*system.fields, *files]):
-        problem = system.pose(values_of(arguments, system.fields))
+        problem = system.ask(values_of(arguments, system.fields))
         if arguments.output is not None and not arguments.output.endswith(system.ending) and system.write is not None:
             raise InputError(f"output: a plan of {system.name} is a {system.ending} file, got {arguments.output!r}")
     for field in files:

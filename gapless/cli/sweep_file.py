@@ -58,16 +58,16 @@ example:
 _FIELDS = (
     Field("output", Text(), "folder for results, plans and the table", is_required=True, metavar="DIR", short="-o"),
     Field(
-        "engine", Choice(("local", "slurm", "ray")), "processes here (default), or the extra `slurm` or `ray`", "local",
+        "engine", Choice(("local", "slurm", "ray")), "processes here, or the extra `slurm` or `ray`", "local",
         group="engine",
     ),
     Field(
-        "threads", Whole(0), "of each instance (default: local an even share of the cores, else 1)", 0, metavar="N",
+        "threads", Whole(0), "of each instance", 0, otherwise="local an even share of the cores, else 1", metavar="N",
         group="engine",
     ),
     Field(
-        "workers", Whole(0), "instances at once (default: local as many as cores allow, measured commands 1, else no "
-        "limit)", 0, metavar="N", group="engine",
+        "workers", Whole(0), "instances at once", 0,
+        otherwise="local as many as cores allow, measured commands 1, else no limit", metavar="N", group="engine",
     ),
 )  # fmt: skip
 

@@ -19,33 +19,33 @@ _RUNTIMES = Choice(("both", "executor", "original"))
 
 _SCRATCH = Field(
     "max_scratch", Size(1), "scratch that the original runtime may allocate on a GPU, which it does for the largest "
-    "size (default 4GiB)", MAX_SCRATCH_BYTES, metavar="SIZE", group=_GROUP,
+    "size", MAX_SCRATCH_BYTES, metavar="SIZE", group=_GROUP,
 )  # fmt: skip
 
 LOWERING = (
-    Field("instances", Whole(1, 64), "parts that each chunk is cut into (default 1)", 1, metavar="N", group=_GROUP),
-    Field("proto", Choice(("Simple", "LL", "LL128")), "NCCL protocol (default Simple)", "Simple", group=_GROUP),
+    Field("instances", Whole(1, 64), "parts that each chunk is cut into", 1, metavar="N", group=_GROUP),
+    Field("proto", Choice(("Simple", "LL", "LL128")), "NCCL protocol", "Simple", group=_GROUP),
     Field(
-        "placement", Choice(("out-of-place", "in-place", "both")), "calls served (default: all that one file can "
-        "serve: both for the executor, else out-of-place)", group=_GROUP,
+        "placement", Choice(("out-of-place", "in-place", "both")), "calls served",
+        otherwise="all that one file can serve: both for the executor, else out-of-place", group=_GROUP,
     ),
     Field(
         "runtime", _RUNTIMES,
-        "the runtime that is to take the file (default: both where one file can, else the one that "
-        "offers the collective)", group=_GROUP,
+        "the runtime that is to take the file",
+        otherwise="both where one file can, else the one that offers the collective", group=_GROUP,
     ),
     Field(
         "min_bytes", Size(0),
-        "least size of the larger buffer for which the runtime may choose the program (default 0)",
+        "least size of the larger buffer for which the runtime may choose the program",
         0, metavar="SIZE", group=_GROUP,
     ),
     Field(
         "max_bytes", Size(0),
-        "the most of that size; 0 (default) for as much as the runtime can serve", 0, metavar="SIZE", group=_GROUP,
+        "the most of that size; 0 for as much as the runtime can serve", 0, metavar="SIZE", group=_GROUP,
     ),
     Field(
-        "sm_count", Whole(1), "multiprocessors of the GPU: so many thread blocks at most (default: merge above 80, no "
-        "limit)", metavar="N", group=_GROUP,
+        "sm_count", Whole(1), "multiprocessors of the GPU: so many thread blocks at most",
+        otherwise="merge above 80, no limit", metavar="N", group=_GROUP,
     ),
     _SCRATCH,
     Field("fuse", Flag(), "keep receives and sends apart, no rcs, rrs, rrcs steps", True, group=_GROUP),
@@ -55,14 +55,14 @@ LOWERING = (
 
 JUDGING = (
     Field(
-        "runtime", _RUNTIMES, "the runtime that is to take the file (default: those that know its coll)", group=_GROUP
+        "runtime", _RUNTIMES, "the runtime that is to take the file", otherwise="those that know its coll", group=_GROUP
     ),
     _SCRATCH,
     Field(
-        "collective", Text(), "what the program must do (default: what its coll says); MSCCL++ plans take it too",
+        "collective", Text(), "what the program must do; MSCCL++ plans take it too", otherwise="what its coll says",
         metavar="NAME", group=_GROUP,
     ),
-    Field("root", Whole(0), "rank of its root (default: found from who sends)", metavar="RANK", group=_GROUP),
+    Field("root", Whole(0), "rank of its root", otherwise="found from who sends", metavar="RANK", group=_GROUP),
 )  # fmt: skip
 """How somebody's program is judged."""
 
@@ -73,7 +73,7 @@ SELECTING = (
         "size", Size(), "size of the larger of a rank's two buffers, as nccl-tests print it", is_required=True,
         metavar="SIZE", group=_GROUP,
     ),
-    Field("dtype", Choice(tuple(DTYPE_BYTES)), "type of the elements (default float32)", "float32", group=_GROUP),
+    Field("dtype", Choice(tuple(DTYPE_BYTES)), "type of the elements", "float32", group=_GROUP),
     Field("ranks", Whole(2), "ranks of the communicator", is_required=True, metavar="N", group=_GROUP),
     Field("in_place", Flag(), "input and output are one memory", False, group=_GROUP),
     _SCRATCH,

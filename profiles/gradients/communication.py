@@ -31,6 +31,8 @@ from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.gradients.compressors import Compressor
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction
+from gapless.profiles.gradients.network_question import AGGREGATION, INNER_LATENCY_S, LATENCY_S, NetworkQuestion
+from gapless.question import from_question
 from gapless.topologies.files import load_topology
 from gapless.topologies.links import Link
 from gapless.topologies.ring import fastest_ring
@@ -47,15 +49,10 @@ __all__ = [
     "compression_cost",
     "find_network",
     "gathered_bytes",
+    "network_of",
     "ring_network",
     "two_level_network",
 ]
-
-_LATENCY_S = 10e-6
-"""Of one step of a network that numbers describe: about what the figures of *Utility of gradient compression* need."""
-
-_INNER_LATENCY_S = 1e-6
-"""Of one step inside a node that numbers describe; machines of `gapless list topologies` have about that."""
 
 _Passes: TypeAlias = Callable[[int], tuple[float, float]]
 """Of a number of ranks: how many steps a collective takes, and how often the bytes pass the slowest of them."""
@@ -297,62 +294,49 @@ def _inverse(beta_s_per_byte: float) -> float:
     return 1 / beta_s_per_byte if beta_s_per_byte > 0 else math.inf
 
 
-def find_network(
-    *,
-    ranks: int | None = None,
-    bandwidth: float | None = None,
-    latency: float | None = None,
-    aggregation: str | None = None,
-    ranks_per_node: int | None = None,
-    inner_bandwidth: float | None = None,
-    inner_latency: float | None = None,
-    topology: str | Topology | None = None,
-    nodes: int | None = None,
-    levels: int | None = None,
-) -> Network:
-    """The network that numbers describe, or that of the ranks of a topology.
+def network_of(asked: NetworkQuestion) -> Network:
+    """The network that numbers describe, or that of the ranks of a topology: two rings where its nodes have several.
 
-    `bandwidth`: out of a rank, or out of a node where there are `ranks_per_node`, in bytes a second; `latency`: of one
-    step, in seconds, 10 us by default. `inner_bandwidth`, `inner_latency`: inside a node, out of a rank, 1 us by
-    default. `aggregation`: one of `aggregation_names`, between nodes. `nodes`: of a named machine. `levels`: of a
-    topology, 1 for one ring through all ranks, 2 for rings inside nodes and between them; by default 2 where there are
-    several nodes of several ranks. Raises `InputError` that names an argument which is missing or doesn't go with the
-    others.
+    Raises `InputError` that names an argument which is missing or doesn't go with the others.
     """
-    inside: dict[str, Any] = {
-        "ranks_per_node": ranks_per_node, "inner_bandwidth": inner_bandwidth, "inner_latency": inner_latency,
-    }  # fmt: skip
-    for name, value in {"ranks": ranks, "bandwidth": bandwidth, "latency": latency, **inside}.items():
-        if topology is not None and value is not None:
-            raise InputError(f"{name}: give it or topology, not both")
-    if topology is not None:
-        network = _network_of(topology if isinstance(topology, Topology) else load_topology(topology, nodes), levels)
-        return network.with_outer(aggregation=aggregation or "ring")
-    for name, value in (("nodes", nodes), ("levels", levels)):
-        if value is not None:
+    if asked.topology is not None:
+        for name in ("ranks", "bandwidth", "latency", *_INSIDE):
+            if getattr(asked, name) is not None:
+                raise InputError(f"{name}: give it or topology, not both")
+        named = asked.topology
+        topology = load_topology(named, asked.nodes) if isinstance(named, str) else named
+        return _network_of(topology, asked.levels).with_outer(aggregation=asked.aggregation or AGGREGATION)
+    for name in ("nodes", "levels"):
+        if getattr(asked, name) is not None:
             raise InputError(f"{name}: goes with topology")
-    if ranks is None or bandwidth is None:
-        name = "ranks" if ranks is None else "bandwidth"
+    if asked.ranks is None or asked.bandwidth is None:
+        name = "ranks" if asked.ranks is None else "bandwidth"
         raise InputError(f"{name}: must be given, or a topology (`gapless list topologies`)")
-    flat = FlatNetwork(ranks, bandwidth, _LATENCY_S if latency is None else latency, aggregation or "ring")
-    return _in_nodes(flat, **inside)
+    latency_s = LATENCY_S if asked.latency is None else asked.latency
+    return _in_nodes(FlatNetwork(asked.ranks, asked.bandwidth, latency_s, asked.aggregation or AGGREGATION), asked)
 
 
-def _in_nodes(
-    flat: FlatNetwork, ranks_per_node: int | None, inner_bandwidth: float | None, inner_latency: float | None
-) -> Network:
+find_network = from_question(NetworkQuestion)(network_of)
+"""`network_of` the question that the arguments ask."""
+
+
+_INSIDE = ("ranks_per_node", "inner_bandwidth", "inner_latency")
+
+
+def _in_nodes(flat: FlatNetwork, asked: NetworkQuestion) -> Network:
     """The same ranks in nodes, where there are so many to a node."""
-    if ranks_per_node is None:
-        for name, value in (("inner_bandwidth", inner_bandwidth), ("inner_latency", inner_latency)):
-            if value is not None:
+    if asked.ranks_per_node is None:
+        for name in _INSIDE[1:]:
+            if getattr(asked, name) is not None:
                 raise InputError(f"{name}: goes with `ranks_per_node`")
         return flat
-    if inner_bandwidth is None:
+    if asked.inner_bandwidth is None:
         raise InputError("inner_bandwidth: must be given with `ranks_per_node`")
-    if flat.ranks % ranks_per_node:
-        raise InputError(f"ranks_per_node: must divide the {flat.ranks} ranks, got {ranks_per_node}")
-    inner = FlatNetwork(ranks_per_node, inner_bandwidth, _INNER_LATENCY_S if inner_latency is None else inner_latency)
-    return TwoLevelNetwork(inner, replace(flat, ranks=flat.ranks // ranks_per_node))
+    if flat.ranks % asked.ranks_per_node:
+        raise InputError(f"ranks_per_node: must divide the {flat.ranks} ranks, got {asked.ranks_per_node}")
+    latency_s = INNER_LATENCY_S if asked.inner_latency is None else asked.inner_latency
+    inner = FlatNetwork(asked.ranks_per_node, asked.inner_bandwidth, latency_s)
+    return TwoLevelNetwork(inner, replace(flat, ranks=flat.ranks // asked.ranks_per_node))
 
 
 def _network_of(topology: Topology, levels: int | None) -> Network:

@@ -8,7 +8,7 @@ import re
 import pytest
 from calls import run
 
-from gapless.encodings.bagpipe.system import DESIGNS
+from gapless.encodings.bagpipe.question import DESIGNS
 
 SMALL = [
     "advise", "bagpipe", "--trace", "zipf", "--table-rows", "3000,500", "--examples", "6400", "--batch-size", "64",

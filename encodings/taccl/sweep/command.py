@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gapless.encodings.taccl.parameters import Parameters
-from gapless.encodings.taccl.problem import AUTO, find_topology
+from gapless.encodings.taccl.problem import find_topology
 from gapless.encodings.taccl.programs.instances import InstanceCosts
+from gapless.encodings.taccl.question import AUTO
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.encodings.taccl.sweep.request import Choice, Request, sizes_between
 from gapless.encodings.taccl.sweep.run import Outcome, sweep

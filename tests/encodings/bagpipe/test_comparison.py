@@ -15,7 +15,7 @@ from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, model_cluster
 from gapless.encodings.bagpipe.comparison import compare_designs, counted_run, lookahead_table
 from gapless.encodings.bagpipe.pipeline import pipeline
-from gapless.encodings.bagpipe.system import DESIGNS
+from gapless.encodings.bagpipe.question import DESIGNS
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.generators import criteo_like_trace, zipf_trace

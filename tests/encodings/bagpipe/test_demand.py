@@ -15,7 +15,7 @@ from gapless.encodings.bagpipe.advice import advise
 from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.demand import demand_steps
 from gapless.encodings.bagpipe.problem import problem
-from gapless.encodings.bagpipe.system import BASELINES
+from gapless.encodings.bagpipe.question import BASELINES
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace import global_ids

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
 from gapless.encodings.bagpipe.counts import Counts, counted
 from gapless.encodings.bagpipe.designs import design_rows
-from gapless.encodings.bagpipe.system import DESIGNS, OWNERSHIPS
+from gapless.encodings.bagpipe.question import DESIGNS, OWNERSHIPS
 from gapless.errors import InputError
 from gapless.profiles.traces.trace import Trace, trace_of_array
 

@@ -31,8 +31,8 @@ from gapless.encodings.bagpipe.lowering import to_schedule
 from gapless.encodings.bagpipe.machine import SERVERS, Machine, device_names
 from gapless.encodings.bagpipe.pipeline import Pipeline, Spans, pipeline
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.question import DESIGNS
 from gapless.encodings.bagpipe.solve import machine_for
-from gapless.encodings.bagpipe.system import DESIGNS
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace import Trace

@@ -19,7 +19,7 @@ from gapless.encodings.bagpipe.lowering import to_schedule
 from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.pipeline import pipeline
 from gapless.encodings.bagpipe.problem import problem
-from gapless.encodings.bagpipe.system import BASELINES, DESIGNS
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS
 from gapless.errors import InputError
 
 SHARED = ("prefetch", "peer_fetch", "sync_now", "sync_later", "write_early", "write_late")

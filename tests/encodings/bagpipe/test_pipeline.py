@@ -16,7 +16,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import Counts
 from gapless.encodings.bagpipe.designs import design_rows
 from gapless.encodings.bagpipe.pipeline import ACTIVITIES, Pipeline, durations, pipeline
-from gapless.encodings.bagpipe.system import DESIGNS
+from gapless.encodings.bagpipe.question import DESIGNS
 from gapless.errors import InputError
 
 PLAIN = Cluster(

@@ -11,9 +11,9 @@ import pytest
 from gapless import bagpipe
 from gapless.encodings.bagpipe.advice import advise
 from gapless.encodings.bagpipe.batch_plans import Planning
-from gapless.encodings.bagpipe.cluster import TRAINER_FLOPS_PER_S, Cluster, find_cluster
+from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
 from gapless.encodings.bagpipe.problem import problem
-from gapless.encodings.bagpipe.system import DESIGNS
+from gapless.encodings.bagpipe.question import DESIGNS, TRAINER_FLOPS_PER_S
 from gapless.errors import InputError
 
 IDS = np.arange(400).reshape(200, 2) % 37

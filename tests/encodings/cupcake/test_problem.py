@@ -56,7 +56,7 @@ def test_answers_have_plain_values_and_a_text() -> None:
 def test_what_is_wrong_is_named(options: dict[str, Any], rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         problem("vgg16", **options)
-    with pytest.raises(InputError, match="profile: must be a name, a file or a FusionProfile, got int"):
+    with pytest.raises(InputError, match="profile: must be a text or a FusionProfile, got int"):
         problem(7)  # type: ignore[arg-type]
 
 

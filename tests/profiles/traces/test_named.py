@@ -56,7 +56,7 @@ def test_an_array_of_ids_is_a_trace_and_a_trace_is_itself() -> None:
             "table_rows: goes with zipf or skew or a .csv or .* file, got trace criteo-like",
         ),
         (np.ones((2, 2), dtype=int), {"array": "a"}, "array: goes with a .npz file, got trace an object"),
-        (7, {}, "trace: must be a name, a file, an array of ids or a Trace, got int"),
+        (7, {}, "trace: must be a text or a Trace or a Bags or a ndarray, got int"),
     ],
 )
 def test_bad_traces_are_named(trace: Any, options: dict[str, Any], rule: str) -> None:

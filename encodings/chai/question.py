@@ -1,0 +1,63 @@
+"""What is asked of CHAI: which attention heads share one head's keys, so that a share of the cache is saved."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from gapless.fields import Choice, Number, Object, Text, Whole
+from gapless.question import Asked, asked
+from gapless.system import lazy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.profiles.devices import Device
+    from gapless.profiles.heads.profile import HeadProfile
+
+__all__ = ["AUTO", "LOSS", "METHODS", "MODEL_HELP", "Question"]
+
+METHODS = ("exact", "uniform", "elbow", "random")
+"""`uniform`: equal counts; `elbow`: the paper's rule, k-means on scores; `random`: equal counts of heads drawn."""
+LOSS = "loss"
+"""The measure beside `DISTANCES`: rises of the loss, for the profile's own heads of each layer and count."""
+AUTO = "auto"
+"""`loss` where the profile has it for the question, else `output`."""
+MODEL_HELP = "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, or the folder of a saved model"
+
+_STEP, _SWAPS = "decode step", "swaps"
+
+
+@dataclass(frozen=True, repr=False)
+class Question(Asked):
+    """Which heads share, of the heads in a profile; and on which device a decode step is timed."""
+
+    profile: str | Path | HeadProfile = asked(
+        Object(("gapless.profiles.heads.profile.HeadProfile",)),
+        "small-lm, what `gapless profile heads` writes, or synthetic:layers=32,heads=32", is_required=True,
+        metavar="NAME|FILE", names=lazy("gapless.profiles.heads.named:head_profile_names"),
+    )  # fmt: skip
+    kv_saving: float = asked(
+        Number(0, maximum=0.999), "share of the cache of keys and values that is saved, such as 0.214",
+        is_required=True, metavar="S",
+    )  # fmt: skip
+    _: KW_ONLY
+    distance: str = asked(
+        Choice((AUTO, LOSS, "output", "scores")), "what sharing is charged: loss, as measured by layer and count; "
+        "output; scores; auto is loss where it is measured, else output", AUTO,
+    )  # fmt: skip
+    method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "exact", metavar="NAME")
+    context: int = asked(Whole(1), "tokens that are cached", 2048, metavar="N", group=_STEP)
+    batch: int = asked(Whole(1, 10**6), "sequences at once", 1, metavar="N", group=_STEP)
+    element_bytes: int = asked(
+        Whole(1, 8), "bytes of a number in the cache and the weights", 2, metavar="N", group=_STEP
+    )
+    device: str | Device = asked(
+        Object(("gapless.profiles.devices.Device",)), "device on which a decode step is timed", "a100", metavar="NAME",
+        names=lazy("gapless.profiles.devices:device_names"), group=_STEP,
+    )  # fmt: skip
+    swaps: int = asked(
+        Whole(0, 10**6), "how many swaps of heads are tried on the true loss", 0, metavar="N", group=_SWAPS
+    )
+    model: str | None = asked(Text(), f"of the profile: {MODEL_HELP}", metavar="NAME|FOLDER", group=_SWAPS, extra="hf")
+    calibration: str | None = asked(Text(), "the text on which swaps are measured", metavar="FILE", group=_SWAPS)

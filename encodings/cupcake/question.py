@@ -1,0 +1,66 @@
+"""What is asked of Cupcake: which neighbouring gradients are sent together, each group in which mode."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from gapless.fields import Choice, Listed, Object, Size, Text
+from gapless.profiles.gradients.network_question import NetworkQuestion
+from gapless.question import asked
+from gapless.system import lazy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gapless.profiles.devices import Device
+    from gapless.profiles.gradients.compressors import Compressor
+    from gapless.profiles.gradients.profile import FusionProfile
+
+__all__ = ["COMPRESSOR", "COMPRESSOR_NAMES", "DEVICE", "ERRORS", "METHODS", "Question"]
+
+METHODS = (
+    "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
+    "selective-buckets", "plain-buckets",
+)  # fmt: skip
+"""`auto` is `affine` where one mode is offered and its costs are, else `pareto`; `algorithm1` is the paper's search;
+the rest: baselines."""
+ERRORS = ("exact", "rounded", "unbiased", "feedback", "unknown")
+COMPRESSOR_NAMES = lazy("gapless.profiles.gradients.compressors:compressor_names")
+COMPRESSOR = Object(("gapless.profiles.gradients.compressors.Compressor",))
+DEVICE = "v100"
+"""Where gradients are encoded and decoded if nothing is said."""
+_OTHER = "other costs than the profile's"
+
+
+@dataclass(frozen=True, repr=False)
+class Question(NetworkQuestion):
+    """The fusion of a profile's gradients, at its own costs or at compressors' published costs on a network."""
+
+    profile: str | Path | FusionProfile = asked(
+        Object(("gapless.profiles.gradients.profile.FusionProfile",)),
+        "a fusion profile: `gapless list profiles`, or a file", is_required=True, metavar="NAME|FILE",
+        names=lazy("gapless.profiles.gradients.named:fusion_profile_names"),
+    )  # fmt: skip
+    _: KW_ONLY
+    method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
+    modes: Sequence[str] | None = asked(
+        Listed(Text()), "modes in which a group may be sent: the profile's, or, with a network, plain and compressors; "
+        "compress: all but plain", otherwise="all", metavar="NAME,NAME,...",
+    )  # fmt: skip
+    decode: str = asked(Choice(("after", "before")), "decode a group after its collective, or before", "after")
+    error: str = asked(
+        Choice(ERRORS), "the worst class of error that a mode may have: exact, ..., unknown", "unknown", metavar="CLASS"
+    )
+    pieces: int | None = asked(
+        Size(), "cut gradients above this size, such as 4MiB", otherwise="none is cut", metavar="SIZE"
+    )
+    compressor: str | Compressor | None = asked(
+        COMPRESSOR, "a mode beside plain: see `gapless list compressors`; needs a network", metavar="NAME",
+        names=COMPRESSOR_NAMES, group=_OTHER,
+    )  # fmt: skip
+    device: str | Device | None = asked(
+        Object(("gapless.profiles.devices.Device",)), "where gradients are encoded and decoded", otherwise=DEVICE,
+        metavar="NAME", names=lazy("gapless.profiles.devices:device_names"), group=_OTHER,
+    )  # fmt: skip

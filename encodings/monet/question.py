@@ -1,0 +1,56 @@
+"""What is asked of MONeT: a training step within a budget of memory."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from gapless.encodings.monet.method_names import METHODS
+from gapless.fields import Choice, Object, Share, SizeOrShare, Text, Whole
+from gapless.question import Asked, asked
+from gapless.system import lazy
+
+if TYPE_CHECKING:
+    from gapless.profiles.training.graph import TrainingGraph
+
+__all__ = ["DEVICE", "METHOD_HELP", "Question"]
+
+DEVICE = "p100"
+"""Whose costs a named network has if nothing is said."""
+METHOD_HELP = f"what decides, alone or to compare with: {', '.join(METHODS)}; docs/monet.md says what each is"
+
+
+@dataclass(frozen=True, repr=False)
+class Question(Asked):
+    """A training step within a budget: bytes, or a share of what the step takes without any saving.
+
+    `batch` and `device` go with a named network. Raises `InputError` that names an argument which is unknown, missing,
+    or doesn't go with the others.
+    """
+
+    graph: str | TrainingGraph = asked(
+        Object(("gapless.profiles.training.graph.TrainingGraph",)),
+        "a built-in network (`gapless list profiles`), or a file",
+        is_required=True,
+        metavar="NAME|FILE",
+        names=lazy("gapless.profiles.training.networks:network_names"),
+    )
+    _: KW_ONLY
+    batch: int | None = asked(Whole(1), "batch size of a built-in network", metavar="N")
+    device: str | None = asked(
+        Text(),
+        "device whose costs a built-in network has: p100, v100, a100, h100",
+        otherwise=DEVICE,
+        metavar="NAME",
+        names=lazy("gapless.profiles.devices:device_names"),
+    )
+    budget: int | Share = asked(
+        SizeOrShare(),
+        "the most that the step may hold: 8GiB, 8GB (10^9 bytes), or 0.5x of what it holds without any saving",
+        is_required=True,
+        metavar="SIZE",
+    )
+    objective: str = asked(
+        Choice(("time", "energy")), "least time, or least energy, for graphs whose power is known", "time"
+    )
+    method: str = asked(Choice(tuple(METHODS)), METHOD_HELP, "auto", metavar="NAME")

@@ -1,0 +1,70 @@
+"""What is asked of Ok-Topk: a sparse allreduce of recorded index sets, to be cut into regions with owners."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from gapless.fields import Bandwidth, Choice, Number, Object, Seconds, Whole
+from gapless.question import Asked, asked
+from gapless.system import lazy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.profiles.sparsity.index_sets import IndexSets
+    from gapless.topologies.topology import Topology
+
+__all__ = ["BANDWIDTH_BYTES_PER_S", "LATENCY_S", "METHODS", "OBJECTIVES", "SELECTIONS", "Question"]
+
+METHODS = ("auto", "exact", "joint", "milp", "robust", "averaged", "even")
+"""`auto` tries all that suit the recorded steps, or is `robust` where steps are held out; the last two: baselines."""
+OBJECTIVES = ("worst", "mean")
+SELECTIONS = ("auto", "topk", "all")
+BANDWIDTH_BYTES_PER_S, LATENCY_S = 1.25e9, 10e-6
+"""Of a flat network of which nothing is said: 10 Gbit/s out of and into a rank."""
+
+
+@dataclass(frozen=True, repr=False)
+class Question(Asked):
+    """The sparse allreduce of recorded or generated index sets.
+
+    `indices`, `ranks`, `density`: as for `find_index_sets`; ranks are those of the topology where there is one. Without
+    a topology the network is flat. The others: the fields of `Problem`. Raises `InputError` naming the field.
+    """
+
+    indices: str | Path | IndexSets = asked(
+        Object(("gapless.profiles.sparsity.index_sets.IndexSets",)),
+        "recorded index sets (.npz), or clustered, drifting, uniform, as in clustered:elements=1000000,steps=8",
+        is_required=True, metavar="NAME|FILE", names=lazy("gapless.profiles.sparsity.named:index_generator_names"),
+    )  # fmt: skip
+    _: KW_ONLY
+    ranks: int | None = asked(
+        Whole(2, 1024), "number of ranks, the first recorded ones", otherwise="all, or the topology's", metavar="P"
+    )
+    density: float | None = asked(
+        Number(0, strict=True, maximum=1), "share of the entries that a rank selects", otherwise="as recorded",
+        metavar="D",
+    )  # fmt: skip
+    held_out: int = asked(
+        Whole(0), "how many of the last steps only judge the plan, and don't shape it", 0, metavar="N"
+    )
+    objective: str = asked(Choice(OBJECTIVES), "minimise the time of the worst recorded step, or the mean", "worst")
+    selection: str = asked(
+        Choice(SELECTIONS), "what every rank gets: topk of the sum, all; auto: topk where values were recorded", "auto"
+    )
+    method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
+    topology: str | Topology | None = asked(
+        Object(("gapless.topologies.topology.Topology",)), "take the links of ndv2, ring:8, ...", metavar="NAME",
+        names=lazy("gapless.topologies.files:topology_names"), group="network",
+    )  # fmt: skip
+    nodes: int | None = asked(
+        Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group="network"
+    )
+    bandwidth: float | None = asked(
+        Bandwidth(), "without a topology: bandwidth into and out of each rank", otherwise=BANDWIDTH_BYTES_PER_S,
+        metavar="B", group="network",
+    )  # fmt: skip
+    latency: float | None = asked(
+        Seconds(), "without a topology: latency of a message", otherwise=LATENCY_S, metavar="T", group="network"
+    )

@@ -1,0 +1,122 @@
+"""What is asked of pipelines: where a model is cut, in which order micro-batches run, what is sent compressed."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from gapless.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
+from gapless.options import MOST_SECONDS
+from gapless.question import Asked, asked
+from gapless.system import lazy
+from gapless.units import parse_plain_seconds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gapless.profiles.pipelines.compression import CompressionTable
+    from gapless.profiles.pipelines.profile import PipelineProfile
+    from gapless.topologies.topology import Topology
+
+__all__ = ["BACKWARDS", "CUTS", "EMBEDDINGS", "METHODS", "RECOMPUTATIONS", "Question"]
+
+METHODS = (
+    "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "zero-bubble",
+)  # fmt: skip
+"""`auto` tries all and searches on; `search`: without the exact method; `zero-bubble`: the heuristic with memory."""
+BACKWARDS = ("split", "whole")
+CUTS = ("auto", "even", "bottleneck")
+RECOMPUTATIONS = ("none", "auto", "all")
+EMBEDDINGS = ("fused", "separate")
+
+
+def _cut(value: object) -> str | tuple[int, ...]:
+    """The name of a rule, or first layers."""
+    if isinstance(value, str) and value in CUTS:
+        return value
+    firsts: tuple[int, ...] = Listed(Whole(1))(value)
+    return firsts
+
+
+@dataclass(frozen=True, repr=False)
+class Question(Asked):
+    """The pipeline of a profile's layers on so many ranks.
+
+    `hop`: seconds of a message as large as the largest boundary; or `bandwidth` and `latency`; or a topology.
+    """
+
+    profile: str | Path | PipelineProfile = asked(
+        Object(("gapless.profiles.pipelines.profile.PipelineProfile",)),
+        "`gapless list profiles`, uniform:f=10,b=12,w=8 (seconds of a rank's part), or a file",
+        is_required=True,
+        metavar="NAME|FILE",
+        names=lazy("gapless.profiles.pipelines.named:pipeline_profile_names"),
+    )
+    _: KW_ONLY
+    ranks: int = asked(Whole(1, 1024), "ranks of the pipeline", is_required=True, metavar="P")
+    micro_batches: int = asked(Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M")
+    placement: str = asked(
+        Choice(("linear", "looped", "v")), "which rank runs which stage: linear, looped, v", "linear"
+    )
+    chunks: int | None = asked(Whole(1, 64), "stages a rank has", otherwise="2 for looped and v", metavar="N")
+    cut: str | tuple[int, ...] = asked(
+        _cut,
+        f"where the model is cut: {', '.join(CUTS)}, or the first layers of all stages but the first",
+        "auto",
+        metavar="NAME|L,L,...",
+    )
+    backward: str = asked(
+        Choice(BACKWARDS), "gradients of inputs and weights as two ops: split, or as one: whole", "split"
+    )
+    recomputation: str = asked(
+        Choice(RECOMPUTATIONS), "stages that run their forward again to save memory: none, auto, all", "none"
+    )
+    method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
+    memory: int | None = asked(Size(), "memory of a rank, such as 40GiB", metavar="SIZE", group="memory")
+    in_flight: int | None = asked(
+        Whole(1, 65536), "instead of bytes: how many micro-batches a rank may hold at once", metavar="N", group="memory"
+    )
+    hop: float | None = asked(
+        Scaled(parse_plain_seconds, Number(0, maximum=MOST_SECONDS)),
+        "seconds of a plain message between neighbours: 2, 1.5ms",
+        metavar="T",
+        group="network",
+    )
+    bandwidth: float | None = asked(
+        Bandwidth(), "instead of --hop: bandwidth between neighbours, such as 200Gbps", metavar="B", group="network"
+    )
+    latency: float | None = asked(Seconds(), "latency of a message", otherwise=0, metavar="T", group="network")
+    topology: str | Topology | None = asked(
+        Object(("gapless.topologies.topology.Topology",)),
+        "instead of --hop: take the links of ndv2, ring:8, ...",
+        metavar="NAME",
+        names=lazy("gapless.topologies.files:topology_names"),
+        group="network",
+    )
+    nodes: int | None = asked(
+        Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group="network"
+    )
+    blocking_sends: bool = asked(Flag(), "a rank computes nothing while it sends", False, group="network")
+    replicas: int = asked(Whole(1, 10**6), "data-parallel degree", 1, metavar="D", group="replicas")
+    replica_bandwidth: float | None = asked(
+        Bandwidth(), "bandwidth of the sum among replicas", otherwise="--bandwidth", metavar="B", group="replicas"
+    )
+    embedding: str = asked(
+        Choice(EMBEDDINGS),
+        "how a shared embedding's gradients are summed: fused, separate",
+        "fused",
+        group="replicas",
+    )
+    compression: str | Path | CompressionTable | None = asked(
+        Object(("gapless.profiles.pipelines.compression.CompressionTable",)),
+        "a table of measured errors; without one nothing is compressed",
+        metavar="FILE",
+        group="compression",
+    )
+    error_budget: float = asked(
+        Number(0),
+        "the most that compression may spoil: relative squared errors, added up",
+        0.0,
+        metavar="E",
+        group="compression",
+    )

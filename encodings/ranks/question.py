@@ -1,0 +1,87 @@
+"""What is asked of ranks: how strongly each layer of a training is compressed, and when."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from gapless.errors import InputError
+from gapless.fields import Bandwidth, Choice, Listed, Object, Seconds, Share, SizeOrShare, Text, Whole
+from gapless.profiles.gradients.network_question import LATENCY_S
+from gapless.question import Asked, asked
+from gapless.units import parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gapless.profiles.compression.trace import CompressionTrace
+
+__all__ = ["METHODS", "METHODS_BY_EPOCH", "PHASES", "Question"]
+
+METHODS_BY_EPOCH = ("accordion", "adaqs", "first-epochs", "last-epochs", "random")
+"""Rules that need modes by epoch."""
+METHODS = ("auto", "budget", "milp", "constant", *METHODS_BY_EPOCH)
+"""`auto`: the dynamic programme `budget` where data is the only limit, else `milp`; the others are rules."""
+PHASES = ("static", "epoch")
+
+_FLOAT_BYTES = 4
+
+
+def _data(value: object) -> int | Share:
+    """Bytes of a text such as 1571.8Mfloats, a size, or a share."""
+    if isinstance(value, str) and value.strip().endswith("floats"):
+        try:
+            return _FLOAT_BYTES * parse_bytes(value.strip().removesuffix("floats"), "")
+        except InputError:
+            raise InputError(f"must be a number of floats such as 1571.8Mfloats, got {value!r}") from None
+    try:
+        return SizeOrShare()(value)
+    except InputError as error:
+        if isinstance(value, str):
+            raise InputError(
+                f"must be floats such as 1571.8Mfloats, a size, or a share such as 0.3x, got {value!r}"
+            ) from None
+        raise error
+
+
+@dataclass(frozen=True, repr=False)
+class Question(Asked):
+    """The modes of a trace's layers within a budget.
+
+    `trace`: a file that `gapless profile compression` wrote, or the trace. `data`: bytes that a rank may send, or a
+    share of what it sends in the mode that sends most. `workers`, `bandwidth`, `latency`: of a ring. `modes`: those
+    offered, None for all of the trace. The others: the fields of `Problem`. Raises `InputError` naming the field.
+    """
+
+    trace: str | Path | CompressionTrace = asked(
+        Object(("gapless.profiles.compression.trace.CompressionTrace",)),
+        "what `gapless profile compression` wrote",
+        is_required=True,
+        metavar="FILE",
+    )
+    _: KW_ONLY
+    data: int | Share | None = asked(
+        _data,
+        "the most that a worker sends in all: 1571.8Mfloats, 6.3GB, or 0.3x of what the costliest mode sends",
+        metavar="DATA",
+    )
+    step_time: float | None = asked(
+        Seconds(), "the longest that a step takes on the network, such as 10ms", metavar="T"
+    )
+    phases: str = asked(Choice(PHASES), "one mode a layer: static, or by epoch", "static")
+    switches: int | None = asked(
+        Whole(0), "how many epochs may begin with other modes than the one before", otherwise="any", metavar="N"
+    )
+    modes: Sequence[str] | None = asked(
+        Listed(Text()),
+        "modes of the trace that are offered, such as powersgd:1,powersgd:4",
+        otherwise="all",
+        metavar="MODE,...",
+    )
+    method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
+    workers: int | None = asked(Whole(1, 10**6), "number of workers, on a ring", metavar="P", group="network")
+    bandwidth: float | None = asked(
+        Bandwidth(), "bandwidth out of a worker, such as 10Gbps", metavar="B", group="network"
+    )
+    latency: float | None = asked(Seconds(), "latency of a message", otherwise=LATENCY_S, metavar="T", group="network")
