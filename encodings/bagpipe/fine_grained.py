@@ -24,12 +24,13 @@ from gapless.encodings.bagpipe.actions import (
     Actions,
     GroupedActions,
 )
-from gapless.encodings.bagpipe.machine import Draft, Machine
+from gapless.encodings.bagpipe.machine import Machine
 from gapless.encodings.bagpipe.pipeline import Times
 from gapless.encodings.bagpipe.rooted_counts import busiest
 from gapless.errors import InputError
 from gapless.graph import Implementation, Op
 from gapless.schedule import EventKind
+from gapless.schedule_builder import ScheduleBuilder
 
 __all__ = ["Holders", "RootedRows", "Settled"]
 
@@ -90,7 +91,7 @@ class RootedRows:
     `seen`: the updates of each group, as bits. `rows`: int64, of each group. `bit`: the number of the batch's update.
     """
 
-    draft: Draft
+    draft: ScheduleBuilder
     machine: Machine
     times: Times
     number: int

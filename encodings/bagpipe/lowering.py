@@ -36,11 +36,11 @@ from gapless.encodings.bagpipe.actions import (
     RowGroups,
 )
 from gapless.encodings.bagpipe.fine_grained import Holders, RootedRows
-from gapless.encodings.bagpipe.machine import FETCH_ALL, SERVERS, WRITE_ALL, Draft, Machine
+from gapless.encodings.bagpipe.machine import FETCH_ALL, SERVERS, WRITE_ALL, Machine
 from gapless.encodings.bagpipe.pipeline import Spans, Times
-from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import EventKind, Schedule, schedule_from_events
-from gapless.ties import by_start
+from gapless.graph import Implementation, Op
+from gapless.schedule import EventKind, Schedule
+from gapless.schedule_builder import ScheduleBuilder
 
 __all__ = ["to_schedule"]
 
@@ -89,7 +89,9 @@ def lowered(
     holds each group before it, -1 for nobody, as for all if it is empty.
     """
     group_bytes = groups.rows * machine.cluster.row_bytes
-    rows = Draft(group_bytes.tolist(), [f"rows {number}" for number in range(len(groups.rows))])
+    rows = ScheduleBuilder(counts_contributions=True)
+    for number, size_bytes in enumerate(group_bytes.tolist()):
+        rows.tensor(f"rows {number}", size_bytes)
     holders = Holders(list(root) or [-1] * len(groups.rows))
     copies = [(number, SERVERS) for number in range(len(groups.rows))]
     for number, batch in zip(stretch.numbers, groups.batches, strict=True):
@@ -99,20 +101,17 @@ def lowered(
         copies += [(tensor, SERVERS) for tensor in taken]
     for name in sorted(set(names).difference(rows.names)):
         rows.tensor(name)
-    initial = Placement.of(copies, [stretch.held] * len(copies))
-    required = Placement.of(copies[: len(groups.rows)], seen)
-    events = by_start([event for event in rows.events if stretch.from_s <= event.start_s < stretch.until_s])
-    graph = Graph(
-        np.array(rows.size_bytes, dtype=np.int64), tuple(rows.ops), initial, required, tensor_names=tuple(rows.names)
-    )
-    return schedule_from_events(graph, machine.topology(), events, "bagpipe")
+    rows.initial = [(*copy, stretch.held) for copy in copies]
+    rows.required = [(*copy, bits) for copy, bits in zip(copies[: len(groups.rows)], seen, strict=True)]
+    rows.events = [event for event in rows.events if stretch.from_s <= event.start_s < stretch.until_s]
+    return rows.schedule(machine.topology(), "bagpipe")
 
 
 @dataclass
 class _Batch:
     """One batch, which adds itself to the schedule."""
 
-    rows: Draft
+    rows: ScheduleBuilder
     machine: Machine
     times: Times
     number: int

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.errors import InputError
-from gapless.graph import Op
-from gapless.schedule import Event, EventKind
 from gapless.topologies.topology import Link, Topology
 
-__all__ = ["FETCH_ALL", "SERVERS", "WRITE_ALL", "Draft", "Machine", "device_names"]
+__all__ = ["FETCH_ALL", "SERVERS", "WRITE_ALL", "Machine", "device_names"]
 
 Ints = NDArray[np.int64]
 
@@ -133,40 +131,3 @@ def budgets(topology: Topology, asked: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(
         size if is_asked and device == replicas else np.inf for device, size in enumerate(topology.memory_bytes)
     )
-
-
-@dataclass
-class Draft:
-    """Tensors, ops and events in the making."""
-
-    size_bytes: list[int]
-    names: list[str]
-    ops: list[Op] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-
-    def tensor(self, name: str, size_bytes: int = 0) -> int:
-        self.size_bytes.append(size_bytes)
-        self.names.append(name)
-        return len(self.size_bytes) - 1
-
-    def run(
-        self, op: Op, engine: int, start_s: float, end_s: float, frees: Iterable[tuple[int, int]] = (),
-        kind: EventKind = EventKind.COMPUTE,
-    ) -> None:  # fmt: skip
-        self.ops.append(op)
-        self.events.append(Event(kind, start_s, end_s, engine, len(self.ops) - 1, frees=tuple(frees)))
-
-    def move(
-        self, link: int, tensors: Sequence[int], start_s: float, duration_s: float = 0.0, freed_on: tuple[int, ...] = ()
-    ) -> None:
-        if len(tensors):
-            frees = tuple((tensor, device) for device in freed_on for tensor in tensors)
-            end_s = start_s + duration_s
-            self.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=tuple(tensors), frees=frees))
-
-    def free(self, tensors: Iterable[int], device: int, after: int) -> None:
-        """Whichever event ends last, of those from number `after` on, frees them on a device."""
-        last = max(range(after, len(self.events)), key=lambda number: (self.events[number].end_s, number), default=None)
-        if last is not None:
-            frees = (*self.events[last].frees, *((tensor, device) for tensor in tensors))
-            self.events[last] = replace(self.events[last], frees=frees)

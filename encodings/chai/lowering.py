@@ -10,8 +10,9 @@ import numpy as np
 
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.problem import Problem
-from gapless.graph import Budget, Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.graph import Budget
+from gapless.schedule import Schedule
+from gapless.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Topology
 
 __all__ = ["step_s", "to_schedule"]
@@ -25,48 +26,33 @@ def to_schedule(asked: Problem, chosen: HeadMap) -> Schedule:
     """
     profile, key_heads = asked.profile, asked.profile.key_heads
     token_bytes = asked.batch * profile.heads * profile.dimension * asked.element_bytes
-    width = key_heads + 4
-    last = profile.layers * width
-    weight_bytes = _weight_bytes(asked)
-    sizes, names, ops, cached = [], [], [], [0]
+    width, weight_bytes, at_s = key_heads + 4, _weight_bytes(asked), 0.0
+    builder = ScheduleBuilder(initial=[(0, 0, 0)], required=[(profile.layers * width, 0, 0)])
     for layer, kept in enumerate(chosen.kept):
-        first = layer * width
-        state, new, weights, values = range(first, first + 4)
-        sizes += [token_bytes, 3 * token_bytes, weight_bytes, key_heads * asked.head_bytes]
-        sizes += [asked.head_bytes] * key_heads
-        names += [f"{what} {layer}" for what in ("input", "token", "weights", "values")]
-        names += [f"keys {layer}.{head}" for head in range(key_heads)]
-        used = sorted({first + 4 + head // profile.group for head in chosen.representative[layer].tolist()})
-        cached += [weights, values, *(first + 4 + head for head in kept)]
+        state, new, weights, values = (
+            builder.tensor(f"{what} {layer}", size)
+            for what, size in (
+                ("input", token_bytes), ("token", 3 * token_bytes), ("weights", weight_bytes),
+                ("values", key_heads * asked.head_bytes),
+            )
+        )  # fmt: skip
+        keys = [builder.tensor(f"keys {layer}.{head}", asked.head_bytes) for head in range(key_heads)]
+        used = sorted({keys[head // profile.group] for head in chosen.representative[layer].tolist()})
+        builder.initial += [(tensor, 0, 0) for tensor in (weights, values, *(keys[head] for head in kept))]
         project_s, attend_s = _seconds(asked, chosen, layer)
         spent = ((0, float((len(kept) + key_heads) * asked.head_bytes)),)
-        ops += [
-            Op(f"project {layer}", (state, weights), (new,), (Implementation(project_s),), "project"),
-            Op(f"attend {layer}", (new, values, *used), (first + width if layer + 1 < profile.layers else last,),
-               (Implementation(attend_s, spends=spent),), "attend"),
-        ]  # fmt: skip
+        # A layer's input and token go with the op that uses them last.
+        at_s = builder.compute(
+            f"project {layer}", "project", 0, at_s, project_s, (state, weights), (new,), ((state, 0),)
+        )
+        reads, output = (new, values, *used), (layer + 1) * width
+        at_s = builder.compute(
+            f"attend {layer}", "attend", 0, at_s, attend_s, reads, (output,), ((new, 0),), spends=spent
+        )
+    builder.tensor("output", token_bytes)
     budget = Budget("cache bytes", float(asked.cache_bytes(asked.most_kept)))
-    graph = Graph(
-        np.array([*sizes, token_bytes], dtype=np.int64),
-        tuple(ops),
-        initial=Placement.of([(tensor, 0) for tensor in cached]),
-        required=Placement.of([(last, 0)]),
-        tensor_names=(*names, "output"),
-        budgets=(budget,),
-    )
     topology = Topology(asked.device.name, (0,), engines=((0, "compute"),))
-    return schedule_from_events(graph, topology, _events(ops, width), f"decode step of {profile.name}")
-
-
-def _events(ops: list[Op], width: int) -> list[Event]:
-    """Op after op; a layer's input and token go with the op that uses them last."""
-    events, at_s = [], 0.0
-    for number, op in enumerate(ops):
-        end_s = at_s + op.implementations[0].duration_s
-        gone = ((op.inputs[0], 0),)
-        events.append(Event(EventKind.COMPUTE, at_s, end_s, 0, number, frees=gone))
-        at_s = end_s
-    return events
+    return builder.schedule(topology, f"decode step of {profile.name}", (budget,), as_listed=True)
 
 
 def _weight_bytes(asked: Problem) -> int:

@@ -20,6 +20,7 @@ from gapless.encodings.oktopk.gathering import GATHERS, Message, Piece
 from gapless.encodings.oktopk.network import Network
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.schedule_builder import ScheduleBuilder
 from gapless.simulate import retime
 
 __all__ = ["ENTRY_BYTES", "Rows", "StepSizes", "in_turn", "lower", "received_words"]
@@ -48,44 +49,28 @@ class StepSizes:
 
 @dataclass
 class Rows:
-    """Tensors, ops and events in the making; times only number the events."""
+    """A sparse allreduce in the making: tensors sized by entries; times only number the events."""
 
     network: Network
-    size_bytes: list[int] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    initial: list[tuple[int, int, int]] = field(default_factory=list)
-    required: list[tuple[int, int, int]] = field(default_factory=list)
-    ops: list[Op] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    builder: ScheduleBuilder = field(default_factory=lambda: ScheduleBuilder(counts_contributions=True))
 
     def tensor(self, name: str, entries: int) -> int:
-        self.names.append(name)
-        self.size_bytes.append(ENTRY_BYTES * entries)
-        return len(self.names) - 1
+        return self.builder.tensor(name, ENTRY_BYTES * entries)
 
     def send(self, message: Message) -> None:
         """An event for each link of the route."""
         links = (message.link,) if message.link >= 0 else self.network.paths[message.source, message.target]
         for link in links:
-            at = float(len(self.events))
-            self.events.append(Event(EventKind.TRANSFER, at, at + 1, link, moves=message.tensors))
+            self.builder.move(link, message.tensors, float(len(self.builder.events)), 1.0)
 
     def add_up(self, region: int, owner: int, parts: tuple[int, ...], sums: tuple[int, ...]) -> None:
         op = Op(f"reduce region {region}", parts, sums, (Implementation(0.0),), "reduce", reduces=True)
-        self.ops.append(op)
-        at = float(len(self.events))
-        engine = self.network.engines[owner]
-        self.events.append(Event(EventKind.COMPUTE, at, at + 1, engine, len(self.ops) - 1))
+        at = float(len(self.builder.events))
+        self.builder.run(op, self.network.engines[owner], at, at + 1)
 
     def schedule(self, name: str) -> Schedule:
         """Everything as early as the order allows."""
-        places = [
-            Placement.of([copy[:2] for copy in copies], [copy[2] for copy in copies])
-            for copies in (self.initial, self.required)
-        ]
-        sizes = np.array(self.size_bytes, dtype=np.int64)
-        graph = Graph(sizes, tuple(self.ops), places[0], places[1], tuple(self.names))
-        return retime(schedule_from_events(graph, self.network.topology, self.events, name))
+        return retime(self.builder.schedule(self.network.topology, name, as_listed=True))
 
 
 def lower(step: StepSizes, owners: Ints, network: Network, order: str, gather: str, balances: bool) -> Schedule | None:
@@ -112,10 +97,10 @@ def lower(step: StepSizes, owners: Ints, network: Network, order: str, gather: s
         holders = [owner, *(target for _, target, _ in moved)]
         moving += [Message(owner, to, (tensor,)) for tensor, to in zip(sums[1:], holders[1:], strict=True)]
         for tensor, holder in zip(sums, holders, strict=True):
-            size_bytes = rows.size_bytes[tensor]
+            size_bytes = rows.builder.size_bytes[tensor]
             if size_bytes:
                 pieces.append(Piece(tensor, holder, size_bytes, owner if holder != owner else -1))
-            rows.required += [(tensor, rank, bits) for rank in (range(count) if size_bytes else (owner,))]
+            rows.builder.required += [(tensor, rank, bits) for rank in (range(count) if size_bytes else (owner,))]
     for message in moving:
         rows.send(message)
     pieces = _timed(rows, pieces) if gather == "flood" else pieces
@@ -135,7 +120,7 @@ def _parts(rows: Rows, step: StepSizes) -> dict[tuple[int, int], int]:
     found = {}
     for rank, region in zip(*(axis.tolist() for axis in np.nonzero(step.counts)), strict=True):
         found[rank, region] = rows.tensor(f"rank {rank} region {region}", int(step.counts[rank, region]))
-        rows.initial.append((found[rank, region], rank, 1 << rank))
+        rows.builder.initial.append((found[rank, region], rank, 1 << rank))
     return found
 
 
@@ -183,7 +168,7 @@ def _dealt(pairs: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
 
 def _timed(rows: Rows, pieces: list[Piece]) -> list[Piece]:
     """The pieces with when they are there, from what has been listed so far."""
-    so_far = replace(rows, required=[]).schedule("")
+    so_far = replace(rows, builder=replace(rows.builder, required=[])).schedule("")
     end_s: dict[tuple[int, int], float] = {}
     for number in range(len(so_far)):
         event = so_far.event(number)

@@ -28,10 +28,10 @@ def topka(sets: IndexSets, step: int, network: Network, gather: str) -> Schedule
     rows, pieces = Rows(network), list[Piece]()
     for rank, entries in enumerate(sets.counts[step].tolist()):
         tensor = rows.tensor(f"rank {rank}", entries)
-        rows.initial.append((tensor, rank, 1 << rank))
+        rows.builder.initial.append((tensor, rank, 1 << rank))
         if entries:
             pieces.append(Piece(tensor, rank, ENTRY_BYTES * entries))
-            rows.required += [(tensor, other, 1 << rank) for other in range(sets.ranks)]
+            rows.builder.required += [(tensor, other, 1 << rank) for other in range(sets.ranks)]
     messages = GATHERS[gather](network, pieces)
     if messages is None:
         return None
@@ -57,16 +57,15 @@ def dense_ring(elements: int, network: Network) -> Schedule | None:
     rows, count = Rows(network), network.topology.device_count
     sizes = np.diff(even_cuts(elements, count)).tolist()
     whole = (1 << count) - 1
+    builder = rows.builder
     for chunk, size in enumerate(sizes):
-        rows.tensor(f"chunk {chunk}", 0)
-        rows.size_bytes[chunk] = ELEMENT_BYTES * size
-        rows.initial += [(chunk, rank, 1 << rank) for rank in range(count)]
-        rows.required += [(chunk, rank, whole) for rank in range(count)]
+        builder.tensor(f"chunk {chunk}", ELEMENT_BYTES * size)
+        builder.initial += [(chunk, rank, 1 << rank) for rank in range(count)]
+        builder.required += [(chunk, rank, whole) for rank in range(count)]
     for step in range(2 * (count - 1)):
         for place, link in enumerate(links):
-            at = float(len(rows.events))
-            moved = ((place - step) % count,)
-            rows.events.append(
+            at, moved = float(len(builder.events)), ((place - step) % count,)
+            builder.events.append(
                 Event(EventKind.TRANSFER, at, at + 1, link, moves=moved, reduces=step < count - 1)
             )  # fmt: skip
     return rows.schedule("dense ring")

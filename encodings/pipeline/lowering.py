@@ -12,9 +12,9 @@ from gapless.encodings.pipeline.errors import Spoiling
 from gapless.encodings.pipeline.order import Kind, Order, Timeline, number
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.stages import Stages
-from gapless.graph import Budget, Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
-from gapless.ties import by_start
+from gapless.graph import Budget, Implementation, Op
+from gapless.schedule import Event, EventKind, Schedule
+from gapless.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["ERROR", "to_schedule"]
@@ -47,7 +47,7 @@ def to_schedule(
 
 @dataclass
 class _Lowering:
-    """Tensors, ops and events in the making; `ids` numbers the tensors by name."""
+    """A step in the making; `ids` numbers the tensors by name."""
 
     problem: Problem
     stages: Stages
@@ -55,9 +55,7 @@ class _Lowering:
     timeline: Timeline
     spoiling: Spoiling | None
     ids: dict[str, int] = field(default_factory=dict)
-    size_bytes: list[int] = field(default_factory=list)
-    ops: list[Op] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    builder: ScheduleBuilder = field(default_factory=lambda: ScheduleBuilder(counts_contributions=True))
 
     def __post_init__(self) -> None:
         stages, rank = self.stages, self.stages.rank.tolist()
@@ -75,8 +73,7 @@ class _Lowering:
     def tensor(self, name: str, size_bytes: float = 0) -> int:
         """Its number; where it is named first it gets its size."""
         if name not in self.ids:
-            self.ids[name] = len(self.size_bytes)
-            self.size_bytes.append(int(size_bytes))
+            self.ids[name] = self.builder.tensor(name, size_bytes)
         return self.ids[name]
 
     def run(
@@ -85,12 +82,11 @@ class _Lowering:
     ) -> float:  # fmt: skip
         """An op on its stage's rank, and the event that runs it; its end. What it reads and writes, it updates."""
         rank = int(self.stages.rank[stage])
-        implementation = Implementation(duration_s, name=mode, spends=((0, spends),) if spends else ())
-        updates = tuple(tensor for tensor in reads if tensor in writes)
-        self.ops.append(Op(name, tuple(reads), tuple(writes), (implementation,), kind, adds, updates=updates))
-        end_s, freed = start_s + duration_s, tuple((tensor, rank) for tensor in frees)
-        self.events.append(Event(EventKind.COMPUTE, start_s, end_s, rank, len(self.ops) - 1, frees=freed))
-        return end_s
+        return self.builder.compute(
+            name, kind, rank, start_s, duration_s, reads, writes, [(tensor, rank) for tensor in frees],
+            spends=((0, spends),) if spends else (), mode=mode, adds=adds,
+            updates=tuple(tensor for tensor in reads if tensor in writes),
+        )  # fmt: skip
 
     def send(self, what: str, size_bytes: int, source: int, target: int, start_s: float, hop_s: float) -> None:
         """A message from a stage to its neighbour; the sender's copy goes when it is there.
@@ -106,9 +102,7 @@ class _Lowering:
                 0.0,
             )
             message = posted
-        moved = Event(EventKind.TRANSFER, start_s, start_s + hop_s, self.links[here, there], moves=(message,),
-                      frees=((message, here),))  # fmt: skip
-        self.events.append(moved)
+        self.builder.move(self.links[here, there], (message,), start_s, hop_s, freed_on=(here,))
 
     def arriving(self, what: str, source: int, target: int) -> int:
         """The message as the receiver has it."""
@@ -241,9 +235,9 @@ class _Lowering:
         )
         implementation = Implementation(duration_s, name=name, spends=((0, spends),) if spends else ())
         needs = dict.fromkeys(sums, self._all)
-        self.ops.append(Op(f"sum {stage}", tuple(sums), (summed,), (implementation,), "sum", needs=needs))
+        op = Op(f"sum {stage}", tuple(sums), (summed,), (implementation,), "sum", needs=needs)
         end_s, engine = float(self.timeline.reduced_s[stage]), stages.ranks + int(stages.rank[stage])
-        self.events.append(Event(EventKind.COLLECTIVE, end_s - duration_s, end_s, engine, len(self.ops) - 1))
+        self.builder.run(op, engine, end_s - duration_s, end_s, kind=EventKind.COLLECTIVE)
 
     def exchange_embedding(self) -> None:
         """The ranks of the first and the last stage send each other their gradient of the shared weights."""
@@ -251,26 +245,24 @@ class _Lowering:
         end_s = float(self.timeline.finish_s[self.stages.rank[ends]].max())
         for side, stage in enumerate(ends):
             start_s, moves = end_s - self.stages.embedding_s, (self.tensor(f"embedding gradients {stage}"),)
-            self.events.append(Event(EventKind.TRANSFER, start_s, end_s, len(self.links) + side, moves=moves))
+            self.builder.events.append(Event(EventKind.TRANSFER, start_s, end_s, len(self.links) + side, moves=moves))
 
     def schedule(self) -> Schedule:
         """All of it."""
         stages, rank = self.stages, self.stages.rank.tolist()
-        initial = [(self.tensor(f"state {stage}"), rank[stage]) for stage in range(stages.count)]
-        initial += [(tensor, rank[stage]) for stage in range(stages.count) for tensor in self._sums(stage)]
-        required = [(tensor, rank[stage]) for stage in range(stages.count) for tensor in self._sums(stage)]
+        builder, sums = self.builder, [(tensor, stage) for stage in range(stages.count) for tensor in self._sums(stage)]
+        builder.initial += [(self.tensor(f"state {stage}"), rank[stage], 0) for stage in range(stages.count)]
+        builder.initial += [(tensor, rank[stage], 0) for tensor, stage in sums]
+        required = [(tensor, rank[stage]) for tensor, stage in sums]
         if self.problem.replicas.count > 1:
             required += [(self.tensor(f"summed {stage}"), rank[stage]) for stage in range(stages.count)]
         if self.shared_bytes:
             first, last = self._sums(0)[-1], self._sums(stages.count - 1)[-1]
             required += [(first, rank[-1]), (last, rank[0])]
-        graph = Graph(
-            np.array(self.size_bytes, dtype=np.int64), tuple(self.ops), Placement.of(initial, [0] * len(initial)),
-            Placement.of(required, [self._all] * len(required)), tuple(self.ids),
-            () if self.spoiling is None else (Budget(ERROR, self.spoiling.budget),),
-        )  # fmt: skip
+        builder.required += [(*copy, self._all) for copy in required]
         name = f"{self.problem.profile.name} on {stages.ranks} ranks, {stages.micro_batches} micro-batches"
-        return schedule_from_events(graph, self._topology(), by_start(self.events), name)
+        budgets = () if self.spoiling is None else (Budget(ERROR, self.spoiling.budget),)
+        return builder.schedule(self._topology(), name, budgets)
 
     def _topology(self) -> Topology:
         """The ranks with a compute and a network engine each, and the links that the pipeline uses."""

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.ranks.problem import Problem
-from gapless.graph import Budget, Graph, Implementation, Op, Placement
+from gapless.graph import Budget
 from gapless.profiles.compression.levels import FLOAT_BYTES, sent_bytes
 from gapless.profiles.gradients.fusion import Timeline
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
-from gapless.ties import by_start
+from gapless.schedule import EventKind, Schedule
+from gapless.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Topology
 
 __all__ = ["DATA", "ERROR", "phases_of", "to_schedule"]
@@ -44,32 +44,12 @@ def to_schedule(problem: Problem, modes: Ints) -> Schedule:
 
 @dataclass
 class _Lowering:
-    """Tensors, ops and events in the making."""
+    """The phases lowered so far, the last of which ends at `at_s`."""
 
     problem: Problem
     modes: Ints
     at_s: float = 0.0
-    names: list[str] = field(default_factory=list)
-    size_bytes: list[int] = field(default_factory=list)
-    ops: list[Op] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    arrived: list[int] = field(default_factory=list)
-
-    def tensor(self, name: str, size: int) -> int:
-        self.names.append(name)
-        self.size_bytes.append(size)
-        return len(self.names) - 1
-
-    def run(
-        self, name: str, kind: str, engine: int, start_s: float, duration_s: float, reads: list[int],
-        writes: list[int], frees: list[int], spends: tuple[tuple[int, float], ...] = (), mode: str = "",
-    ) -> None:  # fmt: skip
-        """One op, and the event that runs it."""
-        implementation = Implementation(duration_s, name=mode, spends=spends)
-        self.ops.append(Op(name, tuple(reads), tuple(writes), (implementation,), kind))
-        event_kind = EventKind.COLLECTIVE if engine == _NETWORK else EventKind.COMPUTE
-        freed = tuple((tensor, 0) for tensor in frees)
-        self.events.append(Event(event_kind, start_s, start_s + duration_s, engine, len(self.ops) - 1, frees=freed))
+    builder: ScheduleBuilder = field(default_factory=ScheduleBuilder)
 
     def phase(self, first: int, end: int) -> None:
         """A step of epochs first .. end - 1: forward, then bucket by bucket backward, compression and sends."""
@@ -77,8 +57,8 @@ class _Lowering:
         title = f"epoch {first}" if end == first + 1 else f"epochs {first}-{end - 1}"
         times = step.timeline(self.modes[first])
         begin_s = self.at_s + trace.forward_s
-        activations = self.tensor(f"{title}: activations", 0)
-        self.run(f"{title}: forward", "forward", _COMPUTE, self.at_s, trace.forward_s, [], [activations], [])
+        activations = self.builder.tensor(f"{title}: activations", 0)
+        self.builder.compute(f"{title}: forward", "forward", _COMPUTE, self.at_s, trace.forward_s, (), (activations,))
         for number, group in enumerate(step.groups):
             self._bucket(title, number, group, range(first, end), begin_s, times, activations)
         self.at_s = begin_s + times.end_s
@@ -94,35 +74,36 @@ class _Lowering:
         gradients, messages = [], []
         for layer in layers:
             size, duration_s = FLOAT_BYTES * int(np.prod(trace.shapes[layer])), float(trace.backward_s[layer])
-            gradients.append(self.tensor(f"{title}: {trace.layer_names[layer]}", size))
-            self.run(f"{title}: backward {trace.layer_names[layer]}", "backward", _COMPUTE, at_s, duration_s,
-                     [activations], gradients[-1:], [])  # fmt: skip
-            at_s += duration_s
+            gradients.append(self.builder.tensor(f"{title}: {trace.layer_names[layer]}", size))
+            name = f"{title}: backward {trace.layer_names[layer]}"
+            at_s = self.builder.compute(name, "backward", _COMPUTE, at_s, duration_s, (activations,), gradients[-1:])
         for layer, gradient in zip(layers, gradients, strict=True):
             mode, name = trace.modes[self.modes[first, layer]], trace.layer_names[layer]
             sent = sent_bytes(mode, trace.shapes[layer])
             floats = sent / FLOAT_BYTES * int(trace.steps[epochs].sum())
             error = float(self.problem.error[epochs, layer, self.modes[first, layer]].sum())
-            messages.append(self.tensor(f"{title}: message of {name}", sent))
+            messages.append(self.builder.tensor(f"{title}: message of {name}", sent))
             duration_s = float(step.compress_s[layer, self.modes[first, layer]])
-            self.run(f"{title}: compress {name}", "encode", _COMPUTE, at_s, duration_s, [gradient], messages[-1:],
-                     [gradient], ((0, floats), (1, error)), mode)  # fmt: skip
-            at_s += duration_s
-        self.arrived.append(self.tensor(f"{title}: bucket {number}", sum(self.size_bytes[each] for each in messages)))
-        self.run(f"{title}: send bucket {number}", "collective", _NETWORK, begin_s + float(times.sending_s[number]),
-                 float(times.send_s[number]), messages, self.arrived[-1:], messages)  # fmt: skip
+            at_s = self.builder.compute(
+                f"{title}: compress {name}", "encode", _COMPUTE, at_s, duration_s, (gradient,), messages[-1:],
+                ((gradient, 0),), spends=((0, floats), (1, error)), mode=mode,
+            )  # fmt: skip
+        arrived = self.builder.tensor(
+            f"{title}: bucket {number}", sum(self.builder.size_bytes[each] for each in messages)
+        )
+        self.builder.required.append((arrived, 0, 0))
+        self.builder.compute(
+            f"{title}: send bucket {number}", "collective", _NETWORK, begin_s + float(times.sending_s[number]),
+            float(times.send_s[number]), messages, (arrived,), [(message, 0) for message in messages],
+            event=EventKind.COLLECTIVE,
+        )  # fmt: skip
 
     def schedule(self) -> Schedule:
         """All of it."""
         problem = self.problem
         data = problem.sent_bytes(self.modes) if problem.data_bytes is None else problem.data_bytes
         budgets = (Budget(DATA, data / FLOAT_BYTES), Budget(ERROR, problem.spoiled(self.modes)))
-        graph = Graph(
-            np.array(self.size_bytes, dtype=np.int64), tuple(self.ops),
-            required=Placement.of([(tensor, 0) for tensor in self.arrived]), tensor_names=tuple(self.names),
-            budgets=budgets,
-        )  # fmt: skip
         topology = Topology("worker", (0,), engines=((0, "compute"), (0, "network")))
         count = len(phases_of(self.modes))
         name = f"{problem.trace.name}: {f'{count} phases' if count > 1 else 'one phase'}"
-        return schedule_from_events(graph, topology, by_start(self.events), name)
+        return self.builder.schedule(topology, name, budgets)
