@@ -12,8 +12,9 @@ import numpy as np
 
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.errors import InputError
-from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.graph import Implementation, Op
+from gapless.schedule import Event, EventKind, Schedule
+from gapless.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["recovery_schedule"]
@@ -34,43 +35,36 @@ def recovery_schedule(cluster: Cluster, cache_rows: int, batch: int, lost: int, 
             raise InputError(f"{title}: must be finite and >= 0, got {value}")
     survivors = [trainer for trainer in range(trainers) if trainer != lost]
     state_bytes = cluster.dense_bytes + cache_rows * cluster.row_bytes
-    cuts = np.linspace(0, state_bytes, trainers).astype(np.int64)
-    sizes = [state_bytes, *np.diff(cuts).tolist(), state_bytes, 0, 0]
-    slices = range(1, trainers)
-    state, copied, trained, trained_by_new = 0, trainers, trainers + 1, trainers + 2
-    names = (
-        "state",
-        *(f"slice of trainer {k}" for k in survivors),
-        "copied state",
-        "trained",
-        "trained by the new one",
-    )
+    sizes = np.diff(np.linspace(0, state_bytes, trainers).astype(np.int64)).tolist()
     before = (1 << batch) - 1  # the updates of all batches before this one, as bits
+    builder = ScheduleBuilder(counts_contributions=True)
+    state = builder.tensor("state", state_bytes)
+    slices = [builder.tensor(f"slice of trainer {k}", size) for k, size in zip(survivors, sizes, strict=True)]
+    copied = builder.tensor("copied state", state_bytes)
+    trained, trained_by_new = builder.tensor("trained"), builder.tensor("trained by the new one")
+    for part, trainer in zip(slices, survivors, strict=True):
+        checkpoint = (Implementation(checkpoint_s),)
+        op = Op(f"checkpoint {trainer}", (state,), (part,), checkpoint, needs={state: before})
+        builder.run(op, trainer, 0.0, checkpoint_s)
+    now_s = checkpoint_s
+    for number, (part, size) in enumerate(zip(slices, sizes, strict=True)):
+        end_s = now_s + cluster.latency_s + size / cluster.trainer_bytes_per_s
+        builder.events.append(Event(EventKind.TRANSFER, now_s, end_s, number, moves=(part,)))
+        now_s = end_s
+    builder.run(Op("put together", tuple(slices), (copied,), (Implementation(0.0),)), lost, now_s, now_s)
     passes_s = sum(cluster.pass_s(float(cluster.pass_examples)))
-    again, instant = (Implementation(passes_s),), (Implementation(0.0),)
-    ops = [
-        *(Op(f"checkpoint {trainer}", (state,), (part,), (Implementation(checkpoint_s),), needs={state: before})
-          for part, trainer in zip(slices, survivors, strict=True)),
-        Op("put together", tuple(slices), (copied,), instant),
+    again = (Implementation(passes_s),)
+    builder.ops += [
         Op(f"train {batch} again", (state,), (trained,), again, needs={state: before}),
         Op(f"train {batch} on the new one", (copied,), (trained_by_new,), again, needs={copied: before}),
-    ]  # fmt: skip
-    events, now_s = [], checkpoint_s
-    for number, trainer in enumerate(survivors):
-        events.append(Event(EventKind.COMPUTE, 0.0, checkpoint_s, trainer, number))
-    for number, part in enumerate(slices):
-        end_s = now_s + cluster.latency_s + sizes[part] / cluster.trainer_bytes_per_s
-        events.append(Event(EventKind.TRANSFER, now_s, end_s, number, moves=(part,)))
-        now_s = end_s
-    events.append(Event(EventKind.COMPUTE, now_s, now_s, lost, len(survivors)))
+    ]
     for trainer in range(trainers):
-        op = len(survivors) + (2 if trainer == lost else 1)
-        events.append(Event(EventKind.COMPUTE, now_s, now_s + passes_s, trainer, op))
-    initial = Placement.of([(state, trainer) for trainer in survivors], [before] * len(survivors))
-    results = [(trained, trainer) for trainer in survivors] + [(trained_by_new, lost)]
-    required = Placement.of(results, [before] * trainers)
-    graph = Graph(np.array(sizes, dtype=np.int64), tuple(ops), initial, required, tensor_names=names)
-    return schedule_from_events(graph, _topology(cluster, survivors, lost), events, f"recovery of trainer {lost}")
+        op_number = len(survivors) + (2 if trainer == lost else 1)
+        builder.events.append(Event(EventKind.COMPUTE, now_s, now_s + passes_s, trainer, op_number))
+    builder.initial = [(state, trainer, before) for trainer in survivors]
+    builder.required = [(trained, trainer, before) for trainer in survivors] + [(trained_by_new, lost, before)]
+    topology, name = _topology(cluster, survivors, lost), f"recovery of trainer {lost}"
+    return builder.schedule(topology, name, as_listed=True)
 
 
 def _topology(cluster: Cluster, survivors: list[int], lost: int) -> Topology:
