@@ -39,11 +39,10 @@ def test_every_folder_with_code_is_listed() -> None:
         assert package_of(folder) in SETTINGS["packages"], f"{folder} is not in [tool.setuptools] packages"
 
 
-def test_every_mapped_package_names_its_folder() -> None:
-    for package in SETTINGS["packages"]:
-        parts = package.split(".")
-        if len(parts) > 1 and parts[1] in MAPPED:
-            assert SETTINGS["package-dir"][package] == "/".join(parts[1:])
+def test_the_four_folders_are_mapped_below_the_package() -> None:
+    """What lies below them follows: a new system is one line, in `packages`."""
+    mapped = {f"gapless.{folder}": folder for folder in MAPPED[1:]}
+    assert SETTINGS["package-dir"] == {"gapless": "gapless", **mapped}
 
 
 def test_every_data_file_ships() -> None:
