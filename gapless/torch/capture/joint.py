@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.torch.capture.known_values import known_values
 from gapless.torch.capture.layouts import real_layouts
 from gapless.torch.joint_graph import JointGraph, Role
 from gapless.torch.library import torch
@@ -44,9 +46,9 @@ _WITHOUT_DATA = (("_is_compiling_flag",), ("_is_compiling_flag", "_is_exporting_
 def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
     """Trace a module that returns a scalar loss, with its backward pass, without running it on real data.
 
-    Where the model looks into its data, it is traced once more with `torch.compiler.is_compiling()` true, and if need
-    be `is_exporting()` too, by which models of `transformers` know that they must not: compiled ones leave a mask out
-    that nobody gave, as in eager, exported ones don't. Raises `InputError`, one line, where the model can't be traced
+    Where the model looks into its data, it is traced once more with the values that depend on no argument. If it looks
+    into others, it is traced with `torch.compiler.is_compiling()` true, and then `is_exporting()` too, by which models
+    of `transformers` know that they must not. Raises `InputError`, one line, where the model can't be traced
     as one graph or PyTorch is not as expected.
     """
     try:
@@ -55,6 +57,9 @@ def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
         raise
     except Exception as error:  # whatever a model does wrong comes out of the tracer as whatever it is
         found = error
+    if _looks_into_data(found):
+        with contextlib.suppress(Exception), known_values():
+            return _traced(step, arguments)
     for flags in _WITHOUT_DATA if _looks_into_data(found) else ():
         with contextlib.suppress(Exception), _set(flags):  # the first error says what the model does in training
             return _traced(step, arguments)
@@ -66,13 +71,24 @@ def _traced(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
         from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
     except ImportError as error:
         raise _changed(str(error)) from None
-    with contextlib.ExitStack() as stack, warnings.catch_warnings(), _as_eager(), real_layouts():
+    with contextlib.ExitStack() as stack, warnings.catch_warnings(), _quiet(), _as_eager(), real_layouts():
         warnings.simplefilter("ignore")  # tracing speaks of PyTorch's own insides
         return _read(aot_export_joint_with_descriptors(stack, step, arguments).graph_module)
 
 
 def _looks_into_data(error: Exception) -> bool:
     return type(error).__name__ in _INTO_DATA
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what PyTorch logs of an operator that it can't trace, beside raising it."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextlib.contextmanager

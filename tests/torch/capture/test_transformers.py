@@ -23,9 +23,6 @@ from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
 from gapless.torch.run import plan, run
 
-LEAVES_OUT = False
-"""Whether transformers leaves a causal mask out while `is_compiling()`, as eager's models do where nothing is packed."""
-
 CLOSE = 1e-6
 """The most that a step may be off where eager saw that a mask hides nothing, and ran another kernel without it."""
 
@@ -132,17 +129,19 @@ def whisper() -> Any:
 
 UNCACHED: dict[str, tuple[Callable[[], Any], bool]] = {
     "gpt2": (lambda: uncached(gpt2()), True),
-    "llama": (lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)), LEAVES_OUT),
-    "qwen3": (lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SMALL, head_dim=8)), LEAVES_OUT),
+    "llama": (lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)), True),
+    "qwen3": (lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SMALL, head_dim=8)), True),
     "gemma2": (
         lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SMALL, head_dim=8, sliding_window=8)), True
     ),
     "mixtral": (
-        lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**SMALL, num_local_experts=4)), LEAVES_OUT
+        lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**SMALL, num_local_experts=4)), False
     ),
     "whisper": (whisper, True),
 }  # fmt: skip
-"""Models that keep no keys and values, and whether a step without a mask has eager's bits."""
+"""Models that keep no keys and values, and whether a step has eager's bits: Mixtral is traced as it is compiled, with a
+mask that eager leaves out.
+"""
 
 
 def uncached(model: Any) -> Any:
