@@ -205,7 +205,8 @@ class Baselines:
             is_first = not last_s and variant.pace == (1, 1)
             expected, left = form.work(variant), (most.transfers if is_first else most.further) - laid_out
             is_fit = may_cut or self._takes_chunks_whole(variant, chunk_bytes)
-            if expected > left or not is_fit or not self._is_worth_it(variant, None, chunk_bytes):
+            is_fit &= is_first or self._is_worth_it(variant, None, chunk_bytes)
+            if expected > left or not is_fit:
                 continue
             is_last = laid_out + 3 * expected > most.further  # twice as many pieces are too many
             enough_s = best[0] if best is not None and is_last else last_s or math.inf
