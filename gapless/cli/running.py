@@ -93,6 +93,8 @@ def finish(result: Result, arguments: argparse.Namespace, files: Mapping[str, st
         print(f"gapless: no plan: {status}", file=sys.stderr)
     elif not result.valid and result.report is not None:
         print(f"gapless: {result.report.summary()}", file=sys.stderr)
+    if result.solution.stop_reason is StopReason.TIME_LIMIT and result.schedule is not None:
+        print("gapless: the time limit cut the search short: a longer one may give another plan", file=sys.stderr)
     if result.solution.stop_reason is StopReason.OUT_OF_MEMORY:
         print(f"gapless: out of memory; less is needed with {system.lighter}", file=sys.stderr)
     for line in system.remarks(result.details):

@@ -9,7 +9,7 @@ import pytest
 
 from gapless.cli.main import main
 
-SOLVE = ["solve", "taccl", "--topology", "ndv2", "--nodes", "1", "--size", "1MB", "--time-limit", "2", "--json"]
+SOLVE = ["solve", "taccl", "--topology", "ndv2", "--nodes", "1", "--size", "1MB", "--gap", "0.3", "--json"]
 
 
 @pytest.mark.parametrize("method", ["milp", "greedy"])
@@ -33,3 +33,16 @@ def test_an_unknown_method_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
         main([*SOLVE, "--method", "best"])
     assert stop.value.code == 2
     assert "must be one of auto, milp, greedy, got 'best'" in capsys.readouterr().err
+
+
+def test_an_answer_that_the_clock_cut_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--collective", "allgather", "-o", str(tmp_path / "plan.json")]
+    line = "gapless: the time limit cut the search short: a longer one may give another plan"
+    assert main([*SOLVE, *words, "--time-limit", "0.001"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["stop_reason"] == "time_limit"
+    assert line in captured.err.splitlines()
+    assert main([*SOLVE, *words]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["stop_reason"] == "gap_reached"
+    assert line not in captured.err.splitlines()
