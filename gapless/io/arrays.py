@@ -172,7 +172,11 @@ class Archive:
         """The stream of an array that is there, behind its header."""
         member = self._members[name]
         where = f"{self.where}: array {name!r}"
-        with file_errors(where), self._zip.open(member) as stream:
+        try:
+            stream = self._zip.open(member)
+        except Exception as error:  # its own header may hold anything, too
+            raise InputError(f"{where}: not readable: {first_line(error)}") from None
+        with file_errors(where), stream:
             yield stream, read_header(stream, where, member.file_size)
 
     def readers(self, name: str, starts: Sequence[int], streams: ExitStack) -> list[Reader]:

@@ -36,7 +36,7 @@ class Outcome:
     grown_bytes: int
 
 
-def in_fork(work: Callable[[], tuple[str, str]]) -> tuple[str, str, float, int]:
+def in_fork(work: Callable[[], tuple[str, str]], name: str, number: int) -> Outcome:
     """What `work` returns, the CPU time that it took, and by how much the process has grown beyond this one."""
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     reader, writer = os.pipe()
@@ -55,17 +55,30 @@ def in_fork(work: Callable[[], tuple[str, str]]) -> tuple[str, str, float, int]:
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as answer:
         text = answer.read()
-    _, status, used = os.wait4(process, 0)
+    _, status, taken = os.wait4(process, 0)
     kind, said = json.loads(text) if text else ("ended", f"status {status}")
-    return kind, said, used.ru_utime + used.ru_stime, max(0, used.ru_maxrss * 1024 - before)
+    return Outcome(name, number, kind, said, taken.ru_utime + taken.ru_stime, max(0, taken.ru_maxrss * 1024 - before))
 
 
-def _used(use: Callable[[Path], None], path: Path) -> tuple[str, str]:
+def used(use: Callable[[Path], None], path: Path) -> tuple[str, str]:
     try:
         use(path)
     except InputError as error:
         return "refused", str(error)
     return "taken", ""
+
+
+def loaded() -> str:
+    """The modules that a process has loaded."""
+    return " ".join(module for module in sys.modules if module.split(".")[0] in ("gapless", "numpy"))
+
+
+def load(made: Outcome) -> None:
+    """Load what another process has, so that not every one of them does."""
+    assert made.kind == "taken", made
+    for module in made.said.split():
+        with suppress(ImportError):
+            importlib.import_module(module)
 
 
 def outcomes(name: str, case: Any, folder: Path, seed: int, count: int) -> Iterator[Outcome]:
@@ -76,20 +89,15 @@ def outcomes(name: str, case: Any, folder: Path, seed: int, count: int) -> Itera
 
     def make() -> tuple[str, str]:
         case.make(source)
-        assert _used(case.use, source)[0] == "taken", _used(case.use, source)
-        return "taken", " ".join(module for module in sys.modules if module.split(".")[0] in ("gapless", "numpy"))
+        assert used(case.use, source)[0] == "taken", used(case.use, source)
+        return "taken", loaded()
 
-    kind, loaded, *_ = in_fork(make)
-    assert kind == "taken", (name, loaded)
-    for module in loaded.split():  # now, once
-        with suppress(ImportError):
-            importlib.import_module(module)
+    load(in_fork(make, name, -1))
     for number, content in enumerate(case.changed(source.read_bytes(), seed, count)):
         for left in target.parent.iterdir():
             left.unlink()
         target.write_bytes(content)
-        kind, said, cpu_s, grown = in_fork(lambda: _used(case.use, target))
-        yield Outcome(name, number, kind, said, cpu_s, grown)
+        yield in_fork(lambda: used(case.use, target), name, number)
 
 
 def main() -> None:
