@@ -128,7 +128,7 @@ HOSTILE: dict[str, Hostile] = {
     "infinite costs": _run("measured: must be >= 0 and finite", _measured=_array(np.full((6, 3), np.inf))),
     "cut or not": _run("is_cut: must be 0 or 1, got 7", _is_cut=_array(np.full(6, 7, dtype=np.uint8))),
     "array of nothing": _run("is no array of a run", _more=_array([1])),
-    "users of many rows": _run("users: must have as many", _users=header_of("'|u1'", f"({2**25}, 1)") + bytes(2**25)),
+    "users of many rows": _run("users: must have as many", _users=header_of("'|u1'", f"({2**24}, 1)") + bytes(2**24)),
     "encrypted": Hostile("run.npz", _patched(8, 1), _check, "is encrypted"),
     "unknown method": Hostile("run.npz", _patched(10, 99), _check, "is of method 99"),
     "deflated otherwise": Hostile(
