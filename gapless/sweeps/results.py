@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -189,7 +190,7 @@ def write_row(folder: Path, question: Question, row: Row) -> None:
 def read_row(folder: Path, question: Question) -> Row | None:
     """The result of an earlier sweep, None if there is none that holds: a damaged one is as good as none."""
     path = result_path(folder, question)
-    if not path.exists():
+    if not os.path.exists(path):
         return None
     try:
         record = load_record(path)
