@@ -170,7 +170,7 @@ class _Search:
         milps = sum(each.milps for each in medians)
         claim = claim_of(
             asked.error(chosen), bound, self.options, solver="highs", version=load_backend("highs"),
-            wall_s=self.deadline.elapsed_s, unit="error",
+            wall_s=self.deadline.elapsed_s, unit="error", source="knapsack" if fronts is not None else "relaxation",
             otherwise=StopReason.TIME_LIMIT if self.deadline.has_struck else StopReason.FINISHED,
         )  # fmt: skip
         return Plan(claim, to_schedule(asked, chosen), {**_details(asked, chosen), "milps": milps, **details})
