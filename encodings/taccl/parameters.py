@@ -258,7 +258,9 @@ class Parameters:
             part = getattr(self, name)
             less = {key: max(min(1, getattr(part, key)), int(share * getattr(part, key))) for key in counted}
             changed[name] = replace(part, **less)
-        return replace(self, **changed)
+        look = self.wider
+        shares = {name: min(1.0, share * getattr(look, name)) for name in ("share", "aggregated_share")}
+        return replace(self, **changed, wider=replace(look, **shares))
 
 
 def _check(part: object, name: str, shares: tuple[str, ...] = (), may_be_zero: tuple[str, ...] = ()) -> None:
