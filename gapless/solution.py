@@ -97,9 +97,9 @@ class Solution(Brief):
     `values`: float, one per column of the model, None without a feasible point. `objective` and `bound` are in the
     model's own sense and unit; `bound` is None where the backend knows none. An encoding's `bound` holds for any plan
     of the question, and `bound_source` says what proves it; `narrower` are bounds of narrower classes, the widest
-    first. `unit`: of both where an encoding speaks for its problem, as names of fields end in it. `row_prices`: the dual value of each row of a linear program, by how
-    much the objective rises with the row's binding bound; None where the backend gives none. `steps`: how many the
-    backend took, None where it counts none.
+    first. `unit`: of both where an encoding speaks for its problem, as names of fields end in it. `row_prices`: the
+    dual value of each row of a linear program, by how much the objective rises with the row's binding bound; None where
+    the backend gives none. `steps`: how many the backend took, None where it counts none.
     """
 
     status: Status
