@@ -79,7 +79,8 @@ def test_two_ndv2_nodes_add_up_in_three_steps_and_spread_on_the_way_of_the_farth
     assert across_cuts_s(problem, kinds_of(problem), problem.may_group, ()) == pytest.approx(expected_us * 1e-6)
 
 
-@examples(12)
+@pytest.mark.thorough
+@examples(25)
 @given(
     name=st.sampled_from(["allreduce", "reducescatter", "reduce"]), local=COSTS, nic=COSTS,
     nodes=st.sampled_from([2, 2, 2, 3]), size=st.sampled_from([10_000, 10**6]),
