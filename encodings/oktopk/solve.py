@@ -131,7 +131,7 @@ def _cuts(problem: Problem, best: Judged) -> dict[str, Any]:
 
 def _ratios(sets: IndexSets, cuts: Ints, owners: Ints) -> list[float]:
     """The busiest owner's received entries over k (P - 1) / P, for each step; 1 where nothing is selected."""
-    return over_ideal(sets, cuts, owners).tolist()
+    return [float(ratio) for ratio in over_ideal(sets, cuts, owners)]
 
 
 def _loads(problem: Problem, best: Judged) -> dict[str, Any]:

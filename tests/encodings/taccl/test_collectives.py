@@ -121,7 +121,8 @@ def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
         assert best_s == pytest.approx(result.report.makespan_s)
 
 
-@examples(6)
+@pytest.mark.thorough
+@examples(25)
 @given(shape=st.sampled_from([line, star, complete]), costs=COST_LISTS)
 def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
     shape: Callable[..., Topology], costs: list[tuple[int, int]]

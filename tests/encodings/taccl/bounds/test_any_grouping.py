@@ -81,6 +81,7 @@ def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]]
     assert bounds_of(problem).any_grouping_s <= best_s * (1 + 1e-9)
 
 
+@pytest.mark.thorough
 @examples(25)
 @given(
     name=st.sampled_from(["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "gather", "reduce"]),

@@ -40,7 +40,7 @@ def planned(name: str, size: int, parameters: Trees = Trees()) -> Plan:  # noqa:
 def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], parts: int) -> None:
     topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     chunked = Chunked(topology, allreduce(4, parts), 100_000)
-    plan = plan_on_trees([chunked], SolveOptions(), bounds_of(chunked))
+    plan = plan_on_trees([chunked], SolveOptions(), bounds_of(chunked), parameters=Trees(rows=500, looks=10_000))
     assert plan is not None
     report = check(plan.schedule)
     assert report.valid, report.summary()
