@@ -8,6 +8,9 @@ from gapless.errors import InputError
 
 __all__ = ["DEFAULTS", "Parameters"]
 
+_LEAST = {"most_parts": 2}
+"""What must be more than 1: an even split has two groups."""
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -43,8 +46,8 @@ class Parameters:
                 raise InputError(f"{name}: must hold at least one {number}, got none")
         for name, value in vars(self).items():
             least = min(value) if isinstance(value, tuple) else value
-            if least < 1:
-                raise InputError(f"{name}: must be >= 1, got {least}")
+            if least < _LEAST.get(name, 1):
+                raise InputError(f"{name}: must be >= {_LEAST.get(name, 1)}, got {least}")
 
 
 DEFAULTS = Parameters()
