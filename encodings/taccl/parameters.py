@@ -267,6 +267,8 @@ def _check(part: object, name: str, shares: tuple[str, ...] = (), may_be_zero: t
     """Every number is above 0, and a share at most 1; raises `InputError`."""
     for entry in fields(part):  # type: ignore[arg-type]
         value = getattr(part, entry.name)
+        if value == ():
+            raise InputError(f"{name}: {entry.name} must hold at least one number, got none")
         for number in value if isinstance(value, tuple) else (value,):
             if not (number > 0 or (entry.name in may_be_zero and number == 0)):
                 raise InputError(f"{name}: {entry.name} must be > 0, got {value}")

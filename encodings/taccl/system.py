@@ -289,7 +289,7 @@ SYSTEM = System(
     example="""\
   gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB \\
       -o plan.json --xml allgather.xml --instances 8
-  gapless solve taccl --topology dgx2 --nodes 2 --sketch auto --size 1MB --time-limit 60 -o plan.json
+  gapless solve taccl --topology dgx1 --size 1MB -o plan.json
 """,
     notes="""\
 SIZE is the largest input buffer of a rank: what it sends to all (alltoall, scatter's root), what it adds (allreduce,

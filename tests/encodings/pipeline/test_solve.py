@@ -217,3 +217,12 @@ def test_what_a_budget_buys_beats_every_plain_order_and_mode_by_force() -> None:
                 if timeline is not None and spoiling.allows(order):
                     best_s = min(best_s, timeline.step_s)
     assert plan.solution.bound * (1 - 1e-9) <= plan.solution.objective <= best_s * (1 + 1e-9)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("cut", ["auto", "bottleneck"])
+def test_a_looped_placement_of_many_layers_has_a_plan(cut: str) -> None:
+    many = problem("gpt-2.5b", ranks=4, micro_batches=8, placement="looped", bandwidth=25e9, replicas=4, cut=cut)
+    for limit_s in (None, 1e-3):
+        plan = solved(many, replace(QUICK, partial_cuts=20), time_limit_s=limit_s)
+        assert plan.solution.gap is not None
+        assert plan.solution.gap < 0.4
