@@ -79,6 +79,7 @@ def begun(*arguments: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.thorough("SIGHUP")
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number.name)
 def test_the_first_signal_stops_with_the_best_plan(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, number: signal.Signals
@@ -95,6 +96,7 @@ def test_the_first_signal_stops_with_the_best_plan(
     assert json.loads(plan.read_text())["claim"]["stop_reason"] == "interrupted"
 
 
+@pytest.mark.thorough("1-15", "15-1")
 @pytest.mark.parametrize(
     ("first", "second"),
     [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)],
@@ -151,7 +153,12 @@ def test_a_terminal_that_is_closed_loses_no_plan(capsys: pytest.CaptureFixture[s
     assert run(capsys, "check", str(plan))[0] == 0
 
 
-@pytest.mark.thorough("0.1", "bagpipe", "cupcake")
+@pytest.mark.thorough(
+    but=(
+        "0.7-chai",
+        "0.7-monet",
+    )
+)
 @pytest.mark.parametrize("system", QUESTIONS)
 @pytest.mark.parametrize("moment", [0.1, 0.7])
 def test_term_at_any_moment_leaves_a_plan_or_a_line(

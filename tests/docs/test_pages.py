@@ -20,7 +20,7 @@ from gapless.system import _elsewhere, find_system, system_names
 
 ALL = [*pages(), ROOT / "CONTRIBUTING.md"]
 RUN = [page for page in ALL if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
-QUICK = ("README.md", "formats.md", "replay.md", "stopping.md", "taccl-ef.md", "trace.md")
+QUICK = ("formats.md", "replay.md", "stopping.md", "taccl-ef.md", "trace.md")
 MOST_NOT_RUN = 0.15
 TUTORIALS = [page for page in ALL if page.parent.name == "tutorials"]
 SIDE_BY_SIDE = re.compile(r"^```sh\n(?:(?!```).*\n)+```\n\n```python$", re.MULTILINE)

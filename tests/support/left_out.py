@@ -42,13 +42,13 @@ class LeftOut:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselects tests of extras that are missing, and without `--thorough` those that take long."""
         kept: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
         for item in items:
             missing = [name for mark in item.iter_markers("extra") for name in mark.args if not is_here(name)]
-            if reasons := missing or ([_LONG] if takes_long(item) and not config.getoption("--thorough") else []):
-                self.tests[reasons[0]] += 1
-            else:
-                kept.append(item)
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+            reasons = missing or ([_LONG] if takes_long(item) and not config.getoption("--thorough") else [])
+            self.tests.update(reasons[:1])
+            (left_out if reasons else kept).append(item)
+        config.hook.pytest_deselected(items=left_out)
         items[:] = kept
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
