@@ -9,7 +9,7 @@ import pytest
 
 from gapless.cli.main import main
 
-SOLVE = ["solve", "taccl", "--topology", "ndv2", "--nodes", "1", "--size", "1MB", "--time-limit", "2", "--json"]
+SOLVE = ["solve", "taccl", "--topology", "line:4", "--collective", "broadcast", "--size", "1MB", "--json"]
 
 
 @pytest.mark.parametrize("method", ["milp", "greedy"])
