@@ -64,6 +64,7 @@ def stopped_after(batches: int, parameters: Parameters | None = None, **settings
     return gapless.solve(problem(**settings), options, parameters)
 
 
+@pytest.mark.thorough("9-")
 @pytest.mark.parametrize("objective", ["paper", "fetches", "max-load"])
 @pytest.mark.parametrize("batches", [1, 4, 9])
 def test_who_stops_a_run_keeps_what_was_planned(batches: int, objective: str) -> None:

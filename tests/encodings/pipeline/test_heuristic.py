@@ -58,6 +58,7 @@ def uneven(seed: int) -> Stages:
     )
 
 
+@pytest.mark.thorough("6", "7", "8", "9", "10", "11")
 @pytest.mark.parametrize("seed", range(12))
 def test_room_for_one_micro_batch_is_enough(seed: int) -> None:
     stages = uneven(seed)
