@@ -14,7 +14,7 @@ from gapless.io.plan import replay_of
 from gapless.options import Deadline, SolveOptions
 from gapless.progress_log import ProgressLog
 from gapless.result import Asked, Result
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Solution, Status, StopReason, refuted
 from gapless.system import Plan, Problem, find_system
 from gapless.versions import library_versions
 
@@ -89,6 +89,7 @@ def _result(problem: Problem, plan: Plan, log: ProgressLog, command: str) -> Res
         "convergence": None if log.convergence is None else log.convergence.data,
     }
     asked = plan.problem or problem
+    solution = plan.solution if report is None or report.valid else refuted(plan.solution)
     return Result(
-        asked, plan.solution, plan.schedule, report, plan.details, plan.timings, plan.product, run, plan.windows
+        asked, solution, plan.schedule, report, plan.details, plan.timings, plan.product, run, plan.windows
     )  # fmt: skip

@@ -15,7 +15,7 @@ from gapless.fields import read_fields
 from gapless.io.plan import SavedPlan, claim_data, excerpt_of, read_plan, replay_of, solution_of, write_plan
 from gapless.options import SolveOptions
 from gapless.schedule import Schedule
-from gapless.solution import Solution, Status
+from gapless.solution import Solution, Status, refuted
 from gapless.system import Problem, find_system, known_system, system_names
 from gapless.text import described, words
 from gapless.windows import Windows
@@ -224,7 +224,10 @@ def read_saved(path: str | Path) -> SavedPlan:
 
 
 def load(path: str | Path) -> Result:
-    """A plan that was saved, replayed. Raises `InputError` naming file and field."""
+    """A plan that was saved, replayed; one that breaks a rule is `invalid`, whatever its file claims.
+
+    Raises `InputError` naming file and field.
+    """
     plan = read_saved(path)
     try:
         solution = solution_of(plan.claim, plan.solve_s or 0.0)
@@ -232,6 +235,7 @@ def load(path: str | Path) -> Result:
         raise InputError(f"{path}: {error}") from None
     asked, timings = Asked(plan.system, dict(plan.problem)), plan.run.get("timings", {})
     report = replay_of(plan.schedule, plan.windows)
+    left = solution if report.valid else refuted(solution)
     return Result(
-        asked, solution, plan.schedule, report, plan.details, timings, plan.product, plan.run, plan.windows
+        asked, left, plan.schedule, report, plan.details, timings, plan.product, plan.run, plan.windows
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,17 @@ from gapless.brief import Brief
 from gapless.options import SolveOptions, relative_gap
 from gapless.units import Unit
 
-__all__ = ["PROVEN_GAP", "Bound", "PlanClass", "Solution", "Status", "StopReason", "claim_of", "settled_bound"]
+__all__ = [
+    "PROVEN_GAP",
+    "Bound",
+    "PlanClass",
+    "Solution",
+    "Status",
+    "StopReason",
+    "claim_of",
+    "refuted",
+    "settled_bound",
+]
 
 PROVEN_GAP = 1e-6
 """The relative gap of objective and bound below which an answer counts as optimal."""
@@ -31,6 +41,8 @@ class Status(enum.Enum):
     """Proven: the objective can be improved for ever."""
     NO_SOLUTION = "no_solution"
     """Nothing was found and nothing was proven."""
+    INVALID = "invalid"
+    """A plan was found whose replay breaks a rule: nothing is claimed of it."""
 
 
 class StopReason(enum.Enum):
@@ -83,12 +95,11 @@ class Solution(Brief):
     """The answer of one solve of one model.
 
     `values`: float, one per column of the model, None without a feasible point. `objective` and `bound` are in the
-    model's own sense and unit; `bound` is None where the backend knows none. An encoding's `bound` holds for any plan of
-    the question, and `bound_source` says what proves it; `narrower` are bounds of narrower classes, the widest first.
-    `unit`: of both where an encoding speaks
-    for its problem, as names of fields end in it. `row_prices`: the dual value of each row of a linear program, by how
-    much the objective rises with the row's binding bound; None where the backend gives none. `steps`: how many the
-    backend took, None where it counts none.
+    model's own sense and unit; `bound` is None where the backend knows none. An encoding's `bound` holds for any plan
+    of the question, and `bound_source` says what proves it; `narrower` are bounds of narrower classes, the widest
+    first. `unit`: of both where an encoding speaks for its problem, as names of fields end in it. `row_prices`: the
+    dual value of each row of a linear program, by how much the objective rises with the row's binding bound; None where
+    the backend gives none. `steps`: how many the backend took, None where it counts none.
     """
 
     status: Status
@@ -121,6 +132,11 @@ class Solution(Brief):
     def has_values(self) -> bool:
         """Whether there is a feasible point to decode."""
         return self.values is not None
+
+
+def refuted(solution: Solution) -> Solution:
+    """What is left of a claim on a plan that doesn't replay clean: no bound, and so no gap."""
+    return replace(solution, status=Status.INVALID, bound=None, bound_source="", narrower=())
 
 
 def settled_bound(objective: float, bound: float | None) -> float | None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import LEAST, MOST
 from hypothesis import settings
 from left_out import LeftOut
 
@@ -19,8 +20,6 @@ from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 INITIAL, TENSORS = 3, 7
-QUICK, THOROUGH = 10, 100
-"""Percent of the examples that a property test asks for (`support/examples.py`)."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,8 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", line)
     config.addinivalue_line("markers", "extra(name): where this extra of pyproject.toml is installed")
     config.pluginmanager.register(LeftOut(config), "left out")
-    settings.register_profile("quick", max_examples=QUICK, derandomize=True, deadline=None, database=None)
-    settings.register_profile("thorough", max_examples=THOROUGH, deadline=None, database=None, print_blob=True)
+    settings.register_profile("quick", max_examples=LEAST, derandomize=True, deadline=None, database=None)
+    settings.register_profile("thorough", max_examples=MOST, deadline=None, database=None, print_blob=True)
     settings.load_profile("thorough" if config.getoption("--thorough") else "quick")
 
 

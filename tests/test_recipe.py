@@ -44,7 +44,7 @@ def test_true_claim_is_confirmed() -> None:
 
 def test_false_claim_is_found_out() -> None:
     result = gapless.solve(Claimed(0.5))
-    assert result.status is Status.OPTIMAL
+    assert result.status is Status.INVALID
     assert not result.valid
 
 

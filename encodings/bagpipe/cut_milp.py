@@ -35,9 +35,12 @@ def encode_window(keeps: Sequence[Keep], capacities: Sequence[Ints]) -> Encoding
     model = Model("bagpipe window")
     place = model.binaries("x", (sum(sizes), trainers))
     model.add("one trainer each", (1.0, place), lower=1.0, upper=1.0, cite="Bagpipe, constraint (i)")
-    for places, batch in zip(capacities, np.split(place, np.cumsum(sizes)[:-1]), strict=True):
-        full = places.astype(np.float64)
-        model.add("full trainers", (1.0, batch.T), lower=full, upper=full, cite="Bagpipe, constraint (ii)")
+    row = np.repeat(np.arange(len(capacities)), sizes)[:, None] * trainers + np.arange(trainers)
+    full = np.concatenate(capacities).astype(np.float64)
+    model.add_sparse(
+        "full trainers", len(full), row.ravel(), place.ravel(), 1.0, lower=full, upper=full,
+        cite="Bagpipe, constraint (ii)",
+    )  # fmt: skip
     pairs = [(number, j) for number, keep in enumerate(keeps) for j in _possible(keep, trainers)]
     if pairs:
         kept = model.binaries("keep", len(pairs))

@@ -111,7 +111,7 @@ class RootedRows:
 
     def _sent(self, chosen: Mask, slot: int, name: str) -> Iterator[int]:
         """Groups that their roots send in the synchronisation after batch `slot`."""
-        machine, network = self.machine, self.machine.all_reduce
+        machine = self.machine
         if slot < 0:
             raise InputError(f"fetched_by: batch {self.number} has rows sent {name}, when no batch has used them yet")
         groups, users = self.batch.group[chosen], self.batch.users[chosen]
@@ -134,7 +134,7 @@ class RootedRows:
         needs = {group: self.seen[group] for group in groups[moving].tolist()}
         implementation = Implementation(duration_s)
         op = Op(f"send {self.number} {name}", tuple(needs), (token,), (implementation,), "collective", needs=needs)
-        self.draft.run(op, network, begin_s, end_s, kind=EventKind.COLLECTIVE)
+        self.draft.run(op, machine.network(begin_s, end_s), begin_s, end_s, kind=EventKind.COLLECTIVE)
         for trainer in range(machine.cluster.trainers):
             arriving = groups[users[:, trainer] & (root != trainer)].tolist()
             self.draft.move(machine.link("claim", trainer), [token, *arriving], end_s)
@@ -165,7 +165,7 @@ class RootedRows:
                 f"gather {self.number} {name}", (*trained, *gathered), gathered, (Implementation(duration_s),),
                 "collective", adds=self.bit, updates=gathered,
             )  # fmt: skip
-            self.draft.run(op, machine.all_reduce, begin_s, end_s, kind=EventKind.COLLECTIVE)
+            self.draft.run(op, machine.network(begin_s, end_s), begin_s, end_s, kind=EventKind.COLLECTIVE)
             for trainer in range(machine.cluster.trainers):
                 own = groups[root == trainer].tolist()
                 self.draft.move(machine.link("claim", trainer), own, end_s)

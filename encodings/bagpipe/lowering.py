@@ -40,6 +40,7 @@ from gapless.encodings.bagpipe.machine import FETCH_ALL, SERVERS, WRITE_ALL, Dra
 from gapless.encodings.bagpipe.pipeline import Spans, Times
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import EventKind, Schedule, schedule_from_events
+from gapless.ties import by_start
 
 __all__ = ["to_schedule"]
 
@@ -100,11 +101,7 @@ def lowered(
         rows.tensor(name)
     initial = Placement.of(copies, [stretch.held] * len(copies))
     required = Placement.of(copies[: len(groups.rows)], seen)
-    # Events of one instant happen in the order of the list: that of the batches is not that of the times.
-    events = sorted(
-        (event for event in rows.events if stretch.from_s <= event.start_s < stretch.until_s),
-        key=lambda event: event.start_s,
-    )
+    events = by_start([event for event in rows.events if stretch.from_s <= event.start_s < stretch.until_s])
     graph = Graph(
         np.array(rows.size_bytes, dtype=np.int64), tuple(rows.ops), initial, required, tensor_names=tuple(rows.names)
     )
@@ -194,7 +191,7 @@ class _Batch:
         start_s, end_s = float(spans.start_s[self.number]), float(spans.end_s[self.number])
         if self.machine.cluster.placement != "apart" and end_s > start_s:
             op = Op(f"{name} {self.number}", (), (), (Implementation(0.0),), "collective")
-            self.rows.run(op, self.machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
+            self.rows.run(op, self.machine.network(start_s, end_s), start_s, end_s, kind=EventKind.COLLECTIVE)
 
     def _bytes(self, groups: Ints) -> float:
         return float(self.group_bytes[groups].sum())
@@ -239,7 +236,7 @@ class _Batch:
         needs = {group: self.seen[group] for group in groups.tolist()}
         implementation = Implementation(duration_s)
         op = Op(f"exchange {self.number}", tuple(needs), (exchanged,), (implementation,), "collective", needs=needs)
-        self.rows.run(op, machine.all_reduce, begin_s, start_s, kind=EventKind.COLLECTIVE)
+        self.rows.run(op, machine.network(begin_s, start_s), begin_s, start_s, kind=EventKind.COLLECTIVE)
         for trainer in range(machine.cluster.trainers):
             others = groups[users[:, trainer] & (owner != trainer)].tolist()
             self.rows.move(machine.link("claim", trainer), [exchanged, *others], start_s)
@@ -258,7 +255,7 @@ class _Batch:
             adds=self._bit, updates=returned,
         )  # fmt: skip
         end_s = min(start_s + self._peers_s, float(self.times.sync_now.end_s[self.number]))
-        self.rows.run(op, machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
+        self.rows.run(op, machine.network(start_s, end_s), start_s, end_s, kind=EventKind.COLLECTIVE)
         for trainer in range(machine.cluster.trainers):
             self.rows.move(machine.link("claim", trainer), groups[owner == trainer].tolist(), end_s)
 
@@ -326,7 +323,7 @@ class _Batch:
             start_s = min(start_s + self._peers_s, end_s)
         if self.batch.is_rooted.any():  # their exchanges follow
             end_s = start_s + self.machine.cluster.all_reduce_s(size_bytes)
-        self.rows.run(op, self.machine.all_reduce, start_s, end_s, kind=EventKind.COLLECTIVE)
+        self.rows.run(op, self.machine.network(start_s, end_s), start_s, end_s, kind=EventKind.COLLECTIVE)
 
     def _write_back(self) -> None:
         """Private rows from their trainers, then the others: freed where they were, but not at the servers."""

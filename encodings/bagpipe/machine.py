@@ -57,6 +57,10 @@ class Machine:
         """The engine of the collectives: the trainers' network."""
         return 2 * self.cluster.trainers + 2
 
+    def network(self, start_s: float, end_s: float) -> int:
+        """The engine of a collective between these times; one that takes no time doesn't hold the network."""
+        return self.all_reduce if end_s > start_s else self.replicas
+
     def link(self, kind: str, number: int = 0) -> int:
         """A link by what it is for; `number`: of the trainer."""
         return 2 + len(_LINKS) * number + _LINKS.index(kind)
@@ -77,13 +81,17 @@ class Machine:
         """Links from and to servers hold the networks of all that carry a part; those inside a trainer cost nothing.
 
         Servers apart from trainers take turns, each way, with what the trainers want; colocated ones are the trainers.
+        What costs nothing holds nothing.
         """
         cluster, trainers = self.cluster, self.cluster.trainers
         machines, own = tuple(range(cluster.servers)), cluster.placement == "colocated"
         out, back = machines, tuple(number + len(machines) for number in machines)
         links = [
-            Link(SERVERS, self.replicas, 0.0, self.per_byte_s(FETCH_ALL), out),
-            Link(self.replicas, SERVERS, 0.0, self.per_byte_s(WRITE_ALL), back),
+            Link(source, target, 0.0, byte_s, held if byte_s else ())
+            for source, target, byte_s, held in (
+                (SERVERS, self.replicas, self.per_byte_s(FETCH_ALL), out),
+                (self.replicas, SERVERS, self.per_byte_s(WRITE_ALL), back),
+            )
         ]
         for number in range(trainers):
             here, buffer = self.trainer(number), self.buffer(number)

@@ -18,11 +18,12 @@ __all__ = ["earliest_on_one_network"]
 
 
 def earliest_on_one_network(
-    columns: list[list[float]], prefetch_after: list[int], fetch_latency_s: float
+    columns: list[list[float]], prefetch_after: list[int | None], fetch_latency_s: float
 ) -> NDArray[np.float64]:
     """The start of every activity, float64, (activities, batches), in the order of `pipeline.ACTIVITIES`.
 
-    `columns`: how long each takes, by batch. `prefetch_after`: the batch whose write-back a prefetch waits for, or -1.
+    `columns`: how long each takes, by batch. `prefetch_after`: the batch whose write-back a prefetch waits for, -1 for
+    none; None where nothing is fetched.
     """
     network = _Network(columns[0], prefetch_after, fetch_latency_s)
     starts: list[tuple[float, ...]] = []
@@ -49,7 +50,7 @@ def earliest_on_one_network(
 class _Network:
     """When it is free, and which prefetches it has carried, one after the other in the order of batches."""
 
-    def __init__(self, prefetch_s: list[float], after: list[int], latency_s: float) -> None:
+    def __init__(self, prefetch_s: list[float], after: list[int | None], latency_s: float) -> None:
         self._prefetch_s, self._after, self._latency_s = prefetch_s, after, latency_s
         self._free_s = 0.0
         self._written: list[float] = []
@@ -85,8 +86,8 @@ class _Network:
     def _asked_s(self, number: int) -> float | None:
         """When the first rows of a batch may come; None while nobody knows."""
         after = self._after[number]
-        if not self._prefetch_s[number] or after < 0:
-            return self._latency_s if self._prefetch_s[number] else 0.0
+        if after is None or after < 0:
+            return 0.0 if after is None else self._latency_s
         return self._written[after] + self._latency_s if after < len(self._written) else None
 
     def _carry(self) -> None:

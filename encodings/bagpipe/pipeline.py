@@ -135,7 +135,11 @@ def pipeline(counts: Counts, cluster: Cluster, design: str = "lrpp-delayed") -> 
     lasting = durations(rows, cluster, counts.examples_most)
     earliest = _earliest if cluster.placement == "apart" else earliest_on_one_network
     columns = [lasting[name].tolist() for name in ACTIVITIES]
-    start_s = earliest(columns, counts.prefetch_after.tolist(), cluster.fetch_latency_s)
+    after = [
+        each if is_fetched else None
+        for each, is_fetched in zip(counts.prefetch_after.tolist(), (rows.fetched > 0).tolist(), strict=True)
+    ]
+    start_s = earliest(columns, after, cluster.fetch_latency_s)
     spans = {name: Spans(start, start + lasting[name]) for name, start in zip(ACTIVITIES, start_s, strict=True)}
     return Pipeline(**spans, rows=rows, cluster=cluster, lookahead=counts.lookahead)
 
@@ -174,15 +178,18 @@ def _server_s(cluster: Cluster, rows: Ints, most: Ints) -> Floats:
     return cluster.server_s(rows.astype(np.float64), most.astype(np.float64))
 
 
-def _earliest(columns: list[list[float]], prefetch_after: list[int], fetch_latency_s: float) -> Floats:
-    """The earliest start of every activity, (activities, batches): each depends on this batch and earlier ones."""
+def _earliest(columns: list[list[float]], prefetch_after: list[int | None], fetch_latency_s: float) -> Floats:
+    """The earliest start of every activity, (activities, batches): each depends on this batch and earlier ones.
+
+    `prefetch_after`: the batch whose write-back a prefetch waits for, -1 for none; None where nothing is fetched.
+    """
     starts: list[tuple[float, ...]] = []
     written: list[float] = []  # by batch, when the last of its updates is at the servers
     servers_sent = servers_got = synced = background_ended = 0.0
     for after, batch in zip(prefetch_after, zip(*columns, strict=True), strict=True):
         prefetch_s, peer_s, forward_s, backward_s, now_s, later_s, early_s, late_s = batch
         prefetch = servers_sent
-        if prefetch_s:
+        if after is not None:
             asked = written[after] if after >= 0 else 0.0
             prefetch = max(servers_sent, asked + fetch_latency_s)
         servers_sent = prefetch + prefetch_s

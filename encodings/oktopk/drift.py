@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gapless.encodings.oktopk.baselines import averaged_cuts
 from gapless.encodings.oktopk.boundaries import exact_boundaries
@@ -17,7 +18,10 @@ from gapless.encodings.oktopk.lowering import ENTRY_BYTES
 from gapless.encodings.oktopk.network import Network
 from gapless.profiles.sparsity.index_sets import IndexSets
 
-__all__ = ["drift_of", "renewal_steps"]
+__all__ = ["drift_of", "over_ideal", "renewal_steps"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _BINS_A_RANK = 100
 """Bins of the histogram for each region, so that a cut is off by a percent of a region at most."""
@@ -36,7 +40,7 @@ def drift_of(sets: IndexSets, network: Network) -> dict[str, Any]:
         averaged = averaged_cuts(sets, step)
         exact = exact_boundaries(Loads.of(sets, [[step]]), owners, start=averaged).cuts
         for name, cuts in (("exact", exact), ("averaged", averaged)):
-            ratios = received_of(region_counts(sets, cuts), owners).max(axis=1) / ideal
+            ratios = over_ideal(sets, cuts, owners)
             sums[name][: sets.steps - step] += ratios[step:]
     by_age = {name: (total / np.arange(sets.steps, 0, -1)).tolist() for name, total in sums.items()}
     words = _BINS_A_RANK * sets.ranks
@@ -45,6 +49,14 @@ def drift_of(sets: IndexSets, network: Network) -> dict[str, Any]:
     entry_s = ENTRY_BYTES * float(ideal.mean()) * float(network.receiving_s_per_byte.max())
     renewal = renewal_steps(by_age["exact"], cost_s / entry_s) if sets.steps > 1 and entry_s > 0 else 0
     return {**by_age, "renewal_s": cost_s, "renewal_steps": renewal}
+
+
+def over_ideal(sets: IndexSets, cuts: Ints, owners: Ints) -> Floats:
+    """What the busiest owner receives of each step over the ideal k (P - 1) / P; 1 where nothing is selected."""
+    ideal = sets.counts.mean(axis=1) * (sets.ranks - 1) / sets.ranks
+    received = received_of(region_counts(sets, cuts), owners).max(axis=1)
+    ratios: Floats = np.divide(received, ideal, out=np.ones(sets.steps), where=ideal > 0)
+    return ratios
 
 
 def renewal_steps(ratio_by_age: list[float], cost: float) -> int:

@@ -12,7 +12,7 @@ from gapless.checker import check
 from gapless.encodings.oktopk.balancing import balancing_moves
 from gapless.encodings.oktopk.baselines import averaged_cuts, even_cuts
 from gapless.encodings.oktopk.bounds import step_bound_s
-from gapless.encodings.oktopk.drift import drift_of
+from gapless.encodings.oktopk.drift import drift_of, over_ideal
 from gapless.encodings.oktopk.judging import Judged, judged
 from gapless.encodings.oktopk.loads import received_of, region_counts
 from gapless.encodings.oktopk.lowering import received_words
@@ -115,9 +115,8 @@ def _cuts(problem: Problem, best: Judged) -> dict[str, Any]:
 
 
 def _ratios(sets: IndexSets, cuts: Ints, owners: Ints) -> list[float]:
-    """The busiest owner's received entries over k (P - 1) / P, for each step."""
-    ideal = sets.counts.mean(axis=1) * (sets.ranks - 1) / sets.ranks
-    return [float(ratio) for ratio in received_of(region_counts(sets, cuts), owners).max(axis=1) / ideal]
+    """The busiest owner's received entries over k (P - 1) / P, for each step; 1 where nothing is selected."""
+    return [float(ratio) for ratio in over_ideal(sets, cuts, owners)]
 
 
 def _loads(problem: Problem, best: Judged) -> dict[str, Any]:

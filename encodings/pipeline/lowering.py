@@ -14,6 +14,7 @@ from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.stages import Stages
 from gapless.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ties import by_start
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["ERROR", "to_schedule"]
@@ -33,12 +34,11 @@ def to_schedule(
     question counts micro-batches in flight, there is room for all messages besides.
     """
     lowering = _Lowering(problem, stages, order, timeline, spoiling)
+    lower = lowering.forward, lowering.backward, lowering.weight
+    for op in timeline.program.tolist():
+        kind, place = divmod(op, stages.count * stages.micro_batches)
+        lower[kind](*divmod(place, stages.micro_batches))
     for stage in range(stages.count):
-        for micro_batch in range(stages.micro_batches):
-            lowering.forward(stage, micro_batch)
-            lowering.backward(stage, micro_batch)
-            if stages.splits:
-                lowering.weight(stage, micro_batch)
         lowering.reduce(stage)
     if stages.embedding_s:
         lowering.exchange_embedding()
@@ -254,7 +254,7 @@ class _Lowering:
             self.events.append(Event(EventKind.TRANSFER, start_s, end_s, len(self.links) + side, moves=moves))
 
     def schedule(self) -> Schedule:
-        """All of it, in order of starts."""
+        """All of it."""
         stages, rank = self.stages, self.stages.rank.tolist()
         initial = [(self.tensor(f"state {stage}"), rank[stage]) for stage in range(stages.count)]
         initial += [(tensor, rank[stage]) for stage in range(stages.count) for tensor in self._sums(stage)]
@@ -269,9 +269,8 @@ class _Lowering:
             Placement.of(required, [self._all] * len(required)), tuple(self.ids),
             () if self.spoiling is None else (Budget(ERROR, self.spoiling.budget),),
         )  # fmt: skip
-        events = sorted(self.events, key=lambda event: (event.start_s, event.end_s))
         name = f"{self.problem.profile.name} on {stages.ranks} ranks, {stages.micro_batches} micro-batches"
-        return schedule_from_events(graph, self._topology(), events, name)
+        return schedule_from_events(graph, self._topology(), by_start(self.events), name)
 
     def _topology(self) -> Topology:
         """The ranks with a compute and a network engine each, and the links that the pipeline uses."""
@@ -295,4 +294,5 @@ class _Lowering:
         for hop, size in enumerate(stages.boundary_bytes.tolist()):
             for stage in (hop, hop + 1):
                 messages[stages.rank[stage]] += 4 * size * stages.micro_batches
+        messages[stages.rank[[0, -1]]] += self.shared_bytes
         return np.asarray(stages.memory_bytes + messages)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.pipeline.order import Kind, Order, Timeline
+from gapless.checker import check
+from gapless.checker.timeline import RELATIVE_TOLERANCE
+from gapless.encodings.pipeline.errors import Spoiling
+from gapless.encodings.pipeline.lowering import to_schedule
+from gapless.encodings.pipeline.order import Kind, Order, Timeline, durations
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.stages import Stages
 
@@ -14,13 +18,20 @@ __all__ = ["held_bytes"]
 Floats = NDArray[np.float64]
 
 
-def held_bytes(problem: Problem, stages: Stages, order: Order, timeline: Timeline) -> Floats:
+def held_bytes(
+    problem: Problem, stages: Stages, order: Order, timeline: Timeline, spoiling: Spoiling | None = None
+) -> Floats:
     """The most that each rank holds at once besides its states, float of shape (P,).
 
     A message is held by its sender from the op that makes it until it has arrived, and by its receiver from when it
     leaves until the op that uses it ends. Never less than the replay finds, at most a little more: a gradient counts
-    from the start of its op, what is decoded or run again before it included.
+    from the start of its op, what is decoded or run again before it included. Where something takes no time, instants
+    don't say what comes first: then it is what the replay finds.
     """
+    if _has_ties(stages, order, timeline):
+        replayed = check(to_schedule(problem, stages, order, timeline, spoiling))
+        states = np.bincount(stages.rank, weights=stages.state_bytes, minlength=stages.ranks)
+        return np.array(replayed.peak_bytes, dtype=np.float64) - states
     count, micro_batches = stages.count, stages.micro_batches
     start_s, end_s = (column.reshape(-1, count, micro_batches) for column in (timeline.start_s, timeline.end_s))
     kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
@@ -32,7 +43,26 @@ def held_bytes(problem: Problem, stages: Stages, order: Order, timeline: Timelin
         )
     for hop in range(count - 1):
         _messages(ledger, problem, stages, order, timeline, hop)
-    return ledger.peaks()
+    peaks = ledger.peaks()
+    if stages.embedding_s:  # at the end, when nothing else is kept
+        ends = stages.rank[[0, -1]]
+        peaks[ends] = np.maximum(peaks[ends], problem.profile.embedding_bytes)
+    return peaks
+
+
+def _has_ties(stages: Stages, order: Order, timeline: Timeline) -> bool:
+    """Whether an op, a part of one, or a send that blocks takes no time."""
+    shortest_s = [durations(stages, order).min(), stages.forward_s.min()]
+    if stages.recomputes.any():
+        shortest_s.append((stages.backward_s - stages.forward_s)[stages.recomputes].min())
+    hops = np.flatnonzero(stages.crosses)
+    used = [(mode, hop) for hop in hops.tolist() for mode in np.unique(order.hop_modes[hop]).tolist()]
+    for mode, hop in used:
+        if mode:
+            shortest_s += [stages.encode_s[mode, hop], stages.decode_s[mode, hop], stages.backward_s.min()]
+        if stages.blocks:
+            shortest_s += [stages.hop_s[mode, hop], stages.forward_hop_s[hop]]
+    return bool(min(shortest_s) <= RELATIVE_TOLERANCE * timeline.step_s)
 
 
 def _messages(ledger: _Ledger, problem: Problem, stages: Stages, order: Order, timeline: Timeline, hop: int) -> None:

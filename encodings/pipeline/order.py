@@ -57,7 +57,7 @@ class Timeline:
     `start_s`, `end_s`: float, shape (ops,), by number; decoding before and encoding after a gradient are in it.
     `sent_s`: float, shape (2, S - 1, M): when the forward's and the backward's messages leave. `reduced_s`: float,
     shape (S,), the end of each stage's sum. `finish_s`: float, shape (P,), when each rank is done. `step_s`: their
-    latest.
+    latest. `program`: int64, shape (ops,), numbers of ops, each behind those that it waits for, at equal times too.
     """
 
     start_s: Floats
@@ -66,6 +66,7 @@ class Timeline:
     reduced_s: Floats
     finish_s: Floats
     step_s: float
+    program: Ints
 
     @property
     def spread_s(self) -> float:
@@ -120,6 +121,7 @@ class _Walk:
         self.link_free_s: dict[tuple[int, int], float] = {}
         self.sequences = [sequence.tolist() for sequence in order.sequences]
         self.position = [0] * stages.ranks
+        self.program: list[int] = []
         self.free_s = [0.0] * stages.ranks
         for micro_batch in range(micro_batches):
             self.arrived_s[micro_batch] = 0.0  # the first stage's forward waits for nobody
@@ -141,6 +143,7 @@ class _Walk:
             end_s = start_s + self.duration_s[op]
             self.start_s[op], self.end_s[op], self.free_s[rank] = start_s, end_s, end_s
             self.position[rank] += 1
+            self.program.append(op)
             if op >= 2 * per_kind:
                 continue
             kind, (stage, micro_batch) = op // per_kind, divmod(op % per_kind, self.micro_batches)
@@ -191,26 +194,20 @@ class _Walk:
         if stages.embedding_s:
             ends = [self.rank[0], self.rank[-1]]
             finish_s[ends] = network_s[ends].max() + stages.embedding_s
-        return Timeline(np.array(self.start_s), end_s, self.sent_s, reduced_s, finish_s, float(finish_s.max()))
+        program = np.array(self.program, dtype=np.int64)
+        return Timeline(np.array(self.start_s), end_s, self.sent_s, reduced_s, finish_s, float(finish_s.max()), program)
 
 
 def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:
     """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts."""
-    count, micro_batches = stages.count, stages.micro_batches
-    shape = (count, micro_batches)
-    start_s, end_s = (column.reshape(-1, *shape) for column in (timeline.start_s, timeline.end_s))
     kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
-    grown = stages.stash_bytes - kept
+    takes = np.stack([kept, stages.stash_bytes - kept, np.zeros_like(kept)])
+    leaves = np.zeros_like(takes)
+    leaves[Kind.WEIGHT if stages.splits else Kind.BACKWARD] = stages.stash_bytes
+    kind, stage = np.divmod(timeline.program // stages.micro_batches, stages.count)
+    taken, left, rank = takes[kind, stage], leaves[kind, stage], stages.rank[stage]
     peaks = np.zeros(stages.ranks)
-    for rank in range(stages.ranks):
-        here = np.flatnonzero(stages.rank == rank)
-        changes = [
-            (start_s[Kind.FORWARD, here], kept[here]),
-            (start_s[Kind.BACKWARD, here], grown[here]),
-            (end_s[-1, here], -stages.stash_bytes[here]),
-        ]
-        at_s = np.concatenate([times.reshape(-1) for times, _ in changes])
-        change = np.concatenate([np.repeat(sizes, micro_batches) for _, sizes in changes])
-        order = np.lexsort((change, at_s))
-        peaks[rank] = np.cumsum(change[order]).max(initial=0.0)
+    for here in range(stages.ranks):  # a rank runs one op after the other
+        ops = rank == here
+        peaks[here] = (np.cumsum(taken[ops]) - np.cumsum(left[ops]) + left[ops]).max(initial=0.0)
     return peaks

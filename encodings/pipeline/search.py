@@ -257,7 +257,8 @@ class Search:
             return peak_bytes(candidate.stages, candidate.timeline)
         if math.isinf(self.problem.memory_bytes):
             return np.zeros(self.problem.ranks)
-        return held_bytes(self.problem, candidate.stages, candidate.order, candidate.timeline)
+        spoiling = spoiling_of(self.problem, candidate.cut, candidate.stages.crosses)
+        return held_bytes(self.problem, candidate.stages, candidate.order, candidate.timeline, spoiling)
 
 
 def _rank(case: Case) -> tuple[float, float]:

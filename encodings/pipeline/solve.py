@@ -104,7 +104,7 @@ def _details(best: Candidate, search: Search) -> dict[str, Any]:
         "peak_in_flight": (peaks / np.where(kept, kept, 1)).round(6).tolist(),
         "finish_s": timeline.finish_s.tolist(),
         "spread_s": timeline.spread_s,
-        "bubble": 1 - float(busy_s.max()) / timeline.step_s,
+        "bubble": 1 - float(busy_s.max()) / timeline.step_s if timeline.step_s else 0.0,
         "bounds_s": dict(case.bounds_s),
         "cuts": search.cut_count,
         "baselines_s": {found.method: found.timeline.step_s for found in slowest_first},

@@ -16,6 +16,7 @@ from gapless.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.profiles.compression.levels import FLOAT_BYTES, sent_bytes
 from gapless.profiles.gradients.fusion import Timeline
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ties import by_start
 from gapless.topologies.topology import Topology
 
 __all__ = ["DATA", "ERROR", "phases_of", "to_schedule"]
@@ -112,7 +113,7 @@ class _Lowering:
                  float(times.send_s[number]), messages, self.arrived[-1:], messages)  # fmt: skip
 
     def schedule(self) -> Schedule:
-        """All of it, in order of starts."""
+        """All of it."""
         problem = self.problem
         data = problem.sent_bytes(self.modes) if problem.data_bytes is None else problem.data_bytes
         budgets = (Budget(DATA, data / FLOAT_BYTES), Budget(ERROR, problem.spoiled(self.modes)))
@@ -122,7 +123,6 @@ class _Lowering:
             budgets=budgets,
         )  # fmt: skip
         topology = Topology("worker", (0,), engines=((0, "compute"), (0, "network")))
-        events = sorted(self.events, key=lambda event: event.start_s)
         count = len(phases_of(self.modes))
         name = f"{problem.trace.name}: {f'{count} phases' if count > 1 else 'one phase'}"
-        return schedule_from_events(graph, topology, events, name)
+        return schedule_from_events(graph, topology, by_start(self.events), name)

@@ -85,6 +85,7 @@ class Step:
         line unrolled, so that no column is a time.
         """
         ready_s = self.trace.forward_s + np.cumsum(self.trace.backward_s)
+        unit_s = limit_s or 1.0
         for number, (_, last) in enumerate(self.groups):
             first = self.groups[number][0]
             weight_s = np.zeros_like(self.send_s)
@@ -93,6 +94,6 @@ class Step:
             left_s = limit_s - float(ready_s[last]) - self.start_s * (len(self.groups) - number)
             columns = np.stack([each.reshape(-1) for each in chosen])
             model.add(
-                f"bucket_{number}_and_those_after_it_end_in_time", (weight_s.reshape(-1) / limit_s, columns),
-                upper=left_s / limit_s,
+                f"bucket_{number}_and_those_after_it_end_in_time", (weight_s.reshape(-1) / unit_s, columns),
+                upper=left_s / unit_s,
             )  # fmt: skip

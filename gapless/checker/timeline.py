@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RELATIVE_TOLERANCE", "Timeline", "logical_time", "tolerance_s"]
+__all__ = ["RELATIVE_TOLERANCE", "Timeline", "instants_of", "logical_time", "tolerance_s"]
 
 RELATIVE_TOLERANCE = 1e-9
 
@@ -38,7 +38,7 @@ def logical_time(start_s: NDArray[np.float64], end_s: NDArray[np.float64], toler
     start here in listed order; where such an event takes no time, its end and its frees follow its start at once.
     """
     count = len(start_s)
-    instant = _instants(np.concatenate([start_s, end_s]), tolerance_s)
+    instant = instants_of(np.concatenate([start_s, end_s]), tolerance_s)
     starts, ends = instant[:count], instant[count:]
     event = np.arange(count)
     lasting = ends > starts
@@ -58,7 +58,7 @@ def logical_time(start_s: NDArray[np.float64], end_s: NDArray[np.float64], toler
     return Timeline(position[:count], position[count : 2 * count], position[2 * count :], event_at)
 
 
-def _instants(times_s: NDArray[np.float64], tolerance_s: float) -> NDArray[np.int64]:
+def instants_of(times_s: NDArray[np.float64], tolerance_s: float) -> NDArray[np.int64]:
     """The number of the instant that each time falls in: a new one begins after each gap above the tolerance."""
     order = np.argsort(times_s, kind="stable")
     gap = np.diff(times_s[order], prepend=times_s[order[:1]]) > tolerance_s

@@ -17,8 +17,11 @@ __all__ = [
     "print_json",
 ]
 
-EXIT_CODES = {Status.OPTIMAL: 0, Status.FEASIBLE: 0, Status.INFEASIBLE: 3, Status.UNBOUNDED: 3, Status.NO_SOLUTION: 4}
 EXIT_VIOLATIONS = 5
+EXIT_CODES = {
+    Status.OPTIMAL: 0, Status.FEASIBLE: 0, Status.INFEASIBLE: 3, Status.UNBOUNDED: 3, Status.NO_SOLUTION: 4,
+    Status.INVALID: EXIT_VIOLATIONS,
+}  # fmt: skip
 
 
 def exit_code(status: Status, report: Report | None) -> int:

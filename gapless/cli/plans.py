@@ -144,7 +144,7 @@ def _print_verdict(arguments: argparse.Namespace, verdict: Any, data: dict[str, 
 def _show(arguments: argparse.Namespace) -> int:
     from gapless.checker import Rule
     from gapless.cli.output import EXIT_VIOLATIONS
-    from gapless.io.plan import excerpt_of
+    from gapless.io.plan import excerpt_of, judged
     from gapless.result import read_saved
     from gapless.text import described, words
 
@@ -152,6 +152,7 @@ def _show(arguments: argparse.Namespace) -> int:
     report = _replay(plan)
     if arguments.quiet:
         return 0 if report.valid else EXIT_VIOLATIONS
+    plan = judged(plan, report)
     for title, section in (("problem", plan.problem), ("claim", plan.claim), ("details", plan.details)):
         print(f"{title} ({plan.system})" if title == "problem" else title)
         for name, value in section.items():

@@ -189,9 +189,11 @@ def _picture(plan: SavedPlan, kind: str, seen: Seen | None) -> Picture:
 def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
     from gapless.headline import question_of
     from gapless.io.html_page import Page, Table
+    from gapless.io.plan import judged
     from gapless.plot.explorer import explorer_script
 
     report = shown.report
+    plan = plan if report is None else judged(plan, report)
     command = plan.run.get("command")
     versions = plan.run.get("versions")
     tables = [

@@ -34,6 +34,7 @@ __all__ = [
     "SavedPlan",
     "claim_data",
     "excerpt_of",
+    "judged",
     "plan_data",
     "plan_of",
     "plan_text",
@@ -144,6 +145,17 @@ def solution_of(claim: Mapping[str, Any], wall_s: float = 0.0) -> Solution:
         )
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"claim: must say status, stop_reason, solver and the like, got {error}") from None
+
+
+def judged(plan: SavedPlan, report: Report) -> SavedPlan:
+    """The plan with what its replay leaves of its claim: of one that breaks a rule neither optimum, bound nor gap."""
+    if report.valid:
+        return plan
+    claim: dict[str, Any] = {
+        name: [] if name == "bounds" else None if name == "gap" or name.startswith("bound_") else value
+        for name, value in plan.claim.items()
+    }
+    return replace(plan, claim={**claim, "status": Status.INVALID.value})
 
 
 def write_plan(path: str | Path, plan: SavedPlan) -> None:

@@ -120,7 +120,7 @@ class Row(Brief):
     @property
     def verdict(self) -> str:
         """The status in a word for people."""
-        return "interrupted" if self.is_interrupted else "violations" if self.violations else self.status
+        return "interrupted" if self.is_interrupted else self.status
 
     @property
     def data(self) -> dict[str, Any]:

@@ -165,8 +165,9 @@ def index_sets(sets: Any, elements: int, name: str = "array", values: Any = None
     """
     if len({len(step) for step in sets}) != 1:
         raise InputError(f"index sets {name!r}: every step must have the same number of ranks, at least one")
-    flat = [np.asarray(held) for step in sets for held in step]
-    joined = np.concatenate(flat) if flat else np.empty(0)
+    held = [np.asarray(held) for step in sets for held in step]
+    flat = [each if each.size else np.empty(0, dtype=np.int64) for each in held]  # an empty list says no type
+    joined = np.concatenate(flat)
     if joined.size and (joined.dtype.kind not in "iu" or joined.min() < 0 or joined.max() > MOST_ELEMENTS):
         raise InputError(f"index sets {name!r}: indices must be whole numbers in 0..{elements - 1}")
     start = np.append(0, np.cumsum([len(held) for held in flat])).astype(np.int64)

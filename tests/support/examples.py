@@ -1,4 +1,4 @@
-"""How many random examples a test looks at."""
+"""How many random examples a test looks at, in the default run and with `--thorough`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ from typing import Any
 
 from hypothesis import settings
 
+LEAST, MOST = 25, 100
+"""The examples of a property test that asks for no number, without `--thorough` and with it; no test looks at fewer
+than `LEAST`. The two profiles of tests/conftest.py differ in them."""
 
-def share(count: int) -> int:
-    """`count` with `--thorough`, a tenth without: the profiles of tests/conftest.py say what share it is in percent."""
-    return max(1, count * settings.default.max_examples // 100)
+
+def share(count: int, cases: int = 1) -> int:
+    """`count` with `--thorough`, a twentieth without; but `LEAST` at least, of all `cases` of a test together."""
+    return max(-(-LEAST // cases), count if is_thorough() else count // 20)
 
 
-def examples(count: int, **others: Any) -> settings:
-    """The settings of a property test that looks at `share(count)` examples."""
-    return settings(max_examples=share(count), **others)
+def examples(count: int, cases: int = 1, **others: Any) -> settings:
+    """The settings of a property test that looks at `share(count, cases)` examples."""
+    return settings(max_examples=share(count, cases), **others)
+
+
+def is_thorough() -> bool:
+    """Whether tests run with `--thorough`."""
+    return bool(settings.default.max_examples == MOST)

@@ -53,9 +53,11 @@ def exact_bandwidth(
 
     `short`: for a plan rather than a bound, of the flows that take the least time one over short paths, and trees of
     several groups are not packed. Where the time limit of the options ends a linear program, the bound is lower than it
-    could be, and not `exact`.
+    could be, and not `exact`; where a chunk holds some link for no time, it is 0.
     """
     topology = problem.logical.topology
+    if not (occupancy_s > 0).all():
+        return Bandwidth(0.0, False, ())
     if _is_allgather(problem):
         count = problem.collective.chunks_per_rank
         if len(np.unique(rotations.link_orbit)) <= parameters.most_tree_variables:
@@ -75,7 +77,9 @@ def exact_bandwidth(
 
 
 def bottlenecks_of(problem: Chunked, occupancy_s: Floats, rotations: Rotations) -> tuple[Bottleneck, ...]:
-    """The cuts that `exact_bandwidth` begins with, which take no linear program."""
+    """The cuts that `exact_bandwidth` begins with, which take no linear program; none where it is 0."""
+    if not (occupancy_s > 0).all():
+        return ()
     if _is_allgather(problem):
         return tuple(allgather_bottlenecks(problem.logical.topology, occupancy_s, rotations))
     return tuple(_cuts(problem, occupancy_s, rotations))

@@ -84,7 +84,7 @@ def by_hand(plans: list[BatchPlan]) -> dict[str, list[int]]:
 @examples(30)
 @given(seed=st.integers(0, 10**6), lookahead=st.integers(1, 6), method=st.sampled_from(["auto", "random"]))
 def test_rows_and_messages_are_those_that_users_say(seed: int, lookahead: int, method: str) -> None:
-    problem = problem_of(seed, lookahead=lookahead, method=method)
+    problem = problem_of(seed, lookahead=lookahead, method=method, batches=6)
     plans = list(batch_plans(problem.trace, problem.planning))
     expected, counts = by_hand(plans), counted(plans).rooted
     assert counts.moved_now.tolist() == expected["now"]

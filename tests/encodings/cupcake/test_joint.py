@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from counted_looks import After
 from espresso import DATA, fusion_profile
-from examples import share
+from examples import is_thorough, share
 from fusion_instances import KINDS, brute_force_s, known_instance, mixed_instance, without
 
 from gapless.encodings.cupcake import Problem
@@ -111,7 +111,7 @@ class _NoBounds:
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_instances_agree_with_labels_that_no_grid_prunes(kind: str, decode: str) -> None:
     rng = np.random.default_rng(20 + KINDS.index(kind))
-    for _ in range(share(40)):
+    for _ in range(share(40, cases=len(KINDS) * len(DECODES))):
         profile = mixed_instance(rng, kind, most=24, least=16)
         costs = Costs.of(profile, decode=decode)
         start = one_group(costs).fusion
@@ -152,7 +152,7 @@ def test_a_search_that_runs_out_of_extensions_says_so() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_never_beaten_by_a_baseline_and_replays_at_its_objective(kind: str) -> None:
     rng = np.random.default_rng(10)
-    for _ in range(share(100)):
+    for _ in range(share(100, cases=len(KINDS))):
         profile = mixed_instance(rng, kind, most=30)
         result = solve(Problem(profile))
         assert result.valid
@@ -215,7 +215,7 @@ def test_no_plan_called_optimal_is_beaten_by_a_baseline_on_shipped_profiles(name
     slow, fast = FlatNetwork(8, 2e9 / 8, 1e-5), FlatNetwork(64, 1e10 / 8, 1e-5)
     compressors = [name for name in compressor_names() if name != "none"]
     for network in (slow, fast, FlatNetwork(16, 25e9 / 8, 5e-5)):
-        for compressor in compressors[:: 1 if share(100) == 100 else 5]:
+        for compressor in compressors[:: 1 if is_thorough() else 5]:
             offered = [named_compressor(each) for each in ("none", compressor)]
             profile = with_compressors(load_fusion_profile(name), offered, network)
             result = solve(Problem(profile, decode=decode))

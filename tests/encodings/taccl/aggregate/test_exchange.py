@@ -44,9 +44,8 @@ def test_rounds_are_fewer_than_twice_the_doublings(name: str, rounds: int) -> No
     assert report.makespan_s == pytest.approx(rounds * 1e-6)
 
 
-@examples(8)
-@pytest.mark.parametrize("shape", sorted(SHAPES))
-@given(costs=COSTS)
+@examples(32)
+@given(shape=st.sampled_from(sorted(SHAPES)), costs=COSTS)
 def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     problem = Chunked(topology, allreduce(4), 1_000)

@@ -47,13 +47,14 @@ def switches(nodes: int, ranks: int, inner: tuple[float, float], outer: tuple[fl
     return NodeTemplate("switches", ranks, switches=behind, nics=nics, **fabric).cluster(nodes)
 
 
-FEW = Aggregation(tries=40)
+FEW = Aggregation(tries=20)
 
 
-@pytest.mark.parametrize("shape", sorted(TINY))
-@pytest.mark.parametrize("collective", [*PARTS, "broadcast", "reduce", "scatter", "gather"])
-@examples(3)
-@given(costs=COSTS)
+@examples(105)
+@given(
+    shape=st.sampled_from(sorted(TINY)),
+    collective=st.sampled_from([*PARTS, "broadcast", "reduce", "scatter", "gather"]), costs=COSTS,
+)  # fmt: skip
 def test_no_schedule_of_any_grouping_beats_the_bounds(
     shape: str, collective: str, costs: list[tuple[int, int]]
 ) -> None:
@@ -67,7 +68,8 @@ def test_no_schedule_of_any_grouping_beats_the_bounds(
     assert bounds_of(problem).any_grouping_s <= best_s * (1 + 1e-9)
 
 
-@examples(4)
+@pytest.mark.thorough
+@examples(25)
 @given(costs=COSTS, name=st.sampled_from(["broadcast", "reduce", "scatter", "sendrecv"]))
 def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]], name: str) -> None:
     topology = pairs_of_nodes(2, lambda k: ((1 + costs[k][0]) * 1e-7, costs[k][1] * 1e-12))
@@ -82,8 +84,8 @@ def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]]
 @examples(25)
 @given(
     name=st.sampled_from(["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "gather", "reduce"]),
-    nodes=st.integers(1, 3),
-    ranks=st.integers(2, 4),
+    nodes=st.integers(1, 2),
+    ranks=st.integers(2, 3),
     share=st.integers(0, 3),
     costs=st.tuples(st.integers(1, 30), st.integers(0, 40), st.integers(0, 30), st.integers(1, 100)),
     chunk_bytes=st.sampled_from([100, 20_000]),

@@ -21,9 +21,8 @@ from gapless.topologies.files import load_topology
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)
 
 
-@pytest.mark.parametrize("shape", sorted(SHAPES))
-@examples(15)
-@given(costs=COSTS)
+@examples(60)
+@given(shape=st.sampled_from(sorted(SHAPES)), costs=COSTS)
 def test_bounds_never_exceed_the_best_schedule(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     problem = Chunked.of(topology, "allgather", 1_000_000)
@@ -38,9 +37,8 @@ def test_bounds_hold_for_grouped_chunks(costs: list[tuple[int, int]], parts: int
     assert bounds_of(problem).chunk_by_chunk_s == pytest.approx(best_makespan_s(problem))
 
 
-@pytest.mark.parametrize("shape", sorted(SHAPES))
-@examples(10)
-@given(costs=COSTS)
+@examples(40)
+@given(shape=st.sampled_from(sorted(SHAPES)), costs=COSTS)
 def test_cuts_of_any_grouping_are_the_smaller_ones(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     bounds = bounds_of(Chunked.of(topology, "allgather", 1_000_000))

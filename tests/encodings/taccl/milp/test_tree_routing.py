@@ -118,7 +118,7 @@ def small_problem(shape: str, ranks: int, costs: list[tuple[int, int]]) -> Chunk
 
 @pytest.mark.thorough("5]")
 @pytest.mark.parametrize(("shape", "ranks"), SIZES)
-@examples(12)
+@examples(12, cases=6)
 @given(costs=COSTS)
 def test_optimum_equals_that_of_the_tree_formulation(shape: str, ranks: int, costs: list[tuple[int, int]]) -> None:
     problem = small_problem(shape, ranks, costs)
@@ -126,7 +126,7 @@ def test_optimum_equals_that_of_the_tree_formulation(shape: str, ranks: int, cos
 
 
 @pytest.mark.parametrize(("shape", "ranks"), [("line", 4), ("ring", 3), ("ring", 4), ("star", 4), ("switch", 3)])
-@examples(5)
+@examples(5, cases=5)
 @given(costs=COSTS)
 def test_optimum_equals_the_best_of_all_combinations_of_trees(
     shape: str, ranks: int, costs: list[tuple[int, int]]
