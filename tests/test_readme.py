@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -70,6 +71,14 @@ def test_a_picture_of_each_system_takes_fewer_than_ten_commands() -> None:
     assert sorted(systems) == ["bagpipe", "cupcake", "monet", "taccl"]
     drawn = [words[2] for words in commands(Block("", "sh", COMMANDS)) if words[1] == "plot"]
     assert drawn == [words[-1] for words in commands(Block("", "sh", COMMANDS)) if words[1] == "solve"]
+
+
+def test_what_ci_types_first_is_what_stands_here() -> None:
+    first, tests = runpy.run_path(str(ROOT / ".ci" / "readme"))["blocks"]()
+    assert first == f'pip install ".[plot]" && {FIRST}\n'
+    assert tests == 'pip install -e ".[test]" && pytest\n'
+    steps = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line[:1] not in "# "]
+    assert steps[2].startswith(".ci/readme "), "after `set` and `cd`, before anything else"
 
 
 def test_what_is_installed_first_is_an_extra() -> None:

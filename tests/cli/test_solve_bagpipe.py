@@ -239,7 +239,7 @@ def test_interrupt_ends_a_run_with_the_batches_that_are_planned(tmp_path: Path) 
     assert process.stderr is not None
     assert any("3/2000 " in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=600)
     assert process.returncode == 0, rest
     assert "Traceback" not in rest
     assert list(tmp_path.iterdir()) == [plan]

@@ -83,6 +83,7 @@ def test_messages_have_room_beside_what_micro_batches_keep() -> None:
         solved(asked(profile=profile, memory=memory))
 
 
+@pytest.mark.thorough("looped", "v")
 @pytest.mark.parametrize("placement", ["linear", "looped", "v"])
 def test_recomputation_is_chosen_where_memory_forces_it(placement: str) -> None:
     sizes = np.full(6, 100)
@@ -158,6 +159,7 @@ TABLE = CompressionTable(
 )  # fmt: skip
 
 
+@pytest.mark.thorough("looped")
 @pytest.mark.parametrize("placement", ["linear", "looped"])
 def test_a_larger_error_budget_is_never_slower(placement: str) -> None:
     steps = []

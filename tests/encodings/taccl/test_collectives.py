@@ -264,7 +264,7 @@ def test_root_and_target_are_read_back_too(name: str, root: int, target: int | N
     assert_true(gapless.solve(problem, ONE_THREAD))
 
 
-@pytest.mark.thorough("alltoall")
+@pytest.mark.thorough("alltoall", "scatter")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SUMS])
 def test_what_does_not_reduce_runs_as_taccl_ef(name: str) -> None:
     problem = on_machine("ndv2-sk-1", name)

@@ -47,11 +47,13 @@ def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], par
     assert bounds_of(chunked).any_grouping_s <= report.makespan_s * (1 + 1e-9)
 
 
+@pytest.mark.thorough("fat-tree")
 @pytest.mark.parametrize("name", ["dgx2", "fat-tree:k=4"])
 def test_links_that_share_ports_replay_clean(name: str) -> None:
     assert check(planned(name, 64 * 10**6, Trees(rows=2_000)).schedule).valid
 
 
+@pytest.mark.thorough("mesh")
 @pytest.mark.parametrize("name", ["line:5", "hub-and-spoke:5", "mesh:2x3"])
 def test_without_latencies_trees_come_near_the_bound(name: str) -> None:
     """With roots on all ranks alike, a rank at the end takes (n - 1) / n of all bytes in each of two phases: 1.3 to 1.6
