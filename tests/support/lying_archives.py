@@ -90,7 +90,16 @@ def _member(content: bytes, chance: Random) -> bytes:
     contents = [b"", b"text", b"{}", members[other], pickled, deep, members[name][:-1], members[name] + b"\0"]
     members[name] = chance.choice(contents)
     if chance.random() < 0.3:
-        named = ["meta", "../meta.npy", "\u00e9.npy", "x" * 3000, "99999999/rows.npy", ".npy", "a/b/c.npy", name.upper()]
+        named = [
+            "meta",
+            "../meta.npy",
+            "\u00e9.npy",
+            "x" * 3000,
+            "99999999/rows.npy",
+            ".npy",
+            "a/b/c.npy",
+            name.upper(),
+        ]
         members[chance.choice(named)] = members.pop(other)
     data = archive_of(members)
     if chance.random() < 0.2:
