@@ -8,7 +8,6 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 
 from changed_contents import changed_headers, changed_runs
@@ -91,7 +90,16 @@ def _member(content: bytes, chance: Random) -> bytes:
     contents = [b"", b"text", b"{}", members[other], pickled, deep, members[name][:-1], members[name] + b"\0"]
     members[name] = chance.choice(contents)
     if chance.random() < 0.3:
-        named = ["meta", "../meta.npy", "\u00e9.npy", "x" * 3000, "99999999/rows.npy", "", "a/b/c.npy", name.upper()]
+        named = [
+            "meta",
+            "../meta.npy",
+            "\u00e9.npy",
+            "x" * 3000,
+            "99999999/rows.npy",
+            ".npy",
+            "a/b/c.npy",
+            name.upper(),
+        ]
         members[chance.choice(named)] = members.pop(other)
     data = archive_of(members)
     if chance.random() < 0.2:
@@ -109,9 +117,3 @@ def _method(content: bytes, chance: Random) -> bytes:
 
 
 _LIES: list[Callable[[bytes, Random], bytes]] = [_record, _record, _record, _header, _header, _bomb, _member, _method]
-
-
-def written_to(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
-    """The file of an archive."""
-    path.write_bytes(archive_of(members, method))
-    return path
