@@ -72,7 +72,7 @@ INNER: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.thorough(but=("[batch norm-flat", "[glu-as_it_is"))
+@pytest.mark.thorough(but=("batch norm-flat", "glu-as_it_is"))
 @pytest.mark.parametrize("rest", [as_it_is, flat])
 @pytest.mark.parametrize("kind", INNER)
 def test_step_over_a_transposed_input_equals_eager(kind: str, rest: Callable[[torch.Tensor], torch.Tensor]) -> None:
