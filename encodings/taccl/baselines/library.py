@@ -44,6 +44,9 @@ ALGORITHMS = {
 }
 """For each collective, its algorithms by name, and the kind of each."""
 
+_OTHERS = 3
+"""A form of more than one part is only built where so many algorithms of as many parts would fit into the work."""
+
 Accepts = Callable[[Collective, list[Transfer]], bool]
 """Whether transfers may be used, of a collective that may have been cut."""
 
@@ -240,7 +243,7 @@ class Baselines:
             least = work(Variant("", 1, (1, 1), lambda cut, is_reversed: []))
             if least > most_transfers:
                 continue
-            for variants in series(self._structure, algorithm, base, most_transfers / max(least, 1)):
+            for variants in series(self._structure, algorithm, base, most_transfers / max(_OTHERS * least, 1)):
                 yield _Form(name, work, next(variants), variants)
 
     def _fastest(self, name: str, chunk_bytes: int, network: Network, limits: _Limits) -> _Laid | None:

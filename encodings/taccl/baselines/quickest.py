@@ -38,7 +38,7 @@ from gapless.topologies.topology import Topology
 __all__ = ["EFFORT", "Quickest", "keeps_to_links", "quickest"]
 
 EFFORT = Effort(transfers=45_000, further=16_000)
-"""What fits into 0.2 processor seconds: one variant of each form on 64 ranks, more pieces on fewer ranks."""
+"""Some 0.2 processor seconds: a variant of each algorithm on 64 ranks, more rings and pieces on fewer."""
 
 _MOST_LINKS = 20_000
 """Links above which a ring alone takes seconds to find."""
