@@ -95,7 +95,12 @@ def _solution(best: Judged, bound_s: float | None, options: SolveOptions, deadli
 
 
 def _plan(
-    problem: Problem, best: Judged, bound_s: float | None, selected: list[Ints], options: SolveOptions, deadline: Deadline
+    problem: Problem,
+    best: Judged,
+    bound_s: float | None,
+    selected: list[Ints],
+    options: SolveOptions,
+    deadline: Deadline,
 ) -> Plan:
     if deadline.over:
         return Plan(_solution(best, bound_s, options, deadline), best.schedule, _cuts(problem, best))
