@@ -156,10 +156,3 @@ def test_bad_names_are_one_line(text: str, rule: str) -> None:
 def test_dense_sets_have_their_density(name: str, density: float) -> None:
     sets = find_index_sets(f"{name}:elements=3000,steps=2", 3, density)
     assert (sets.counts == round(density * 3000)).all()
-
-
-def test_sets_drawn_by_keys_keep_to_the_weights_of_layers() -> None:
-    sets = find_index_sets("clustered:elements=100000,steps=1", 1, 0.3)
-    starts = [*sets.parameter_start.tolist(), sets.elements]
-    shares = np.histogram(sets.of(0, 0), starts)[0] / np.diff(starts)
-    assert shares.max() > 2 * shares.min()
