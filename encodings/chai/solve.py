@@ -121,7 +121,7 @@ class _Search:
             if not open_pairs:
                 return
             for number, (layer, mode) in enumerate(open_pairs):
-                if self.deadline.over:
+                if self.deadline.remaining_s <= 0:
                     return
                 self._say(f"proof {number + 1} of {len(open_pairs)}")
                 cost = self.asked.cost[layer]
@@ -158,7 +158,7 @@ class _Search:
             maps |= baselines.within(asked.most_kept)
         elif asked.method != "exact":
             maps[asked.method] = baselines.named(asked.method, asked.most_kept)
-        chosen, details = maps[asked.method], {}
+        chosen, details = maps[asked.method], dict[str, Any]()
         if asked.swaps and beside is not None:
             chosen, details["swaps"] = with_swaps(asked, chosen, parameters, self.options.seed, self.deadline)
         details["baselines"] = {name: _row(asked, each) for name, each in maps.items() if name != asked.method}

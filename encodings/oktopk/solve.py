@@ -49,7 +49,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     selected = [problem.selected(recorded, step) for step in range(recorded.steps)]
     first = _first(problem, selected, parameters)
     _report(problem, first, None, options, deadline)
-    if deadline.over:
+    if deadline.remaining_s <= 0:
         return _plan(problem, first, None, selected, options, deadline)
     bounds_s = [step_bound_s(recorded, step, selected[step], problem.network) for step in range(recorded.steps)]
     bound_s = max(bounds_s) if problem.objective == "worst" else sum(bounds_s)
@@ -96,7 +96,12 @@ def _solution(best: Judged, bound_s: float | None, options: SolveOptions, deadli
 
 
 def _plan(
-    problem: Problem, best: Judged, bound_s: float | None, selected: list[Ints], options: SolveOptions, deadline: Deadline
+    problem: Problem,
+    best: Judged,
+    bound_s: float | None,
+    selected: list[Ints],
+    options: SolveOptions,
+    deadline: Deadline,
 ) -> Plan:
     if deadline.over:
         return Plan(_solution(best, bound_s, options, deadline), best.schedule, _cuts(problem, best))
