@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.brief import card_html, facts, one_line
 from gapless.errors import InputError
 from gapless.extras import install_line
+from gapless.headline import narrower_of, wider_of
 from gapless.text import described
 from gapless.units import format_bytes
 
@@ -46,8 +47,10 @@ def result_card(system: str, data: Mapping[str, Any], report: Report | None, eve
     rows = [
         ("question", one_line(asked, 240)),
         ("answer", "no plan" if report is None else answer),
-        ("bound", "none proven" if bound == "-" else bound),
+        ("bound", "none proven" if bound == "-" else f"{bound} for any plan of this question"),
         ("gap", "unknown" if gap == "-" else gap),
+        *(("narrower bound", f"{least}: {said}") for least, said in narrower_of(data)),
+        *([("wider question", said)] if (said := wider_of(data)) else []),
         ("verdict", f"{data['status']} ({str(data['stop_reason']).replace('_', ' ')})"),
         ("replay", replayed),
     ]

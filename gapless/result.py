@@ -12,6 +12,7 @@ from typing import Any
 from gapless.checker import Report
 from gapless.errors import InputError, must_be
 from gapless.fields import read_fields
+from gapless.headline import narrower_of, wider_of
 from gapless.io.plan import SavedPlan, claim_data, excerpt_of, read_plan, replay_of, solution_of, write_plan
 from gapless.options import SolveOptions
 from gapless.schedule import Schedule
@@ -68,12 +69,19 @@ class Result:
     windows: Windows | None = None
 
     def __repr__(self) -> str:
-        gap = "" if self.solution.gap is None else f", gap {described('gap', self.solution.gap)}"
+        gap = f", {self._proven}" if self.solution.bounds else ""
         found = "no plan"
         if self.report is not None:
             makespan = described("makespan_s", self.report.makespan_s)
             found = f"{self.report.event_count} events in {makespan}, {'valid' if self.valid else 'NOT valid'}"
         return f"<{self.problem.system}: {self.status.value}{gap}; {found}>"
+
+    @property
+    def _proven(self) -> str:
+        """How far from optimal the plan is, among all plans of the question and among those of narrower classes."""
+        gap, claim = self.solution.gap, claim_data(self.solution)
+        narrower = [] if gap == 0 else [said for _, said in narrower_of(claim)]
+        return "; ".join([*([] if gap is None else [f"gap {described('gap', gap)}"]), *narrower])
 
     def _repr_html_(self) -> str:
         """For notebooks: a small table, a small picture, and the summary behind a click."""
@@ -141,9 +149,12 @@ class Result:
     def _rows(self) -> list[tuple[str, str]]:
         asked = {name: value for name, value in self.problem.description.items() if not isinstance(value, list)}
         system, data = known_system(self.problem.system), self.data
-        shown = (*_FIRST, *(() if system is None else system.summary), *_LAST)
-        found = {name: data[name] for name in shown if name in data}
-        return [(words(name), described(name, value)) for name, value in {**asked, **found}.items()]
+        shown = (*(() if system is None else system.summary), *_LAST)
+        first, found = ({name: data[name] for name in names if name in data} for names in (_FIRST, shown))
+        rows = [(words(name), described(name, value)) for name, value in {**asked, **first}.items()]
+        rows += [("narrower bound", f"{bound}: {said}") for bound, said in narrower_of(data)]
+        rows += [("wider question", said)] if (said := wider_of(self.details)) else []
+        return rows + [(words(name), described(name, value)) for name, value in found.items()]
 
     def save(self, path: str | Path) -> None:
         """Write the plan to a file, whole or not at all; `load` reads it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -23,7 +24,7 @@ from gapless.graph import Graph
 from gapless.io.collective_file import collective_data
 from gapless.options import Deadline, SolveOptions
 from gapless.process_groups import Groups
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Bound, Solution, Status, StopReason, by_class, with_class_exhausted
 from gapless.topologies.topology import Topology
 
 __all__ = ["METHODS", "Chunked", "Method", "Phase", "claim"]
@@ -287,9 +288,13 @@ class Phase:
 
 
 def claim(
-    makespan_s: float | None, best_bound_s: float, solver: str, version: str, options: SolveOptions, deadline: Deadline
-) -> Solution:
-    """What is claimed of a plan of this length, None for no plan, and of a bound for all plans of its kind."""
+    makespan_s: float | None, best_bound_s: float, solver: str, version: str, options: SolveOptions, deadline: Deadline,
+    source: str = "", narrower: Sequence[Bound] = (), confined: bool = False,
+) -> Solution:  # fmt: skip
+    """What is claimed of a plan of this length, None for no plan, and of a bound for all plans of its kind.
+
+    `narrower`: bounds of narrower classes. `confined`: whether the question keeps the search to these.
+    """
     assert makespan_s is None or best_bound_s <= makespan_s * (1 + 1e-6), "a schedule beats its lower bound"
     bound_s = best_bound_s if makespan_s is None else min(best_bound_s, makespan_s)
     missing_s = float("inf") if makespan_s is None else makespan_s - bound_s
@@ -300,5 +305,9 @@ def claim(
     elif not proven and deadline.over:
         reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
     status = Status.NO_SOLUTION if makespan_s is None else Status.OPTIMAL if proven else Status.FEASIBLE
-    wall_s = deadline.elapsed_s
-    return Solution(status, reason, solver, version, options.seed, wall_s, objective=makespan_s, bound=bound_s)
+    within = () if makespan_s is None else by_class(makespan_s, bound_s, narrower)[0]
+    solution = Solution(
+        status, reason, solver, version, options.seed, deadline.elapsed_s, objective=makespan_s, bound=bound_s,
+        bound_source=source, narrower=within,
+    )  # fmt: skip
+    return with_class_exhausted(solution, options) if confined and reason is StopReason.FINISHED else solution

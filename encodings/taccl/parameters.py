@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
 
-__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches", "Trees"]
+__all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches", "Trees", "Wider"]
 
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
@@ -216,6 +216,23 @@ class Sketches:
 
 
 @dataclass(frozen=True)
+class Wider:
+    """The look at the question without its sketch, chunks or method, after the answer."""
+
+    share: float = 0.1
+    """The part of the greedy's work that it takes, some tenths of a second, as a solve under a sketch takes seconds."""
+    numbers: tuple[int, ...] = (1, 2, 4, 8)
+    """Numbers of chunks that are tried: those that are best at most sizes."""
+    aggregated_share: float = 0.02
+    """The part of the work on aggregated sends, which is done where the greedy finds nothing better."""
+    least_gain: float = 0.01
+    """What is worth a line: so much less than the plan takes, as a share."""
+
+    def __post_init__(self) -> None:
+        _check(self, "wider", shares=("share", "aggregated_share", "least_gain"))
+
+
+@dataclass(frozen=True)
 class Parameters:
     """What the searches of TACCL may be tuned by."""
 
@@ -233,6 +250,8 @@ class Parameters:
     """The MILP."""
     sketches: Sketches = field(default_factory=Sketches)
     """The search over sketches."""
+    wider: Wider = field(default_factory=Wider)
+    """The look at the question without what narrows it."""
     bounds: BoundParameters = field(default_factory=BoundParameters)
     """How much the lower bounds look at."""
 

@@ -28,9 +28,11 @@ within the gap; then aggregated sends are. Matching and greedy follow. Everythin
 method ends with the best that it has, and `details["provenance"]` says whose plan won, in which variant and in how many
 chunks.
 
-The bound of the answer is for the question: for any chunking, grouping and routing, or where the question names its
-chunks (by number, or by a sketch) for those, grouped at will. A method knows bounds for narrower classes of plans. They
-end its search and say whether the next method can do better; `details["bounds_s"]` has them by class.
+The bound of the answer is for the question: for any chunking, grouping and routing, on all links. A sketch or a number
+of chunks keeps the search to narrower classes of plans, whose bounds stand beside it (`bounds/classes.py`); the search
+ends where they leave no more than the gap. A method knows bounds for its own class. They end its search and say whether
+the next method can do better; `details["bounds_s"]` has them by class. What the question without its sketch would come
+to is tried at the end, in little work (`wider.py`).
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from functools import cached_property
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of, class_name
+from gapless.encodings.taccl.bounds.classes import BY_CHUNKS, QuestionBounds
 from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.flow.chunking import Quick, best_chunking, best_matching
 from gapless.encodings.taccl.flow.first import first_plan, least_limit_s
@@ -53,6 +56,7 @@ from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.search import search_sketches
+from gapless.encodings.taccl.wider import wider_question, with_wider
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Status, StopReason
@@ -78,7 +82,10 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
         return _no_plan(problem.coarsest, options, deadline)
     bounds = _bounds(problem.coarsest, deadline, parameters)
     quick = _quick_plan(problem, bounds, deadline.stage(_GUARD * deadline.remaining_s), parameters)
-    return _portfolio(quick, first, bounds, deadline, options, parameters, problem if problem.is_open else None)
+    classes = QuestionBounds(bounds, wider_question(problem).coarsest)
+    asked = problem if problem.is_open else None
+    plan = _portfolio(quick, first, classes, deadline, options, parameters, asked)
+    return with_wider(plan, problem, classes.on_all_links, options, parameters, deadline)
 
 
 def in_chunks(
@@ -115,7 +122,7 @@ def solve_chunked(problem: Chunked, options: SolveOptions, parameters: Parameter
     if first is None and deadline.has_struck:
         return _no_plan(problem, options, deadline)
     bounds = _bounds(problem, deadline, parameters)
-    return _portfolio(Quick(problem, bounds=bounds), first, bounds, deadline, options, parameters)
+    return _portfolio(Quick(problem, bounds=bounds), first, QuestionBounds(bounds), deadline, options, parameters)
 
 
 def _no_plan(problem: Chunked, options: SolveOptions, deadline: Deadline) -> Plan:
@@ -132,7 +139,7 @@ def _check_solver(problem: Chunked, options: SolveOptions) -> None:
 def _portfolio(
     quick: Quick,
     first: Plan | None,
-    question: Bounds,
+    classes: QuestionBounds,
     deadline: Deadline,
     options: SolveOptions,
     parameters: Parameters,
@@ -140,14 +147,15 @@ def _portfolio(
 ) -> Plan:
     """The methods in turn, after a first plan and, of the greedy, a quick one.
 
-    `question`: the bounds of it. `asked`: where nobody has said into how many chunks data are cut.
+    `classes`: the bounds of the question. `asked`: where nobody has said into how many chunks data are cut.
     """
     if quick.problem.method == "milp" or options.solver is not None:
         quick = Quick(quick.for_milp or quick.problem, bounds=None if quick.for_milp else quick.bounds)
     problem = quick.problem
-    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick, question, asked)
+    portfolio = _Portfolio(problem, options, parameters, deadline, first, quick, classes, asked)
     portfolio.announce(first)
-    portfolio.note_bound(question.quick_asked_s)
+    portfolio.note_bound(classes.asked.quick_asked_s)
+    portfolio.widest_s = classes.widest
     if problem.method == "greedy":
         methods: list[Callable[[_Portfolio], None]] = [_take_quick, _try_greedy]
     elif problem.method == "milp" or options.solver is not None:
@@ -161,15 +169,17 @@ def _portfolio(
         if not portfolio.is_over:
             method(portfolio)
     portfolio.prove()
+    portfolio.note_classes()
     return portfolio.answer()
 
 
 @dataclass
 class _Portfolio:
-    """The best plan so far, and the bound of the question, 0 as long as there is none.
+    """The best plan so far, and the bound of what was asked, 0 as long as there is none.
 
-    `first`: the plan to fall back on; `quick`: likewise, of the greedy. `question`: the bounds that hold for what was
-    asked. `by_chunks`: the best of the plans chunk by chunk, with a bound for those. `class_bounds_s`: by class.
+    `first`: the plan to fall back on; `quick`: likewise, of the greedy. `classes`: the bounds that hold for what was
+    asked, and for the question without what narrows it. `by_chunks`: the best of the plans chunk by chunk, with a bound
+    for those. `class_bounds_s`: by class. `widest_s`: for any plan of the question, with the bound's name.
     """
 
     problem: Chunked
@@ -178,12 +188,18 @@ class _Portfolio:
     deadline: Deadline
     first: Plan | None
     quick: Quick
-    question: Bounds
+    classes: QuestionBounds
     asked: Problem | None
     bound_s: float = 0.0
+    widest_s: tuple[float, str] = (0.0, "")
     best: Plan | None = None
     by_chunks: Plan | None = None
     class_bounds_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def question(self) -> Bounds:
+        """The bounds that hold for what was asked."""
+        return self.classes.asked
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -225,6 +241,11 @@ class _Portfolio:
         self.bound_s = max(self.bound_s, bound_s)
         self.class_bounds_s[self.question.asked_class] = self.bound_s
 
+    def note_classes(self) -> None:
+        """The bounds of wider classes than what was asked, now that the search has ended."""
+        self.widest_s = self.classes.widest
+        self.classes.has_ended = not self.deadline.over
+
     def is_within_gap(self, plan: Plan) -> bool:
         """Whether a plan is proven within the gap of the best of its kind."""
         return plan.solution.gap is not None and plan.solution.gap <= self.options.gap
@@ -237,7 +258,12 @@ class _Portfolio:
     def stage(self, share: float = 1.0) -> SolveOptions:
         """A part of the time that is left, with reports that go on from the best plan so far."""
         stage = replace(self.deadline.stage(share * self.deadline.remaining_s), on_plan=self._on_plan())
-        report, since_s, end_s, bound_s = stage.on_progress, self.deadline.elapsed_s, self.end_s, self.bound_s or None
+        report, since_s, end_s, bound_s = (
+            stage.on_progress,
+            self.deadline.elapsed_s,
+            self.end_s,
+            self.widest_s[0] or None,
+        )
         if report is None:
             return stage
 
@@ -259,7 +285,7 @@ class _Portfolio:
         if plan.schedule is None:
             return
         self._note_class(plan)
-        if plan.details["method"] in ("greedy", "milp"):
+        if plan.details["method"] in BY_CHUNKS:
             known = self.by_chunks
             if known is not None and known.problem is plan.problem:
                 plan = _better(known, plan)
@@ -273,7 +299,7 @@ class _Portfolio:
     def _note_class(self, plan: Plan) -> None:
         """A method's bound is one for plans of its kind, in as many chunks."""
         solved = plan.problem if isinstance(plan.problem, Chunked) else self.problem
-        is_grouped = plan.details["method"] not in ("greedy", "milp")
+        is_grouped = plan.details["method"] not in BY_CHUNKS
         name, bound_s = class_name(solved, is_grouped), plan.solution.bound
         if bound_s is not None:
             self.class_bounds_s[name] = max(bound_s, self.bound_s, self.class_bounds_s.get(name, 0.0))
@@ -298,12 +324,15 @@ class _Portfolio:
             "chunks": chunked.chunks,
             "sketch": None if self.problem.sketch is None else self.problem.sketch.name,
         }
-        claimed, end_s = plan.solution, _end_s(plan)
-        solution = claim(end_s, self.bound_s, claimed.solver, claimed.version, self.options, self.deadline)
+        claimed, end_s, (widest_s, source) = plan.solution, _end_s(plan), self.widest_s
+        solution = claim(
+            end_s, widest_s, claimed.solver, claimed.version, self.options, self.deadline, source,
+            self.classes.narrower(plan, chunked, self.class_bounds_s, self.is_alone), confined=self.asked is None,
+        )  # fmt: skip
         if self.options.stop.is_set() and solution.status is Status.FEASIBLE:
             solution = replace(solution, stop_reason=StopReason.INTERRUPTED)
         details |= {
-            "ratio": end_s / self.bound_s if self.bound_s else None,
+            "ratio": end_s / widest_s if widest_s else None,
             "bounds_s": dict(self.class_bounds_s),
             "bound_sources_s": details["bounds_s"],
             "provenance": provenance,

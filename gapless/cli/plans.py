@@ -142,16 +142,22 @@ def _print_verdict(arguments: argparse.Namespace, verdict: Any, data: dict[str, 
 def _show(arguments: argparse.Namespace) -> int:
     from gapless.checker import Rule
     from gapless.cli.output import EXIT_VIOLATIONS
+    from gapless.headline import claim_rows, wider_of
     from gapless.io.plan import excerpt_of
     from gapless.result import read_saved
     from gapless.text import described, words
 
     plan = read_saved(arguments.file)
     report = _replay(plan)
-    for title, section in (("problem", plan.problem), ("claim", plan.claim), ("details", plan.details)):
-        print(f"{title} ({plan.system})" if title == "problem" else title)
-        for name, value in section.items():
-            print(f"  {words(name):<16} {described(name, value)}")
+    problem, details = (
+        [(words(name), described(name, value)) for name, value in section.items() if name != "wider"]
+        for section in (plan.problem, plan.details)
+    )
+    claim = [*claim_rows(plan.claim), *([("wider question", said)] if (said := wider_of(plan.details)) else [])]
+    for title, rows in ((f"problem ({plan.system})", problem), ("claim", claim), ("details", details)):
+        print(title)
+        for name, value in rows:
+            print(f"  {name:<16} {value}")
     if "command" in plan.run:
         print(f"made by\n  {plan.run['command']}")
     print("replay")

@@ -187,7 +187,7 @@ def _picture(plan: SavedPlan, kind: str, seen: Seen | None) -> Picture:
 
 
 def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
-    from gapless.headline import question_of
+    from gapless.headline import claim_rows, question_of
     from gapless.io.html_page import Page, Table
     from gapless.plot.explorer import explorer_script
 
@@ -196,7 +196,7 @@ def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
     versions = plan.run.get("versions")
     tables = [
         Table("What was asked", _rows(plan.problem)),
-        Table("What the solver claims", _rows(plan.claim)),
+        Table("What the solver claims", claim_rows(plan.claim)),
         *([] if report is None else [Table("What the replay found", _replayed(report))]),
         *([] if measured is None else [measured]),
         Table("Details", _rows(plan.details)),
@@ -220,19 +220,24 @@ def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
 
 
 def _facts(plan: SavedPlan, report: Report | None) -> list[tuple[str, str]]:
-    """The answer and the gap, with which the page opens below its question; what isn't replayed answers nothing."""
-    from gapless.headline import answer_of, verdict_of
+    """The answer, the gap and the narrower ones, with which the page opens below its question.
+
+    What isn't replayed answers nothing.
+    """
+    from gapless.headline import answer_of, verdicts_of, wider_of
     from gapless.text import described
 
     if report is None or not report.valid:
         return []
-    gap = verdict_of(plan, report)
+    gap, narrower = verdicts_of(plan, report)
     bound = next((described(name, plan.claim[name]) for name in plan.claim if name.startswith("bound_")), "-")
     if gap.startswith("optimal"):
         gap = f"{gap}: no better plan is possible"
     elif gap.startswith("gap"):  # neither unknown nor refuted by the replay
-        gap = f"{gap}: no plan is better than {bound}"
-    return [("Answer", answer_of(plan, report)), ("Gap", gap)]
+        gap = f"{gap}: no plan of this question is better than {bound}"
+    facts = [("Answer", answer_of(plan, report)), ("Gap", gap)]
+    facts += [("Narrower gap", f"{said}: none of them is better than {bound}") for bound, said in narrower]
+    return [*facts, *([("Wider question", said)] if (said := wider_of(plan.details)) else [])]
 
 
 def _verdict(report: Report | None) -> str:

@@ -24,7 +24,6 @@ from gapless.io.columns import float_column, int_column, json_pieces, ragged_dat
 from gapless.io.plan_graph import graph_data, read_graph
 from gapless.io.plan_topology import read_topology, topology_data
 from gapless.io.record import Record, load_record
-from gapless.options import relative_gap
 from gapless.schedule import Schedule
 from gapless.solution import Bound, PlanClass, Solution, Status, StopReason
 from gapless.units import UNITS, Unit
@@ -33,6 +32,7 @@ from gapless.windows import Windows
 __all__ = [
     "SavedPlan",
     "claim_data",
+    "claimed_bounds",
     "excerpt_of",
     "plan_data",
     "plan_of",
@@ -113,14 +113,29 @@ def claim_data(solution: Solution) -> dict[str, Any]:
 
 
 def _bound_data(solution: Solution, bound: Bound) -> dict[str, Any]:
-    gap = relative_gap(solution.objective, bound.value)
-    return {"class": bound.plans.value, "bound": bound.value, "gap": gap, "source": bound.source}
+    of = {} if bound.objective is None else {"objective": bound.objective, "unit": bound.unit}
+    plans = "any plan of this question" if not bound.name else f"plans {bound.name}"
+    gap = solution.gap_of(bound)
+    return {
+        "class": bound.plans.value, "plans": plans, "bound": bound.value, "gap": gap, "source": bound.source, **of
+    }  # fmt: skip
 
 
-def _read_bounds(claim: Mapping[str, Any]) -> tuple[Bound, ...]:
-    """The bounds by class that a claim lists; files of before say only that of the question."""
+def claimed_bounds(claim: Mapping[str, Any]) -> tuple[Bound, ...]:
+    """The bounds by class that a claim lists; files of before say only that of the question.
+
+    Raises `KeyError`, `TypeError` or `ValueError` for what can't be such a list.
+    """
     return tuple(
-        Bound(PlanClass(one["class"]), float(one["bound"]), str(one["source"])) for one in claim.get("bounds", [])
+        Bound(
+            PlanClass(one["class"]),
+            float(one["bound"]),
+            str(one["source"]),
+            str(one["plans"]).removeprefix("plans ") if one["class"] != PlanClass.QUESTION.value else "",
+            None if one.get("objective") is None else float(one["objective"]),
+            str(one.get("unit", "")),
+        )
+        for one in claim.get("bounds", [])
     )
 
 
@@ -128,7 +143,7 @@ def solution_of(claim: Mapping[str, Any], wall_s: float = 0.0) -> Solution:
     """The solution that a saved claim describes, without its values. Raises `InputError` for what can't be one."""
     unit: Unit = next((each for each in UNITS if f"objective_{each}" in claim), "s")
     try:
-        bounds = _read_bounds(claim)
+        bounds = claimed_bounds(claim)
         return Solution(
             status=Status(claim["status"]),
             stop_reason=StopReason(claim["stop_reason"]),

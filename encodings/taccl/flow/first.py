@@ -51,8 +51,7 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
         return None
     options = deadline.stage()
     if options.on_progress is not None:
-        found = plan.solution
-        options.on_progress(Progress(deadline.elapsed_s, found.objective, found.bound, "first plan"))
+        options.on_progress(Progress(deadline.elapsed_s, plan.solution.objective, None, "first plan"))
     return plan
 
 

@@ -1,0 +1,102 @@
+"""Wider: what the same collective, topology and size take without the sketch, the chunks or the method that were named.
+
+A question that names these gets the best plan that keeps to them. Where the question without them has a better one
+within a part of the work, that is said beside the answer, in one line. The answer stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from gapless.checker import check
+from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
+from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
+from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.flow.chunking import best_chunking
+from gapless.encodings.taccl.parameters import Parameters
+from gapless.encodings.taccl.problem import Problem
+from gapless.options import Deadline, SolveOptions
+from gapless.system import Plan
+
+__all__ = ["narrowing", "wider_question", "with_wider"]
+
+_NARROWING = ("sketch", "chunks", "path_slack", "method")
+
+
+def narrowing(problem: Problem) -> list[str]:
+    """The options by which a question keeps to a part of its plans."""
+    given = [name for name in _NARROWING if getattr(problem, name) not in (None, "auto")]
+    return [f"--{name.replace('_', '-')}" for name in given]
+
+
+def wider_question(problem: Problem) -> Problem:
+    """The question without them."""
+    return replace(problem, sketch=None, chunks=None, path_slack=None, method="auto")
+
+
+def with_wider(
+    plan: Plan,
+    problem: Problem,
+    on_all_links: Bounds,
+    options: SolveOptions,
+    parameters: Parameters,
+    deadline: Deadline,
+) -> Plan:
+    """The same plan; where the question without its narrowing options has a better one, `details["wider"]` says so.
+
+    `on_all_links`: bounds of the topology's own plans. Nothing is tried where they leave too little to gain, and
+    nothing is said where the clock ends it.
+    """
+    names, end_s = narrowing(problem), plan.solution.objective
+    if not names or end_s is None or deadline.over:
+        return plan
+    worth_s = end_s * (1 - parameters.wider.least_gain)
+    if on_all_links.any_chunking_s >= worth_s:
+        return plan
+    limit_s = None if math.isinf(deadline.remaining_s) else deadline.remaining_s
+    own = Deadline(
+        replace(options, time_limit_s=limit_s, within_deadline=None, on_progress=None, on_plan=None, solver=None)
+    )
+    question = wider_question(problem)
+    found = _best_of(question, _reused(on_all_links, question.coarsest), own, parameters, worth_s)
+    if found is None or found["objective_s"] >= worth_s or own.has_struck or options.stop.is_set():
+        return plan
+    return replace(plan, details={**plan.details, "wider": {"asked": f"without {' and '.join(names)}", **found}})
+
+
+def _reused(bounds: Bounds, coarsest: Chunked) -> Bounds:
+    """Bounds of the coarsest problem, whose part for any chunking is known where it has as many bytes."""
+    known = bounds.problem
+    is_same = known.chunk_bytes * known.collective.chunk_count == coarsest.chunk_bytes * coarsest.collective.chunk_count
+    return bounds_of(coarsest, bounds.parameters, bounds.options, question=bounds if is_same else None)
+
+
+def _best_of(
+    question: Problem, bounds: Bounds, deadline: Deadline, parameters: Parameters, worth_s: float
+) -> dict[str, Any] | None:
+    """The quick plan of the greedy in few numbers of chunks; aggregated sends where it isn't better than `worth_s`."""
+    less = _with_less(parameters)
+    quick = best_chunking(question, bounds, deadline.stage(), less)
+    found = _said(quick.plan, quick.problem)
+    if (found is None or found["objective_s"] >= worth_s) and may_aggregate(question.coarsest, less.aggregation):
+        grouped = plan_aggregated(question.coarsest, deadline.stage(), less.aggregation, bounds)
+        found = _said(grouped, question.coarsest) or found
+    return found
+
+
+def _with_less(parameters: Parameters) -> Parameters:
+    """A part of the work."""
+    wider = parameters.wider
+    less = parameters.with_share(wider.share)
+    chunking = replace(less.chunking, numbers=wider.numbers, most_numbers=len(wider.numbers))
+    return replace(less, chunking=chunking, aggregation=parameters.with_share(wider.aggregated_share).aggregation)
+
+
+def _said(plan: Plan | None, problem: Chunked) -> dict[str, Any] | None:
+    """What is said of a plan that replays clean; None where there is none."""
+    if plan is None or plan.schedule is None or not (report := check(plan.schedule)).valid:
+        return None
+    solved = plan.problem if isinstance(plan.problem, Chunked) else problem
+    return {"objective_s": report.makespan_s, "method": plan.details["method"], "chunks": solved.chunks}
