@@ -169,6 +169,7 @@ SYSTEM = System(
             "stopping with the best plan so far, which is run if there is one",
         ),
     ),
+    narrowing=lazy("gapless.encodings.monet.challenges:narrowing"),
     challenges=lazy("gapless.encodings.monet.challenges:challenges"),
     package="gapless.encodings.monet",
 )  # fmt: skip

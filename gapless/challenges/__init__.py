@@ -5,8 +5,8 @@ every valid plan that is better than the plan, or below one of its bounds.
 """
 
 from gapless.challenges.attempts import Attempt, Verdict
-from gapless.challenges.recipe import challenge
 from gapless.challenges.parameters import ChallengeParameters
+from gapless.challenges.recipe import challenge
 from gapless.challenges.report import ChallengeReport
 
 __all__ = ["Attempt", "ChallengeParameters", "ChallengeReport", "Verdict", "challenge"]

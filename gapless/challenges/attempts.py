@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gapless.challenges.claims import Claim, cost_of, in_words, is_below
+from gapless.challenges.claims import Claim, bound_in_words, cost_of, in_words, is_below
 from gapless.challenges.parameters import ChallengeParameters
 from gapless.checker import check
 from gapless.entry import Entry
@@ -151,7 +151,7 @@ def _judged(asked: Challenged, nothing: Attempt, plan: SavedPlan | None, solutio
         return replace(found, verdict=Verdict.REFUTED if against else Verdict.NO_PLAN, says=tuple(against))
     found = replace(found, cost=cost, valid=True)
     against += [
-        f"a plan of {in_words(cost, unit)} is below the bound {in_words(bound.value, unit)} ({bound.plans.value})"
+        f"a plan of {in_words(cost, unit)} is below the bound {bound_in_words(bound, unit)}"
         for bound in claim.refuted_by(cost, found.plans)
     ]
     is_better = is_below(cost, claim.cost)

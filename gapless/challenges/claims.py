@@ -14,7 +14,7 @@ from gapless.system import System
 from gapless.text import described
 from gapless.units import Unit
 
-__all__ = ["Claim", "claim_of_plan", "cost_of", "false_claims", "in_words", "is_below"]
+__all__ = ["Claim", "bound_in_words", "claim_of_plan", "cost_of", "false_claims", "in_words", "is_below"]
 
 _WIDEST_FIRST = list(PlanClass)
 
@@ -36,7 +36,7 @@ class Claim:
         return [
             bound
             for bound in self.solution.bounds
-            if is_wider(bound.plans, plans) and is_below(cost, bound.value)
+            if bound.objective is None and is_wider(bound.plans, plans) and is_below(cost, bound.value)
         ]  # fmt: skip
 
 
@@ -53,6 +53,12 @@ def is_below(cost: float, other: float) -> bool:
 def in_words(cost: float | None, unit: Unit) -> str:
     """A cost or a bound for people."""
     return described(f"objective_{unit}", cost)
+
+
+def bound_in_words(bound: Bound, unit: Unit) -> str:
+    """A bound with its class for people."""
+    value = in_words(bound.value, unit) if bound.objective is None else f"{bound.value:g} {bound.unit}"
+    return f"{value} ({f'plans {bound.name}' if bound.name else bound.plans.value})"
 
 
 def cost_of(system: System, problem: Any, plan: SavedPlan, report: Report, unit: Unit) -> float | None:
@@ -83,8 +89,10 @@ def false_claims(claim: Claim, report: Report) -> Iterator[str]:
     if stored is None or is_below(stored, claim.cost) or is_below(claim.cost, stored):
         yield f"{in_words(stored, unit)} is claimed, and the plan costs {cost}"
     for bound in solution.bounds:
-        if is_below(claim.cost, bound.value):
-            yield f"the bound {in_words(bound.value, unit)} ({bound.plans.value}) is above the plan's own {cost}"
+        bounded = claim.cost if bound.objective is None else bound.objective
+        if is_below(bounded, bound.value):
+            said = cost if bound.objective is None else f"{bounded:g} {bound.unit}"
+            yield f"the bound {bound_in_words(bound, unit)} is above the plan's own {said}"
     is_proven = solution.bound is not None and not is_below(solution.bound, claim.cost)
     if solution.status is Status.OPTIMAL and not is_proven:
         yield f"optimal is claimed, with the bound {in_words(solution.bound, unit)} for a plan of {cost}"

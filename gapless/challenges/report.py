@@ -8,8 +8,9 @@ from typing import Any
 
 from gapless.brief import BriefText
 from gapless.challenges.attempts import Attempt, Verdict
-from gapless.challenges.claims import Claim, in_words
+from gapless.challenges.claims import Claim, bound_in_words, in_words
 from gapless.errors import InputError
+from gapless.io.plan import claim_data
 from gapless.result import write_saved
 from gapless.text import described
 
@@ -72,7 +73,7 @@ class ChallengeReport(BriefText):
             "file": self.where,
             "verdict": self.verdict,
             f"objective_{self.claim.unit}": self.claim.cost,
-            "bounds": [{"class": each.plans.value, "bound": each.value} for each in solution.bounds],
+            "bounds": claim_data(solution)["bounds"],
             "status": solution.status.value,
             "valid": self.valid,
             "refuted": list(self.refuted),
@@ -86,17 +87,21 @@ class ChallengeReport(BriefText):
     def text(self) -> str:
         """A line for each attempt, and the verdict below."""
         unit, solution = self.claim.unit, self.claim.solution
-        bounds = ", ".join(f"bound {in_words(each.value, unit)} ({each.plans.value})" for each in solution.bounds)
+        bounds = ", ".join(f"bound {bound_in_words(each, unit)}" for each in solution.bounds)
         head = f"{self.where}: {in_words(self.claim.cost, unit)}, {solution.status.value}, {bounds or 'no bound'}"
         width = max((len(each.name) for each in self.attempts), default=0)
-        lines = [f"  {each.name:<{width}}  {self._line(each)}" for each in self.attempts]
+        made = [each for each in self.attempts if each.verdict is not Verdict.NOT_ASKED]
+        lines = [f"  {each.name:<{width}}  {self._line(each)}" for each in made]
+        others = [each.name for each in self.attempts if each.verdict is Verdict.NOT_ASKED]
+        lines += [f"  not for this question: {', '.join(others)}"] if others else []
         return "\n".join([head, *lines, *self._conclusion()])
 
     def _line(self, attempt: Attempt) -> str:
         cost = attempt.cost
         if cost is None:
-            return f"{attempt.verdict.value}{': ' + '; '.join(attempt.says) if attempt.says else ''}"
-        difference = f" ({100 * (cost / self.claim.cost - 1):+.2f} %)" if self.claim.cost else ""
+            return attempt.verdict.value
+        percent = round(100 * (cost / self.claim.cost - 1), 2) + 0.0 if self.claim.cost else 0.0
+        difference = f" ({percent:+.2f} %)" if percent else ""
         return f"{attempt.verdict.value}: {in_words(cost, self.claim.unit)}{difference}, {attempt.plans.value}"
 
     def _conclusion(self) -> list[str]:

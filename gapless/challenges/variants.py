@@ -34,8 +34,10 @@ def challenges_of(
     found = [*_from_events(plan, parameters.events)]
     found += [_weighted(each, parameters.own) for each in system.challenges(problem, plan)]
     if said is not None:
-        found += [_weighted(each, parameters.wider) for each in _wider(system.narrowing(problem, said), said)]
-        found += [_weighted(each, parameters.methods) for each in _other_methods(system, said)]
+        narrowing = system.narrowing(problem, said)
+        found += [_weighted(each, parameters.wider) for each in _wider(narrowing, said)]
+        around = asked_class([each for each in narrowing if each.plans is not PlanClass.METHOD])
+        found += [_weighted(each, parameters.methods) for each in _other_methods(system, said, around)]
     found += [_weighted(each, parameters.solvers) for each in _other_solver(plan)]
     found += list(_other_seeds(plan, parameters.seeds, seed))
     return [each for each in found if said is not None or not each.values]
@@ -77,12 +79,13 @@ def _wider(narrowing: Sequence[Narrowing], said: Mapping[str, Any]) -> Iterator[
             yield Challenge(f"without {options}", asked_class(narrowing[:number]), dict(values))
 
 
-def _other_methods(system: System, said: Mapping[str, Any]) -> Iterator[Challenge]:
+def _other_methods(system: System, said: Mapping[str, Any], around: PlanClass) -> Iterator[Challenge]:
+    """Every other method; `around`: the class of plans that the question asks for by anything else."""
     for field in system.fields:
         if field.name == _METHOD and isinstance(field.kind, Choice):
             for method in field.kind.choices:
                 if method != said.get(_METHOD, field.default):
-                    yield Challenge(f"{field.option} {method}", values={_METHOD: method})
+                    yield Challenge(f"{field.option} {method}", around, {_METHOD: method})
 
 
 def _other_solver(plan: SavedPlan) -> Iterator[Challenge]:

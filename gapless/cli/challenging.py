@@ -18,7 +18,7 @@ __all__ = ["add_commands"]
 
 _HOW = (
     Field(
-        "work", Whole(1), "of all attempts together, 100 for as much as a solve by default (default 100)", metavar="N"
+        "work", Whole(1), "work of all attempts, 100: as much as that of a solve by default (default 100)", metavar="N"
     ),
     *(Field(**{**vars(field), "group": "solving"}) for field in SOLVING if field.name in ("time_limit", "seed")),
     Field("parameters", Text(), "a TOML file with `ChallengeParameters`: shares of the work", metavar="FILE"),
@@ -34,7 +34,7 @@ exit codes: 0 nothing is refuted and no plan is better, 2 bad input, or a questi
 5 a claim is refuted, or a better plan was found
 
 example:
-  gapless solve pipeline --profile uniform:f=10,b=12,w=8 --ranks 4 --micro-batches 8 --hop 2 --in-flight 5 -o plan.json
+  gapless solve taccl --topology ring:4 --size 1MB -o plan.json
   gapless challenge plan.json --work 20
 """
 

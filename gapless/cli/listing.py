@@ -172,12 +172,13 @@ its nodes: dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4 or dgx-h100:rails=false
 
 
 def _parameters() -> Rows:
+    from gapless.challenges.parameters import ChallengeParameters
     from gapless.parameters import parameter_rows
 
     kinds = {name: find_system(name).parameters for name in system_names()}
-    return [
-        {"system": name} | row for name, kind in kinds.items() if kind is not None for row in parameter_rows(kind())
-    ]
+    own = {name: kind() for name, kind in kinds.items() if kind is not None}
+    of_all = {"(challenge)": ChallengeParameters}
+    return [{"system": name} | row for name, kind in {**own, **of_all}.items() for row in parameter_rows(kind)]
 
 
 def _systems() -> Rows:

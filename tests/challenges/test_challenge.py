@@ -249,7 +249,7 @@ def test_a_plan_asked_with_objects_of_python_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_of_a_system_that_is_not_there_is_refused() -> None:
-    with pytest.raises(InputError, match="system: must be one of bagpipe, .* got 'elsewhere'"):
+    with pytest.raises(InputError, match=r"system: must be one of bagpipe, .* got 'elsewhere'"):
         challenge(replace(weak("chai"), system="elsewhere"))
 
 
