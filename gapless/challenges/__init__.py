@@ -1,6 +1,6 @@
 """Challenges: attempts to refute what a plan claims, by asking its question otherwise.
 
-`gapless.challenge(plan)` reads a plan's question, asks it in many ways, each with a share of counted work, and reports
+`gapless.challenge(plan)` reads a plan's question, asks it again and again otherwise, each time with a share of counted work, and reports
 every valid plan that is better than the plan, or below one of its bounds.
 """
 

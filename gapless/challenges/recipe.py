@@ -51,38 +51,38 @@ def challenge(
     found = ChallengeReport(
         asked.where, asked.plan.system, asked.claim, report.valid, tuple(false_claims(asked.claim, report)), ()
     )
-    ways = challenges_of(asked.system, asked.problem, asked.plan, chosen, seed)
-    return _made(found, asked, ways, chosen, options, on_attempt)
+    challenges = challenges_of(asked.system, asked.problem, asked.plan, chosen, seed)
+    return _made(found, asked, challenges, chosen, options, on_attempt)
 
 
 def _made(
-    report: ChallengeReport, asked: Challenged, ways: list[Challenge], parameters: ChallengeParameters,
+    report: ChallengeReport, asked: Challenged, challenges: list[Challenge], parameters: ChallengeParameters,
     options: SolveOptions, on_attempt: Callable[[int, int, Attempt], None] | None,
 ) -> ChallengeReport:  # fmt: skip
     """All attempts in turn, each with its share of the work, and of the time that is left."""
-    deadline, total = Deadline(options), sum(way.weight for way in ways)
+    deadline, total = Deadline(options), sum(each.weight for each in challenges)
     attempts: list[Attempt] = []
-    why, left = "", list(ways)
+    why, left = "", list(challenges)
     while left and not why:
-        way, rest = left[0], sum(each.weight for each in left)
+        first, rest = left[0], sum(each.weight for each in left)
         if deadline.over:
             break
-        share_s = deadline.remaining_s * way.weight / rest
+        share_s = deadline.remaining_s * first.weight / rest
         stage = options.within(share_s if options.time_limit_s is not None else None)
         try:
-            made = attempted(asked, way, parameters.work / _WHOLE * way.weight / total, stage, parameters)
+            made = attempted(asked, first, parameters.work / _WHOLE * first.weight / total, stage, parameters)
         except KeyboardInterrupt:
             why = "interrupted"
             break
         attempts.append(made)
         left.pop(0)
         if on_attempt is not None:
-            on_attempt(len(attempts), len(ways), made)
+            on_attempt(len(attempts), len(challenges), made)
     if options.stop.is_set():
         why = "interrupted"
     elif not why and (left or any(each.is_cut_short for each in attempts)):
         why = "time limit"
-    return replace(report, attempts=tuple(attempts), left_out=tuple(way.name for way in left), why_ended=why)
+    return replace(report, attempts=tuple(attempts), left_out=tuple(each.name for each in left), why_ended=why)
 
 
 def _asked_again(plan: str | Path | SavedPlan | Result) -> tuple[Challenged, Any]:

@@ -34,8 +34,8 @@ exit codes: 0 nothing is refuted and no plan is better, 2 bad input, or a questi
 5 a claim is refuted, or a better plan was found
 
 example:
-  gapless solve taccl --topology ring:4 --size 1MB -o plan.json
   gapless challenge plan.json --work 20
+  gapless challenge plan.json --time-limit 60 -o better.json
 """
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from doc_pages import ROOT, run_page
+from questions import content
 
 from gapless.challenges import ChallengeReport, challenge
 from gapless.errors import InputError
@@ -23,10 +24,11 @@ WORK = 20
 
 
 def plans_of(page: Path, folder: Path) -> list[Path]:
-    """Run a page in a folder, and name the plans that it has left there, in order of their names."""
+    """Run a page in a folder, and name the plans that it has left there, each once, in order of their names."""
     with _in_folder(folder):
         run_page(page.read_text(encoding="utf-8"), folder)
-    return list(written_plans(folder))
+    found = {str(content(path)): path for path in reversed(list(written_plans(folder)))}
+    return list(found.values())[::-1]
 
 
 def written_plans(folder: Path) -> Iterator[Path]:
