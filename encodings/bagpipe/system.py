@@ -215,7 +215,7 @@ example:
 
 _SUMMARY = (
     "batches_planned", "fetched_rows", "sync_now_rows", "sync_later_rows", "evicted_rows", "cache_rows_peak",
-    "partition_cost", "partition_bound", "iteration_s",
+    "partition_cost", "iteration_s",
 )  # fmt: skip
 
 SYSTEM = System(

@@ -19,7 +19,7 @@ from gapless.encodings.pipeline.errors import spoiling_of
 from gapless.encodings.pipeline.hops import EvenHops, Replicas
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem, problem
-from gapless.encodings.pipeline.solve import solve
+from gapless.encodings.pipeline.solve import planned
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.pipelines.profile import PipelineProfile
@@ -198,7 +198,7 @@ def _try(asked: Problem, in_flight: int | None, budget: float, deadline: Deadlin
         return False
     compression = asked.compression if budget else None
     question = replace(asked, in_flight=in_flight, error_budget=budget, compression=compression)
-    plan = solve(question, replace(deadline.stage(), on_progress=None, on_plan=None), _PARAMETERS)
+    plan = planned(question, replace(deadline.stage(), on_progress=None, on_plan=None), _PARAMETERS)
     if plan.schedule is None or deadline.over:  # what was cut short is not what memory buys
         return False
     report = check(plan.schedule)

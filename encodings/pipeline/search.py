@@ -79,11 +79,13 @@ class Search:
         self.cut_count = self.ordered_count = 0
         self.rest_s = math.inf
 
-    def run(self) -> None:
-        """All of it."""
+    def run(self, is_quick: bool = False) -> None:
+        """All of it; or quickly, by the schedules of the field and a short run of the heuristic."""
         for cut, bound_s in self._cuts():
             self.cut_count += 1
             self._try(cut, bound_s)
+        if is_quick:
+            return
         for case in self._fastest(_rank):
             if not self.deadline.over and not self.is_beaten(case.bound_s):
                 self._refine(case)
@@ -132,14 +134,14 @@ class Search:
         for cut in cuts:
             bound_s = 0.0 if self.problem.cut == "bottleneck" else search.bound
             if self.is_beaten(bound_s) or self.is_over:
-                self.rest_s = self._least_s() if self.problem.cut == "bottleneck" else bound_s
+                self.rest_s = self.least_s() if self.problem.cut == "bottleneck" else bound_s
                 return
             yield cut, bound_s
         self.rest_s = search.bound if search.is_cut_short else math.inf
 
-    def _least_s(self) -> float:
-        """A bound on every cut."""
-        search = CutSearch(self.problem, self.parameters.partial_cuts)
+    def least_s(self, share: float = 1.0) -> float:
+        """A bound on every cut of this placement, in a share of the work on cuts."""
+        search = CutSearch(self.problem, max(1, int(share * self.parameters.partial_cuts)))
         next(iter(search), None)
         return search.bound
 

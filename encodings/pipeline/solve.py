@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gapless import __version__
+from gapless.encodings.pipeline.classes import LEAST_GAIN, class_bounds, wider
 from gapless.encodings.pipeline.cut import least_memory_bytes
 from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
 from gapless.encodings.pipeline.lowering import to_schedule
@@ -22,13 +23,26 @@ from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.system import Plan
 
-__all__ = ["solve"]
+__all__ = ["planned", "solve"]
 
 _LOWERING_S = 1e-4
 """What the schedule and its replay take for each op, at most: that much of the time limit is kept for them."""
 
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
+    """The best plan of the question; where one without its cut or placement is clearly better, that is said, too."""
+    deadline, parameters = Deadline(options), parameters or DEFAULTS
+    plan = planned(problem, deadline.stage(), parameters)
+    step_s, bound_s = plan.solution.objective, plan.solution.bound
+    is_open = step_s is None or bound_s is None or bound_s >= (1 - LEAST_GAIN) * step_s
+    if is_open or deadline.over or options.stop.is_set():
+        return plan
+    assert step_s is not None
+    found = wider(problem, step_s, options, parameters, deadline)
+    return plan if found is None else replace(plan, details={**plan.details, "wider": found})
+
+
+def planned(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
     """Cuts by their bound, orders of the best of them, and then what is compressed; the fastest is lowered."""
     deadline, parameters = Deadline(options), parameters or DEFAULTS
     deadline.keep(_LOWERING_S * 3 * problem.stage_count * problem.micro_batches)
@@ -61,9 +75,10 @@ def _plan(
     memory: dict[str, float],
 ) -> Plan:  # fmt: skip
     """The best order spelled out."""
+    bound_s, source, narrower = class_bounds(problem, search)
     solution = claim_of(
-        best.timeline.step_s, search.bound_s, options, solver=best.method, version=__version__,
-        wall_s=deadline.elapsed_s,
+        best.timeline.step_s, bound_s, options, solver=best.method, version=__version__,
+        wall_s=deadline.elapsed_s, source=source, narrower=narrower,
     )  # fmt: skip
     spoiling = spoiling_of(problem, best.cut, best.stages.crosses)
     schedule = to_schedule(problem, best.stages, best.order, best.timeline, spoiling)

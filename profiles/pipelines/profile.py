@@ -30,7 +30,8 @@ class PipelineProfile(Brief):
     forward to the gradient of the weights. `boundary_bytes`: the activation that goes on to the next layer, and the
     size of the gradient that comes back. `embedding_bytes`: gradients of weights that the first and the last layer
     share, 0 for none; they are among the parameter bytes of both. `boundary_shape`: rows and columns of the activation
-    as a matrix, where it is known: compressors by rank need it. `source`: where the numbers are from.
+    as a matrix, where it is known: compressors by rank need it. `source`: where the numbers are from. `is_uniform`:
+    whether there are as many equal layers as a question has stages, made up for it.
     Raises `InputError` where lengths differ or a number is negative, not finite or too large.
     """
 
@@ -46,6 +47,7 @@ class PipelineProfile(Brief):
     embedding_bytes: int = 0
     boundary_shape: tuple[int, int] | None = None
     source: str = ""
+    is_uniform: bool = False
 
     def __post_init__(self) -> None:
         where, count = f"profile {self.name!r}", len(self.layer_names)
@@ -102,4 +104,5 @@ def uniform_profile(
         stash_bytes=np.full(count, UNIFORM_STASH_BYTES // chunks, dtype=np.int64),
         boundary_bytes=np.full(count, UNIFORM_BOUNDARY_BYTES, dtype=np.int64),
         source="equal parts, made up for trials",
+        is_uniform=True,
     )

@@ -137,5 +137,7 @@ def test_progress_never_reports_an_incumbent_below_the_bound() -> None:
     gapless.solve(problem, SolveOptions(gap=0.05, on_progress=reports.append))
     assert {report.phase for report in reports} >= {"bounds", "routing", "ordering", "contiguity"}
     for report in reports:
+        if report.phase == "first plan":  # before any bound
+            continue
         assert report.bound is not None
         assert report.incumbent is None or report.incumbent >= report.bound * (1 - 1e-9)
