@@ -107,6 +107,7 @@ def test_a_bound_that_was_raised_is_refuted(system: str) -> None:
     assert best.cost < cost(plan)
 
 
+@pytest.mark.thorough(but=("ranks", "taccl"))
 @pytest.mark.parametrize("system", WEAK)
 def test_a_weak_plan_without_a_bound_is_only_beaten(system: str) -> None:
     plan = claiming(weak(system), bounds=[], status="feasible", gap=None)
@@ -125,6 +126,7 @@ def test_a_plan_that_is_proven_optimal_survives(system: str) -> None:
     assert not report.left_out
 
 
+@pytest.mark.thorough(but=("cupcake", "taccl"))
 @pytest.mark.parametrize("system", ["taccl", "monet", "cupcake", "oktopk", "pipeline"])
 def test_a_plan_that_was_slowed_is_beaten_by_its_own_events(system: str) -> None:
     plan = claiming(weak(system), bounds=[], status="feasible", gap=None)
@@ -158,7 +160,7 @@ def test_without_a_sketch_the_same_nodes_and_bytes_are_asked_for() -> None:
 
 
 def test_the_same_plan_meets_the_same_attempts_twice() -> None:
-    plan = weak("pipeline")
+    plan = weak("taccl")
     assert challenge(plan, parameters=QUICK).data == challenge(plan, parameters=QUICK).data
 
 
@@ -166,7 +168,7 @@ def test_a_dirty_replay_is_an_alarm() -> None:
     plan = weak("pipeline")
     schedule = plan.schedule
     hasty = replace(plan, schedule=replace(schedule, start_s=0.5 * schedule.start_s, end_s=0.5 * schedule.end_s))
-    report = challenge(claiming(hasty, objective_s=0.5 * cost(plan), bounds=[]), work=1)
+    report = challenge(claiming(hasty, objective_s=0.5 * cost(plan), bounds=[]), time_limit=1e-6)
     assert not report.valid
     assert report.verdict == "refuted"
     assert "doesn't replay clean" in report.refuted[0]
@@ -181,7 +183,7 @@ def test_a_dirty_replay_is_an_alarm() -> None:
     ],
 )
 def test_a_claim_that_its_own_plan_refutes_is_an_alarm(changes: dict[str, Any], said: str) -> None:
-    report = challenge(claiming(weak("pipeline"), **changes), work=1)
+    report = challenge(claiming(weak("pipeline"), **changes), time_limit=1e-6)
     assert any(said in line for line in report.false), report.false
     assert report.is_alarm
 
