@@ -23,7 +23,9 @@ from gapless.options import SolveOptions
 from gapless.profiles.compression.trace_file import write_compression_trace
 from gapless.profiles.gradients.profile_file import write_fusion_profile
 from gapless.profiles.training.graph_file import write_training_graph
-from gapless.solution import PlanClass
+from gapless.result import Result
+from gapless.solution import PlanClass, Solution, Status, StopReason
+from gapless.system import Problem
 
 QUICK = ChallengeParameters(work=5, seeds=1, events=200_000)
 UNIFORM = "uniform:f=10,b=12,w=8"
@@ -186,6 +188,24 @@ def test_a_claim_that_its_own_plan_refutes_is_an_alarm(changes: dict[str, Any], 
     report = challenge(claiming(weak("pipeline"), **changes), time_limit=1e-6)
     assert any(said in line for line in report.false), report.false
     assert report.is_alarm
+
+
+@pytest.mark.parametrize("is_infeasible", [True, False])
+def test_a_false_claim_of_an_attempt_is_an_alarm(is_infeasible: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = claiming(weak("ranks"), bounds=[], status="feasible", gap=None)
+
+    def lying(problem: Problem, options: SolveOptions, parameters: Any) -> Result:
+        status = Status.INFEASIBLE if is_infeasible else Status.NO_SOLUTION
+        bound = None if is_infeasible else 1.5 * cost(plan)
+        solution = Solution(status, StopReason.FINISHED, "", "", 0, 0.0, bound=bound, unit="error")
+        return Result(problem, solution, None, None, {})
+
+    monkeypatch.setattr("gapless.challenges.attempts.solve", lying)
+    report = challenge(plan, parameters=QUICK)
+    said = "claims that the question is infeasible" if is_infeasible else "claims the bound"
+    assert all(said in line for line in report.refuted)
+    assert report.refuted
+    assert report.verdict == "refuted"
 
 
 def test_a_time_limit_leaves_attempts_out_and_says_which() -> None:
