@@ -101,7 +101,7 @@ def _plan(
         swaps = {"swaps": account}
     claim = claim_of(
         asked.error(chosen), best[1], options, solver="highs", version=load_backend("highs"),
-        wall_s=deadline.elapsed_s, unit="error",
+        wall_s=deadline.elapsed_s, unit="error", source="knapsack",
         otherwise=StopReason.TIME_LIMIT if deadline.has_struck else StopReason.FINISHED,
     )  # fmt: skip
     details = {

@@ -78,8 +78,9 @@ def _report(problem: Problem, best: Judged, bound_s: float, options: SolveOption
 
 def _solution(best: Judged, bound_s: float, options: SolveOptions, deadline: Deadline) -> Solution:
     return claim_of(
-        best.objective_s, bound_s, options, solver=best.method, version=__version__, wall_s=deadline.elapsed_s
-    )
+        best.objective_s, bound_s, options, solver=best.method, version=__version__, wall_s=deadline.elapsed_s,
+        source="traffic",
+    )  # fmt: skip
 
 
 def _plan(

@@ -1,4 +1,4 @@
-"""The bound on the time of a run holds for every partition, design and cache; that of partitions after their history."""
+"""The bound on a run's time holds for every partition, design and cache; that of partitions after their history."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.counts import counted
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.pipeline import pipeline
+from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.run_bound import run_bound_s
 from gapless.encodings.bagpipe.system import BASELINES, DESIGNS
 from gapless.profiles.traces.named import find_trace
@@ -99,9 +100,11 @@ def test_the_time_of_a_run_has_a_bound_and_partitions_one_after_their_history(de
 
 
 def test_replicated_tables_keep_to_the_bound_of_the_question() -> None:
-    asked = {"trainers": 2, "batch_size": 8, "lookahead": 2, "batches": 6, "table_rows": [30, 50]}
-    plain = gapless.bagpipe.solve("zipf", **asked)
-    replicated = gapless.bagpipe.solve("zipf", **asked, replicate_budget=30 * 192)
-    assert replicated.details["replicated_tables"]
+    trace = find_trace("zipf", table_rows=[30, 50], examples=48)
+    planning = Planning(2, 8, lookahead=2, batches=6)
+    plain, replicated = (
+        gapless.solve(Problem(trace, replace(planning, replicated=tables), SLOW_ROWS)) for tables in ((), (0,))
+    )
+    assert replicated.details["evicted_rows"] != plain.details["evicted_rows"]
     assert replicated.report.makespan_s >= plain.solution.bound * (1 - 1e-9)
     assert replicated.solution.bound == pytest.approx(plain.solution.bound)
