@@ -261,7 +261,9 @@ class Parameters:
         for name, counted in _WORK.items():
             part = getattr(self, name)
             changed[name] = replace(part, **{key: max(1, int(share * getattr(part, key))) for key in counted})
-        return replace(self, **changed)
+        look = self.wider
+        shares = {name: min(1.0, share * getattr(look, name)) for name in ("share", "aggregated_share")}
+        return replace(self, **changed, wider=replace(look, **shares))
 
 
 def _check(part: object, name: str, shares: tuple[str, ...] = (), may_be_zero: tuple[str, ...] = ()) -> None:
