@@ -103,8 +103,8 @@ def _ended(problem: Problem, run: Run, begin: Begun, options: SolveOptions, dead
     counts, back = written_back(run, file)
     times = pipeline(counts, problem.cluster, problem.planning.design)
     plan = RunPlan(file, times, machine_for(problem, counts), back, begin.path, partial(_say, options, deadline))
-    rows = [int(counts.distinct[batch]) for batch in (0, -1)]
-    bound_s = run_bound_s(file.examples, *rows, problem.cluster)
+    first, last = (int(counts.distinct[batch]) for batch in (0, -1))
+    bound_s = run_bound_s(file.examples, first, last, problem.cluster)
     solution = claim_of(
         times.makespan_s, bound_s, options, solver=f"lookahead+{problem.planning.objective}", version=__version__,
         wall_s=deadline.elapsed_s, source="run", narrower=_of_partitions(run, problem.planning.objective),

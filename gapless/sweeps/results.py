@@ -48,11 +48,11 @@ _TEXTS = ("stop_reason", "solver", "plan", "error")
 class Row(Brief):
     """What came of a question; None stands for what is not known, or not there.
 
-    `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`, `_error`) and `gap`: the solver's claim.
-    Bounds of narrower classes of plans are in words in `details["narrower"]`, a better plan of a wider question in
-    `details["wider"]`. `makespan_s`, `energy_j`, `peak_bytes`: as replayed; `violations`: rules that the replay found broken, which leaves
-    the plan unwritten. `plan`: its file's name in the folder. `error`: of a question whose status is `failed`.
-    `details`: the plain values of the encoding's own account.
+    `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`, `_error`) and `gap`: the solver's claim, of any
+    plan of the question. `makespan_s`, `energy_j`, `peak_bytes`: as replayed; `violations`: rules that the replay found
+    broken, which leaves the plan unwritten. `plan`: its file's name in the folder. `error`: of a question whose status
+    is `failed`. `details`: the plain values of the encoding's own account; `narrower`, the gaps within narrower classes
+    of plans, and `wider`, a better plan of a wider question, are words there.
     """
 
     hash: str
