@@ -44,10 +44,10 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         raise InputError("backend: mpi takes ranks that its launcher has started, which sets RANK and WORLD_SIZE")
     library = library_baseline(backend, plan.schedule.topology, collective_of(plan.problem, path), chunk_bytes)
     if library is not None and library.makespan_s < report.makespan_s * (1 - SAME):
-        found = slower_than(library, backend, report.makespan_s)
+        slower = slower_than(library, backend, report.makespan_s)
         if not values["anyway"]:
-            raise InputError(f"{path}: {found}; use {backend} itself, or run the plan all the same with --anyway")
-        session.say(found)
+            raise InputError(f"{path}: {slower}; use {backend} itself, or run the plan all the same with --anyway")
+        session.say(slower)
     task = Task(
         ranks,
         chunk_bytes,
