@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from calls import exit_code
 from compression_traces import small_trace
-from extras import needs_matplotlib
 from machine_texts import matrix_text
 
 from gapless.cli.commands import build_parser
@@ -57,12 +56,8 @@ def examples() -> list[str]:
 
 def cases() -> list[Any]:
     here = [each for each in examples() if not each.startswith((*ELSEWHERE, *OF_SWEEPS)) and ">" not in each]
-    return [pytest.param(each, marks=marks(each), id=each[:60]) for each in here]
-
-
-def marks(example: str) -> list[pytest.MarkDecorator]:
-    drawn = example.startswith(("plot", "report")) or "--plot" in example or "plot plan" in example
-    return [*([pytest.mark.thorough] if example.startswith(LONG) else []), *([needs_matplotlib] if drawn else [])]
+    thorough = [pytest.mark.thorough]
+    return [pytest.param(each, marks=thorough if each.startswith(LONG) else (), id=each[:60]) for each in here]
 
 
 @pytest.fixture(scope="module")
