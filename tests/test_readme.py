@@ -31,7 +31,7 @@ gapless report step.json -o step.html
 """
 
 FIRST = (
-    "gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB"
+    "gapless solve taccl --topology ndv2 --nodes 2 --collective allgather --size 1MB"
     " -o plan.json --xml allgather.xml --instances 8"
 )
 """What the README has a newcomer type first."""
