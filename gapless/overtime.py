@@ -43,7 +43,7 @@ class Overtime:
         self._kind = type("OutOfTimeError", (OutOfTimeError,), {})  # its own: blocks may lie within each other
         self._lock, self._is_over = threading.Lock(), threading.Event()
 
-    def __enter__(self) -> Overtime:
+    def __enter__(self) -> Overtime:  # noqa: PYI034  nothing is derived from it
         self._thread = threading.get_ident()
         threading.Thread(target=self._watch, name="gapless-overtime", daemon=True).start()
         return self
@@ -69,12 +69,13 @@ class Overtime:
             late_polls = late_polls + 1 if self._deadline.is_past else 0
             if late_polls * _POLL_S >= PATIENCE_S and self._has_plan():
                 with self._lock:
-                    if not self._is_over.is_set() and not _is_importing(sys._current_frames().get(self._thread)):
+                    frames = sys._current_frames()  # noqa: SLF001  where else a thread is, nothing says
+                    if not self._is_over.is_set() and not _is_importing(frames.get(self._thread)):
                         _raise_in(self._thread, self._kind)
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception of this kind in a thread, at its next step in Python; None takes back what was to be raised."""
+    """Raise an exception of this kind in a thread, at its next step in Python; None takes back one that was to be."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind) if kind else None)
 
 

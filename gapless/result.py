@@ -239,7 +239,10 @@ def read_saved(path: str | Path) -> SavedPlan:
 
 
 def load(path: str | Path) -> Result:
-    """A plan that was saved, replayed; one that breaks a rule is `invalid`, whatever its file claims. Raises `InputError` naming file and field."""
+    """A plan that was saved, replayed; one that breaks a rule is `invalid`, whatever its file claims.
+
+    Raises `InputError` naming file and field.
+    """
     plan = read_saved(path)
     try:
         solution = solution_of(plan.claim, plan.solve_s or 0.0)
@@ -247,6 +250,7 @@ def load(path: str | Path) -> Result:
         raise InputError(f"{path}: {error}") from None
     asked, timings = Asked(plan.system, dict(plan.problem)), plan.run.get("timings", {})
     report = replay_of(plan.schedule, plan.windows)
+    left = solution if report.valid else refuted(solution)
     return Result(
-        asked, solution if report.valid else refuted(solution), plan.schedule, report, plan.details, timings, plan.product, plan.run, plan.windows
+        asked, left, plan.schedule, report, plan.details, timings, plan.product, plan.run, plan.windows
     )  # fmt: skip

@@ -150,7 +150,8 @@ class Solution(Brief):
     @property
     def proven_class(self) -> PlanClass | None:
         """The widest class of plans that nothing better is in, None where that is proven of none."""
-        return next((one.plans for one in self.bounds if self.gap_of(one) == 0), None)
+        gaps = ((one.plans, self.gap_of(one)) for one in self.bounds)
+        return next((plans for plans, gap in gaps if gap is not None and gap <= PROVEN_GAP), None)
 
     @property
     def has_values(self) -> bool:

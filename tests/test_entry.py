@@ -14,6 +14,13 @@ from gapless.errors import InputError
 from gapless.fields import Flag
 from gapless.system import find_system
 
+LONG = (
+    *("path_slack", "ndv2", "hypercube", "allreduce", "1MB chunks=2"),
+    *("budget=0.5x", "budget=20 ", "vgg16", "resnet101", "gpt", "dgc", "powersgd", "method=milp"),
+    *("looped", "zb-h2", "f=1.5", "recomputation"),
+)
+"""What is in the ids of questions that take more than about half a second twice."""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -22,7 +29,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.thorough("budget=0.5x", "budget=20 ", "path_slack", "ndv2", "hypercube", "allreduce")
+@pytest.mark.thorough(
+    "budget=0.5x",
+    "budget=20 ",
+    "path_slack",
+    "ndv2",
+    "hypercube",
+    "allreduce",
+    "method=milp",
+    "looped",
+    "zb-h2",
+    "1MB chunks=2",
+    "gpt",
+    "dgc",
+    "powersgd",
+    "resnet101",
+    "vgg16",
+    "f=1.5",
+    "recomputation",
+)
 @pytest.mark.parametrize(
     ("system", "question"),
     [(system, question) for system, questions in QUESTIONS.items() for question in questions],

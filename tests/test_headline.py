@@ -9,7 +9,7 @@ import pytest
 from small_plans import SYSTEMS, small_plan
 
 from gapless.checker import BusyTime, Report, Rule
-from gapless.headline import answer_of, question_of, verdict_of
+from gapless.headline import answer_of, claim_rows, narrower_of, question_of, verdict_of, wider_of
 from gapless.io.plan import SavedPlan
 from gapless.result import load
 from gapless.schedule import Schedule
@@ -38,6 +38,56 @@ def report(makespan_s: float, **more: Any) -> Report:
 )
 def test_the_gap_is_that_of_the_replay_to_the_bound(claim: dict[str, Any], makespan_s: float, words: str) -> None:
     assert verdict_of(claiming(schedule_of_nothing(), **claim), report(makespan_s)) == words
+
+
+NARROWER = [
+    {"class": "question", "plans": "any plan of this question", "bound": 1.0, "gap": 0.5, "source": "cuts"},
+    {"class": "sketch", "plans": "plans under sketch s", "bound": 1.5, "gap": 0.25, "source": "cuts"},
+    {"class": "chunks", "plans": "plans in 1 chunk under sketch s", "bound": 2.0, "gap": 0.0, "source": "arrival"},
+]
+
+
+def test_the_question_comes_first_and_narrower_classes_by_name() -> None:
+    claim = {"status": "feasible", "objective_s": 2.0, "bound_s": 1.0, "bounds": NARROWER}
+    plan = claiming(schedule_of_nothing(), **claim)
+    said = "gap 50.00 %; 25.00 % among plans under sketch s; optimal among plans in 1 chunk under sketch s"
+    assert verdict_of(plan, report(2.0)) == said
+    assert verdict_of(plan, report(4.0)).endswith("; 50.00 % among plans in 1 chunk under sketch s")
+    assert verdict_of(plan, report(1.75)).endswith(
+        "; below the bound of 2, which is false, among plans in 1 chunk under sketch s"
+    )
+    rows = [row for row in claim_rows(claim) if row[0] == "narrower bound"]
+    assert rows == [
+        ("narrower bound", "1.5 s: 25.00 % among plans under sketch s"),
+        ("narrower bound", "2 s: optimal among plans in 1 chunk under sketch s"),
+    ]
+
+
+def test_what_is_optimal_needs_no_narrower_class() -> None:
+    claim = {"status": "optimal", "objective_s": 1.0, "bound_s": 1.0, "bounds": NARROWER}
+    assert verdict_of(claiming(schedule_of_nothing(), **claim), report(1.0)) == "optimal"
+
+
+def test_a_bound_on_something_else_than_the_objective_says_what_it_counts() -> None:
+    other = {
+        "class": "history", "plans": "plans of each batch after those before it", "bound": 90, "gap": 0.1, "source": "",
+        "objective": 100, "unit": "rows",
+    }  # fmt: skip
+    claim = {"status": "feasible", "objective_s": 2.0, "bound_s": 1.0, "bounds": [NARROWER[0], other]}
+    assert narrower_of(claim) == [("90 rows", "10.00 % among plans of each batch after those before it")]
+
+
+@pytest.mark.parametrize("bounds", [None, 3, "much", [3], [{}], [{"class": "other"}], [{**NARROWER[1], "bound": "x"}]])
+def test_whatever_a_file_says_of_bounds_the_rest_is_said(bounds: Any) -> None:
+    claim = {"status": "feasible", "objective_s": 2.0, "bound_s": 1.0, "bounds": bounds}
+    assert verdict_of(claiming(schedule_of_nothing(), **claim), report(2.0)) == "gap 50.00 %"
+
+
+def test_a_wider_question_is_one_line() -> None:
+    assert wider_of({"wider": {"asked": "without --sketch", "objective_s": 874.1e-6, "chunks": 5}}) == (
+        "without --sketch: 874.1 us"
+    )
+    assert wider_of({}) == wider_of({"wider": 3}) == wider_of({"wider": {}}) == ""
 
 
 def test_a_plan_that_does_not_replay_is_not_called_optimal() -> None:

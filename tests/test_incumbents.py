@@ -20,7 +20,7 @@ from gapless.schedule import Schedule
 from gapless.solution import Solution
 from gapless.system import Plan, System, register
 
-PATIENCE_S = 30.0
+PATIENCE_S = 600.0
 
 
 def plan_of(duration_s: float) -> Plan:

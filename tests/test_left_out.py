@@ -61,7 +61,7 @@ def test_nothing_is_skipped_and_one_line_says_what_is_left_out(suite: pytest.Pyt
     outcomes, lines = run(suite)
     assert outcomes == {"passed": 3, "deselected": 5}
     assert lines == [
-        "left out: 4 tests that take long (pytest --thorough); "
+        "left out: 4 tests of what takes long (pytest --thorough); "
         'those of extras: nowhere 1 file and 1 test (pip install -e ".[nowhere]")'
     ]
 

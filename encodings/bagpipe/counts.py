@@ -82,7 +82,7 @@ class Counts:
             )
 
     @classmethod
-    def of(cls, trainers: int, rows: Sequence[tuple[int, ...]]) -> Counts:
+    def of(cls, trainers: int, rows: Sequence[tuple[int, ...]] | Ints) -> Counts:
         """The counts of batches, from what `row_of` gives of each."""
         columns = np.array(rows, dtype=np.int64).T
         own = dict(zip(_TITLES, columns[:ROOTED], strict=True))

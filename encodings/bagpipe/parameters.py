@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from gapless.errors import InputError
@@ -12,6 +11,8 @@ __all__ = ["Bound", "Lookahead", "Parameters", "Replication", "Search", "Synchro
 
 _WORK = ("search.rounds", "bound.rounds")
 """What counts work."""
+_MOST = 1e6
+"""Sums over all rows of a batch, weighted so, are still exact to a millionth."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +144,9 @@ class Parameters:
 
 
 def _check(part: Search | Bound | Lookahead | Synchronised | Replication, least: dict[str, int]) -> None:
-    """Whole numbers are >= 1, or the least that is named; other numbers are > 0. Raises `InputError`."""
+    """Whole numbers are >= 1, or the least that is named; others are > 0, at most 10^6. Raises `InputError`."""
     for name, value in vars(part).items():
         if isinstance(value, int) and value < least.get(name, 1):
             raise InputError(f"{name}: must be >= {least.get(name, 1)}, got {value}")
-        if isinstance(value, float) and not 0 < value < math.inf:
-            raise InputError(f"{name}: must be finite and > 0, got {value}")
+        if isinstance(value, float) and not 0 < value <= _MOST:
+            raise InputError(f"{name}: must be > 0, at most {_MOST:g}, got {value}")

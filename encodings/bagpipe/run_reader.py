@@ -111,7 +111,7 @@ class RunFile:
         checked_type(name, header.dtype, header.shape)
         if shape is not None:
             check_shape(int(name[:8]), name[9:], header.shape, shape)
-        return self._archive.read(name)
+        return self._archive.read(name, as_is=shape is not None)
 
     def windows(self) -> Salvaged:
         """Its members but those that stand behind the windows."""

@@ -212,7 +212,9 @@ def _members(stream: IO[bytes], limits: Limits) -> Iterator[tuple[zipfile.ZipInf
         head = stream.read(_HEADER.size)
         if len(head) < _HEADER.size or head[:4] != _MEMBER:
             return
-        _, version, flags, method, _, _, checksum, packed, size, named, extra = _HEADER.unpack(head)
+        _, _, flags, method, _, _, checksum, packed, size, named, extra = _HEADER.unpack(head)
+        if flags or method != zipfile.ZIP_DEFLATED:  # not written here
+            return
         name = stream.read(named + extra)[:named].decode("utf-8", "replace")
         inflated += size
         limits.check_held(name, size)
@@ -227,7 +229,6 @@ def _members(stream: IO[bytes], limits: Limits) -> Iterator[tuple[zipfile.ZipInf
             return
         member = zipfile.ZipInfo(name, _DATE)
         member.compress_type, member.CRC, member.compress_size, member.file_size = method, checksum, packed, size
-        member.header_offset, member.flag_bits = place, flags
-        member.extract_version, member.external_attr = version, 0o600 << 16
+        member.header_offset, member.external_attr = place, 0o600 << 16
         yield member, column, stop
         place = stop

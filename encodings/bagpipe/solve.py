@@ -19,11 +19,12 @@ from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.replication import choose_replicated
 from gapless.encodings.bagpipe.resuming import Begun, begun, share_of
 from gapless.encodings.bagpipe.run import Run, plan_run, written_back
+from gapless.encodings.bagpipe.run_bound import run_bound_s
 from gapless.encodings.bagpipe.run_file import RunPlan
 from gapless.encodings.bagpipe.run_reader import RunFile
 from gapless.io.reading import Limits
 from gapless.options import Deadline, Progress, SolveOptions
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Bound, PlanClass, StopReason, claim_of
 from gapless.system import Plan
 
 __all__ = ["machine_for", "solve"]
@@ -103,13 +104,24 @@ def _ended(problem: Problem, run: Run, begin: Begun, options: SolveOptions, dead
     counts, back = written_back(run, file)
     times = pipeline(counts, problem.cluster, problem.planning.design)
     plan = RunPlan(file, times, machine_for(problem, counts), back, begin.path, partial(_say, options, deadline))
-    solution = Solution(
-        Status.FEASIBLE, StopReason.INTERRUPTED if options.stop.is_set() else StopReason.FINISHED,
-        f"lookahead+{problem.planning.objective}", __version__, options.seed, deadline.elapsed_s,
-        objective=times.makespan_s,
+    first, last = (int(counts.distinct[batch]) for batch in (0, -1))
+    bound_s = run_bound_s(file.examples, first, last, problem.cluster)
+    solution = claim_of(
+        times.makespan_s, bound_s, options, solver=f"lookahead+{problem.planning.objective}", version=__version__,
+        wall_s=deadline.elapsed_s, source="run", narrower=_of_partitions(run, problem.planning.objective),
+        otherwise=StopReason.INTERRUPTED if options.stop.is_set() else StopReason.FINISHED,
     )  # fmt: skip
     details = _details(run, file, counts, times)
     return Plan(solution, plan.schedule(), details, run.timings, windows=plan)
+
+
+def _of_partitions(run: Run, objective: str) -> list[Bound]:
+    """What is proven of the partitions, where each batch has a bound: it holds after the batches before it alone."""
+    cost, bound, _ = np.array(run.measured).T
+    if np.isnan(bound).any():
+        return []
+    name = "of each batch after those before it, in partition cost"
+    return [Bound(PlanClass.HISTORY, round(float(bound.sum())), objective, name, round(float(cost.sum())), "rows")]
 
 
 def _say(options: SolveOptions, deadline: Deadline, done: int, total: int) -> None:
@@ -141,7 +153,7 @@ def _details(run: Run, file: RunFile, counts: Counts, times: Pipeline) -> dict[s
     return {
         **{name: round(total) for name, total in totals.items()},
         "max_load_rows": int(max_load.max()),
-        "partition_bound": None if np.isnan(bound).any() else round(float(bound.sum())),
+        "partition_bound_after_history": None if np.isnan(bound).any() else round(float(bound.sum())),
         "median": {name: float(np.median(values)) for name, values in batches.items()},
         "cache_rows_peak": int(counts.cache_rows.max()),
         "smallest_lookahead": int(counts.lookahead.min()),

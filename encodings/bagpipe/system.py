@@ -50,7 +50,7 @@ example:
 
 _SUMMARY = (
     "batches_planned", "fetched_rows", "sync_now_rows", "sync_later_rows", "evicted_rows", "cache_rows_peak",
-    "partition_cost", "partition_bound", "iteration_s",
+    "partition_cost", "iteration_s",
 )  # fmt: skip
 
 SYSTEM = System(
@@ -61,7 +61,7 @@ SYSTEM = System(
     plan=lazy("gapless.encodings.bagpipe.solve:solve"),
     parameters=lambda: named("gapless.encodings.bagpipe.parameters:Parameters"),
     example="""\
-  gapless solve bagpipe --trace criteo-like --trainers 8 --batch-size 16384 --lookahead 200 --batches 50 -o plan.npz
+  gapless solve bagpipe --trace criteo-like --trainers 4 --batch-size 4096 --lookahead 20 --batches 10 -o plan.npz
 """,
     summary=_SUMMARY,
     lighter="fewer --batches",

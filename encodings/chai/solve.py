@@ -122,7 +122,7 @@ class _Search:
             if not open_pairs:
                 return
             for number, (layer, mode) in enumerate(open_pairs):
-                if self.deadline.over:
+                if self.deadline.remaining_s <= 0:
                     return
                 self._say(f"proof {number + 1} of {len(open_pairs)}")
                 cost = self.asked.cost[layer]
@@ -159,7 +159,7 @@ class _Search:
             maps |= baselines.within(asked.most_kept)
         elif asked.method != "exact":
             maps[asked.method] = baselines.named(asked.method, asked.most_kept)
-        chosen, details = maps[asked.method], {}
+        chosen, details = maps[asked.method], dict[str, Any]()
         if asked.swaps and beside is not None:
             chosen, details["swaps"] = with_swaps(asked, chosen, parameters, self.options.seed, self.deadline)
         details["baselines"] = {name: _row(asked, each) for name, each in maps.items() if name != asked.method}
@@ -171,7 +171,7 @@ class _Search:
         milps = sum(each.milps for each in medians)
         claim = claim_of(
             asked.error(chosen), bound, self.options, solver="highs", version=load_backend("highs"),
-            wall_s=self.deadline.elapsed_s, unit="error",
+            wall_s=self.deadline.elapsed_s, unit="error", source="knapsack" if fronts is not None else "relaxation",
             otherwise=StopReason.TIME_LIMIT if self.deadline.has_struck else StopReason.FINISHED,
         )  # fmt: skip
         return Plan(claim, to_schedule(asked, chosen), {**_details(asked, chosen), "milps": milps, **details})

@@ -13,6 +13,8 @@ _WORK = ("most_labels", "most_grid_cells", "most_extensions")
 """What counts work."""
 _MINUTE_NODES = 20_000_000
 """Nodes of Algorithm 1 in about a minute, the time that it has by default."""
+_LEAST = {"most_parts": 2}
+"""What must be more than 1: an even split has two groups."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Parameters:
                 raise InputError(f"{name}: must hold at least one {number}, got none")
         for name, value in vars(self).items():
             least = min(value) if isinstance(value, tuple) else value
-            if least is not None and least < 1:
-                raise InputError(f"{name}: must be >= 1, got {least}")
+            if least is not None and least < _LEAST.get(name, 1):
+                raise InputError(f"{name}: must be >= {_LEAST.get(name, 1)}, got {least}")
 
     def with_share(self, share: float) -> Parameters:
         """The same with a share of the work."""

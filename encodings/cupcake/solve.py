@@ -124,7 +124,7 @@ def _plan(
     """A fusion spelled out."""
     solution = claim_of(
         found.iteration_s, found.bound_s, options, solver=found.solver, version=found.version,
-        wall_s=deadline.elapsed_s, otherwise=found.stop_reason,
+        wall_s=deadline.elapsed_s, otherwise=found.stop_reason, source=found.solver,
     )  # fmt: skip
     schedule = to_schedule(problem.profile, problem.costs, found.fusion)
     return Plan(solution, schedule, _details(problem, found, baselines))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, cast
 
 from gapless.brief import BriefQuestion
@@ -115,7 +115,7 @@ def find_graph(graph: str | TrainingGraph, batch: int | None, device: str | None
         raise InputError(f"`batch` and `device` go with a named network ({', '.join(names)}), got {got}")
     if isinstance(graph, TrainingGraph):
         return graph
-    if hint and not Path(graph).exists():
+    if hint and not os.path.exists(graph):
         raise InputError(f"graph: must be a file or one of {', '.join(names)}, got {graph!r}; {hint}")
     return read_training_graph(graph)
 

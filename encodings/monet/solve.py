@@ -15,7 +15,7 @@ from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.study.methods import STUDIED
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import Bound, PlanClass, Solution, Status, StopReason, by_class
 from gapless.solvers.registry import load_backend
 from gapless.system import Plan
 
@@ -76,7 +76,10 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
         solution = replace(solution, bound=attempt.bound_s)
     is_proven = (relative_gap(judged.cost_s, attempt.bound_s) or 0.0) <= PROVEN
     status, reason = (Status.OPTIMAL, StopReason.FINISHED) if is_proven else (Status.FEASIBLE, attempt.stop_reason)
-    solution = replace(solution, status=status, stop_reason=reason, objective=judged.cost_s)
+    solution = replace(
+        solution, status=status, stop_reason=reason, objective=judged.cost_s, bound_source=_source(problem, attempt),
+        narrower=_narrower(problem, attempt, judged.cost_s, solution.bound),
+    )  # fmt: skip
     return Plan(solution, schedule, {**_costs(problem, timed, judged, attempt), **details}, attempt.timings)
 
 
@@ -100,6 +103,20 @@ def _class_bound(problem: Problem, attempt: Attempt) -> dict[str, Any]:
     """What is proven of the method's own class of plans, under its name: no bound on the question."""
     bound = attempt.class_bound_s
     return {} if bound is None else {f"bound_{problem.method}_{problem.unit}": bound}
+
+
+def _narrower(problem: Problem, attempt: Attempt, cost_s: float, bound_s: float | None) -> tuple[Bound, ...]:
+    """The same as a bound, where the plan is of that class: implementations chosen after the solve may leave it."""
+    class_s = attempt.class_bound_s
+    if class_s is None or class_s > cost_s * (1 + PROVEN):
+        return ()
+    name = f"of the kind that method {problem.method} looks for"
+    return by_class(cost_s, bound_s, [Bound(PlanClass.METHOD, class_s, attempt.solver, name)])[0]
+
+
+def _source(problem: Problem, attempt: Attempt) -> str:
+    """What proves the bound of the question: for methods that look at a part of it, the cost without a budget."""
+    return attempt.solver if problem.method == "auto" else "no budget"
 
 
 def _costs(problem: Problem, timed: Problem, judged: Evaluation, attempt: Attempt) -> dict[str, Any]:

@@ -111,7 +111,7 @@ SYSTEM = System(
     parameters=lambda: named("gapless.encodings.monet.parameters:Parameters"),
     example="""\
   gapless solve monet --graph resnet50 --batch 184 --device p100 --budget 8GiB --gap 0.02 -o plan.json
-  gapless solve monet --graph vgg16 --batch 176 --budget 8GiB --method checkmate
+  gapless solve monet --graph mobilenet_v2 --batch 64 --budget 0.8x --method checkmate
 """,
     summary=("overhead", "overhead_bound", "least_budget_bound_bytes", "least_budget_found_bytes", "nodes"),
     lighter="--threads 1, or --method greedy",

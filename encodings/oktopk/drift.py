@@ -55,7 +55,8 @@ def over_ideal(sets: IndexSets, cuts: Ints, owners: Ints) -> Floats:
     """What the busiest owner receives of each step over the ideal k (P - 1) / P; 1 where nothing is selected."""
     ideal = sets.counts.mean(axis=1) * (sets.ranks - 1) / sets.ranks
     received = received_of(region_counts(sets, cuts), owners).max(axis=1)
-    return np.divide(received, ideal, out=np.ones(sets.steps), where=ideal > 0)
+    ratios: Floats = np.divide(received, ideal, out=np.ones(sets.steps), where=ideal > 0)
+    return ratios
 
 
 def renewal_steps(ratio_by_age: list[float], cost: float) -> int:

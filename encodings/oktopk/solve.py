@@ -49,7 +49,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     selected = [problem.selected(recorded, step) for step in range(recorded.steps)]
     first = _first(problem, selected, parameters)
     _report(problem, first, None, options, deadline)
-    if deadline.over:
+    if deadline.remaining_s <= 0:
         return _plan(problem, first, None, selected, options, deadline)
     bounds_s = [step_bound_s(recorded, step, selected[step], problem.network) for step in range(recorded.steps)]
     bound_s = max(bounds_s) if problem.objective == "worst" else sum(bounds_s)
@@ -90,8 +90,9 @@ def _report(problem: Problem, best: Judged, bound_s: float | None, options: Solv
 
 def _solution(best: Judged, bound_s: float | None, options: SolveOptions, deadline: Deadline) -> Solution:
     return claim_of(
-        best.objective_s, bound_s, options, solver=best.method, version=__version__, wall_s=deadline.elapsed_s
-    )
+        best.objective_s, bound_s, options, solver=best.method, version=__version__, wall_s=deadline.elapsed_s,
+        source="traffic",
+    )  # fmt: skip
 
 
 def _plan(
@@ -135,7 +136,7 @@ def _cuts(problem: Problem, best: Judged) -> dict[str, Any]:
 
 def _ratios(sets: IndexSets, cuts: Ints, owners: Ints) -> list[float]:
     """The busiest owner's received entries over k (P - 1) / P, for each step; 1 where nothing is selected."""
-    return over_ideal(sets, cuts, owners).tolist()
+    return [float(ratio) for ratio in over_ideal(sets, cuts, owners)]
 
 
 def _loads(problem: Problem, best: Judged) -> dict[str, Any]:

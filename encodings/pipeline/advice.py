@@ -43,7 +43,10 @@ _SHARES = (0.25, 0.5, 1.0)
 
 @dataclass(frozen=True)
 class Option:
-    """A plan. `in_flight`: micro-batches that a rank may hold, None for no limit; `peak_bytes`: of the fullest rank."""
+    """A plan. `in_flight`: micro-batches that a rank may hold, None for no limit; `peak_bytes`: of the fullest rank.
+
+    `bound_s`: of plans with the question's cut and placement.
+    """
 
     in_flight: int | None
     error: float
@@ -136,7 +139,7 @@ class Advice(BriefText):
     @property
     def text(self) -> str:
         """The front as a table, what memory buys, and the verdict."""
-        rows = [["in flight", "memory", "error", "step", "bound", "order"]]
+        rows = [["in flight", "memory", "error", "step", f"bound, {self.problem.placement} placement", "order"]]
         for option in sorted(self.front, key=lambda option: (option.error, option.peak_bytes)):
             rows.append([
                 "any" if option.in_flight is None else str(option.in_flight), format_bytes(option.peak_bytes),
@@ -203,10 +206,10 @@ def _try(asked: Problem, in_flight: int | None, budget: float, deadline: Deadlin
         return False
     report = check(plan.schedule)
     assert report.valid, "a plan that the search timed"
-    assert plan.solution.bound is not None
+    assert plan.solution.bounds
     found.append(Option(
         in_flight, float(plan.details.get("error", 0.0)), float(max(report.peak_bytes)), report.makespan_s,
-        plan.solution.bound, plan.details["method"], tuple(plan.details["cut"]),
+        plan.solution.bounds[-1].value, plan.details["method"], tuple(plan.details["cut"]),
     ))  # fmt: skip
     return True
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from gapless.encodings.pipeline.building import Cut, even_cut, sums_s
 from gapless.encodings.pipeline.placement import rank_of_stages
 from gapless.encodings.pipeline.problem import Problem
+from gapless.options import Deadline
 
-__all__ = ["CutSearch", "bottleneck_of", "fixed_cut", "least_memory_bytes"]
+__all__ = ["CutSearch", "bottleneck_of", "cheap_cuts", "fixed_cut", "least_memory_bytes", "mean_load_s"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,34 +50,39 @@ class CutSearch:
     forwards and gradients of inputs, whose last has to get back to the first stage; or it keeps as many micro-batches
     at once as there is room for, each until it is back. With `measure` "bottleneck" the
     bound is the largest rank's load, with "memory" the largest rank's least bytes, whatever the limit. Among equals,
-    stages of even loads come first. After `most` partial cuts the search ends (`is_cut_short`). `bound`: no cut that
-    hasn't been given yet has a lower one; inf once all were given.
+    stages of even loads come first. After `most` partial cuts, or the deadline, the search ends (`is_cut_short`).
+    `bound`: no cut that hasn't been given yet has a lower one; inf once all were given.
     """
 
-    def __init__(self, problem: Problem, most: int, measure: str = "time") -> None:
-        self.problem, self.measure, self.most = problem, measure, most
+    def __init__(self, problem: Problem, most: int, measure: str = "time", deadline: Deadline | None = None) -> None:
+        self.problem, self.measure, self.most, self.deadline = problem, measure, most, deadline
         self.is_cut_short = False
         self.bound = 0.0
         self.rank = rank_of_stages(problem.placement, problem.ranks, problem.chunks).tolist()
         self.layers, self.stages = problem.profile.layer_count, problem.stage_count
         self.costs = _Costs(problem)
         self.rest, self.evenness = self._suffixes()
+        self.least = float(self.rest[0][0])
+        if problem.chunks > 1 and measure != "memory":  # stage by stage little is known: some rank has the mean load
+            self.least = max(self.least, mean_load_s(problem))
 
     def __iter__(self) -> Iterator[Cut]:
         none = (0.0,) * self.problem.ranks
         unseen = (-1.0,) * self.problem.ranks
         root = _Node((0,), none, none, unseen, none, none)
-        heap = [(float(self.rest[0][0]), float(self.evenness[0][0]), 0, root)]
+        heap: list[tuple[float, float, int, Callable[[], _Node]]]
+        heap = [(self.least, float(self.evenness[0][0]), 0, lambda: root)]
         pushed = taken = 0
         while heap:
-            bound, uneven, _, node = heapq.heappop(heap)
+            bound, uneven, _, make = heapq.heappop(heap)
             self.bound = bound
             if math.isinf(bound):
                 break
+            node = make()
             if len(node.firsts) > self.stages:
                 yield node.firsts[1:-1]
                 continue
-            if taken >= self.most:
+            if taken >= self.most or (self.deadline is not None and self.deadline.over):
                 self.is_cut_short = True
                 return
             taken += 1
@@ -90,7 +97,8 @@ class CutSearch:
             return np.array([self.layers])
         return np.arange(first + 1, self.layers - (self.stages - stage - 1) + 1)
 
-    def _children(self, node: _Node, bound: float, uneven: float) -> Iterator[tuple[float, float, _Node]]:
+    def _children(self, node: _Node, bound: float, uneven: float) -> Iterator[tuple[float, float, Callable[[], _Node]]]:
+        """Each with what makes it: most are never looked at."""
         stage, first = len(node.firsts) - 1, node.firsts[-1]
         ends, rank = self._ends(stage, first), self.rank[len(node.firsts) - 1]
         grown = self._grown(node, stage, rank, first, ends)
@@ -101,7 +109,7 @@ class CutSearch:
             value = float(bounds[k])
             value = bound if value <= bound * (1 + _TIE) else value
             evenness = before + float(loads[k]) ** 2 + float(self.evenness[stage + 1][ends[k]])
-            yield value, evenness, self._child(node, grown, rank, int(ends[k]), k)
+            yield value, evenness, partial(self._child, node, grown, rank, int(ends[k]), k)
 
     def _grown(self, node: _Node, stage: int, rank: int, first: int, ends: Ints) -> dict[str, Floats]:
         """What the rank of the stage has with it, for each of its ends."""
@@ -268,9 +276,9 @@ def _prefix(column: NDArray[np.float64] | NDArray[np.int64]) -> Floats:
     return np.concatenate([[0.0], np.cumsum(column, dtype=np.float64)])
 
 
-def bottleneck_of(problem: Problem, most: int) -> Iterator[Cut]:
+def bottleneck_of(problem: Problem, most: int, deadline: Deadline | None = None) -> Iterator[Cut]:
     """All cuts whose largest rank load is the least that memory allows, even ones first; none where no cut fits."""
-    search, least = CutSearch(problem, most, "bottleneck"), math.inf
+    search, least = CutSearch(problem, most, "bottleneck", deadline), math.inf
     for cut in search:
         if search.bound > least * (1 + _TIE):
             return
@@ -278,20 +286,72 @@ def bottleneck_of(problem: Problem, most: int) -> Iterator[Cut]:
         yield cut
 
 
-def least_memory_bytes(problem: Problem, most: int) -> tuple[float, bool]:
+def least_memory_bytes(problem: Problem, most: int, deadline: Deadline | None = None) -> tuple[float, bool]:
     """What a rank needs at least for there to be a plan, over all cuts that the question allows; and whether that is
     enough, or only a lower bound: several stages of a rank keep messages too, and so do sends that block.
     """
     is_enough = problem.chunks == 1 and not problem.blocking_sends
-    costs, rank = _Costs(problem), rank_of_stages(problem.placement, problem.ranks, problem.chunks)
+    costs = _Costs(problem)
     cut = fixed_cut(problem)
     if cut is not None:
-        ends = (*cut, problem.profile.layer_count)
-        kept = [float(costs.kept_bytes(first, np.array([end]))[0]) for first, end in zip((0, *cut), ends, strict=True)]
-        return float(np.bincount(rank, weights=kept).max()), is_enough
-    search = CutSearch(problem, most, "memory")
+        return _kept_bytes(problem, costs, cut), is_enough
+    search = CutSearch(problem, most, "memory", deadline)
     next(iter(search), None)
     return search.bound, is_enough and not search.is_cut_short
+
+
+def mean_load_s(problem: Problem) -> float:
+    """What the ops of a rank take in the mean, and so at least those of one, whatever the cut."""
+    return float(_Costs(problem).load_s(0, np.array([problem.profile.layer_count]))[0]) / problem.ranks
+
+
+def _kept_bytes(problem: Problem, costs: _Costs, cut: Cut) -> float:
+    """What the largest rank must have room for."""
+    ends, rank = (*cut, problem.profile.layer_count), rank_of_stages(problem.placement, problem.ranks, problem.chunks)
+    kept = [float(costs.kept_bytes(first, np.array([end]))[0]) for first, end in zip((0, *cut), ends, strict=True)]
+    return float(np.bincount(rank, weights=kept).max())
+
+
+def cheap_cuts(problem: Problem) -> list[Cut]:
+    """A few cuts that leave room for a micro-batch, in a time that grows with stages times squared layers: stages of
+    even loads, of little memory, of as many layers; the one of the least largest load of a rank first.
+    """
+    costs, rank = _Costs(problem), rank_of_stages(problem.placement, problem.ranks, problem.chunks)
+    limit = costs.memory_bytes / problem.chunks
+    even = _divided(problem, lambda first, ends: np.where(
+        costs.kept_bytes(first, ends) <= limit, costs.load_s(first, ends) ** 2, np.inf), np.add)  # fmt: skip
+    small = _divided(problem, costs.kept_bytes, np.maximum)
+    made = dict.fromkeys(
+        cut for cut in (even, small, even_cut(problem.profile.layer_count, problem.stage_count)) if cut
+    )
+
+    def largest_s(cut: Cut) -> float:
+        ends = zip((0, *cut), (*cut, problem.profile.layer_count), strict=True)
+        return float(np.bincount(rank, [costs.load_s(first, np.array([end]))[0] for first, end in ends]).max())
+
+    return sorted((cut for cut in made if _kept_bytes(problem, costs, cut) <= costs.memory_bytes), key=largest_s)
+
+
+def _divided(problem: Problem, cost: Callable[[int, Ints], Floats], join: np.ufunc) -> Cut | None:
+    """The cut of the least joined cost of all stages, by a dynamic program from the last layers on."""
+    layers, stages = problem.profile.layer_count, problem.stage_count
+    rest, ends_of = np.full(layers + 1, np.inf), []
+    rest[layers] = 0.0
+    for stage in reversed(range(stages)):
+        before, best_end = np.full(layers + 1, np.inf), np.zeros(layers + 1, dtype=np.int64)
+        for first in range(stage, layers - (stages - stage) + 1):
+            ends = np.arange(first + 1, layers + 1)
+            values = join(cost(first, ends), rest[ends])
+            best_end[first] = ends[values.argmin()]
+            before[first] = values.min()
+        rest = before
+        ends_of.append(best_end)
+    if math.isinf(rest[0]):
+        return None
+    firsts = [0]
+    for best_end in reversed(ends_of):
+        firsts.append(int(best_end[firsts[-1]]))
+    return tuple(firsts[1:-1])
 
 
 def fixed_cut(problem: Problem) -> Cut | None:

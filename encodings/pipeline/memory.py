@@ -29,8 +29,9 @@ def held_bytes(
     don't say what comes first: then it is what the replay finds.
     """
     if _has_ties(stages, order, timeline):
-        peaks = check(to_schedule(problem, stages, order, timeline, spoiling)).peak_bytes
-        return peaks - np.bincount(stages.rank, weights=stages.state_bytes, minlength=stages.ranks)
+        replayed = check(to_schedule(problem, stages, order, timeline, spoiling))
+        states = np.bincount(stages.rank, weights=stages.state_bytes, minlength=stages.ranks)
+        return np.array(replayed.peak_bytes, dtype=np.float64) - states
     count, micro_batches = stages.count, stages.micro_batches
     start_s, end_s = (column.reshape(-1, count, micro_batches) for column in (timeline.start_s, timeline.end_s))
     kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)

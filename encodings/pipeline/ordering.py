@@ -21,7 +21,7 @@ from gapless.solution import PROVEN_GAP, Status
 from gapless.solvers.proofs import confirmed
 from gapless.solvers.registry import solve_model
 
-__all__ = ["Candidate", "Ordered", "baselines", "best_orders"]
+__all__ = ["Candidate", "Ordered", "baselines", "best_orders", "first_orders"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,21 @@ def baselines(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
             candidate = _candidate(name, cut, costs, baseline.order(costs))
             found += [] if candidate is None else [candidate]
     return found
+
+
+def first_orders(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
+    """One order, in a time that grows with the ops: the placement's 1F1B, or the heuristic's first rules, which keep to
+    any memory that has room for a micro-batch; none where there is no room.
+    """
+    usual = {"linear": "1f1b", "looped": "interleaved-1f1b", "v": "zb-v"}[problem.placement]
+    name = problem.method if problem.method in BASELINES else usual
+    if suits(name, problem.placement, stages) and problem.method != "zero-bubble":
+        costs = stages if BASELINES[name].splits else whole(stages)
+        found = _candidate(name, cut, costs, BASELINES[name].order(costs))
+        if found is not None or problem.method in BASELINES:
+            return [] if found is None else [found]
+    made = zero_bubble(stages, 1)
+    return [] if made is None else [Candidate("zero-bubble", cut, stages, *made)]
 
 
 def _candidate(method: str, cut: Cut, stages: Stages, order: Order) -> Candidate | None:

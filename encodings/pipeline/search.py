@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from gapless.encodings.pipeline.baselines import whole
 from gapless.encodings.pipeline.bounds import bounds_of
 from gapless.encodings.pipeline.building import Cut, stages_of
-from gapless.encodings.pipeline.cut import CutSearch, bottleneck_of, fixed_cut
+from gapless.encodings.pipeline.cut import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
 from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
 from gapless.encodings.pipeline.heuristic import zero_bubble
 from gapless.encodings.pipeline.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.memory import held_bytes
 from gapless.encodings.pipeline.modes import fastest_modes
 from gapless.encodings.pipeline.order import Order, peak_bytes, timed
-from gapless.encodings.pipeline.ordering import Candidate, baselines, best_orders
+from gapless.encodings.pipeline.ordering import Candidate, baselines, best_orders, first_orders
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.recipes import RECIPES, followed
@@ -64,8 +64,8 @@ class Case:
 class Search:
     """Cuts in the order of their bound, each ordered quickly; then the best of them with all methods.
 
-    `cases`: those that were ordered. `rest_s`: a bound on all others, inf where there are none. `offer` is called with
-    each order that is faster than all before it.
+    `cases`: those that were ordered. `open_s`: a bound on the cuts that are still to be tried; `rest_s`: on all that
+    were left out; inf where there are none. `offer` is called with each order that is faster than all before it.
     """
 
     def __init__(
@@ -77,13 +77,22 @@ class Search:
         self.cases: list[Case] = []
         self.best: Candidate | None = None
         self.cut_count = self.ordered_count = 0
-        self.rest_s = math.inf
+        self.rest_s, self.open_s = math.inf, mean_load_s(problem)
 
     def run(self, is_quick: bool = False) -> None:
-        """All of it; or quickly, by the schedules of the field and a short run of the heuristic."""
+        """All of it; or quickly, by the schedules of the field and a short run of the heuristic.
+
+        The first order is found in linear time, and counts where there is no other.
+        """
+        first = self._first()
         for cut, bound_s in self._cuts():
             self.cut_count += 1
+            self.open_s = max(self.open_s, bound_s)
             self._try(cut, bound_s)
+        self.open_s = math.inf
+        if self.best is None and first is not None:
+            self.cases.append(replace(first, bounds_s=bounds_of(first.stages)))
+            self.best = first.best
         if is_quick:
             return
         for case in self._fastest(_rank):
@@ -100,7 +109,7 @@ class Search:
     @property
     def bound_s(self) -> float:
         """No answer to the question takes less."""
-        return min([self.rest_s, *(case.bound_s for case in self.cases)])
+        return min([self.rest_s, self.open_s, *(case.bound_s for case in self.cases)])
 
     @property
     def is_over(self) -> bool:
@@ -129,21 +138,39 @@ class Search:
         if fixed is not None:
             yield fixed, 0.0
             return
-        search = CutSearch(self.problem, most)
-        cuts = bottleneck_of(self.problem, most) if self.problem.cut == "bottleneck" else search
+        search = CutSearch(self.problem, most, deadline=self.deadline)
+        self.open_s, is_least = max(self.open_s, search.least), self.problem.cut == "bottleneck"
+        cuts = bottleneck_of(self.problem, most, self.deadline) if is_least else search
         for cut in cuts:
-            bound_s = 0.0 if self.problem.cut == "bottleneck" else search.bound
+            bound_s = 0.0 if is_least else search.bound
             if self.is_beaten(bound_s) or self.is_over:
-                self.rest_s = self.least_s() if self.problem.cut == "bottleneck" else bound_s
+                self.rest_s = self.least_s() if is_least else bound_s
                 return
             yield cut, bound_s
         self.rest_s = search.bound if search.is_cut_short else math.inf
+        if not self.cut_count:  # as with several stages a rank, whose loads are known late
+            self.rest_s = self.least_s() if is_least else search.bound
+            for cut in cheap_cuts(self.problem)[: 1 if is_least else None]:
+                yield cut, self.rest_s
 
     def least_s(self, share: float = 1.0) -> float:
         """A bound on every cut of this placement, in a share of the work on cuts."""
-        search = CutSearch(self.problem, max(1, int(share * self.parameters.partial_cuts)))
+        search = CutSearch(self.problem, max(1, int(share * self.parameters.partial_cuts)), deadline=self.deadline)
         next(iter(search), None)
         return search.bound
+
+    def _first(self) -> Case | None:
+        """A cut that is cheap to find, in the first order that stays within memory; None where none does."""
+        fixed = fixed_cut(self.problem)
+        for cut in cheap_cuts(self.problem) if fixed is None else [fixed]:
+            for choice in (0, -1):  # what recomputes least, and most
+                stages = stages_of(self.problem, cut, recomputation_choices(self.problem, 1)[choice])
+                case = Case(cut, stages, {})
+                self._fit(case, lambda stages, cut=cut: first_orders(self.problem, cut, stages), case.known.extend)  # type: ignore[misc]
+                if case.best is not None:
+                    self.offer(case.best)
+                    return case
+        return None
 
     def _try(self, cut: Cut, bound_s: float) -> None:
         """Every choice of what recomputes, unless its bound says that it is no better."""
@@ -235,8 +262,13 @@ class Search:
                 found.append(replace(made, stages=own, order=order, timeline=timeline))
         return found
 
-    def _fit(self, case: Case, orders_of: Callable[[Stages], list[Candidate]]) -> None:
-        """Orders whose messages fit into memory too: what they lack is kept free in the next round."""
+    def _fit(
+        self, case: Case, orders_of: Callable[[Stages], list[Candidate]],
+        add: Callable[[list[Candidate]], object] | None = None,
+    ) -> None:  # fmt: skip
+        """Orders whose messages fit into memory too: what they lack is kept free in the next round. They go to `add`,
+        by default that of the search.
+        """
         for _ in range(self.parameters.message_rounds):
             planned = replace(case.stages, memory_bytes=case.stages.memory_bytes - case.reserve_bytes)
             made = orders_of(planned)
@@ -245,7 +277,10 @@ class Search:
                 break
             lacking = [np.maximum(self._held(each) - case.stages.room_bytes, 0.0) for each in made]
             case.reserve_bytes = case.reserve_bytes + min(lacking, key=np.max)
-        self.add(case, found)
+        if add is None:
+            self.add(case, found)
+        else:
+            add(found)
 
     def _fitting(self, case: Case, candidates: list[Candidate]) -> list[Candidate]:
         """Those that fit into memory with their messages, on stages of the memory that there is."""

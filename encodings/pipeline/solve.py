@@ -18,7 +18,7 @@ from gapless.encodings.pipeline.ordering import Candidate
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.recipes import followed
-from gapless.encodings.pipeline.search import Search
+from gapless.encodings.pipeline.search import Case, Search
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.system import Plan
@@ -48,11 +48,12 @@ def planned(problem: Problem, options: SolveOptions, parameters: Parameters | No
     deadline.keep(_LOWERING_S * 3 * problem.stage_count * problem.micro_batches)
     if not problem.error_budget:
         problem = replace(problem, compression=None)
-    least_bytes, is_enough = least_memory_bytes(problem, parameters.partial_cuts)
-    title = "least_memory_bytes" if is_enough else "least_memory_bound_bytes"
-    memory = {title: least_bytes} if math.isfinite(problem.memory_bytes) else {}
-    if least_bytes > problem.memory_bytes:
-        return Plan(_nothing(Status.INFEASIBLE, options, deadline), None, memory)
+    memory: dict[str, float] = {}
+    if math.isfinite(problem.memory_bytes):
+        least_bytes, is_enough = least_memory_bytes(problem, parameters.partial_cuts, deadline)
+        memory["least_memory_bytes" if is_enough else "least_memory_bound_bytes"] = least_bytes
+        if least_bytes > problem.memory_bytes:
+            return Plan(_nothing(Status.INFEASIBLE, options, deadline), None, memory)
 
     def offer(found: Candidate) -> None:
         if options.on_plan is not None:
@@ -109,7 +110,10 @@ def _details(best: Candidate, search: Search) -> dict[str, Any]:
     busy_s = stages.micro_batches * stages.compute_s
     kept = np.bincount(stages.rank, weights=stages.stash_bytes, minlength=stages.ranks)
     peaks = peak_bytes(stages, timeline)
-    case = next(case for case in list(search.cases) if any(found is best for found in case.known))
+    case = next(
+        (case for case in list(search.cases) if any(found is best for found in case.known)),
+        Case(best.cut, stages, {}, [best]),  # the first one, offered before all others
+    )
     plain = [found for found in case.known if not (found.order.hop_modes.any() or found.order.reduce_modes.any())]
     slowest_first = sorted(plain, key=lambda found: found.rank, reverse=True)
     return {

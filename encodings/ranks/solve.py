@@ -54,7 +54,8 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
         return _nothing(problem, status, options, deadline)
     solution = claim_of(
         found.error, found.bound, options, solver=found.method, version=__version__, wall_s=deadline.elapsed_s,
-        unit="error", otherwise=StopReason.FINISHED if found.bound is None else StopReason.WORK_LIMIT,
+        unit="error", source=found.method,
+        otherwise=StopReason.FINISHED if found.bound is None else StopReason.WORK_LIMIT,
     )  # fmt: skip
     return Plan(solution, to_schedule(problem, found.modes), _details(problem, found, parameters, options.seed))
 

@@ -78,9 +78,8 @@ class Chunked(BriefQuestion):
             raise InputError(f"method: must be one of {', '.join(METHODS)}, got {self.method!r}")
         free = [k for k, duration_s in enumerate(self.duration_s) if duration_s <= 0]
         if free:
-            raise InputError(
-                f"link {self.logical.topology.link_name(free[0])}: alpha + beta * chunk must be > 0, got 0; give it a latency"
-            )
+            name = self.logical.topology.link_name(free[0])
+            raise InputError(f"link {name}: alpha + beta * chunk must be > 0, got 0; give it a latency")
         self._check_spread()
         assert self.phases  # they check that every chunk reaches its ranks
 

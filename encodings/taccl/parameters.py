@@ -258,13 +258,17 @@ class Parameters:
             part = getattr(self, name)
             less = {key: max(min(1, getattr(part, key)), int(share * getattr(part, key))) for key in counted}
             changed[name] = replace(part, **less)
-        return replace(self, **changed)
+        look = self.wider
+        shares = {name: min(1.0, share * getattr(look, name)) for name in ("share", "aggregated_share")}
+        return replace(self, **changed, wider=replace(look, **shares))
 
 
 def _check(part: object, name: str, shares: tuple[str, ...] = (), may_be_zero: tuple[str, ...] = ()) -> None:
     """Every number is above 0, and a share at most 1; raises `InputError`."""
     for entry in fields(part):  # type: ignore[arg-type]
         value = getattr(part, entry.name)
+        if value == ():
+            raise InputError(f"{name}: {entry.name} must hold at least one number, got none")
         for number in value if isinstance(value, tuple) else (value,):
             if not (number > 0 or (entry.name in may_be_zero and number == 0)):
                 raise InputError(f"{name}: {entry.name} must be > 0, got {value}")

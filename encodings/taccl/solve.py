@@ -1,7 +1,7 @@
 """The portfolio: every method that is tried for a question, in order, what each costs, and when it is left out.
 
-0. *First plan* (`flow/first.py`): shortest paths, or on many ranks one matching: at once, so that there is an answer
-   whenever the time is up.
+0. *First plan* (`flow/first.py`): the libraries' algorithms, and shortest paths or on many ranks one matching: at once,
+   by counted work, so that whenever the time is up there is an answer that no library beats.
 1. *Sketches* (`--sketch auto` only): all that follows for many sketches, side by side (`sketch/search.py`).
 2. *Chunks*, where nobody says how many: the greedy for some numbers of them, 150 orders each (`flow/chunking.py`), some
    tenths of a second each; few first, then finer ones as long as the bound says that something is left to gain, but
@@ -13,11 +13,11 @@
    out under a sketch, and where loads and the longest tree promise nothing better than the best.
 5. *Matching with restarts* (`flow/restarts.py`): in the numbers of chunks around the one found, tenths of a second
    each, then more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy rounds.
-6. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s before the MILP, else 5 s. Left out
-   where its quick plan is far behind the best.
-7. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most; for up to 2,500 binaries, and where the
-   greedy is neither proven within the gap of its class nor, by its bound, unable to beat the best so far by much; in
-   the largest number of chunks that is small enough for it.
+6. *Greedy* (`flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s on small problems, else 5 s. Left
+   out where its quick plan is far behind the best.
+7. *MILP* (`milp/synthesis.py`): the thesis's three stages, some 15 s at most, in the largest number of chunks that is
+   small enough for it. Without a sketch it runs only where it is asked for by name, with a path slack where it is
+   small, or where the greedy can't plan the collective: otherwise it was the only best method of no question.
 
 Once a plan is proven within the gap of the question's bound, nothing else is tried: by the bounds that are worked out
 at once, or else by all of them. These times are what the work takes that `parameters.py` allows: no method looks at the

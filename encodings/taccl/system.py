@@ -167,13 +167,14 @@ RUN = (
         "output", Text(), "where to write what was measured; `report --measured` takes it", metavar="FILE", short="-o"
     ),
     Field("without_turns", Flag(), "don't let ranks take what they share in turn", False),
+    Field("anyway", Flag(), "run a plan that the library is predicted to be faster than", False),
 )
 _RUN_HELP = """\
 Every rank is a process of this machine, over gloo: the times are those of its memory and loopback, unless the machine
 is made to be like the plan's. The result is compared with the collective's definition, number by number.
 
 Under torchrun, or any launcher that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, it is one of the
-ranks; rank 0 prints. It says so before it runs where the library's own algorithm is predicted to be faster.
+ranks; rank 0 prints. A plan is refused where the library's own algorithm is predicted to be faster, unless --anyway.
 
 exit codes: 0 the result is right, 2 bad input, or a process failed, 5 it is wrong
 
@@ -228,7 +229,7 @@ SYSTEM = System(
     example="""\
   gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB \\
       -o plan.json --xml allgather.xml --instances 8
-  gapless solve taccl --topology dgx2 --nodes 2 --sketch auto --size 1MB --time-limit 60 -o plan.json
+  gapless solve taccl --topology dgx1 --size 1MB -o plan.json
 """,
     notes="""\
 SIZE is the largest input buffer of a rank: what it sends to all (alltoall, scatter's root), what it adds (allreduce,

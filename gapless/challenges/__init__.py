@@ -1,7 +1,7 @@
 """Challenges: attempts to refute what a plan claims, by asking its question otherwise.
 
-`gapless.challenge(plan)` reads a plan's question, asks it again and again otherwise, each time with a share of counted work, and reports
-every valid plan that is better than the plan, or below one of its bounds.
+`gapless.challenge(plan)` reads a plan's question and asks it again and again otherwise, each time with a share of
+counted work. It reports every valid plan that is better than the plan, or below one of its bounds.
 """
 
 from gapless.challenges.attempts import Attempt, Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from gapless.io.plan import SavedPlan, claim_data
 from gapless.options import SolveOptions
 from gapless.questions import said_of
 from gapless.recipe import solve
-from gapless.solution import PROVEN_GAP, PlanClass, Solution, Status, StopReason
+from gapless.solution import PlanClass, Solution, Status, StopReason
 from gapless.system import Challenge, System
 from gapless.units import Unit
 
@@ -48,6 +48,7 @@ class Challenged:
     system: System
     problem: Any
     plan: SavedPlan
+    valid: bool
     claim: Claim
     plans: PlanClass
 
@@ -93,10 +94,12 @@ def attempted(asked: Challenged, challenge: Challenge, share: float, options: So
     nothing = Attempt(challenge.name, plans, Verdict.NOT_ASKED, asked.claim.unit)
     try:
         if challenge.search is not None:
-            return _judged(asked, nothing, *_searched(asked, challenge, share, options))
-        return _judged(asked, nothing, *_solved(asked, challenge, share, options, parameters))
+            plan, solution = _searched(asked, challenge, share, options)
+        else:
+            plan, solution = _solved(asked, challenge, share, options, parameters)
     except (InputError, SolverError) as error:
         return replace(nothing, says=(str(error),))
+    return _judged(asked, nothing, plan, solution, list(_contradictions(asked, challenge, solution)))
 
 
 def _searched(
@@ -140,11 +143,12 @@ def _solved(
     return replace(plan, run={**plan.run, "challenge": challenge.name}), result.solution
 
 
-def _judged(asked: Challenged, nothing: Attempt, plan: SavedPlan | None, solution: Solution) -> Attempt:
-    """What an answer says of the plan and of its bounds; and the plan of the answer's own claim."""
+def _judged(
+    asked: Challenged, nothing: Attempt, plan: SavedPlan | None, solution: Solution, against: list[str]
+) -> Attempt:
+    """What an answer says of the plan and of its bounds; `against`: claims that are false already."""
     claim, unit = asked.claim, asked.claim.unit
     found = replace(nothing, bound=solution.bound, is_cut_short=solution.stop_reason in _CUT_SHORT)
-    against = [*_contradictions(asked, found, solution)]
     report = None if plan is None else _replayed(plan)
     cost = None if plan is None or report is None else cost_of(asked.system, asked.problem, plan, report, unit)
     if plan is None or report is None or cost is None or not math.isfinite(cost) or not report.valid:
@@ -165,11 +169,12 @@ def _replayed(plan: SavedPlan) -> Any:
     return check(plan.schedule) if plan.windows is None else plan.windows.replay()
 
 
-def _contradictions(asked: Challenged, found: Attempt, solution: Solution) -> list[str]:
+def _contradictions(asked: Challenged, challenge: Challenge, solution: Solution) -> Iterator[str]:
     """What an attempt claims that the plan refutes: a bound on all plans, or that there is none."""
     cost, unit = asked.claim.cost, asked.claim.unit
-    if solution.status is Status.INFEASIBLE:
-        return [f"infeasible is claimed of {found.name}, and the plan is one"] if found.plans is asked.plans else []
-    if solution.bound is not None and solution.bound > cost + PROVEN_GAP * abs(cost):
-        return [f"{found.name} claims the bound {in_words(solution.bound, unit)}, and the plan is below it"]
-    return []
+    if not asked.valid:
+        return
+    if solution.status is Status.INFEASIBLE and set(challenge.values) <= {"method"}:
+        yield f"{challenge.name} claims that the question is infeasible, and the plan answers it"
+    if solution.bound is not None and is_below(cost, solution.bound):
+        yield f"{challenge.name} claims the bound {in_words(solution.bound, unit)}, and the plan is below it"

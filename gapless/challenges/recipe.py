@@ -96,9 +96,8 @@ def _asked_again(plan: str | Path | SavedPlan | Result) -> tuple[Challenged, Any
         problem = _question(where, system, saved)
     report = replay_of(saved.schedule, saved.windows)
     claim = claim_of_plan(where, system, problem, saved, report)
-    return Challenged(
-        where, system, problem, saved, claim, asked_class(system.narrowing(problem, said_of(problem) or {}))
-    ), report
+    plans = asked_class(system.narrowing(problem, said_of(problem) or {}))
+    return Challenged(where, system, problem, saved, report.valid, claim, plans), report
 
 
 def _read(plan: str | Path | SavedPlan | Result) -> tuple[str, SavedPlan, Any]:

@@ -22,7 +22,7 @@ class ChallengeReport(BriefText):
     """What became of a plan's claims.
 
     `where`: the plan's file, or its system. `false`: what the file claims that its own replay refutes. `left_out`: the
-    attempts that there was no time for. `why_ended`: "time limit" or "interrupted", empty where all were made.
+    attempts that there was no time for. `why_ended`: "time limit" or "interrupted", empty where all went to their end.
     """
 
     where: str
@@ -112,8 +112,9 @@ class ChallengeReport(BriefText):
             lines.append(f"a better plan: {in_words(best.cost, self.claim.unit)}{less}, by: {best.name}")
         if not lines:
             lines = [f"nothing is refuted, no plan is better, in {made} attempts"]
-        if self.left_out:
-            lines.append(f"{self.why_ended}: {len(self.left_out)} of {made + len(self.left_out)} attempts are left out")
+        if self.why_ended:
+            cut, left = sum(each.is_cut_short for each in self.attempts), len(self.left_out)
+            lines.append(f"{self.why_ended}: of {made + left} attempts {cut} are cut short, {left} are left out")
         return lines
 
     def save(self, path: str | Path) -> None:

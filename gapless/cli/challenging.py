@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_fields, add_output_options
 from gapless.cli.signals import Listening
+from gapless.errors import InputError
 from gapless.fields import SOLVING, Field, Text, Whole
 
 if TYPE_CHECKING:
@@ -61,6 +63,9 @@ def _challenge(arguments: argparse.Namespace) -> int:
     from gapless.options import SolveOptions
 
     if arguments.output is not None:
+        ending = Path(arguments.file).suffix
+        if not arguments.output.endswith(ending):
+            raise InputError(f"--output: must end in {ending}, as the plan does, got {arguments.output!r}")
         check_writable(arguments.output)
     stop = threading.Event()
     with Listening(stop, "stopping with what was found"):

@@ -22,6 +22,7 @@ _FEW_COLLECTIONS = 100_000
 
 def script() -> "NoReturn":
     """`gapless` in a shell: signals end in a line and an exit code."""
+    _open_closed_streams()
     take_over()
     import gc
 
@@ -73,6 +74,14 @@ def _line_of(error: Exception) -> tuple[str, int]:
         _close_stdout()
         return f"cannot write to stdout: {error.strerror or error}", EXIT_BAD_INPUT
     raise error
+
+
+def _open_closed_streams() -> None:
+    """What the shell has closed (`>&-`) goes nowhere, and no file that is opened later gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
 def _close_stdout() -> None:

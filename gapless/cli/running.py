@@ -17,13 +17,20 @@ if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.result import Result
     from gapless.system import Problem, System
 
-__all__ = ["STOPPING", "command_of", "finish", "run", "write"]
+__all__ = ["CUT_SHORT", "STOPPING", "command_of", "finish", "run", "write"]
+
+CUT_SHORT = "stopped by the time limit: a longer one may give a better plan, and another one the next time"
+"""What is said of a plan whose quality the clock has decided."""
 
 STOPPING = "stopping with the best plan so far, if there is one, once it is replayed"
 
 
-def run(system: System, problem: Problem, arguments: argparse.Namespace, stop: threading.Event) -> Result:
-    """Solve with progress on stderr; `stop` asks the solvers for what they have."""
+def run(
+    system: System, problem: Problem, arguments: argparse.Namespace, stop: threading.Event, taken_s: float = 0.0
+) -> Result:  # fmt: skip
+    """Solve with progress on stderr; `stop` asks the solvers for what they have. `taken_s`: of the time limit, what
+    went by before, such as for reading the question.
+    """
     from gapless.cli.options import solving_values
     from gapless.cli.progress import progress_on_stderr
     from gapless.entry import Entry, solve_options
@@ -34,6 +41,8 @@ def run(system: System, problem: Problem, arguments: argparse.Namespace, stop: t
     parameters = Entry(system).parameters(arguments.parameters)
     with progress_on_stderr(arguments.quiet) as report:
         options = solve_options(problem, {**solving_values(arguments), "on_progress": report})
+        if options.time_limit_s is not None:
+            options = options.within(options.time_limit_s - taken_s)
         keep = unfinished = None
         if arguments.output is not None and not is_special(arguments.output):
             keep, unfinished = partial(_keep, path=arguments.output), Path(f"{arguments.output}.part")
@@ -93,6 +102,8 @@ def finish(result: Result, arguments: argparse.Namespace, files: Mapping[str, st
         print(f"gapless: no plan: {status}", file=sys.stderr)
     elif not result.valid and result.report is not None:
         print(f"gapless: {result.report.summary()}", file=sys.stderr)
+    elif result.solution.stop_reason is StopReason.TIME_LIMIT and not arguments.quiet:
+        print(f"gapless: {CUT_SHORT}", file=sys.stderr)
     if result.solution.stop_reason is StopReason.OUT_OF_MEMORY:
         print(f"gapless: out of memory; less is needed with {system.lighter}", file=sys.stderr)
     for line in system.remarks(result.details):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -70,6 +71,7 @@ def _outputs(system: System) -> list[Field]:
 def _solve(system: System, arguments: argparse.Namespace) -> int:
     from gapless.io.atomic import check_writable
 
+    begin_s = time.monotonic()
     files = [_OUTPUT, *_outputs(system)]
     with naming_options([*system.fields, *files]):
         problem = system.ask(values_of(arguments, system.fields))
@@ -82,7 +84,7 @@ def _solve(system: System, arguments: argparse.Namespace) -> int:
         write_model(system.model(problem), arguments.write_model)
     stop = threading.Event()
     with Listening(stop, STOPPING):
-        result = run(system, problem, arguments, stop)
+        result = run(system, problem, arguments, stop, time.monotonic() - begin_s)
         with Listening(stop, "writing what was found"):
             written, code = _write(system, result, arguments)
             return max(finish(result, arguments, written), code)

@@ -167,10 +167,12 @@ def _print_table(rows: Sequence[Row]) -> None:
     measures = {"s": "makespan_s", "j": "energy_j", "error": "objective_error"}
     results = [measures[unit] for unit in UNITS if unit in units] + [f"bound_{unit}" for unit in UNITS if unit in units]
     columns = [*results, "gap", "peak_bytes", "solve_s"]
-    head = ["hash", "system", *swept, "status", *(words(name) for name in columns)]
+    said = [name for name in ("narrower", "wider") if any(name in row.details for row in rows)]
+    head = ["hash", "system", *swept, "status", *(words(name) for name in columns), *said]
     lines = [
         [row.hash, row.system, *(str(row.fields.get(name, "-")) for name in swept), row.verdict]
         + [described(name, row.data[name]) for name in columns]
+        + [str(row.details.get(name, "-")) for name in said]
         for row in rows
     ]
     print(table([head, *lines]))

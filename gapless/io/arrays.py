@@ -67,6 +67,11 @@ class Header:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
+    def held_bytes(self) -> int:
+        """Of the array and a copy, or as numbers of 64 bits."""
+        return max(2 * self.size_bytes, 8 * math.prod(self.shape))
+
+    @property
     def words(self) -> str:
         """Type and shape."""
         return f"{self.dtype} of shape {self.shape}"
@@ -108,7 +113,7 @@ def read_header(stream: IO[bytes], where: str, size_bytes: int, is_whole: bool =
 def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
     """The array behind its header. Raises `EOFError` where it ends early."""
     data = np.empty(header.size_bytes, dtype=np.uint8)
-    view, place = memoryview(data), 0
+    view, place = data.data, 0
     while place < len(view):
         piece = stream.read(min(_PIECE_BYTES, len(view) - place))
         if not piece:
@@ -161,10 +166,10 @@ class Archive:
         with self.opened(name) as (_, header):
             return header
 
-    def read(self, name: str) -> NDArray[Any]:
-        """An array that is there, as a whole."""
+    def read(self, name: str, as_is: bool = False) -> NDArray[Any]:
+        """An array that is there, as a whole. `as_is`: it will not be made one of 64 bits."""
         with self.opened(name) as (stream, header):
-            self.limits.check_held(f"array {name!r}", header.size_bytes)
+            self.limits.check_held(f"array {name!r}", header.size_bytes if as_is else header.held_bytes)
             return read_array(stream, header)
 
     @contextmanager
@@ -172,7 +177,11 @@ class Archive:
         """The stream of an array that is there, behind its header."""
         member = self._members[name]
         where = f"{self.where}: array {name!r}"
-        with file_errors(where), self._zip.open(member) as stream:
+        try:
+            stream = self._zip.open(member)
+        except Exception as error:  # its own header may hold anything, too
+            raise InputError(f"{where}: not readable: {first_line(error)}") from None
+        with file_errors(where), stream:
             yield stream, read_header(stream, where, member.file_size)
 
     def readers(self, name: str, starts: Sequence[int], streams: ExitStack) -> list[Reader]:
@@ -182,7 +191,7 @@ class Archive:
         """
         header = self.header(name)
         if len(starts) > _FEW_READERS and header.size_bytes <= self.limits.held_bytes // 4:
-            flat = self.read(name).ravel(order="K")
+            flat = self.read(name, as_is=True).ravel(order="K")
             return [_reader_in(flat, start) for start in starts]
         self.limits.check_held(f"{len(starts)} readers of array {name!r}", len(starts) * _STREAM_BYTES)
         found = []
@@ -247,7 +256,7 @@ def load_arrays(
             if name not in archive.names:
                 raise InputError(f"{path}: array {name!r} is missing in what must be {what}")
         names = [name for name in (*needed, *optional) if name in archive.names]
-        archive.limits.check_held("its arrays", sum(archive.header(name).size_bytes for name in names))
+        archive.limits.check_held("its arrays", sum(archive.header(name).held_bytes for name in names))
         return {name: archive.read(name) for name in names}
 
 

@@ -31,11 +31,11 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise `InputError` if `path` can't be written to, before long work is done for it."""
     target = Path(path)
     reason = ""
-    if target.is_dir():
+    if os.path.isdir(target):
         reason = "it is a folder"
     elif is_special(target):
         reason = "" if os.access(target, os.W_OK) else "no permission"
-    elif not target.parent.is_dir():
+    elif not os.path.isdir(target.parent):
         reason = f"there is no folder {target.parent}"
     elif not os.access(target.parent, os.W_OK):
         reason = f"no permission to write in {target.parent}"
@@ -120,7 +120,7 @@ def rescued(path: str, write: Callable[[str], object]) -> tuple[str, str | None]
 def is_special(path: str | os.PathLike[str]) -> bool:
     """Whether something is there that is neither a file nor a folder: a device, a pipe."""
     target = Path(path)
-    return target.exists() and not target.is_file() and not target.is_dir()
+    return os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)
 
 
 def _write_beside_then_rename(target: Path, pieces: Iterable[bytes]) -> None:
@@ -131,7 +131,7 @@ def _write_beside_then_rename(target: Path, pieces: Iterable[bytes]) -> None:
         try:
             with beside.open("xb") as stream:
                 stream.writelines(pieces)
-            if target.exists():
+            if os.path.exists(target):
                 beside.chmod(target.stat().st_mode & 0o777)
             beside.replace(target)
         except BaseException:  # Ctrl-C too must leave nothing behind

@@ -9,6 +9,7 @@ Needs the extra `chakra` (protobuf), imported only when a trace is written or re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -147,7 +148,7 @@ def read_traces(prefix: str | Path) -> list[list[TraceNode]]:
     Raises `InputError` where there is none, or a broken one.
     """
     traces: list[list[TraceNode]] = []
-    while (path := Path(f"{prefix}.{len(traces)}.et")).exists():
+    while os.path.exists(path := Path(f"{prefix}.{len(traces)}.et")):
         try:
             traces.append(_nodes(path.read_bytes(), str(path)))
         except OSError as error:

@@ -66,7 +66,7 @@ def copies_named(schedule: Schedule) -> int:
 
 def name_of(path: str | Path) -> str:
     """What is kept of a plan file goes by: a hash of its bytes and of what replays it. Empty for small files."""
-    if not Path(path).is_file() or Path(path).stat().st_size < LEAST_BYTES:
+    if not os.path.isfile(path) or Path(path).stat().st_size < LEAST_BYTES:
         return ""
     digest = hashlib.sha256(_sources())
     with open(path, "rb") as file:

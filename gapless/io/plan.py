@@ -166,9 +166,11 @@ def judged(plan: SavedPlan, report: Report) -> SavedPlan:
     """The plan with what its replay leaves of its claim: of one that breaks a rule neither optimum, bound nor gap."""
     if report.valid:
         return plan
-    nothing = {name: None for name in plan.claim if name == "gap" or name.startswith("bound_")}
-    none = {"bounds": []} if "bounds" in plan.claim else {}
-    return replace(plan, claim={**plan.claim, "status": Status.INVALID.value, **nothing, **none})
+    claim: dict[str, Any] = {
+        name: [] if name == "bounds" else None if name == "gap" or name.startswith("bound_") else value
+        for name, value in plan.claim.items()
+    }
+    return replace(plan, claim={**claim, "status": Status.INVALID.value})
 
 
 def write_plan(path: str | Path, plan: SavedPlan) -> None:

@@ -30,7 +30,7 @@ VARIABLE = "GAPLESS_READ_MEMORY"
 _SMALL_BYTES = 10**7
 _HELD_BYTES, _HELD_PER_BYTE = 115 * 10**6, 16
 """Of a small file, and for each byte that it has beyond that: numbers in JSON take at most eleven bytes a character."""
-_INFLATED_BYTES, _INFLATED_PER_BYTE = 2**26, 100
+_INFLATED_BYTES, _INFLATED_PER_BYTE = 2**25, 100
 """Columns of equal numbers shrink to a thousandth, so a small file may inflate at any rate; a large one is no such."""
 
 _UNREADABLE = (

@@ -267,7 +267,7 @@ def _held_bytes(text: str) -> int:
     numbers = len(text) - text.count(" ") - quotes - 2 * (lists + objects)
     strings = max(0, quotes // 2 - keys)
     held = _LIST_BYTES * lists + _OBJECT_BYTES * objects + _KEY_BYTES * keys + _STRING_BYTES * strings
-    return sys.getsizeof(text) + held + _NUMBER_BYTES * numbers
+    return sys.getsizeof(text) + held + math.ceil(_NUMBER_BYTES * numbers)
 
 
 def _check_values(data: object, where: str) -> None:

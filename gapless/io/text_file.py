@@ -97,7 +97,7 @@ def load_toml(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises `InputError` for one that can't be read."""
     text = load_text(path, _MOST_TOML)
     if _DOTTED.search(text) or _DIGITS.search(text):
-        raise InputError(f"{path}: not readable: keys must have fewer than {_MOST_DOTTED} parts, numbers 4300 digits")
+        raise InputError(f"{path}: not TOML: keys must have fewer than {_MOST_DOTTED} parts, numbers 4300 digits")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -86,7 +86,10 @@ def plot_convergence(convergence: Convergence, ax: Any = None) -> Any:
         if convergence.unit == "s"
         else (1.0, "J" if convergence.unit == "j" else "")
     )
-    lines = (("incumbent", convergence.incumbent, BLUE, "-"), ("bound", convergence.bound, ORANGE, "--"))
+    lines = (
+        ("incumbent", convergence.incumbent, BLUE, "-"),
+        ("bound of the question", convergence.bound, ORANGE, "--"),
+    )
     for title, values, colour, style in [line for line in lines if any(value is not None for value in line[1])]:
         # With points: a series of one report would be no line.
         x = [at for at, value in zip(wall_s, values, strict=True) if value is not None]

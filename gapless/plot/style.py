@@ -81,9 +81,16 @@ def headline(ax: Any, text: str) -> None:
     left_px = max(ax.get_window_extent().x0, 0.0)
     if legend is not None and (above_px := legend.get_window_extent().y1 - ax.get_window_extent().y1) > 0:
         pad_pt += above_px * 72 / figure.dpi
-    letter_px = Text(0, 0, text, fontsize=_TITLE_PT, figure=figure).get_window_extent().width / max(len(text), 1)
-    letters = int(0.93 * (figure.bbox.width - left_px) / max(letter_px, 1.0))
-    ax.set_title(fill(text, max(letters, 20)), loc="left", fontsize=_TITLE_PT, pad=pad_pt)
+
+    def width_px(line: str) -> float:
+        return float(Text(0, 0, line, fontsize=_TITLE_PT, figure=figure).get_window_extent().width)
+
+    room_px = 0.93 * (figure.bbox.width - left_px)
+    letters = max(int(room_px * len(text) / max(width_px(text), 1.0)), 20)
+    widest_px = max(map(width_px, fill(text, letters).splitlines()), default=0.0)
+    if widest_px > room_px:  # of letters that are wider than most
+        letters = max(int(letters * room_px / widest_px), 20)
+    ax.set_title(fill(text, letters), loc="left", fontsize=_TITLE_PT, pad=pad_pt)
 
 
 def plain(text: str, most: int = 40) -> str:

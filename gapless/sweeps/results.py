@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from gapless.brief import Brief
 from gapless.errors import InputError
+from gapless.headline import narrower_of, wider_of
 from gapless.io.atomic import write_text
 from gapless.io.plan import claim_data
 from gapless.io.record import Record, load_record
@@ -47,10 +49,11 @@ _TEXTS = ("stop_reason", "solver", "plan", "error")
 class Row(Brief):
     """What came of a question; None stands for what is not known, or not there.
 
-    `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`, `_error`) and `gap`: the solver's claim.
-    `makespan_s`, `energy_j`, `peak_bytes`: as replayed; `violations`: rules that the replay found broken, which leaves
-    the plan unwritten. `plan`: its file's name in the folder. `error`: of a question whose status is `failed`.
-    `details`: the plain values of the encoding's own account.
+    `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`, `_error`) and `gap`: the solver's claim, of any
+    plan of the question. `makespan_s`, `energy_j`, `peak_bytes`: as replayed; `violations`: rules that the replay found
+    broken, which leaves the plan unwritten. `plan`: its file's name in the folder. `error`: of a question whose status
+    is `failed`. `details`: the plain values of the encoding's own account; `narrower`, the gaps within narrower classes
+    of plans, and `wider`, a better plan of a wider question, are words there.
     """
 
     hash: str
@@ -142,6 +145,9 @@ def row_of(question: Question, result: Result, plan: str | None) -> Row:
         replayed = {"makespan_s": report.makespan_s, "energy_j": report.energy_j, "peak_bytes": peak_bytes}
     found = {**claim_data(result.solution), "solve_s": round(result.solution.wall_s, 6), **replayed}
     plain = {name: value for name, value in result.details.items() if isinstance(value, (str, int, float))}
+    narrower = "; ".join(f"{said}, {bound}" for bound, said in narrower_of(found))
+    said = {"narrower": narrower, "wider": wider_of(result.details)}
+    plain |= {name: text for name, text in said.items() if text}
     return Row(
         hash=question.hash,
         system=question.system,
@@ -189,7 +195,7 @@ def write_row(folder: Path, question: Question, row: Row) -> None:
 def read_row(folder: Path, question: Question) -> Row | None:
     """The result of an earlier sweep, None if there is none that holds: a damaged one is as good as none."""
     path = result_path(folder, question)
-    if not path.exists():
+    if not os.path.exists(path):
         return None
     try:
         record = load_record(path)

@@ -22,7 +22,8 @@ class Rows(list[Row]):
 
     def _repr_html_(self) -> str:
         fields = list(dict.fromkeys(name for row in self for name in row.swept))
-        titles = ["system", *fields, "status", "answer", "bound", "gap", "makespan", "peak"]
+        said = [name for name in ("narrower", "wider") if any(name in row.details for row in self)]
+        titles = ["system", *fields, "status", "answer", "bound", "gap", *said, "makespan", "peak"]
         lines = [
             [
                 row.system,
@@ -30,7 +31,9 @@ class Rows(list[Row]):
                 row.status,
                 described(f"objective_{row.unit}", row.objective),
                 described(f"bound_{row.unit}", row.bound),
-                *(described(name, getattr(row, name)) for name in ("gap", "makespan_s", "peak_bytes")),
+                described("gap", row.gap),
+                *(str(row.details.get(name, "-")) for name in said),
+                *(described(name, getattr(row, name)) for name in ("makespan_s", "peak_bytes")),
             ]
             for row in self[:_MOST_SHOWN]
         ]

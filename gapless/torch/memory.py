@@ -9,7 +9,7 @@ from typing import Any
 
 from gapless.torch.library import torch
 
-__all__ = ["compact", "measure_peak"]
+__all__ = ["compact", "has_layout", "laid_out", "measure_peak"]
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler writes every start and stop to stderr
 
@@ -32,6 +32,19 @@ def measure_peak(run: Callable[[], Any], device: Any) -> tuple[int, Any]:
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
     return max(accumulate((int(event.nbytes()) for event in events), initial=0)), result
+
+
+def has_layout(tensor: Any, strides: tuple[int, ...]) -> bool:
+    """Whether a tensor has these strides; those of dimensions of size 1 don't matter, nor any where it is empty."""
+    if tensor.stride() == strides or not tensor.numel():
+        return True
+    pairs = zip(tensor.shape, tensor.stride(), strides, strict=True)
+    return all(size == 1 or own == wanted for size, own, wanted in pairs)
+
+
+def laid_out(tensor: Any, strides: tuple[int, ...]) -> Any:
+    """A copy of a tensor in memory that is laid out by these strides."""
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def compact(tensor: Any, most_bytes: int) -> Any:

@@ -61,7 +61,7 @@ class CompressionTrace(Brief):
         E, L, M = len(self.steps), len(self.layer_names), len(self.modes)
         if not E or (self.steps < 1).any():
             raise InputError(
-                f"{where}: steps must be whole numbers >= 1 of at least one epoch, got {self.steps.tolist()}"
+                f"{where}: steps must be whole numbers >= 1 of at least one epoch, got {self.steps.min(initial=0)}"
             )
         shapes = {
             "learning_rate": (E,), "error": (E, L, M), "norm": (E, L), "deviation_ratio": (E, L), "backward_s": (L,),

@@ -9,6 +9,7 @@ gapless.profiles.gradients.named FOLDER` writes them again.
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -85,7 +86,7 @@ def find_fusion_profile(profile: str | Path | FusionProfile) -> FusionProfile:
     name = str(profile)
     if name in _SETTINGS:
         return load_fusion_profile(name)
-    if not Path(name).suffix and not Path(name).exists():
+    if not Path(name).suffix and not os.path.exists(name):
         _setting(name)  # the error lists the names, since this looks like one
     return read_fusion_profile(name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from gapless.errors import InputError
@@ -37,7 +38,7 @@ def find_pipeline_profile(profile: str | Path | PipelineProfile, ranks: int, chu
 
     if text in NAMED:
         return NAMED[text]()
-    if not Path(text).suffix and not Path(text).exists():
+    if not Path(text).suffix and not os.path.exists(text):
         known = ", ".join(pipeline_profile_names())
         raise InputError(f"profile: must be one of {known}, uniform:f=10,b=12,w=8, or a file, got {text!r}")
     return read_pipeline_profile(text)

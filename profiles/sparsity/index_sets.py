@@ -127,7 +127,7 @@ class IndexSets(Brief):
         least = np.partition(sums, len(sums) - count)[len(sums) - count]
         is_taken = sums > least
         is_taken[np.flatnonzero(sums == least)[: count - int(is_taken.sum())]] = True
-        return held[is_taken]
+        return np.asarray(held[is_taken])
 
     def part(self, ranks: int | None = None, density: float | None = None, steps: slice = slice(None)) -> IndexSets:
         """The first ranks, some steps, and of each set the entries that are largest by magnitude.

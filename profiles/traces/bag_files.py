@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.io.arrays import Archive, Reader, open_archive
 from gapless.profiles.traces.bags import Bags, bags_of_tables
-from gapless.profiles.traces.trace import Block, Trace, block_starts, numbered, valid_block
+from gapless.profiles.traces.trace import MOST_TABLES, Block, Trace, block_starts, numbered, valid_block
 
 __all__ = ["read_bags"]
 
@@ -120,7 +120,7 @@ class _File:
 
 def _keys(path: str | Path, archive: Archive) -> tuple[str, ...]:
     header = archive.header("keys")
-    if len(header.shape) != 1 or header.dtype.kind != "U" or not header.size_bytes:
+    if len(header.shape) != 1 or header.dtype.kind != "U" or not 0 < header.shape[0] <= MOST_TABLES:
         raise InputError(f"{path}: keys must be texts, one for each table, got {header.words}")
     return tuple(archive.read("keys").tolist())
 

@@ -59,12 +59,12 @@ def solved(question: Problem, limit_s: float) -> tuple[float, float, float, dict
     """Step, bound, error and details of a plan that replays clean."""
     plan = solve(question, SolveOptions(time_limit_s=limit_s, threads=1))
     assert plan.schedule is not None
-    assert plan.solution.bound is not None
+    assert plan.solution.bounds
     report = check(plan.schedule)
     assert report.valid
     error = report.spent[0] if report.spent else 0.0
     assert error <= question.error_budget * (1 + 1e-9)
-    return report.makespan_s, plan.solution.bound, error, dict(plan.details)
+    return report.makespan_s, plan.solution.bounds[-1].value, error, dict(plan.details)
 
 
 @pytest.mark.usefixtures("keep_tables")

@@ -69,6 +69,7 @@ def test_row_of_table_5_3(
         makespan_us=round(1e6 * result.report.makespan_s, 2) if result.report else None,
         bound_us=round(1e6 * (result.solution.bound or 0.0), 2),
         gap_percent=round(100 * (result.solution.gap or 0.0), 2),
+        bound_in_chunks_us=round(1e6 * result.solution.bounds[-1].value, 2),
         method=result.details["method"],
     )
 

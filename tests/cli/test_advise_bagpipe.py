@@ -26,7 +26,19 @@ def test_designs_are_printed_side_by_side(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_cache_size_tunes_the_lookahead(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = (*SMALL, "--cache-size", "150KB", "--fetch-latency", "100ms", "--forward", "1ms", "--backward", "2ms")
+    arguments = (
+        *SMALL,
+        "--examples",
+        "3200",
+        "--cache-size",
+        "150KB",
+        "--fetch-latency",
+        "100ms",
+        "--forward",
+        "1ms",
+        "--backward",
+        "2ms",
+    )
     code, out, err = run(capsys, *arguments)
     assert (code, err) == (0, "")
     lines = out.splitlines()

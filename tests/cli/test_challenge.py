@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -105,8 +106,15 @@ def test_ctrl_c_ends_with_what_was_found(monkeypatch: pytest.MonkeyPatch, capsys
     assert main(["challenge", "plan.json", "--work", "5", "-o", "better.json"]) == 5
     printed = capsys.readouterr()
     assert "interrupted: " in printed.out
-    assert "attempts are left out" in printed.out
+    assert re.search(r"of \d+ attempts \d are cut short, \d are left out", printed.out)
     assert gapless.load("better.json").valid
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["challenge", "plan.npz", "-o", "better.json"]) == 2
+    assert "--output: must end in .npz, as the plan does" in capsys.readouterr().err
+    assert main(["challenge", "plan.json", "-o", "nowhere/better.json"]) == 2
+    assert "there is no folder nowhere" in capsys.readouterr().err
 
 
 def test_shares_come_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:

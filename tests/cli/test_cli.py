@@ -294,7 +294,7 @@ def interrupted(folder: Path, after: str) -> tuple[int, str, list[Path]]:
         lines.append(process.stderr.readline())
         assert lines[-1], "".join(lines)
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=600)
     return process.returncode, "".join(lines) + rest, sorted(folder.iterdir())
 
 
@@ -319,7 +319,7 @@ def test_second_interrupt_leaves_at_once_and_writes_nothing(tmp_path: Path) -> N
     process.send_signal(signal.SIGINT)
     assert any("Ctrl-C again" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 130, err
     assert "interrupted; no half-written file is left" in err
     assert "Traceback" not in err
@@ -328,6 +328,6 @@ def test_second_interrupt_leaves_at_once_and_writes_nothing(tmp_path: Path) -> N
 
 def test_module_and_help_work(capsys: pytest.CaptureFixture[str]) -> None:
     process = spawn("--version")
-    assert process.communicate(timeout=60)[0].startswith("gapless 0.")
+    assert process.communicate(timeout=600)[0].startswith("gapless 0.")
     for arguments in (["--help"], ["solve", "--help"], ["solve", "taccl", "--help"], ["check", "--help"]):
         assert run(capsys, *arguments)[0] == 0

@@ -25,7 +25,7 @@ from gapless.checker import check
 from gapless.checker import seen as looking
 from gapless.cli.main import main
 from gapless.graph import Graph, Placement
-from gapless.headline import answer_of, question_of, verdict_of
+from gapless.headline import answer_of, question_of, verdicts_of
 from gapless.io.html_page import Page, write_page
 from gapless.plot.explorer import explorer_html, explorer_script
 from gapless.plot.pictures import pictures_of
@@ -108,9 +108,10 @@ def test_page_tells_what_was_asked_claimed_replayed_and_how(made: tuple[str, Pat
     report = check(plan.schedule)
     assert f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}." in text
     question = question_of(system, plan.problem)
-    answer, verdict = answer_of(plan, report), verdict_of(plan, report)
+    answer, (verdict, narrower) = answer_of(plan, report), verdicts_of(plan, report)
     head = " ".join(text[text.rindex(question, 0, text.index("Replays clean")) :].split())
     assert head.startswith(f"{question} Answer {answer} Gap {verdict}")
+    assert all(said in head for _, said in narrower)
     for name in ("status", "bound", "gap", "seed", "solver", "solver version", "makespan", "highspy", "gapless"):
         assert re.search(rf"\b{name}\b", text), name
     command = shlex.join(["gapless", *solve_command(system, path.parent), "--quiet"])

@@ -298,7 +298,7 @@ def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 2
     assert said.splitlines()[-1] == "gapless: error: the ranks were stopped before they were done"
     assert not list(tmp_path.glob("gapless-ranks-*"))

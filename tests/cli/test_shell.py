@@ -13,7 +13,8 @@ from commands import commands, numeric_options
 
 from gapless.cli.main import main
 
-PARSER = commands()[()]
+COMMANDS = commands()
+PARSER = COMMANDS[()]
 NETWORK = ["--ranks", "8", "--bandwidth", "10Gbps"]
 
 
@@ -29,9 +30,9 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
-@pytest.mark.parametrize("path", commands(), ids=" ".join)
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_help_has_an_example_that_parses(path: tuple[str, ...]) -> None:
-    text = commands()[path].format_help()
+    text = COMMANDS[path].format_help()
     _, heading, examples = text.partition("\nexample")
     assert heading
     lines = [line.strip() for line in examples.replace("\\\n", " ").splitlines() if line.startswith("  gapless ")]
@@ -39,7 +40,7 @@ def test_help_has_an_example_that_parses(path: tuple[str, ...]) -> None:
     for line in lines:
         words = shlex.split(line.partition(" > ")[0])[1:]
         assert tuple(words[: len(path)]) == path
-        commands()[()].parse_args(words)
+        PARSER.parse_args(words)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gapless.cli.main import main
+from gapless.cli.running import CUT_SHORT
 
-SOLVE = ["solve", "taccl", "--topology", "ndv2", "--nodes", "1", "--size", "1MB", "--time-limit", "2", "--json"]
+SOLVE = ["solve", "taccl", "--topology", "line:4", "--collective", "broadcast", "--size", "1MB", "--json"]
 
 
 @pytest.mark.parametrize("method", ["milp", "greedy"])
@@ -33,3 +34,17 @@ def test_an_unknown_method_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
         main([*SOLVE, "--method", "best"])
     assert stop.value.code == 2
     assert "must be one of auto, milp, greedy, got 'best'" in capsys.readouterr().err
+
+
+def test_an_answer_that_the_clock_cut_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["solve", "taccl", "--topology", "ndv2", "--nodes", "1", "--size", "1MB", "--gap", "0.3", "--json"]
+    words += ["-o", str(tmp_path / "plan.json")]
+    line = f"gapless: {CUT_SHORT}"
+    assert main([*words, "--time-limit", "0.001"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["stop_reason"] == "time_limit"
+    assert line in captured.err.splitlines()
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["stop_reason"] == "gap_reached"
+    assert line not in captured.err.splitlines()

@@ -79,6 +79,7 @@ def begun(*arguments: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.thorough("SIGHUP")
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number.name)
 def test_the_first_signal_stops_with_the_best_plan(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, number: signal.Signals
@@ -95,6 +96,7 @@ def test_the_first_signal_stops_with_the_best_plan(
     assert json.loads(plan.read_text())["claim"]["stop_reason"] == "interrupted"
 
 
+@pytest.mark.thorough("1-15", "15-1")
 @pytest.mark.parametrize(
     ("first", "second"),
     [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)],
@@ -151,7 +153,12 @@ def test_a_terminal_that_is_closed_loses_no_plan(capsys: pytest.CaptureFixture[s
     assert run(capsys, "check", str(plan))[0] == 0
 
 
-@pytest.mark.thorough("0.1", "bagpipe", "cupcake")
+@pytest.mark.thorough(
+    but=(
+        "0.7-chai",
+        "0.7-monet",
+    )
+)
 @pytest.mark.parametrize("system", QUESTIONS)
 @pytest.mark.parametrize("moment", [0.1, 0.7])
 def test_term_at_any_moment_leaves_a_plan_or_a_line(
@@ -259,7 +266,7 @@ def test_pages_and_pictures_leave_out_what_is_not_finished(tmp_path: Path, words
 
 def test_a_time_limit_holds_for_a_solver_that_does_not_listen(tmp_path: Path) -> None:
     process = begun(*DEAF, "--time-limit", "1", "--json", "-o", str(tmp_path / "plan.json"))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert json.loads(out)["stop_reason"] == "time_limit"
 

@@ -163,7 +163,7 @@ def test_interrupt_hands_over_the_plans_at_work_and_the_same_command_goes_on_fro
     process = at_work(folder)
     time.sleep(3)
     os.killpg(process.pid, signal.SIGTERM)  # as systems that shut down do: the command and all that it started
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 4, err
     assert "stopping with the best plans so far; the same command goes on from them" in err
     assert re.search(r"2/2 .*: interrupted", err)
@@ -191,7 +191,7 @@ def test_second_interrupt_leaves_at_once_and_no_half_file(capsys: pytest.Capture
     assert process.stderr is not None
     assert any("Ctrl-C again" in line for line in process.stderr)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out) == (130, "")
     assert "interrupted; no half-written file is left" in err
     assert "Traceback" not in err

@@ -141,6 +141,7 @@ def test_the_table_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert not Path("b.svg").exists()
 
 
+@pytest.mark.thorough("SIGINT")
 @pytest.mark.skipif(os.name != "posix", reason="sends signals to a process group")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_signal_keeps_what_is_measured_and_the_same_command_goes_on(

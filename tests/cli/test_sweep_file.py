@@ -183,7 +183,7 @@ def test_interrupt_keeps_results_and_incumbents_and_says_so(capsys: pytest.Captu
     process = at_work(grid.parent)
     time.sleep(8)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the command and all that it started
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 4, err
     assert "stopping: results and the best plans so far are kept; the same command goes on" in err
     assert "1 of 3 instances have an answer, 1 interrupted, 1 not begun" in err
@@ -205,7 +205,7 @@ def test_second_interrupt_leaves_at_once_and_no_half_file(grid: Path) -> None:
     assert process.stderr is not None
     assert any("Ctrl-C again" in line for line in process.stderr)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out) == (130, "")
     assert "interrupted; no half-written file is left" in err
     assert "Traceback" not in err

@@ -196,7 +196,7 @@ def test_an_interrupt_keeps_what_is_there(tmp_path: Path) -> None:
             break
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=600)
     assert process.returncode == 4
     data = json.loads(out)
     assert data["ranges"]

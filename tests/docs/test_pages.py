@@ -20,7 +20,7 @@ from gapless.system import _elsewhere, find_system, system_names
 
 ALL = [*pages(), ROOT / "CONTRIBUTING.md"]
 RUN = [page for page in ALL if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
-QUICK = ("README.md", "formats.md", "replay.md", "stopping.md", "taccl-ef.md", "trace.md")
+QUICK = ("formats.md", "replay.md", "stopping.md", "taccl-ef.md", "trace.md")
 MOST_NOT_RUN = 0.15
 TUTORIALS = [page for page in ALL if page.parent.name == "tutorials"]
 SIDE_BY_SIDE = re.compile(r"^```sh\n(?:(?!```).*\n)+```\n\n```python$", re.MULTILINE)
@@ -145,7 +145,7 @@ def test_every_page_can_be_reached() -> None:
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(site)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert built.returncode == 0, built.stderr
     assert (site / "tutorials" / "taccl" / "index.html").is_file()
     assert "data:image/" in (site / "notebooks" / "chai" / "index.html").read_text(encoding="utf-8")

@@ -51,7 +51,7 @@ def test_a_link_to_a_file_stays_and_the_file_is_replaced(tmp_path: Path) -> None
 def test_a_full_disk_behind_stdout_is_a_line() -> None:
     with open("/dev/full", "w") as full:
         process = spawn("list", "profiles", stdout=full)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=600)
     assert process.returncode == 2
     assert err == "gapless: error: cannot write to stdout: No space left on device\n"
 

@@ -56,7 +56,7 @@ def ring(ranks: int, rounds: int) -> Schedule:
     return schedule_from_events(graph, topology, events, "ring")
 
 
-@pytest.mark.thorough("taccl")
+@pytest.mark.thorough(but=("pipeline",))
 def test_every_picture_of_every_system_is_drawn(plan: SavedPlan) -> None:
     for kind in pictures_of(plan):
         ax = draw(plan, kind)

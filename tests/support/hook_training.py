@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import torch
 from torch import nn
 
 from gapless.errors import InputError
+from gapless.io.ddp_buckets import DdpBuckets
+from gapless.torch.ddp.buckets import distribute
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.ddp.hook_memory import Scaler
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
-from tests.support.two_ranks import batch, fresh_model
+from tests.support.two_ranks import READY_ORDER, batch, fresh_model
 
 __all__ = [
     "FEW",
@@ -124,9 +127,13 @@ def train_groups(rank: int, folder: Path) -> dict[str, Any]:
     """What each of four ranks finds in its pair, by name; the first pair trains in some of the modes as well."""
     groups = [torch.distributed.new_group(list(pair)) for pair in PAIRS]
     group = groups[rank // 2]
-    found: dict[str, Any] = {"alone": _means(rank)}
+    found: dict[str, Any] = {"alone": _means(rank), "alone twice": _means(rank, 2)}
+    planned = distribute(fresh_model(), plan(), process_group=group)
+    _gradients(planned, rank)  # DDP makes its buckets anew, as planned
+    found["plan whole"] = _gradients(planned, rank)
     for kind in KINDS:
         found[f"{kind} whole"] = _gradients(ddp_of(kind, "topk:1.0", group)[0], rank)
+        found[f"{kind} accumulated"] = _gradients(ddp_of(kind, "topk:1.0", group)[0], rank, 2)
         ddp, _ = ddp_of(kind, "topk:1.0", group, is_told=False)
         found[f"{kind} refused"] = refusal(lambda ddp=ddp: _gradients(ddp, rank))
     return found if rank // 2 else {**found, **_trained(FEW, group)}
@@ -148,21 +155,33 @@ def _trained(modes: Sequence[str], group: Any) -> dict[str, Any]:
     return found
 
 
-def _means(rank: int) -> list[torch.Tensor]:
-    """The mean of the gradients of a pair, found by itself."""
+def plan() -> DdpBuckets:
+    """A plan for the model that sends all in two buckets, by modes that lose nothing."""
+    sizes = {name: 4 * each.numel() for name, each in fresh_model().named_parameters()}
+    bytes_ = tuple(sizes[name] for name in READY_ORDER)
+    return DdpBuckets("model", READY_ORDER, bytes_, ((0, 2), (3, 7)), ("topk:1.0", "rand-k:1.0"))
+
+
+def _means(rank: int, steps: int = 1) -> list[torch.Tensor]:
+    """The mean of the gradients of a pair, summed over steps, found by itself."""
     sums = None
     for other in PAIRS[rank // 2]:
         model = fresh_model()
-        inputs, targets = batch(other, 0)
-        nn.functional.mse_loss(model(inputs), targets).backward()
+        for step in range(steps):
+            inputs, targets = batch(other, step)
+            nn.functional.mse_loss(model(inputs), targets).backward()
         gradients = [parameter.grad for parameter in model.parameters()]
         sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients, strict=True)]
     return [each / 2 for each in sums or []]
 
 
-def _gradients(ddp: Any, rank: int) -> list[torch.Tensor]:
-    inputs, targets = batch(rank, 0)
-    nn.functional.mse_loss(ddp(inputs), targets).backward()
+def _gradients(ddp: Any, rank: int, steps: int = 1) -> list[torch.Tensor]:
+    """Those of some steps, which are sent with the last one's."""
+    ddp.zero_grad()
+    for step in range(steps):
+        inputs, targets = batch(rank, step)
+        with nullcontext() if step + 1 == steps else ddp.no_sync():
+            nn.functional.mse_loss(ddp(inputs), targets).backward()
     return [parameter.grad.clone() for parameter in ddp.parameters()]
 
 

@@ -42,13 +42,13 @@ class LeftOut:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselects tests of extras that are missing, and without `--thorough` those that take long."""
         kept: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
         for item in items:
             missing = [name for mark in item.iter_markers("extra") for name in mark.args if not is_here(name)]
-            if reasons := missing or ([_LONG] if takes_long(item) and not config.getoption("--thorough") else []):
-                self.tests[reasons[0]] += 1
-            else:
-                kept.append(item)
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+            reasons = missing or ([_LONG] if takes_long(item) and not config.getoption("--thorough") else [])
+            self.tests.update(reasons[:1])
+            (left_out if reasons else kept).append(item)
+        config.hook.pytest_deselected(items=left_out)
         items[:] = kept
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -69,18 +69,23 @@ class LeftOut:
 
     def line(self) -> str:
         """What the summary says; empty where nothing is left out."""
-        parts = [f"{self.tests[_LONG]} tests that take long (pytest --thorough)"] if self.tests[_LONG] else []
+        parts = (
+            [f"{_counted(self.tests[_LONG], 'test')} of what takes long (pytest --thorough)"]
+            if self.tests[_LONG]
+            else []
+        )
         if extras := sorted({*self.tests, *self.files} - {_LONG}):
             counts = []
             for extra in extras:
-                counted = [
-                    f"{count[extra]} {what}{'s' if count[extra] > 1 else ''}"
-                    for count, what in ((self.files, "file"), (self.tests, "test"))
-                    if count[extra]
-                ]
+                kinds = ((self.files, "file"), (self.tests, "test"))
+                counted = [_counted(count[extra], what) for count, what in kinds if count[extra]]
                 counts.append(f"{extra} {' and '.join(counted)}")
             parts.append(f'those of extras: {", ".join(counts)} (pip install -e ".[{",".join(extras)}]")')
         return f"left out: {'; '.join(parts)}" if parts else ""
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count > 1 else ''}"
 
 
 def takes_long(item: pytest.Item) -> bool:

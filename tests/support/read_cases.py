@@ -26,6 +26,7 @@ from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets, ddp_buckets_text, read_ddp_buckets
 from gapless.plot.sweep_curves import draw_sweep
 from gapless.profiles.gradients.profile_file import fusion_profile_text
+from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.files import read_trace
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph_file import read_training_graph
@@ -118,7 +119,7 @@ def use_trace(path: Path) -> None:
     """A few batches."""
     columns = ("user", "item") if ".csv" in path.name else ()
     for batch in read_trace(path, columns).batches(7, most=20):
-        assert batch.dtype == np.int64
+        assert (batch.values if isinstance(batch, Bags) else batch).dtype == np.int64
 
 
 def use_sweep(path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 """How long a process may take to end: what is still there by then hangs."""
 
 # As in the background of a script, or below nohup: the commands would inherit it.

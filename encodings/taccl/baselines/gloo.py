@@ -12,8 +12,37 @@ from gapless.encodings.taccl.baselines.ring import ring_allgather
 from gapless.encodings.taccl.baselines.transfers import Send
 from gapless.encodings.taccl.baselines.variants import Variant
 from gapless.topologies.topology import Topology
+from gapless.units import format_seconds
 
-__all__ = ["gloo_baseline"]
+__all__ = ["SAME", "gloo_baseline", "library_baseline", "slower_than"]
+
+SAME = 1e-9
+"""Times that differ by less than this part are equal."""
+
+_MOST_TRANSFERS = 45_000
+"""Transfers of NCCL's variants, after which no more pieces of a pipeline are tried: some tenths of a second."""
+
+
+def library_baseline(backend: str, topology: Topology, collective: Collective, chunk_bytes: int) -> Baseline | None:
+    """What the library behind a backend of torch.distributed does on a topology; None where that is not known.
+
+    Of NCCL it is the fastest of the rings, trees and direct algorithms.
+    """
+    if backend == "gloo":
+        return gloo_baseline(topology, collective, chunk_bytes)
+    if backend != "nccl" or (collective.reduces and standard_name(collective) is None):
+        return None
+    known = Baselines(topology, collective).of_size(chunk_bytes, most_transfers=_MOST_TRANSFERS)
+    of_nccl = [one for one in known if one.name in ("ring", "double-binary-tree", "direct")]
+    return min(of_nccl, key=lambda one: one.makespan_s, default=None)
+
+
+def slower_than(library: Baseline, backend: str, plan_s: float) -> str:
+    """For people, that a plan takes longer than the library is predicted to."""
+    return (
+        f"{backend}'s own algorithm ({library.variant}) is predicted to take {format_seconds(library.makespan_s)}, "
+        f"the plan {format_seconds(plan_s)}"
+    )
 
 
 def gloo_baseline(topology: Topology, collective: Collective, chunk_bytes: int) -> Baseline | None:

@@ -17,6 +17,7 @@ from gapless.encodings.taccl.baselines.transfers import (
     lay,
     one_after_the_other,
     paced,
+    work_of,
 )
 from gapless.encodings.taccl.baselines.variants import Structure, Variant, series
 from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
@@ -42,6 +43,9 @@ ALGORITHMS = {
     "sendrecv": {"direct": "direct"},
 }
 """For each collective, its algorithms by name, and the kind of each."""
+
+_OTHERS = 3
+"""A form of more than one part is only built where so many algorithms of as many parts would fit into the work."""
 
 Accepts = Callable[[Collective, list[Transfer]], bool]
 """Whether transfers may be used, of a collective that may have been cut."""
@@ -109,11 +113,11 @@ class _Laid:
 class _Form:
     """Variants of an algorithm that differ in the number of pieces, the first of them and the others.
 
-    `per_part`: about how many transfers a part takes.
+    `work`: about how much one of them takes.
     """
 
     name: str
-    per_part: int
+    work: Callable[[Variant], int]
     first: Variant
     variants: Iterator[Variant]
 
@@ -197,13 +201,15 @@ class Baselines:
         """
         network, laid_out = Network(self.topology, chunk_bytes), 0
         best: tuple[float, str, _Laid] | None = None
-        forms = sorted(self._forms(most.transfers), key=lambda form: form.first.parts * form.per_part)
+        forms = sorted(self._forms(most.transfers), key=lambda form: form.work(form.first))
         runs = [(0.0, number, form, form.first) for number, form in enumerate(forms)]
         while runs:
             last_s, number, form, variant = heapq.heappop(runs)
-            expected, left = form.per_part * variant.parts, (most.further if last_s else most.transfers) - laid_out
+            is_first = not last_s and variant.pace == (1, 1)
+            expected, left = form.work(variant), (most.transfers if is_first else most.further) - laid_out
             is_fit = may_cut or self._takes_chunks_whole(variant, chunk_bytes)
-            if expected > left or not is_fit or not self._is_worth_it(variant, None, chunk_bytes):
+            is_fit &= is_first or self._is_worth_it(variant, None, chunk_bytes)
+            if expected > left or not is_fit:
                 continue
             is_last = laid_out + 3 * expected > most.further  # twice as many pieces are too many
             enough_s = best[0] if best is not None and is_last else last_s or math.inf
@@ -213,7 +219,7 @@ class Baselines:
             except InputError:  # a rank is out of reach
                 laid = None
             laid_out += network.work + network.reverse.work - before
-            laid_out += expected if laid is None else len(laid.transfers)
+            laid_out += expected if laid is None else work_of(laid.transfers)
             if laid is None or laid.end_s >= (last_s or math.inf):
                 continue
             is_better = best is None or laid.end_s < best[0]
@@ -227,13 +233,18 @@ class Baselines:
     def _forms(self, most_transfers: float) -> Iterator[_Form]:
         """Every form of every algorithm, with its first variant."""
         base = BASES.get(self.collective.name, self.collective.name)
+        phases = 2 if self.collective.name == "allreduce" else 1
         for name in self.names:
-            per_part = self._structure.messages(self._algorithms[name], base)
-            per_part *= 2 if self.collective.name == "allreduce" else 1
-            if per_part > most_transfers:
+            algorithm = self._algorithms[name]
+
+            def work(variant: Variant, algorithm: str = algorithm) -> int:
+                return phases * self._structure.work(algorithm, base, variant)
+
+            least = work(Variant("", 1, (1, 1), lambda cut, is_reversed: []))
+            if least > most_transfers:
                 continue
-            for variants in series(self._structure, self._algorithms[name], base, most_transfers / per_part):
-                yield _Form(name, per_part, next(variants), variants)
+            for variants in series(self._structure, algorithm, base, most_transfers / max(_OTHERS * least, 1)):
+                yield _Form(name, work, next(variants), variants)
 
     def _fastest(self, name: str, chunk_bytes: int, network: Network, limits: _Limits) -> _Laid | None:
         best: _Laid | None = None

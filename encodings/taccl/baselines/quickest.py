@@ -24,6 +24,7 @@ from gapless.encodings.taccl.baselines.transfers import (
     lay,
     one_after_the_other,
     paced,
+    work_of,
 )
 from gapless.encodings.taccl.baselines.variants import Structure, Variant, series
 from gapless.encodings.taccl.chunked import Chunked
@@ -36,8 +37,11 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["EFFORT", "Quickest", "keeps_to_links", "quickest"]
 
-EFFORT = Effort(transfers=30_000, further=16_000)
-"""What fits into 0.2 processor seconds: one variant of each form on 64 ranks, more pieces on fewer ranks."""
+EFFORT = Effort(transfers=45_000, further=16_000)
+"""Some 0.2 processor seconds: a variant of each algorithm on 64 ranks, more rings and pieces on fewer."""
+
+_MOST_LINKS = 20_000
+"""Links above which a ring alone takes seconds to find."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def quickest(problem: Chunked, effort: Effort = EFFORT) -> Quickest | None:
     With a path slack, which names the paths, there is none.
     """
     collective = problem.collective
-    if problem.path_slack is not None or problem.given is not None or not any(collective.destinations):
+    is_asked = problem.path_slack is None and problem.given is None and any(collective.destinations)
+    if not is_asked or problem.link_count > _MOST_LINKS:
         return None
     if problem.groups is not None:
         return _of_groups(problem, problem.groups, effort)
@@ -162,7 +167,7 @@ def _together(
     """
     pairs = list(zip(members, chosen, strict=True))
     expected = sum(
-        member.structure.messages("ring", member.base) * variant.parts * (1 + (member.group.collective == "allreduce"))
+        member.structure.work("ring", member.base, variant) * (1 + (member.group.collective == "allreduce"))
         for member, variant in pairs
     )
     factor = math.lcm(*(factor_of(member.collective, variant.parts, variant.whole) for member, variant in pairs))
@@ -188,7 +193,7 @@ def _together(
         return None, work + expected
     collected, spread, others = (transfers or [] for transfers in laid)
     transfers = paced([*one_after_the_other(backwards(collected), spread), *others], (1, 0))
-    work += len(transfers)
+    work += work_of(transfers)
     solved = _in_chunks(problem, divided(problem.collective, factor), chunk_bytes)
     if not keeps_to_links(problem, solved.collective, transfers):
         return None, work

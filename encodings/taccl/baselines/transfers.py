@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,10 +24,23 @@ from gapless.encodings.taccl.sketch.phases import turned_round
 from gapless.errors import InputError
 from gapless.topologies.topology import Topology
 
-__all__ = ["DETOUR", "Network", "Send", "backwards", "end_s_of", "lay", "one_after_the_other", "paced"]
+__all__ = [
+    "DETOUR",
+    "MOVES",
+    "Network",
+    "Send",
+    "backwards",
+    "end_s_of",
+    "lay",
+    "one_after_the_other",
+    "paced",
+    "work_of",
+]
 
 _SAME = 1e-12
 """Paths whose lengths differ by less than this part are equally long."""
+MOVES = 6
+"""To send so many chunks takes as long as to lay out a transfer."""
 DETOUR = 5
 """A shortest path is found in the time in which so many transfers are laid out."""
 _LEAST_S = 1e-15
@@ -187,6 +200,11 @@ def lay(network: Network, sends: Iterable[Send], most: float = math.inf) -> list
             for chunk in moved:
                 held[chunk].add(targets[link])
     return transfers
+
+
+def work_of(transfers: Sequence[Transfer]) -> int:
+    """How many transfers of nothing would be as much work to lay out."""
+    return len(transfers) + sum(len(transfer.chunks) for transfer in transfers) // MOVES
 
 
 def backwards(transfers: list[Transfer]) -> list[Transfer]:

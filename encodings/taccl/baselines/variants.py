@@ -14,7 +14,7 @@ from gapless.encodings.taccl.baselines.doubling import doubling_allgather
 from gapless.encodings.taccl.baselines.hierarchical import rail_allgather, rail_alltoall, rail_broadcast
 from gapless.encodings.taccl.baselines.ring import chain_broadcast, ring_allgather
 from gapless.encodings.taccl.baselines.rings import disjoint_rings, local_rings, rail_rings
-from gapless.encodings.taccl.baselines.transfers import DETOUR, Send
+from gapless.encodings.taccl.baselines.transfers import DETOUR, MOVES, Send
 from gapless.encodings.taccl.baselines.tree import Tree, double_tree, tree_broadcast, tree_over_nodes
 from gapless.topologies.topology import Topology
 
@@ -22,7 +22,9 @@ __all__ = ["Structure", "Variant", "series"]
 
 _PIECES = (1, 2, 4, 8, 16, 32, 64, 128)
 _TREE_PACES = ((1, 1), (2, 3), (1, 2))
-"""Which is best depends on how many transfers a rank may send at once; a rank has two children, and a parent."""
+"""Which is best depends on how many transfers a rank may send at once; a rank has two children, and a parent. In one
+piece they are the same.
+"""
 
 
 @dataclass(frozen=True)
@@ -78,17 +80,24 @@ class Structure:
         """The ranks of each node."""
         return [self.topology.ranks_of_node(node) for node in range(self.topology.node_count)]
 
-    def messages(self, algorithm: str, base: str) -> int:
-        """How many transfers a piece of an algorithm for `base` is about, or as much work: to find a path is some."""
-        ranks = self.topology.device_count
+    def work(self, algorithm: str, base: str, variant: Variant) -> int:
+        """How many transfers a variant for `base` is about, or as much work: to find paths, or send many chunks, is."""
+        ranks, parts = self.topology.device_count, variant.parts
         if base not in ("allgather", "alltoall"):
-            return ranks - 1
+            return (ranks - 1) * parts
+        moves = ranks * (ranks - 1) * (1 if variant.whole else parts) // MOVES
         if algorithm == "tree":
-            return 2 * (ranks - 1)
+            return (ranks - 1) * parts + moves
         if algorithm == "direct":
-            linked = len(set(zip(self.topology.link_source.tolist(), self.topology.link_target.tolist(), strict=True)))
-            return linked + (1 + DETOUR) * (ranks * (ranks - 1) - linked)
-        return ranks * (ranks.bit_length() if algorithm == "doubling" else ranks - 1)
+            return self._direct_work * parts + moves
+        return ranks * (ranks.bit_length() if algorithm == "doubling" else ranks - 1) * parts + moves
+
+    @cached_property
+    def _direct_work(self) -> int:
+        """Messages between all pairs, where those without a link need a path."""
+        pairs, topology = self.topology.device_count * (self.topology.device_count - 1), self.topology
+        linked = len(set(zip(topology.link_source.tolist(), topology.link_target.tolist(), strict=True)))
+        return linked + (1 + DETOUR) * (pairs - linked)
 
     @property
     def is_hierarchical(self) -> bool:
@@ -142,7 +151,12 @@ def _tree(structure: Structure, base: str, most_parts: float) -> Iterator[Series
         shapes.append(("over nodes", tree_over_nodes(structure.rings_of_nodes, root)))
     for title, trees in shapes:
         for pace in _TREE_PACES:
-            yield (_tree_variant(title, trees, pieces, pace) for pieces in _PIECES)
+            yield _tree_series(title, trees, pace)
+
+
+def _tree_series(title: str, trees: list[Tree], pace: tuple[int, int]) -> Series:
+    first = 0 if pace == _TREE_PACES[0] else 1
+    return (_tree_variant(title, trees, pieces, pace) for pieces in _PIECES[first:])
 
 
 def _in_words(pieces: int) -> str:

@@ -14,11 +14,9 @@ from gapless.io.collective_file import collective_of
 from gapless.io.measured_file import Measured, median_interval, write_measured
 from gapless.plans_to_run import not_run, plan_to_run
 from gapless.system import Answer, Session
-from gapless.units import format_bytes, format_seconds
+from gapless.units import format_bytes
 
 if TYPE_CHECKING:
-    from gapless.encodings.taccl.baselines.library import Baseline
-    from gapless.io.plan import SavedPlan
     from gapless.torch.collectives.run import CollectiveRun
 
 __all__ = ["execute"]
@@ -32,6 +30,7 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     plan, report = plan_to_run(path, "taccl")
     if not report.valid:
         return not_run(report)
+    from gapless.encodings.taccl.baselines.gloo import SAME, library_baseline, slower_than
     from gapless.torch.collectives.rank import Task
     from gapless.torch.collectives.run import run_collective
     from gapless.torch.processes import check_backend
@@ -43,12 +42,12 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     check_backend(backend)
     if backend == "mpi" and session.ranks is None:
         raise InputError("backend: mpi takes ranks that its launcher has started, which sets RANK and WORLD_SIZE")
-    library = _library(plan, backend, path, chunk_bytes)
-    if library is not None and library.makespan_s < report.makespan_s:
-        session.say(
-            f"{backend}'s own algorithm ({library.variant}) is predicted to be faster than the plan: "
-            f"{format_seconds(library.makespan_s)} against {format_seconds(report.makespan_s)}"
-        )
+    library = library_baseline(backend, plan.schedule.topology, collective_of(plan.problem, path), chunk_bytes)
+    if library is not None and library.makespan_s < report.makespan_s * (1 - SAME):
+        slower = slower_than(library, backend, report.makespan_s)
+        if not values["anyway"]:
+            raise InputError(f"{path}: {slower}; use {backend} itself, or run the plan all the same with --anyway")
+        session.say(slower)
     task = Task(
         ranks,
         chunk_bytes,
@@ -73,19 +72,6 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     if values["output"] is not None and session.is_first and not found.wrong:
         write_measured(values["output"], measured)
     return _answer(measured, found, values["output"])
-
-
-def _library(plan: SavedPlan, backend: str, path: str, chunk_bytes: int) -> Baseline | None:
-    """What the library does on the plan's topology, where that is known."""
-    from gapless.encodings.taccl.baselines.gloo import gloo_baseline
-    from gapless.encodings.taccl.baselines.library import Baselines
-
-    topology, collective = plan.schedule.topology, collective_of(plan.problem, path)
-    if backend == "gloo":
-        return gloo_baseline(topology, collective, chunk_bytes)
-    known = Baselines(topology, collective).of_size(chunk_bytes) if backend == "nccl" else []
-    rings_and_trees = [one for one in known if one.name in ("ring", "double-binary-tree", "direct")]
-    return min(rings_and_trees, key=lambda one: one.makespan_s, default=None)
 
 
 def _answer(measured: Measured, found: CollectiveRun, output: str | None) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import threading
@@ -26,6 +25,7 @@ from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Row
 from gapless.io.atomic import make_folder
 from gapless.io.collective_file import collective_of
 from gapless.io.plan import read_plan
+from gapless.io.record import load_record
 from gapless.io.taccl_ef import write_program
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import StopReason
@@ -365,9 +365,8 @@ def _file_name(request: Request, number: int, one: Range) -> str:
 def _remove_old(folder: Path, wanted: set[str]) -> None:
     """Remove the programs that an earlier sweep wrote into the folder, as its summary lists them."""
     try:
-        data = json.loads((folder / SUMMARY_JSON).read_text(encoding="utf-8"))
-        names = [one["xml"] for one in data["ranges"]]
-    except (OSError, ValueError, LookupError, TypeError):
+        names = [one["xml"] for one in load_record(folder / SUMMARY_JSON).raw("ranges")]
+    except (ValueError, LookupError, TypeError):
         return
     for name in names:
         if isinstance(name, str) and re.fullmatch(r"\d{3}-[A-Za-z0-9.-]+\.xml", name) and name not in wanted:

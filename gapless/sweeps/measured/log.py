@@ -7,6 +7,7 @@ and is tried again.
 from __future__ import annotations
 
 import json
+import os
 import platform
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Log:
         self._metrics = [metric.name for metric in metrics]
         self._known: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._size_bytes: int | None = None
-        if self._path.exists():
+        if os.path.exists(self._path):
             self._read()
 
     def known(self, configuration: Configuration, repeat: int) -> NDArray[np.float64] | None:

@@ -12,7 +12,7 @@ from gapless.torch.library import torch
 
 __all__ = ["ABSENT", "plain_attributes", "same", "shown"]
 
-ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "nothing plain"})()
+ABSENT: Any = object()
 """In the place of an attribute that isn't there, or isn't plain."""
 
 _PLAIN = (

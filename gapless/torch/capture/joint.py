@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.torch.capture.known_values import known_values
+from gapless.torch.capture.layouts import real_layouts
 from gapless.torch.joint_graph import JointGraph, Role
 from gapless.torch.library import torch
 
@@ -36,12 +39,17 @@ _INTO_DATA = ("DataDependentOutputException", "DynamicOutputShapeException", "Gu
 """What the tracer raises where a model asks for the value of a tensor, or a shape depends on one."""
 
 
+_WITHOUT_DATA = (("_is_compiling_flag",), ("_is_compiling_flag", "_is_exporting_flag"))
+"""Flags of `torch.compiler` under which a model that looks into its data is traced once more, in this order."""
+
+
 def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
     """Trace a module that returns a scalar loss, with its backward pass, without running it on real data.
 
-    Where the model looks into its data, it is traced once more with `torch.compiler.is_exporting()` true, by which
-    models of `transformers` know that they must not. Raises `InputError`, one line, where the model can't be traced as
-    one graph or PyTorch is not as expected.
+    Where the model looks into its data, it is traced once more with the values that depend on no argument. If it looks
+    into others, it is traced with `torch.compiler.is_compiling()` true, and then `is_exporting()` too, by which models
+    of `transformers` know that they must not. Raises `InputError`, one line, where the model can't be traced
+    as one graph or PyTorch is not as expected.
     """
     try:
         return _traced(step, arguments)
@@ -50,7 +58,10 @@ def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
     except Exception as error:  # whatever a model does wrong comes out of the tracer as whatever it is
         found = error
     if _looks_into_data(found):
-        with contextlib.suppress(Exception), _exporting():  # the first error says what the model does in training
+        with contextlib.suppress(Exception), known_values():
+            return _traced(step, arguments)
+    for flags in _WITHOUT_DATA if _looks_into_data(found) else ():
+        with contextlib.suppress(Exception), _set(flags):  # the first error says what the model does in training
             return _traced(step, arguments)
     raise InputError(f"capture: the model can't be captured as one graph: {_reason(found)}") from found
 
@@ -60,7 +71,7 @@ def _traced(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
         from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
     except ImportError as error:
         raise _changed(str(error)) from None
-    with contextlib.ExitStack() as stack, warnings.catch_warnings(), _as_eager():
+    with contextlib.ExitStack() as stack, warnings.catch_warnings(), _quiet(), _as_eager(), real_layouts():
         warnings.simplefilter("ignore")  # tracing speaks of PyTorch's own insides
         return _read(aot_export_joint_with_descriptors(stack, step, arguments).graph_module)
 
@@ -70,14 +81,27 @@ def _looks_into_data(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def _exporting() -> Iterator[None]:
-    """Let `torch.compiler.is_exporting()` be true."""
-    before = torch.compiler._is_exporting_flag  # noqa: SLF001
-    torch.compiler._is_exporting_flag = True  # noqa: SLF001
+def _quiet() -> Iterator[None]:
+    """Without what PyTorch logs of an operator that it can't trace, beside raising it."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
-        torch.compiler._is_exporting_flag = before  # noqa: SLF001
+        logger.disabled = before
+
+
+@contextlib.contextmanager
+def _set(flags: tuple[str, ...]) -> Iterator[None]:
+    """Let flags of `torch.compiler` be true."""
+    before = {flag: getattr(torch.compiler, flag) for flag in flags}
+    try:
+        for flag in flags:
+            setattr(torch.compiler, flag, True)
+        yield
+    finally:
+        for flag, was in before.items():
+            setattr(torch.compiler, flag, was)
 
 
 @contextlib.contextmanager

@@ -90,7 +90,9 @@ class ModelState:
         for title in sorted({*now.modules, *self.modules}):
             self._check_module(title, self.modules.get(title), now.modules.get(title))
         for (title, name), was, found in self._changed(now):
-            rule = f"step: {title} had {name} = {shown(was)} at capture, has {shown(found)}"
+            had = f"no plain {name} of its own" if was is ABSENT else f"{name} = {shown(was)}"
+            has = "none" if found is ABSENT else shown(found)
+            rule = f"step: {title} had {had} at capture, has {has} now"
             raise InputError(f"{rule}; set it back, capture again, or make it a buffer, which may change")
         if name := min(now.trainable ^ self.trainable, default=""):
             was = "trained" if name in self.trainable else "frozen"

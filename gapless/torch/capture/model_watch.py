@@ -29,11 +29,11 @@ class ModelWatch:
         self._rows, self._tensors = [], []
         for title, module in titled_modules(model, loss):
             values = vars(module)
-            plain = {name: its for name, its in plain_attributes(module).items() if (title, name) not in advanced}
+            plain = {name: value for name, value in plain_attributes(module).items() if (title, name) not in advanced}
             seen = (values["training"], *(dict(values[name]) for name in _WATCHED[1:]), *plain.values())
             sizes = tuple(len(values[name]) for name in _TABLES)
             self._rows.append((values, type(module), module, itemgetter(*_WATCHED, *plain), seen, len(values), sizes))
-            self._tensors += [(values[name], key, its) for name in _TABLES for key, its in values[name].items()]
+            self._tensors += [(values[name], key, tensor) for name in _TABLES for key, tensor in values[name].items()]
         self._trained = [(each, each.requires_grad) for each in model.parameters()]
 
     def is_unchanged(self) -> bool:
@@ -50,7 +50,7 @@ class ModelWatch:
                     or len(values["_buffers"]) != buffers
                 ):
                     return False
-            if any(table[name] is not its for table, name, its in self._tensors):
+            if any(table[name] is not tensor for table, name, tensor in self._tensors):
                 return False
         except Exception:  # what is there no more, or tensors and arrays, which don't compare as wholes
             return False

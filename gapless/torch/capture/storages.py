@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.torch.capture.layouts import real_layouts
 from gapless.torch.joint_graph import JointGraph
 from gapless.torch.library import torch
 
@@ -62,7 +63,7 @@ def find_storages(joint: JointGraph) -> Storages:
     numbers: dict[int, int] = {}
     held = []  # a storage that went would leave its address to another
     mode = next(iter(joint.inputs)).meta["val"].fake_mode
-    with mode:
+    with real_layouts(), mode:
         for node in joint.module.graph.nodes:
             if node.op == "output":
                 continue

@@ -21,7 +21,7 @@ from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implement
 from gapless.torch.capture.program import Call, CapturedStep, Operator
 from gapless.torch.capture.storages import rounded_bytes, tensors_in
 from gapless.torch.library import Marks, device_name, torch
-from gapless.torch.memory import measure_peak
+from gapless.torch.memory import has_layout, measure_peak
 
 __all__ = ["Measured", "profile"]
 
@@ -60,7 +60,9 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
     found = dict(known.get(where, {}))
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         measured = [
-            None if operator is None else [_measure(call, step, found, repeats, device) for call in operator.calls]
+            None
+            if operator is None
+            else [_measure(operator, call, step, found, repeats, device) for call in operator.calls]
             for operator in step.operators
         ]
     if cache is not None:
@@ -151,23 +153,27 @@ def _copied_bytes(step: CapturedStep, operator: Operator | None) -> int:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _measure(call: Call, step: CapturedStep, found: dict[str, Measured], repeats: int, device: Any) -> Measured:
+def _measure(
+    operator: Operator, call: Call, step: CapturedStep, found: dict[str, Measured], repeats: int, device: Any
+) -> Measured:
     key = _key(call, step)
     if key not in found:
         try:
-            found[key] = _run(call, step, repeats, device)
+            found[key] = _run(operator, call, step, repeats, device)
         except (RuntimeError, IndexError, ValueError):  # made-up data that the operator doesn't take
             found[key] = _estimate(call, step)
     return found[key]
 
 
-def _run(call: Call, step: CapturedStep, repeats: int, device: Any) -> Measured:
+def _run(operator: Operator, call: Call, step: CapturedStep, repeats: int, device: Any) -> Measured:
     arguments, options = torch.fx.node.map_arg((call.arguments, call.options), lambda node: _value(node, step))
     call.function(*arguments, **options)
     peak_bytes, found = measure_peak(lambda: call.function(*arguments, **options), device)
     if not call.in_place:  # where the step copies what it returns, both are there at once
         whole = sum(int(tensor.untyped_storage().nbytes()) for tensor in tensors_in(found))
-        peak_bytes = max(peak_bytes, whole + sum(_copied(tensor) for tensor in tensors_in(found)))
+        layouts = _layouts(operator, step, found)
+        copied = sum(_copied(tensor, strides) for tensor, strides in zip(tensors_in(found), layouts, strict=True))
+        peak_bytes = max(peak_bytes, whole + copied)
     del found
     taken: list[float] = []
     while len(taken) < repeats or (sum(taken) < _ENOUGH_S and len(taken) < _MOST_RUNS):
@@ -180,10 +186,19 @@ def _run(call: Call, step: CapturedStep, repeats: int, device: Any) -> Measured:
     return Measured(duration_s if duration_s >= _TINY_S else 0.0, peak_bytes)
 
 
-def _copied(tensor: Any) -> int:
-    """The bytes of the copy that a tensor needs if it lies in too large a buffer."""
+def _layouts(operator: Operator, step: CapturedStep, found: Any) -> list[tuple[int, ...] | None]:
+    """The strides that each tensor an operator returns was traced with; None where nobody reads it."""
+    traced = {place: step.storages.fake[value].stride() for value, place, _ in operator.values}
+    if isinstance(found, torch.Tensor):
+        return [traced.get(None)]
+    return [traced.get(place) for place, part in enumerate(found) if isinstance(part, torch.Tensor)]
+
+
+def _copied(tensor: Any, strides: tuple[int, ...] | None) -> int:
+    """The bytes of the copy that a tensor needs if it lies in too large a buffer, or in another layout."""
     size_bytes = int(tensor.numel() * tensor.element_size())
-    return size_bytes if tensor.untyped_storage().nbytes() > size_bytes else 0
+    is_laid_out = strides is None or has_layout(tensor, strides)
+    return size_bytes if tensor.untyped_storage().nbytes() > size_bytes or not is_laid_out else 0
 
 
 def _estimate(call: Call, step: CapturedStep) -> Measured:

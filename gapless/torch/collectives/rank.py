@@ -51,7 +51,7 @@ def prepared(folder: Path) -> Program:
     plan = folder / "plan.json"
 
     def work(rank: int) -> dict[str, Any]:
-        return _compare(planned(plan, task.tokens, wait_s=task.wait_s), task, rank)
+        return _compare(planned(plan, task.tokens, wait_s=task.wait_s, anyway=True), task, rank)
 
     return Program(task.ranks, task.wait_s, work, task.backend)
 

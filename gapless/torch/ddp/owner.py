@@ -17,7 +17,7 @@ _FORMAT, _VERSION = "gapless.hook-state", 1
 def owner_of(state: object) -> Any:
     """The model in DDP with which a hook's state is registered; None where there is none.
 
-    DDP doesn't say its hook for whom it calls it, and holds the state: so Python's collector is asked who does.
+    A hook isn't called with DDP, but DDP holds its state: so Python's garbage collector is asked what does.
     """
     for each in gc.get_objects():
         is_ddp = issubclass(type(each), torch.nn.parallel.DistributedDataParallel)

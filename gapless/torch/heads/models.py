@@ -92,7 +92,7 @@ def load_language_model(text: str, seed: int = 0) -> LanguageModel:
             torch.manual_seed(seed)
             model = transformers.AutoModelForCausalLM.from_config(config)
         return _checked(text, model, None)
-    if not Path(name).is_dir():
+    if not os.path.isdir(name):
         hint = suggestion(name, _OWN)
         rule = (
             f"model: must be {', '.join(_PREFIX + own for own in _OWN)}, or the folder of a saved model, got {text!r}"

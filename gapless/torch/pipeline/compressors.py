@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from gapless.errors import InputError
 from gapless.torch.ddp import compressors
+from gapless.torch.ddp.hook_memory import poison
 from gapless.torch.library import torch
 
 __all__ = ["Compressor", "compressor_of"]
@@ -62,8 +63,10 @@ class LowRank:
             generator = torch.Generator().manual_seed(0)
             self._right = torch.randn(matrix.shape[1], self.rank, generator=generator).to(matrix)
         left = torch.linalg.qr((matrix @ self._right).float()).Q.to(matrix.dtype)
-        self._right = matrix.T @ left
-        return torch.cat([left.reshape(-1), self._right.reshape(-1)])
+        right = matrix.T @ left
+        if torch.isfinite(poison(right)):  # an overflow mustn't spoil what comes later
+            self._right = right
+        return torch.cat([left.reshape(-1), right.reshape(-1)])
 
     def empty(self, gradient: Any) -> Any:
         """Room for both factors."""

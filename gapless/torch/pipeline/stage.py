@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.distributed.pipelining import PipelineStage
 
+from gapless.torch.ddp.hook_memory import poison
 from gapless.torch.library import torch
 from gapless.torch.pipeline.compressors import Compressor, compressor_of
 
@@ -61,7 +62,8 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
             return gradient
         payload = compressor.encode(gradient)
         if self.propagates:
-            self._lost = gradient - compressor.decode(payload, gradient)
+            lost = gradient - compressor.decode(payload, gradient)
+            self._lost = lost if torch.isfinite(poison(lost)) else None  # an overflow mustn't spoil what comes later
         return payload
 
     def _counted(self, ops: list[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from gapless.schedule import Event
 from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operator
 from gapless.torch.kernels.norms import INVERTING
 from gapless.torch.library import random_state, set_random_state, torch
-from gapless.torch.memory import compact
+from gapless.torch.memory import compact, has_layout, laid_out
 from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["Compiler", "Instruction", "Run"]
@@ -32,13 +32,15 @@ class Run:
     `there`: the tensors that are held, by the graph node that stands for each. Buffers' new values are those of the
     first run of what makes them; they are copied when the step is over, so that what runs again reads the old ones.
     `states`: random states from before the first run of each operator that runs again. `sums`: of the gradients of
-    parameters that are used under several names: they go to `.grad` together, as in autograd.
+    parameters that are used under several names: they go to `.grad` together, as in autograd. `is_first`: whether the
+    layout of what operators return is still to be seen.
     """
 
     there: dict[Any, Any]
     states: dict[str, Any] = field(default_factory=dict)
     sums: dict[int, Any] = field(default_factory=dict)
     loss: Any = None
+    is_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Compiler:
         self._number = {name: number for number, name in enumerate(self._names)}
         self._parameters = parameters
         self._readers: dict[Any, Reader] = {}
+        self._strides: dict[Any, tuple[int, ...]] = {}
+        """Of the values that operators return in another layout than was traced, the traced one: views rely on it."""
         self._left = Counter(id(parameters[gradient.parameter]) for gradient in self._gradients())
 
     def updates(self) -> tuple[tuple[str, Reader], ...]:
@@ -156,6 +160,7 @@ class Compiler:
         after = self._after(event)
         gone = (*passing, *event.gone)
         random = event.call.random if event.call.random in saved else ""
+        strides = self._strides
         is_draw = bool(random) and event.is_first and random == self._names[event.node]
 
         def instruct(run: Run) -> None:
@@ -167,15 +172,27 @@ class Compiler:
             else:
                 found = function(*arguments, **options)
             del arguments, options
+            tensor = None
             for value, place, most_bytes in keep:
-                run.there[value] = compact(found if place is None else found[place], most_bytes)
-            del found
+                tensor = found if place is None else found[place]
+                if run.is_first:
+                    self._look(value, tensor)
+                if value in strides:
+                    tensor = laid_out(tensor, strides[value])
+                run.there[value] = compact(tensor, most_bytes)
+            del found, tensor
             for act in after:
                 act(run)
             for value in gone:
                 run.there.pop(value, None)
 
         return instruct
+
+    def _look(self, value: Any, tensor: Any) -> None:
+        """See whether what an operator has returned is laid out as it was traced."""
+        fake = self._step.storages.fake[value]
+        if tensor is not None and not has_layout(tensor, fake.stride()):
+            self._strides[value] = fake.stride()
 
     def _bytes(self, value: Any) -> int:
         """What a value was captured to take."""

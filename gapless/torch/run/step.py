@@ -57,6 +57,7 @@ class Step:
         self._tolerance, self._report = tolerance, report
         self._state = plan.step.state
         self._watch: ModelWatch | None = None
+        self._is_first = True
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the step; the first call runs eager's as well, and compares.
@@ -89,11 +90,12 @@ class Step:
         with torch.no_grad():
             for gamma, beta in self._inverted:
                 check_invertible(gamma, self._parameters[gamma], self._parameters[beta])
-            state = Run(self._environment(leaves))
+            state = Run(self._environment(leaves), is_first=self._is_first)
             for instruction in self._instructions:
                 instruction(state)
             for name, read in self._updates:
                 self._buffers[name].copy_(read(state.there))
+            self._is_first = False
         return state.loss
 
     def _eager(self, leaves: list[Any]) -> Any:

@@ -128,7 +128,7 @@ def _module(name: str) -> Any:
 
 def _file(path: Path) -> Any:
     specification = importlib.util.spec_from_file_location(path.stem, path)
-    if specification is None or specification.loader is None or not path.exists():
+    if specification is None or specification.loader is None or not os.path.exists(path):
         raise ImportError(f"no such file: {path}")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)

@@ -84,7 +84,7 @@ def by_hand(plans: list[BatchPlan]) -> dict[str, list[int]]:
 @examples(30)
 @given(seed=st.integers(0, 10**6), lookahead=st.integers(1, 6), method=st.sampled_from(["auto", "random"]))
 def test_rows_and_messages_are_those_that_users_say(seed: int, lookahead: int, method: str) -> None:
-    problem = problem_of(seed, lookahead=lookahead, method=method)
+    problem = problem_of(seed, lookahead=lookahead, method=method, batches=6)
     plans = list(batch_plans(problem.trace, problem.planning))
     expected, counts = by_hand(plans), counted(plans).rooted
     assert counts.moved_now.tolist() == expected["now"]
@@ -95,6 +95,7 @@ def test_rows_and_messages_are_those_that_users_say(seed: int, lookahead: int, m
         assert plan.users[np.arange(len(plan.root)), plan.root].all()
 
 
+@pytest.mark.thorough("12", "3")
 @pytest.mark.parametrize("lookahead", [1, 3, 12])
 def test_a_run_replays_clean_at_the_time_of_its_pipeline(lookahead: int) -> None:
     problem = problem_of(lookahead=lookahead)
@@ -209,6 +210,7 @@ def test_a_rooted_row_without_a_root_is_refused() -> None:
         replayed(changed("private_to", -1, several))
 
 
+@pytest.mark.thorough("3", "4")
 @pytest.mark.parametrize("seed", [0, 3, 4])
 def test_gradients_are_gathered_within_their_activity_to_the_last_bit(seed: int) -> None:
     """Sums of durations in another order may end a bit later than the activity, and after the next batch's start."""

@@ -39,6 +39,7 @@ def said(step: Step) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
 
 
+@pytest.mark.thorough("20-3-ids", "3-2-bags")
 @pytest.mark.parametrize("batches", [batches_of_ids(12), batches_of_bags(7)], ids=["ids", "bags"])
 @pytest.mark.parametrize(("lookahead", "processes"), [(3, 2), (20, 3)])
 def test_steps_are_those_of_one_process(batches: list[Block], lookahead: int, processes: int) -> None:

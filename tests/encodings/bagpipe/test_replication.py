@@ -77,6 +77,7 @@ def test_cached_tables_are_planned_as_without_the_others() -> None:
         np.testing.assert_array_equal(one.is_private, other.is_private[cached])
 
 
+@pytest.mark.thorough("None")
 @pytest.mark.parametrize("pooling", [None, [1, 3, 2, 1]])
 def test_what_a_table_saves_is_what_the_run_saves(pooling: Any) -> None:
     """Of every set of tables: the sum of what each saves, to the last row."""

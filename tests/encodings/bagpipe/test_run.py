@@ -38,6 +38,7 @@ def problem(resume: Path | None = None, seed: int = 0, **settings: Any) -> Probl
     return Problem(trace, planning, cluster, resume=None if resume is None else str(resume))
 
 
+@pytest.mark.thorough(but=("settings0",))
 @pytest.mark.parametrize("settings", [{}, {"lookahead": 5}, {"cache_rows": 90, "lookahead": None}, {"lookahead": 50}])
 @pytest.mark.parametrize("design", ["lrpp-delayed", "partitioned", "lrpp-fine-grained"])
 def test_the_first_batches_of_any_run_are_a_run(settings: dict[str, Any], design: str) -> None:
@@ -64,6 +65,7 @@ def stopped_after(batches: int, parameters: Parameters | None = None, **settings
     return gapless.solve(problem(**settings), options, parameters)
 
 
+@pytest.mark.thorough("9-")
 @pytest.mark.parametrize("objective", ["paper", "fetches", "max-load"])
 @pytest.mark.parametrize("batches", [1, 4, 9])
 def test_who_stops_a_run_keeps_what_was_planned(batches: int, objective: str) -> None:
@@ -181,6 +183,12 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.thorough(
+    but=(
+        "settings0",
+        "settings3",
+    )
+)
 @pytest.mark.usefixtures("_small_windows")
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_a_run_that_is_gone_on_with_equals_one_that_never_ended(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -193,6 +201,7 @@ def test_a_run_that_is_gone_on_with_equals_one_that_never_ended(settings: dict[s
         assert_same_run(tmp_path / "resumed.npz", tmp_path / "whole.npz")
 
 
+@pytest.mark.thorough("fine-grained")
 @pytest.mark.parametrize("design", ["lrpp-delayed", "lrpp-fine-grained"])
 def test_so_does_one_whose_batches_are_partitioned_two_at_a_time(
     design: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -100,6 +100,7 @@ CHANGES: dict[Rule, Callable[[list[Actions]], list[Actions]]] = {
 }
 
 
+@pytest.mark.thorough("fine-grained-1-")
 @pytest.mark.parametrize("rule", CHANGES)
 @pytest.mark.parametrize("most_rows", [EACH_ALONE, 150])
 @pytest.mark.parametrize("design", ["lrpp-delayed", FINE])

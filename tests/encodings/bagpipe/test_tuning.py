@@ -12,8 +12,8 @@ from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace import trace_of_array
 
-BATCH = 64
-TRACE = zipf_trace([20_000] * 4, 1.0, 200 * BATCH)
+BATCH = 32
+TRACE = zipf_trace([10_000] * 4, 1.0, 200 * BATCH)
 LATE = Cluster(2, forward_s=1e-3, backward_s=2e-3, dense_bytes=0, fetch_latency_s=25e-3, pass_examples=BATCH // 2)
 """A round trip of about 8 iterations: below L = 8 prefetches are late."""
 
@@ -29,7 +29,7 @@ def test_a_late_prefetch_wants_a_longer_lookahead_but_no_longer_than_needed() ->
 
 
 def test_a_small_cache_bounds_what_is_tried() -> None:
-    rows = 1000
+    rows = 500
     found = tune_lookahead(TRACE, Planning(2, BATCH, cache_rows=rows), LATE)
     assert 1 < found.settled <= found.rule < 10
     assert found.tried[-1].asked == found.settled
@@ -38,7 +38,7 @@ def test_a_small_cache_bounds_what_is_tried() -> None:
 
 
 def test_a_fast_fetch_takes_the_smallest() -> None:
-    found = tune_lookahead(TRACE, Planning(2, BATCH, cache_rows=5000), Cluster(2, latency_s=0.0))
+    found = tune_lookahead(TRACE, Planning(2, BATCH, cache_rows=1000), Cluster(2, latency_s=0.0))
     assert [entry.asked for entry in found.tried][:2] == [1, 2]
     assert found.chosen is found.tried[0]
 

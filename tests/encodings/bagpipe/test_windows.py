@@ -77,8 +77,9 @@ def best_by_hand(window: list[WindowBatch], past: Past, is_rooted: bool) -> int:
     return least
 
 
-@examples(12)
-@given(seed=st.integers(0, 10**6), batches=st.integers(1, 3), is_rooted=st.booleans())
+@pytest.mark.parametrize("batches", [1, 2, 3])
+@examples(30, cases=3)
+@given(seed=st.integers(0, 10**6), is_rooted=st.booleans())
 def test_a_small_window_is_solved_exactly(seed: int, batches: int, is_rooted: bool) -> None:
     window, past = small_window(seed, batches)
     optimum = best_by_hand(window, past, is_rooted)
@@ -95,6 +96,21 @@ def test_a_small_window_is_solved_exactly(seed: int, batches: int, is_rooted: bo
     if batches == 1:
         assert searched[0].bound is not None
         assert searched[0].bound <= optimum
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_a_run_in_exact_windows_synchronises_no_more_than_one_in_searched_windows(window: int) -> None:
+    """Four batches of a run: windows of two, or one of three and one of one."""
+    trace, parameters = zipf_trace((6, 9), 1.1, 16, 1), replace(QUICK, synchronised=Synchronised(window=window))
+    exact, searched = (
+        list(batch_plans(trace, Planning(2, 4, lookahead=3, design=FINE, method=method), parameters))
+        for method in ("milp", "search")
+    )
+    first = slice(0, window)  # the windows after it depend on what the first one has chosen
+    values = [sum(plan.partition.value for plan in plans[first]) for plans in (exact, searched)]
+    assert values[0] <= values[1]
+    assert values[0] == sum(plan.partition.bound or 0 for plan in exact[first])
+    assert counted(exact).rooted.moved_now.tolist() == [plan.partition.value for plan in exact]
 
 
 @examples(20)

@@ -188,7 +188,7 @@ def test_faster_device_raises_the_crossover() -> None:
 def test_larger_batch_lowers_the_crossover() -> None:
     """More backward time hides more communication (Figure 4.7)."""
     base, crossovers = load_fusion_profile("resnet101"), []
-    for factor in (0.5, 1.0, 2.0):
+    for factor in (0.5, 2.0):
         profile = replace(base, forward_s=factor * base.forward_s, backward_s=factor * base.backward_s)
         crossover = of("powersgd", advise(profile, NETWORK, [named_compressor("powersgd")])).crossover
         assert crossover is not None

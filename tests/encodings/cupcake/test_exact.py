@@ -22,7 +22,7 @@ from gapless.profiles.gradients.fusion import DECODES, Costs, Fusion, timeline
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.system import Plan
 
-CASES = 2000
+CASES = 1000
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,6 +43,7 @@ def test_label_setting_agrees_with_the_affine_programme_on_long_instances() -> N
         assert affine.iteration_s == pytest.approx(pareto.iteration_s, rel=1e-9)
 
 
+@pytest.mark.thorough("before")
 @pytest.mark.parametrize("decode", DECODES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_milp_agrees(kind: str, decode: str) -> None:

@@ -29,7 +29,7 @@ from gapless.profiles.training.networks import build
 from gapless.solvers.registry import solve_model
 
 
-@pytest.mark.thorough("50000", "50500")
+@pytest.mark.thorough("50000", "50500", "531-2", "410-1")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("budget_bytes", "best"), [(49_152, 531), (50_000, 531), (50_500, 514), (51_200, 410)])
 def test_a_graph_of_small_tensors_is_solved_right(budget_bytes: int, best: int, threads: int) -> None:

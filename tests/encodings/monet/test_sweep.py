@@ -43,7 +43,7 @@ from gapless.sweeps.results import Row as Known
 from gapless.sweeps.solving import Work
 from gapless.workers import outcome_of
 
-OPTIONS = SolveOptions(gap=0.02, time_limit_s=2.0, threads=1)
+OPTIONS = SolveOptions(gap=0.02, time_limit_s=60.0, threads=1)
 sweep = partial(sweep_with, parameters=Parameters(least_budget_steps=100))
 """For a budget that nothing fits in, the least that is possible is hardly looked for."""
 SCARCE, LITTLE, AMPLE = 20, 45, 1000

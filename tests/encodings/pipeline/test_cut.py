@@ -11,7 +11,14 @@ import pytest
 
 from gapless.encodings.pipeline.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.building import Cut, stages_of
-from gapless.encodings.pipeline.cut import CutSearch, bottleneck_of, fixed_cut, least_memory_bytes
+from gapless.encodings.pipeline.cut import (
+    CutSearch,
+    bottleneck_of,
+    cheap_cuts,
+    fixed_cut,
+    least_memory_bytes,
+    mean_load_s,
+)
 from gapless.encodings.pipeline.heuristic import zero_bubble
 from gapless.encodings.pipeline.hops import EvenHops, Replicas
 from gapless.encodings.pipeline.order import peak_bytes, timed
@@ -144,3 +151,14 @@ def test_cuts_of_equal_bottleneck_differ() -> None:
     search = CutSearch(problem, MOST)
     assert next(iter(search)) == (8, 15, 22)
     assert search.bound == pytest.approx(1826)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_cheap_cuts_leave_room_and_take_no_less_than_the_mean_load(seed: int) -> None:
+    problem = random_problem(seed, **({"placement": "looped", "chunks": 2, "ranks": 2} if seed % 2 else {}))
+    cuts = cheap_cuts(problem)
+    for cut in cuts:
+        assert seed % 2 or needed_bytes(problem, cut) <= problem.memory_bytes
+        assert mean_load_s(problem) <= best_known_s(problem, cut) * (1 + 1e-9)
+    fitting = [cut for cut in all_cuts(problem) if seed % 2 == 0 and needed_bytes(problem, cut) <= problem.memory_bytes]
+    assert cuts or not fitting

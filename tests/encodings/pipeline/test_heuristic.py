@@ -21,6 +21,7 @@ FIGURES = [
 ]  # fmt: skip
 
 
+@pytest.mark.thorough("8-8-v", "8-16-12")
 @pytest.mark.parametrize(("ranks", "micro_batches", "in_flight", "placement", "most_s"), FIGURES)
 def test_it_is_as_fast_as_ever_on_the_trials(
     ranks: int, micro_batches: int, in_flight: int, placement: str, most_s: float
@@ -57,6 +58,7 @@ def uneven(seed: int) -> Stages:
     )
 
 
+@pytest.mark.thorough("6", "7", "8", "9", "10", "11")
 @pytest.mark.parametrize("seed", range(12))
 def test_room_for_one_micro_batch_is_enough(seed: int) -> None:
     stages = uneven(seed)

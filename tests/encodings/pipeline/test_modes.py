@@ -74,6 +74,7 @@ def by_force(stages: Stages, order: Order, spoiling: Spoiling) -> float:
     return best_s
 
 
+@pytest.mark.thorough("-3", "-4", "-5")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("baseline", ["1f1b", "zb-h1", "gpipe", "zb-v"])
 @pytest.mark.parametrize("blocking", [False, True])

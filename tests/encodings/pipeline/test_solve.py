@@ -83,6 +83,7 @@ def test_messages_have_room_beside_what_micro_batches_keep() -> None:
         solved(asked(profile=profile, memory=memory))
 
 
+@pytest.mark.thorough("looped", "v")
 @pytest.mark.parametrize("placement", ["linear", "looped", "v"])
 def test_recomputation_is_chosen_where_memory_forces_it(placement: str) -> None:
     sizes = np.full(6, 100)
@@ -158,6 +159,7 @@ TABLE = CompressionTable(
 )  # fmt: skip
 
 
+@pytest.mark.thorough("looped")
 @pytest.mark.parametrize("placement", ["linear", "looped"])
 def test_a_larger_error_budget_is_never_slower(placement: str) -> None:
     steps = []
@@ -217,3 +219,12 @@ def test_what_a_budget_buys_beats_every_plain_order_and_mode_by_force() -> None:
                 if timeline is not None and spoiling.allows(order):
                     best_s = min(best_s, timeline.step_s)
     assert plan.solution.bound * (1 - 1e-9) <= plan.solution.objective <= best_s * (1 + 1e-9)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("cut", ["auto", "bottleneck"])
+def test_a_looped_placement_of_many_layers_has_a_plan(cut: str) -> None:
+    many = problem("gpt-2.5b", ranks=4, micro_batches=8, placement="looped", bandwidth=25e9, replicas=4, cut=cut)
+    for limit_s in (None, 1e-3):
+        plan = solved(many, replace(QUICK, partial_cuts=20), time_limit_s=limit_s)
+        assert plan.solution.gap is not None
+        assert plan.solution.gap < 0.4

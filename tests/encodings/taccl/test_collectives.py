@@ -121,7 +121,8 @@ def test_no_schedule_beats_the_bound_nor_a_plan_that_is_proven(
         assert best_s == pytest.approx(result.report.makespan_s)
 
 
-@examples(6)
+@pytest.mark.thorough
+@examples(25)
 @given(shape=st.sampled_from([line, star, complete]), costs=COST_LISTS)
 def test_no_schedule_of_a_sum_for_all_beats_the_bounds_that_hold_for_any(
     shape: Callable[..., Topology], costs: list[tuple[int, int]]
@@ -263,7 +264,7 @@ def test_root_and_target_are_read_back_too(name: str, root: int, target: int | N
     assert_true(gapless.solve(problem, ONE_THREAD))
 
 
-@pytest.mark.thorough("alltoall")
+@pytest.mark.thorough("alltoall", "scatter")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SUMS])
 def test_what_does_not_reduce_runs_as_taccl_ef(name: str) -> None:
     problem = on_machine("ndv2-sk-1", name)

@@ -88,6 +88,7 @@ def test_policy_decides_how_many_links_are_used() -> None:
     assert many == 6 * 5  # all of them, Figure 5.4
 
 
+@pytest.mark.thorough("alltoall-auto", "allreduce-milp")
 @pytest.mark.parametrize("method", ["milp", "greedy", "auto"])
 @pytest.mark.parametrize("collective", ["allgather", "allreduce", "alltoall"])
 def test_plans_of_every_method_replay_and_no_bound_is_beaten(method: Method, collective: str) -> None:

@@ -38,6 +38,7 @@ def _solved(asked: Problem) -> Plan:
     return plan
 
 
+@pytest.mark.thorough("allreduce")
 @pytest.mark.parametrize("collective", ["allgather", "alltoall", "allreduce", "reducescatter"])
 def test_others_forward_only_where_they_may(collective: str) -> None:
     among = {"collective": collective, "group": ["a=2,b=2"], "size": 100_000, "topology": ring(8, even)}
@@ -48,6 +49,7 @@ def test_others_forward_only_where_they_may(collective: str) -> None:
         problem(**among, relays="no")
 
 
+@pytest.mark.thorough("groups1")
 @pytest.mark.parametrize("groups", [["0-3", "4-7"], ["0-2:allgather", "1-3:alltoall"]])
 def test_without_relays_chunks_stay_in_their_group(groups: list[str]) -> None:
     asked = problem(ring(8, even), group=groups, size=100_000, relays="no")

@@ -236,15 +236,16 @@ def test_what_the_milp_finds_before_its_end_is_offered_as_an_answer_to_the_quest
     assert best.solution.objective == pytest.approx(min(end_s for end_s, _ in offers))
 
 
-def test_nodes_that_differ_are_planned_and_their_programs_are_right() -> None:
+@pytest.mark.thorough("reduce", "alltoall")
+@pytest.mark.parametrize("name", ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast"])
+def test_nodes_that_differ_are_planned_and_their_programs_are_right(name: str) -> None:
     nics = tuple(NicTemplate((rank,), 1e-6, 1e-10 * (1 + rank)) for rank in range(3))
     three = NodeTemplate("three", 3, switches=(SwitchTemplate((0, 1, 2), 1e-6, 1e-11),), nics=nics)
     cluster = Cluster("five", (three, three.without_ranks([1])), Fabric(rails=True)).topology()
-    for name in ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast"):
-        problem = Problem(cluster, name, 10**6)
-        result = gapless.solve(problem, QUICK, LITTLE)
-        assert result.valid
-        assert result.schedule is not None
-        assert result.details["ratio"] >= 1 - 1e-9
-        collective = problem.in_chunks(result.details["provenance"]["chunks"]).collective
-        assert not verify(lower(result.schedule, collective, runtime="executor"), "executor")
+    problem = Problem(cluster, name, 10**6)
+    result = gapless.solve(problem, QUICK, LITTLE)
+    assert result.valid
+    assert result.schedule is not None
+    assert result.details["ratio"] >= 1 - 1e-9
+    collective = problem.in_chunks(result.details["provenance"]["chunks"]).collective
+    assert not verify(lower(result.schedule, collective, runtime="executor"), "executor")

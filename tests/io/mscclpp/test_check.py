@@ -359,6 +359,7 @@ def with_ops(plan: Plan, rank: int, block: Block, ops: tuple[Operation, ...]) ->
     return dataclasses.replace(plan, gpus=gpus)
 
 
+@pytest.mark.thorough("plan4", "plan5")
 def test_leaving_out_any_operation_that_moves_or_tells_is_found(plan):
     for rank, block, at, operation in sites(plan):
         if operation.name != "nop":

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import share
 from fusion_instances import KINDS, known_instance, mixed_instance, random_instance
 
 from gapless.checker import Rule, check
@@ -238,7 +239,7 @@ def test_baselines_compress_every_group_but_for_those_that_say_so() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_baseline_beats_the_optimum(kind: str) -> None:
     rng = np.random.default_rng(10)
-    for _ in range(60):
+    for _ in range(share(200)):
         profile = random_instance(rng, kind, most=40)
         best = best_fusion(profile)
         assert all(

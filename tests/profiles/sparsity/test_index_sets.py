@@ -149,3 +149,10 @@ def test_clustered_sets_cluster_and_uniform_ones_do_not() -> None:
 def test_bad_names_are_one_line(text: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         find_index_sets(text)
+
+
+@pytest.mark.parametrize("density", [0.3, 0.9, 1.0])
+@pytest.mark.parametrize("name", ["uniform", "clustered"])
+def test_dense_sets_have_their_density(name: str, density: float) -> None:
+    sets = find_index_sets(f"{name}:elements=3000,steps=2", 3, density)
+    assert (sets.counts == round(density * 3000)).all()

@@ -73,7 +73,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.thorough("googlenet")
+@pytest.mark.thorough("resnet101")
 @pytest.mark.parametrize("name", networks.network_names())
 @pytest.mark.parametrize("suffix", ["json", "json.gz"])
 def test_every_network_comes_back_as_it_was(tmp_path: Path, name: str, suffix: str) -> None:

@@ -196,7 +196,19 @@ def test_the_command_writes_a_file_that_solve_takes(capsys: pytest.CaptureFixtur
     assert (found["name"], found["ranks"], found["links"], found["nics"]) == ("dump", 4, 12, 2)
     node = read_node(output)
     assert node.nics[0] == NicTemplate((0, 1), pytest.approx(9e-6, rel=0.01), pytest.approx(5e-11, rel=0.01))
-    asked = ["solve", "taccl", "--topology-file", str(output), "--nodes", "2", "--size", "1MB", "--quiet"]
+    asked = [
+        "solve",
+        "taccl",
+        "--topology-file",
+        str(output),
+        "--nodes",
+        "2",
+        "--size",
+        "1MB",
+        "--chunks",
+        "1",
+        "--quiet",
+    ]
     assert main([*asked, "-o", str(tmp_path / "plan.json")]) == 0
 
 

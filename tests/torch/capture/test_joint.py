@@ -108,6 +108,28 @@ def test_control_flow_on_data_is_refused_with_op_and_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+class Counting(nn.Module):
+    """Looks into places that it counts, where `mixed` together with its input."""
+
+    def __init__(self, mixed: bool) -> None:
+        super().__init__()
+        self.weight, self.mixed = nn.Parameter(torch.ones(3)), mixed
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(3)
+        if self.mixed:
+            places[1] = given.long()[0]
+        packed = torch.diff(places, prepend=places[:1] - 1) != 1
+        return (given * self.weight).sum() if not packed.any() else self.weight.sum()
+
+
+def test_values_that_depend_on_no_argument_are_known() -> None:
+    joint = trace_joint(Counting(mixed=False), (torch.randn(3),))
+    assert torch.ops.aten.mul.Tensor in {node.target for node in joint.module.graph.nodes}
+    with pytest.raises(InputError, match="it looks into its data"):
+        trace_joint(Counting(mixed=True), (torch.randn(3),))
+
+
 def test_input_that_is_written_to_is_refused() -> None:
     class Writing(nn.Module):
         def __init__(self) -> None:

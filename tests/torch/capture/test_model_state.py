@@ -236,18 +236,18 @@ class Tempered(nn.Module):
 
 
 ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
-    r"the model had temp = 1.0 at capture, has 3.0; set it back, capture again, or make it a buffer": (
+    r"the model had temp = 1.0 at capture, has 3.0 now; set it back, capture again, or make it a buffer": (
         lambda model: setattr(model, "temp", 3.0)
     ),
-    r"the model had temp = 1.0 at capture, has nothing plain": lambda model: setattr(model, "temp", torch.ones(6)),
+    r"the model had temp = 1.0 at capture, has none now": lambda model: setattr(model, "temp", torch.ones(6)),
     r"the model had kind = 'sum' at capture, has 'mean'": lambda model: setattr(model, "kind", "mean"),
     r"the model had none = None at capture, has True": lambda model: setattr(model, "none", True),
     r"the model had rates = \[0.5, 0.25\] at capture, has \[0.5, 1.0\]": (
         lambda model: model.rates.__setitem__(1, 1.0)
     ),
     r"the model had scaled = doubled at capture, has relu": lambda model: setattr(model, "scaled", torch.relu),
-    r"the model had kind = 'sum' at capture, has nothing plain": lambda model: delattr(model, "kind"),
-    r"the model had more = nothing plain at capture, has 1": lambda model: setattr(model, "more", 1),
+    r"the model had kind = 'sum' at capture, has none now": lambda model: delattr(model, "kind"),
+    r"the model had no plain more of its own at capture, has 1 now": lambda model: setattr(model, "more", 1),
     r"module 'drop' had p = 0.5 at capture, has 0.1": lambda model: setattr(model.drop, "p", 0.1),
     r"module 'norm' had momentum = 0.1 at capture, has 0.01": lambda model: setattr(model.norm, "momentum", 0.01),
     r"module 'norm' had eps = 1e-05 at capture, has 0.1": lambda model: setattr(model.norm, "eps", 0.1),

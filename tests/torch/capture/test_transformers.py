@@ -110,6 +110,68 @@ def test_step_of_a_full_mask_is_right_for_a_padded_one(make: Callable[[], Any]) 
     assert found.differs_from(left_by_eager(model, lambda its: its(**padded).loss)) == []
 
 
+SMALL = {
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 16, "use_cache": False,
+}  # fmt: skip
+
+
+def whisper() -> Any:
+    return transformers.WhisperForConditionalGeneration(
+        transformers.WhisperConfig(
+            d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+            encoder_ffn_dim=32, decoder_ffn_dim=32, vocab_size=64, num_mel_bins=8, max_source_positions=16,
+            max_target_positions=16, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
+            use_cache=False,
+        )
+    )  # fmt: skip
+
+
+UNCACHED: dict[str, tuple[Callable[[], Any], bool]] = {
+    "gpt2": (lambda: uncached(gpt2()), True),
+    "llama": (lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)), True),
+    "qwen3": (lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SMALL, head_dim=8)), True),
+    "gemma2": (
+        lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SMALL, head_dim=8, sliding_window=8)), True
+    ),
+    "mixtral": (
+        lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**SMALL, num_local_experts=4)), False
+    ),
+    "whisper": (whisper, True),
+}  # fmt: skip
+"""Models that keep no keys and values, and whether a step has eager's bits: Mixtral is traced as it is compiled, with a
+mask that eager leaves out.
+"""
+
+
+def uncached(model: Any) -> Any:
+    model.config.use_cache = False
+    return model
+
+
+@pytest.mark.thorough(but=("gpt2", "llama"))
+@pytest.mark.parametrize("kind", UNCACHED)
+def test_model_without_mask_and_cache_is_captured(kind: str) -> None:
+    torch.manual_seed(0)
+    make, is_equal = UNCACHED[kind]
+    model, words = make().train(), torch.randint(3, 64, (2, 16))
+    inputs = {"input_ids": words, "labels": words}
+    if kind == "whisper":
+        inputs = {"input_features": torch.randn(2, 8, 32), "labels": words}
+    train = run(keep_all(capture(model, inputs, loss)), model, tolerance=CLOSE, report=lambda _: None)
+    for _ in range(2):
+        train(**inputs)
+    assert train.difference is not None
+    assert train.difference.is_equal or not is_equal
+
+
+def test_flags_of_the_compiler_are_as_before_after_a_capture() -> None:
+    model, inputs = case(llama, "full")
+    capture(model, inputs, loss)
+    assert not torch.compiler.is_compiling()
+    assert not torch.compiler.is_exporting()
+
+
 @pytest.mark.thorough("t5", "bert")
 @pytest.mark.parametrize("make", KINDS)
 def test_solved_plan_keeps_to_its_budget(make: Callable[[], Any]) -> None:

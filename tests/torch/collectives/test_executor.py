@@ -67,6 +67,7 @@ def test_buffers_groups_and_kinds_of_numbers(tmp_path: Path) -> None:
     for name in ("allgather", "alltoall"):
         save(tmp_path, name, f"{name}.plan")
     save(tmp_path, "allgather", "allgather.pair", 2)
+    slow(save(tmp_path, "allgather", "allgather.slow"))
     ranks = run_ranks(call_otherwise, RANKS, tmp_path)
     for rank in ranks:
         assert rank["undivided"] == f"input: must be flat and divisible into 3 chunks, got shape ({LENGTH + 1},)"
@@ -76,6 +77,8 @@ def test_buffers_groups_and_kinds_of_numbers(tmp_path: Path) -> None:
         assert rank["kinds"] == [[other for other in range(RANKS) for _ in range(LENGTH)]] * 3
         assert not rank["learned"]
         assert rank["other collective"].endswith("allgather.plan: must be a plan of allreduce, got one of allgather")
+        assert rank["slower"].endswith("call gloo itself, or run the plan all the same with anyway=True")
+        assert rank["slower, anyway"] == [other for other in range(RANKS) for _ in range(LENGTH)]
     assert [rank["pair"] for rank in ranks] == [[0] * LENGTH + [2] * LENGTH, [], [0] * LENGTH + [2] * LENGTH]
 
 
@@ -158,6 +161,32 @@ def test_a_plan_that_is_broken_is_not_run(capsys: pytest.CaptureFixture[str], tm
     code, out, _ = run(capsys, "run", "taccl", "--plan", str(path))
     assert code == 5
     assert "not run: " in out
+
+
+def slow(path: Path, factor: float = 100) -> Path:
+    """The same plan, which takes its time."""
+    data = json.loads(path.read_text())
+    for name in ("start_s", "end_s"):
+        data["schedule"][name] = [factor * time_s for time_s in data["schedule"][name]]
+    path.write_text(json.dumps(data))
+    return path
+
+
+def test_a_plan_that_the_library_beats_is_not_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = slow(save(tmp_path, "allgather", "plan.json", 2))
+    code, _, err = run(capsys, "run", "taccl", "--plan", str(path))
+    assert code == 2
+    assert "gloo's own algorithm (ring by rank number) is predicted to take" in err
+    assert "run the plan all the same with --anyway" in err
+
+
+@pytest.mark.thorough
+def test_a_plan_that_the_library_beats_runs_anyway(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = slow(save(tmp_path, "allgather", "plan.json", 2))
+    code, out, err = run(capsys, "run", "taccl", "--plan", str(path), "--repeats", "1", "--json", "--anyway")
+    assert code == 0
+    assert json.loads(out)["wrong"] == 0
+    assert "is predicted to take" in err
 
 
 def test_what_is_stopped_leaves_no_process(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def run(steps: list[list[Step]], collective: Collective, chance: random.Random) 
             end(target, received)
 
 
+@pytest.mark.thorough("allreduce-True")
 @pytest.mark.parametrize("tokens", [True, False])
 @pytest.mark.parametrize("name", ["allgather", "allreduce", "reducescatter", "alltoall", "gather"])
 def test_in_any_order_that_they_allow_ranks_end_with_what_is_defined(name: str, tokens: bool) -> None:

@@ -39,11 +39,18 @@ def equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["plan", *KINDS])
 def test_hooks_average_over_ddps_process_group(found: Found, kind: str) -> None:
     for rank in range(4):
         assert equal(found[rank][f"{kind} whole"], found[rank]["alone"])
     assert not equal(found[0]["alone"], found[2]["alone"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_several_steps_are_sent_with_the_last(found: Found, kind: str) -> None:
+    for rank in range(4):
+        pairs = zip(found[rank][f"{kind} accumulated"], found[rank]["alone twice"], strict=True)
+        assert all(torch.allclose(one, other, rtol=1e-6, atol=1e-7) for one, other in pairs)
 
 
 @pytest.mark.parametrize("kind", KINDS)

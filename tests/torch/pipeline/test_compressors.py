@@ -54,6 +54,16 @@ def test_the_next_gradient_starts_from_the_last_one() -> None:
     assert off(found, gradient()) < first
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_overflow_arrives_and_changes_nothing_of_what_comes_later(name: str) -> None:
+    compressor, other, broken = compressor_of(name), compressor_of(name), gradient()
+    broken[0, 3, 4] = float("inf")
+    for each in (compressor, other):
+        each.encode(gradient())
+    assert not compressor.decode(compressor.encode(broken), broken).isfinite().all()
+    assert torch.equal(compressor.encode(gradient(5)), other.encode(gradient(5)))
+
+
 def test_top_keeps_the_largest() -> None:
     compressor, given = compressor_of("top 1%"), gradient()
     found = compressor.decode(compressor.encode(given), given)

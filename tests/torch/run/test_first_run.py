@@ -135,15 +135,15 @@ def test_buffer_that_differs_is_refused(model: Small) -> None:
 def test_loss_that_is_not_the_captured_one_is_refused() -> None:
     """A model that computes something else than at its capture, which no shape gives away."""
 
-    class Scaled(Small):
-        factor = 1.0
+    elsewhere = {"factor": 1.0}
 
+    class Scaled(Small):
         def forward(self, given: torch.Tensor) -> torch.Tensor:
-            return super().forward(given) * self.factor
+            return super().forward(given) * elsewhere["factor"]
 
     model = Scaled()
     step = run(planned(model), model)
-    model.factor = 3.0
+    elsewhere["factor"] = 3.0
     with pytest.raises(DifferenceError, match="is off eager's"):
         step(Given)
 
@@ -170,7 +170,7 @@ def test_too_little_memory_for_eager_is_reported(model: Small, monkeypatch: pyte
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(model, "forward", full)
+    monkeypatch.setattr(Small, "forward", full)
     step(Given)
     assert said == ["first step of 'Small': not compared with eager's, for which there is not enough memory"]
     assert model.first.weight.grad is not None

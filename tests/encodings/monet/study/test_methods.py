@@ -21,7 +21,7 @@ from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.networks import build
 from gapless.recipe import Result
 
-OPTIONS = SolveOptions(gap=0.01, time_limit_s=2.0, threads=1)
+OPTIONS = SolveOptions(gap=0.01, time_limit_s=60.0, threads=1)
 LITTLE, AMPLE = 58, 1000
 """Budgets of a chain of six: not everything can be kept, everything can."""
 

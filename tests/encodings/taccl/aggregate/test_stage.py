@@ -19,7 +19,7 @@ from gapless.topologies.files import load_topology
 QUICK = SolveOptions(gap=0.02)
 
 
-@pytest.mark.thorough("ndv2-2", "hub", "64000", "dgx-a100-2")
+@pytest.mark.thorough("ndv2-2", "hub", "64000", "dgx-a100-2", "ring:8")
 @pytest.mark.parametrize(
     ("machine", "nodes", "name"),
     [

@@ -56,7 +56,7 @@ TOPOLOGIES = {
 }
 
 
-@pytest.mark.thorough("ndv2", "1000000", "8-", "4-")
+@pytest.mark.thorough("ndv2", "1000000", "8-", "4-", "pairs", "dgx2")
 @pytest.mark.parametrize("size_bytes", [3, 1_000_000])
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))

@@ -81,6 +81,7 @@ def test_no_schedule_between_nodes_beats_the_bounds(costs: list[tuple[int, int]]
     assert bounds_of(problem).any_grouping_s <= best_s * (1 + 1e-9)
 
 
+@pytest.mark.thorough
 @examples(25)
 @given(
     name=st.sampled_from(["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "gather", "reduce"]),
@@ -118,6 +119,7 @@ def test_a_sum_takes_a_turn_for_each_leaf_of_a_hub() -> None:
     assert bounds.any_grouping["spreading"] >= 7 * 0.7e-6
 
 
+@pytest.mark.thorough("dgx2")
 @pytest.mark.parametrize("topology", [load_topology("ndv2", 2), load_topology("dgx2", 2)], ids=["ndv2", "dgx2"])
 @pytest.mark.parametrize(("name", "size"), [("allgather", 1_000), ("allgather", 10**6), ("reducescatter", 64_000)])
 def test_a_bound_that_is_known_spares_work_and_changes_nothing(topology: Topology, name: str, size: int) -> None:

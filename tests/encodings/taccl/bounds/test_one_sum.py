@@ -52,7 +52,7 @@ def test_eight_ranks(shape: str, rounds: int) -> None:
     assert bounds_of(Chunked(topology, allreduce(8), 1)).asked_s == pytest.approx(rounds * BYTE_S)
 
 
-@pytest.mark.thorough("2", "3", "4", "5")
+@pytest.mark.thorough("0", "2", "3", "4", "5")
 @pytest.mark.parametrize("seed", range(6))
 def test_links_may_differ_and_take_turns(seed: int) -> None:
     chance = random.Random(seed)

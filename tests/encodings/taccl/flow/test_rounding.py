@@ -51,7 +51,7 @@ def test_six_chunks_a_pair_share_out_within_a_fiftieth_of_the_flow(name: str, no
     assert busy_s <= time_s * 1.02
 
 
-@pytest.mark.thorough("mi250-2")
+@pytest.mark.thorough("mi250", "mesh:3x5", "line:8")
 @pytest.mark.parametrize(("name", "nodes"), MULTI_HOP)
 def test_large_alltoalls_are_within_a_twentieth_of_the_exact_bound(name: str, nodes: int) -> None:
     chunks = 3 if name in ("dgx1", "ndv2", "mi250") else 2

@@ -40,18 +40,20 @@ def planned(name: str, size: int, parameters: Trees = Trees()) -> Plan:  # noqa:
 def test_uneven_links_replay_clean(shape: str, costs: list[tuple[int, int]], parts: int) -> None:
     topology = SHAPES[shape](4, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     chunked = Chunked(topology, allreduce(4, parts), 100_000)
-    plan = plan_on_trees([chunked], SolveOptions(), bounds_of(chunked))
+    plan = plan_on_trees([chunked], SolveOptions(), bounds_of(chunked), parameters=Trees(rows=500, looks=10_000))
     assert plan is not None
     report = check(plan.schedule)
     assert report.valid, report.summary()
     assert bounds_of(chunked).any_grouping_s <= report.makespan_s * (1 + 1e-9)
 
 
+@pytest.mark.thorough("fat-tree")
 @pytest.mark.parametrize("name", ["dgx2", "fat-tree:k=4"])
 def test_links_that_share_ports_replay_clean(name: str) -> None:
     assert check(planned(name, 64 * 10**6, Trees(rows=2_000)).schedule).valid
 
 
+@pytest.mark.thorough("mesh")
 @pytest.mark.parametrize("name", ["line:5", "hub-and-spoke:5", "mesh:2x3"])
 def test_without_latencies_trees_come_near_the_bound(name: str) -> None:
     """With roots on all ranks alike, a rank at the end takes (n - 1) / n of all bytes in each of two phases: 1.3 to 1.6

@@ -135,7 +135,8 @@ def test_optimum_equals_the_best_of_all_combinations_of_trees(
     assert solved_s(problem)[0] == pytest.approx(optimum_by_enumeration_s(problem), rel=1e-6, abs=0)
 
 
-@examples(10)
+@pytest.mark.thorough
+@examples(25)
 @given(costs=COSTS)
 def test_optimum_over_two_nodes_equals_that_of_the_tree_formulation(costs: list[tuple[int, int]]) -> None:
     topology = pairs_of_nodes(2, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
