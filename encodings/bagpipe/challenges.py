@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.encodings.bagpipe.problem import Problem
-from gapless.encodings.bagpipe.system import OWNERSHIPS
+from gapless.encodings.bagpipe.question import OWNERSHIPS
 from gapless.solution import PlanClass
 from gapless.system import Challenge
 

@@ -150,7 +150,9 @@ class Question(TraceQuestion, ClusterQuestion):
         Size(), "memory of each trainer for tables that stay on all trainers; the solve chooses which", metavar="SIZE"
     )
     batches: int = asked(Whole(1), "batches to plan", 50, metavar="N")
-    resume: str | None = asked(Text(), "go on with the run in this file, as far as it came", metavar="FILE")
+    resume: str | None = asked(
+        Text(), "go on with the run in this file, as far as it came", metavar="FILE", is_asked=False
+    )
 
 
 @dataclass(frozen=True, repr=False)

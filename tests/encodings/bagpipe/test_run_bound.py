@@ -16,8 +16,8 @@ from gapless.encodings.bagpipe.counts import counted
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.pipeline import pipeline
 from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS
 from gapless.encodings.bagpipe.run_bound import run_bound_s
-from gapless.encodings.bagpipe.system import BASELINES, DESIGNS
 from gapless.profiles.traces.named import find_trace
 from gapless.profiles.traces.trace import Trace
 from gapless.solution import PlanClass
