@@ -27,10 +27,11 @@ T = TypeVar("T")
 
 def asked(
     kind: Kind, help: str, default: Any = None, *, otherwise: Any = None, is_required: bool = False, metavar: str = "",
-    names: Callable[[], Iterable[str]] | None = None, group: str = "problem", short: str = "", extra: str = "", is_asked: bool = True,
+    names: Callable[[], Iterable[str]] | None = None, group: str = "problem", short: str = "", extra: str = "",
+    is_asked: bool = True,
 ) -> Any:  # fmt: skip
     """A field of a question, as the dataclass has it; the arguments are those of `gapless.fields.Field`."""
-    field = Field("", kind, help, default, is_required, metavar, names, group, short, extra, otherwise)
+    field = Field("", kind, help, default, is_required, metavar, names, group, short, extra, is_asked, otherwise)
     return dataclasses.field(default=default, metadata={_METADATA: field})
 
 
