@@ -274,5 +274,6 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     narrowing=lazy("gapless.encodings.taccl.challenges:narrowing"),
     challenges=lazy("gapless.encodings.taccl.challenges:challenges"),
     package="gapless.encodings.taccl",
+    faster_library=lazy("gapless.encodings.taccl.baselines.gloo:faster_library"),
     trial=_trial,
 )  # fmt: skip

@@ -11,10 +11,12 @@ from gapless.encodings.taccl.baselines.library import Baseline, Baselines
 from gapless.encodings.taccl.baselines.ring import ring_allgather
 from gapless.encodings.taccl.baselines.transfers import Send
 from gapless.encodings.taccl.baselines.variants import Variant
+from gapless.io.collective_file import collective_of
+from gapless.io.plan import SavedPlan
 from gapless.topologies.topology import Topology
 from gapless.units import format_seconds
 
-__all__ = ["SAME", "gloo_baseline", "library_baseline", "slower_than"]
+__all__ = ["SAME", "faster_library", "gloo_baseline", "library_baseline", "slower_than"]
 
 SAME = 1e-9
 """Times that differ by less than this part are equal."""
@@ -35,6 +37,14 @@ def library_baseline(backend: str, topology: Topology, collective: Collective, c
     known = Baselines(topology, collective).of_size(chunk_bytes, most_transfers=_MOST_TRANSFERS)
     of_nccl = [one for one in known if one.name in ("ring", "double-binary-tree", "direct")]
     return min(of_nccl, key=lambda one: one.makespan_s, default=None)
+
+
+def faster_library(plan: SavedPlan, plan_s: float, backend: str) -> str:
+    """That the library behind a backend is predicted to be faster than a plan, in a line; empty where it isn't."""
+    collective, chunk_bytes = collective_of(plan.problem, "plan"), int(plan.schedule.graph.size_bytes.max(initial=1))
+    library = library_baseline(backend, plan.schedule.topology, collective, chunk_bytes)
+    is_faster = library is not None and library.makespan_s < plan_s * (1 - SAME)
+    return slower_than(library, backend, plan_s) if library is not None and is_faster else ""
 
 
 def slower_than(library: Baseline, backend: str, plan_s: float) -> str:

@@ -19,7 +19,8 @@ from gapless.checker import check
 from gapless.collective import Collective
 from gapless.errors import InputError, RunError
 from gapless.io.collective_file import collective_of
-from gapless.io.plan import SavedPlan, read_plan
+from gapless.io.plan import read_plan
+from gapless.system import known_system
 from gapless.torch.collectives.steps import Step, steps_of
 from gapless.torch.library import rank_count, torch
 from gapless.torch.processes import error_line
@@ -236,19 +237,12 @@ def planned(
     if collective not in (None, found.name):
         raise InputError(f"{path}: must be a plan of {collective}, got one of {found.name}")
     if not anyway and rank_count(group) == found.rank_count:
-        _refuse_slower(plan, found, report.makespan_s, torch.distributed.get_backend(group), path)
+        backend = torch.distributed.get_backend(group)
+        system = known_system(plan.system)
+        faster = "" if system is None else system.faster_library(plan, report.makespan_s, backend)
+        if faster:
+            raise InputError(f"{path}: {faster}; call {backend} itself, or run the plan all the same with anyway=True")
     return PlannedCollective(found, steps_of(plan.schedule, tokens), group, wait_s)
-
-
-def _refuse_slower(plan: SavedPlan, collective: Collective, plan_s: float, backend: str, path: str | Path) -> None:
-    """Raises `InputError` where what the library behind a backend does is predicted to be faster than the plan."""
-    from gapless.encodings.taccl.baselines.gloo import SAME, library_baseline, slower_than
-
-    chunk_bytes = int(plan.schedule.graph.size_bytes.max(initial=1))
-    library = library_baseline(backend, plan.schedule.topology, collective, chunk_bytes)
-    if library is not None and library.makespan_s < plan_s * (1 - SAME):
-        found = slower_than(library, backend, plan_s)
-        raise InputError(f"{path}: {found}; call {backend} itself, or run the plan all the same with anyway=True")
 
 
 AllGather = partial(planned, collective="allgather")
