@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--thorough", action="store_true", help="also tests that take long; random examples, and all of them"
     )
+    parser.addoption("--only-extras", action="store_true", help="only tests that need an extra, which a newcomer lacks")
 
 
 def pytest_configure(config: pytest.Config) -> None:

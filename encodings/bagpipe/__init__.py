@@ -36,5 +36,5 @@ __getattr__ = names_of(__name__, {
     "parameters": ("Bound", "Parameters", "Search",),
     "partition": ("Partition",),
     "problem": ("Problem",),
-    "system": ("METHODS", "OBJECTIVES",),
+    "question": ("METHODS", "OBJECTIVES",),
 })  # fmt: skip

@@ -14,5 +14,5 @@ __all__ = ["METHODS", "HeadMap", "Problem"]
 __getattr__ = names_of(__name__, {
     "head_map": ("HeadMap",),
     "problem": ("Problem",),
-    "system": ("METHODS",),
+    "question": ("METHODS",),
 })  # fmt: skip

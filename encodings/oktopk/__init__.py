@@ -18,5 +18,5 @@ __getattr__ = names_of(__name__, {
     "boundaries": ("exact_boundaries",),
     "loads": ("Loads",),
     "problem": ("Problem",),
-    "system": ("METHODS",),
+    "question": ("METHODS",),
 })  # fmt: skip

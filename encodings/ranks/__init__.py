@@ -12,5 +12,5 @@ __all__ = ["METHODS", "Problem"]
 
 __getattr__ = names_of(__name__, {
     "problem": ("Problem",),
-    "system": ("METHODS",),
+    "question": ("METHODS",),
 })  # fmt: skip

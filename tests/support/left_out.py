@@ -18,6 +18,7 @@ __all__ = ["LeftOut"]
 
 _NEEDED = re.compile(r'^(?:\w+ = )?pytest\.importorskip\("([\w.]+)"', re.MULTILINE)
 _LONG = "thorough"
+_OTHERS = "no extra"
 
 
 class LeftOut:
@@ -46,6 +47,8 @@ class LeftOut:
         for item in items:
             missing = [name for mark in item.iter_markers("extra") for name in mark.args if not is_here(name)]
             reasons = missing or ([_LONG] if takes_long(item) and not config.getoption("--thorough") else [])
+            if config.getoption("--only-extras", False) and not _needs_an_extra(item):
+                reasons = [_OTHERS]
             self.tests.update(reasons[:1])
             (left_out if reasons else kept).append(item)
         config.hook.pytest_deselected(items=left_out)
@@ -74,7 +77,9 @@ class LeftOut:
             if self.tests[_LONG]
             else []
         )
-        if extras := sorted({*self.tests, *self.files} - {_LONG}):
+        if self.tests[_OTHERS]:
+            parts.append(f"{_counted(self.tests[_OTHERS], 'test')} that need no extra (pytest without --only-extras)")
+        if extras := sorted({*self.tests, *self.files} - {_LONG, _OTHERS}):
             counts = []
             for extra in extras:
                 kinds = ((self.files, "file"), (self.tests, "test"))
@@ -82,6 +87,12 @@ class LeftOut:
                 counts.append(f"{extra} {' and '.join(counted)}")
             parts.append(f'those of extras: {", ".join(counts)} (pip install -e ".[{",".join(extras)}]")')
         return f"left out: {'; '.join(parts)}" if parts else ""
+
+
+def _needs_an_extra(item: pytest.Item) -> bool:
+    """Whether a test, or its file, is left out where an extra isn't installed."""
+    libraries = _NEEDED.findall(item.path.read_text(encoding="utf-8"))
+    return any(map(extra_of, libraries)) or next(item.iter_markers("extra"), None) is not None
 
 
 def _counted(count: int, what: str) -> str:
