@@ -26,7 +26,7 @@ def remember(problem: Any, fields: Sequence[Field], values: Mapping[str, Any]) -
     said = {
         field.name: values[field.name]
         for field in fields
-        if field.is_asked and values.get(field.name) is not None and values[field.name] != field.default
+        if field.is_asked and not _is_left_out(values.get(field.name), field.default)
     }
     files = tuple(str(said[field.name]) for field in fields if field.may_be_file and field.name in said)
     try:
@@ -70,6 +70,11 @@ def file_digest(path: str | Path, most_bytes: int | None = None) -> str:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     return digest.hexdigest()
+
+
+def _is_left_out(value: Any, default: Any) -> bool:
+    """Whether a field says no more than its default. An array, say, has another type, and isn't compared."""
+    return value is None or (type(value) is type(default) and bool(value == default))
 
 
 def _plain(value: Any) -> Any:

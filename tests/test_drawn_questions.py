@@ -59,13 +59,13 @@ FOUND: list[tuple[str, Question, str]] = [
         "infeasible",
     ),
     ("bagpipe", {**ROWS, "table_rows": (3, 9), "examples": 2, "batch_size": 1, "design": "replicated",
-                 "placement": "same-network", "backward": 0.0}, "feasible"),
+                 "placement": "same-network", "backward": 0.0}, "optimal"),
     ("bagpipe", {**ROWS, "table_rows": (40, 5), "examples": 7, "batch_size": 5, "design": "replicated",
-                 "lookahead": 1, "placement": "colocated", "fetch_latency": 0.0, "backward": 0.0}, "feasible"),
+                 "lookahead": 1, "placement": "colocated", "fetch_latency": 0.0, "backward": 0.0}, "optimal"),
     ("bagpipe", {**ROWS, "trainers": 2, "table_rows": (3, 9), "examples": 20, "batch_size": 2, "design": "lrpp",
                  "objective": "paper", "batches": 2, "trace_seed": 2, "dimension": 1, "placement": "colocated",
-                 "fetch_latency": 0.0, "forward": 1e-3, "backward": 1e-3}, "feasible"),
-    ("pipeline", {"profile": "uniform:f=10,b=0,w=8", "ranks": 4, "micro_batches": 8}, "optimal"),
+                 "fetch_latency": 0.0, "forward": 1e-3, "backward": 1e-3}, "optimal"),
+    ("pipeline", {"profile": "uniform:f=10,b=0,w=8", "ranks": 4, "micro_batches": 8}, "feasible"),
     ("pipeline", {"profile": "uniform:f=0,b=0,w=0", "ranks": 2, "micro_batches": 2, "memory": 10**10}, "optimal"),
 ]  # fmt: skip
 

@@ -88,7 +88,7 @@ def test_the_command_prints_the_front_and_one_json_object(capsys: pytest.Capture
     command = ["advise", "pipeline", "--profile", TRIAL, "--ranks", "2", "--micro-batches", "4", "--hop", "8"]
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["in", "flight", "memory", "error", "step", "bound", "order"]
+    assert lines[0].split() == ["in", "flight", "memory", "error", "step", "bound,", "linear", "placement", "order"]
     assert lines[-1].startswith("compression: it can save at most")
     assert main([*command, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
