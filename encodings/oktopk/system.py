@@ -51,7 +51,7 @@ SYSTEM = System(
     parameters=lambda: named("gapless.encodings.oktopk.parameters:Parameters"),
     example="""\
   gapless solve oktopk --indices uniform:steps=1,overlap=0 --ranks 16 --density 0.02 --selection all --latency 1us
-  gapless solve oktopk --indices grads.npz --topology ndv2 --nodes 2 --held-out 5 -o plan.json
+  gapless solve oktopk --indices grads.npz --selection all --bandwidth 1Gbps --held-out 5 -o plan.json
 """,
     summary=("method", "order", "gather", "balances"),
     lighter="fewer steps, or a lower density",

@@ -18,7 +18,7 @@ _EXAMPLE = """\
 exit codes: 0 a file is taken, 2 bad input, 5 none is
 
 example:
-  gapless explain-selection small.xml large.xml --runtime original --collective allgather --size 1MiB --ranks 16
+  gapless explain-selection small.xml large.xml --runtime original --collective allgather --size 1MiB --ranks 8
 """
 
 

@@ -66,7 +66,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     with as_file(files("gapless.profiles.heads") / "small-lm.npz") as path:
         shutil.copy(path, folder / "heads.npz")
-    write_index_sets(folder / "grads.npz", find_index_sets("drifting:elements=20000,steps=8", 16))
+    write_index_sets(folder / "grads.npz", find_index_sets("clustered:steps=8", 16))
     write_compression_trace(folder / "trace.npz", small_trace())
     rows = ["X NV2 NV1 NV1", "NV2 X NV1 NV1", "NV1 NV1 X NV2", "NV1 NV1 NV2 X"]
     (folder / "matrix.txt").write_text(matrix_text([f"{row} SYS" for row in rows], nics=1))
