@@ -28,7 +28,8 @@ class Incumbents(Generic[T]):
 
     def __init__(self, keep: Callable[[T], None] | None, interval_s: float) -> None:
         self._keep, self._interval_s = keep, interval_s
-        self._news = threading.Condition()
+        self._lock = threading.Lock()  # whose `with` nothing cuts in two, where a solve is cut short in an offer
+        self._news = threading.Condition(self._lock)
         self._keeping = threading.Lock()
         self._is_closed = False
         self._cost, self._kept_cost = math.inf, math.inf
@@ -45,7 +46,7 @@ class Incumbents(Generic[T]):
 
     def offer(self, cost: float, make: Callable[[], T]) -> None:
         """Something was found: what it costs (less is better), and what makes it, in any thread, at any time."""
-        with self._news:
+        with self._lock:
             if cost < self._cost:
                 self._cost, self._make = cost, make
                 self._news.notify()

@@ -22,6 +22,10 @@ PATIENCE_S = 0.3
 _POLL_S = 0.05
 """How long to wait before looking again; the end of the solve wakes the thread at once."""
 
+_STEPS = 100
+"""Python looks for such exceptions where loops turn. Its C API can take one back, but leaves a flag set for ever, with
+which CPython 3.11 turns round in circles under a profiler."""
+
 _IMPORT = "<frozen importlib"
 """What the frames of an import are called: an extension module that is half loaded can't be loaded again."""
 
@@ -53,9 +57,10 @@ class Overtime:
     ) -> bool:
         while True:
             try:
-                with self._lock:  # what was raised and has not arrived yet is taken back
+                with self._lock:
                     self._is_over.set()
-                    _raise_in(self._thread, None)
+                for _ in range(_STEPS):  # what was raised and has not arrived yet arrives here
+                    pass
                 break
             except OutOfTimeError:
                 continue
@@ -74,9 +79,9 @@ class Overtime:
                         _raise_in(self._thread, self._kind)
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception of this kind in a thread, at its next step in Python; None takes back one that was to be."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind) if kind else None)
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    """Raise an exception of this kind in a thread, at its next step in Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from pair_exchange import MadeUp, exchange
 
 import gapless
-from gapless import SolveOptions, Status, StopReason
+from gapless import SolveOptions, Status, StopReason, question
 from gapless.options import Deadline
 from gapless.overtime import OutOfTimeError, Overtime
 from gapless.solution import Solution
@@ -41,7 +45,7 @@ def endless(problem: Asked, options: SolveOptions, parameters: object) -> Plan:
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gapless.system._REGISTERED", {})
-    register(System("test", "a test", (), Asked, endless))
+    register(System("test", "a test", question.Asked, endless))
 
 
 def test_a_step_that_never_looks_at_the_clock_ends_with_the_plan_that_was_offered() -> None:
@@ -86,3 +90,22 @@ def test_errors_pass_through() -> None:
     with pytest.raises(KeyError), Overtime(Deadline(SolveOptions()), lambda: True):
         raise KeyError
     assert not issubclass(OutOfTimeError, Exception)
+
+
+def test_under_a_profiler_the_process_goes_on_after_it_was_cut_short() -> None:
+    """CPython 3.11 turned round in circles where an exception had been taken back."""
+    code = (
+        "import cProfile, test_overtime as t; t.register_here(); cProfile.Profile().runcall(t.cut_short); print('on')"
+    )
+    folders = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent / "support"), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": folders}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=600)
+    assert done.stdout == "on\n", done.stderr
+
+
+def register_here() -> None:
+    register(System("test", "a test", question.Asked, endless))
+
+
+def cut_short() -> None:
+    gapless.solve(Asked(), SolveOptions(time_limit_s=0.01))
