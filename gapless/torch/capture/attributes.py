@@ -22,8 +22,8 @@ _PLAIN = (
 _MOST_ENTRIES = 1000
 """Lists and mappings with more are data that a forward pass looks up, not settings."""
 _MOST_SHOWN = 60
-_OWN = frozenset(vars(torch.nn.Module()))
-"""What every module has."""
+_OWN = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
+"""What every module has, and the mark that `torch.compile` leaves on a module that it is given."""
 
 
 def plain_attributes(module: Any) -> dict[str, Any]:
