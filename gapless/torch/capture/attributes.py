@@ -22,11 +22,8 @@ _PLAIN = (
 _MOST_ENTRIES = 1000
 """Lists and mappings with more are data that a forward pass looks up, not settings."""
 _MOST_SHOWN = 60
-_OWN = frozenset(vars(torch.nn.Module())) | {
-    "_is_torch_compile", "_torchdynamo_inline", "_torchdynamo_orig_callable", "_torchdynamo_wrapper_id",
-    "_isolate_recompiles_id", "aot_compile", "get_compiler_config",
-}  # fmt: skip
-"""What every module has, and what torch.compile leaves on a module that it has compiled."""
+_OWN = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
+"""What every module has, and the mark that `torch.compile` leaves on a module that it is given."""
 
 
 def plain_attributes(module: Any) -> dict[str, Any]:

@@ -271,6 +271,14 @@ def test_attributes_that_were_traced_must_stay(rule: str) -> None:
     assert all(torch.equal(one.grad, other) for one, other in zip(model.parameters(), gradients, strict=True))
 
 
+def test_a_model_that_is_compiled_after_its_capture_trains_on() -> None:
+    model = Tempered()
+    step = stepped(model)
+    torch.compile(model, backend="eager")
+    assert "_is_torch_compile" in vars(model)
+    step(Given)
+
+
 def test_what_was_set_back_trains_on() -> None:
     model = Tempered()
     step = stepped(model)
