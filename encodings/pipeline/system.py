@@ -165,8 +165,8 @@ SYSTEM = System(
     plan=lazy("gapless.encodings.pipeline.solve:solve"),
     parameters=lambda: named("gapless.encodings.pipeline.parameters:Parameters"),
     example="""\
-  gapless solve pipeline --profile uniform:f=10,b=12,w=8 --ranks 4 --micro-batches 8 --hop 2 --in-flight 5
-  gapless solve pipeline --profile gpt-8.3b --ranks 4 --micro-batches 16 --bandwidth 200Gbps --replicas 4 -o plan.json
+  gapless solve pipeline --profile uniform:f=10,b=12,w=8 --ranks 4 --micro-batches 16 --hop 2 --in-flight 5
+  gapless solve pipeline --profile gpt-8.3b --ranks 4 --micro-batches 32 --bandwidth 200Gbps --replicas 4 -o plan.json
 """,
     summary=(
         "method", "peak_in_flight", "spread_s", "bubble", "error", "least_memory_bytes", "least_memory_bound_bytes",

@@ -98,7 +98,8 @@ def test_an_example_runs_as_it_stands(
     words = shlex.split(example)
     code = exit_code(*words, *(["--json", "--quiet"] if words[0] == "solve" else []))
     ended = capsys.readouterr()
-    assert code == 0, ended.err
+    # A challenge that finds something better than the plan at hand has done what it is for.
+    assert code in ((0, 5) if example.startswith("challenge") else (0,)), ended.err
     if words[0] == "solve":
         gap = json.loads(ended.out)["gap"]
         assert gap is None or gap < MOST_GAP
