@@ -22,6 +22,9 @@ PATIENCE_S = 0.3
 _POLL_S = 0.05
 """How long to wait before looking again; the end of the solve wakes the thread at once."""
 
+_POLLS_TO_END = 20
+"""How many polls a solve that is cut short has for what it does at its end, such as ending its processes."""
+
 _STEPS = 100
 """Python looks for such exceptions where loops turn. Its C API can take one back, but leaves a flag set for ever, with
 which CPython 3.11 turns round in circles under a profiler."""
@@ -77,6 +80,7 @@ class Overtime:
                     frames = sys._current_frames()  # noqa: SLF001  where else a thread is, nothing says
                     if not self._is_over.is_set() and not _is_importing(frames.get(self._thread)):
                         _raise_in(self._thread, self._kind)
+                        late_polls = -_POLLS_TO_END
 
 
 def _raise_in(thread: int, kind: type[BaseException]) -> None:
