@@ -268,7 +268,7 @@ def Seconds() -> Scaled:  # noqa: N802  # a kind like the others
 
 def Bandwidth() -> Scaled:  # noqa: N802
     """A bandwidth such as 10Gbps; a number is in bytes a second."""
-    return Scaled(parse_bandwidth, Number(1, maximum=1e15), format_bandwidth)
+    return Scaled(parse_bandwidth, Number(1e-3, maximum=1e15), format_bandwidth)  # trials have units of their own
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def test_texts_and_values_read_the_same(kind: Kind, text: str, value: Any) -> No
         (Size(), "1XB", "must be a number and a unit such as 1MB"),
         (Size(), 0.5, "must be a whole number"),
         (Seconds(), "10", "must be a number and a unit such as 10us"),
-        (Bandwidth(), -1, "must be a number >= 1 and <= 1e[+]15, got -1"),
+        (Bandwidth(), -1, "must be a number >= 0.001 and <= 1e[+]15, got -1"),
         (WholeOrShare(), "0", "must be a whole number in 1..2147483647, got '0'"),
         (SizeOrShare(), "0x", "must be a number > 0 and <= 1000, got '0'"),
         (Text(), 3, "must be a text, got 3"),
