@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from random_training import training_graphs
 
 from gapless.collective import COLLECTIVES
-from gapless.encodings.bagpipe import system as bagpipe
-from gapless.encodings.chai import system as chai
-from gapless.encodings.cupcake import system as cupcake
-from gapless.encodings.oktopk import system as oktopk
-from gapless.encodings.pipeline import system as pipeline
+from gapless.encodings.bagpipe import question as bagpipe
+from gapless.encodings.chai import question as chai
+from gapless.encodings.cupcake import question as cupcake
+from gapless.encodings.oktopk import question as oktopk
+from gapless.encodings.pipeline import question as pipeline
 from gapless.encodings.pipeline.baselines import BASELINES
-from gapless.encodings.ranks import system as ranks
+from gapless.encodings.ranks import question as ranks
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.fields import Share
 from gapless.profiles.compression.trace import CompressionTrace
