@@ -42,6 +42,12 @@ CASES = {  # input bytes of a rank, ratio to reach: to the bound for the sketch'
 }
 
 
+def within_class(result: gapless.Result) -> float:
+    """The plan's time over the bound of the narrowest class that the question keeps to: the sketch's chunks."""
+    assert result.report is not None
+    return result.report.makespan_s / result.solution.bounds[-1].value
+
+
 @pytest.mark.parametrize(("collective", "sketch"), CASES, ids=["-".join(case) for case in CASES])
 def test_row_of_table_5_3(
     benchmark: Callable[..., Result], collective: str, sketch: str, tmp_path: Path, tables: ResultTables,
@@ -55,7 +61,7 @@ def test_row_of_table_5_3(
         gapless.solve, args=(problem, SolveOptions(gap=0.05)), rounds=2, warmup_rounds=1
     )
     assert result.valid
-    assert result.details["ratio"] <= ratio * (1 + 1e-9)
+    assert within_class(result) <= ratio * (1 + 1e-9)
     rows = json.loads((DATA / "taccl_table_5_3.json").read_text())["rows"]
     table_s = next(row["seconds"] for row in rows if (row["collective"], row["sketch"]) == (collective, sketch))
     median_s = None if benchmark.stats is None else benchmark.stats.stats.median  # type: ignore[attr-defined]
