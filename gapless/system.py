@@ -223,6 +223,7 @@ class System:
 
     `narrowing(problem, said)`: by which of the fields that were said a question asks for a narrower class of plans than
     any plan, the widest first; `challenge` asks without them. `challenges(problem, plan)`: how else it may be asked.
+    `pinned(problem)`: fields as the question has them by itself, so that another method is charged by the same measure.
     `cost(problem, plan, report)`: what a plan costs by the question, where that is no replay's word; None where the
     plan answers a part of the question only. `faster_library(plan, plan_s, backend)`: that the library behind a backend
     of torch.distributed is predicted to be faster than a plan as it was replayed, in a line; empty where it isn't.
@@ -261,6 +262,7 @@ class System:
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
     narrowing: Callable[[Any, Mapping[str, Any]], Sequence[Narrowing]] = lambda problem, said: ()
     challenges: Callable[[Any, SavedPlan], Sequence[Challenge]] = lambda problem, plan: ()
+    pinned: Callable[[Any], Mapping[str, object]] = lambda problem: {}
     cost: Callable[[Any, SavedPlan, Report], float | None] | None = None
     faster_library: Callable[[SavedPlan, float, str], str] = lambda plan, plan_s, backend: ""
 

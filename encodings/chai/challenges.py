@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gapless.encodings.chai.problem import Problem
@@ -12,7 +13,12 @@ if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["cost"]
+__all__ = ["cost", "pinned"]
+
+
+def pinned(problem: Problem) -> Mapping[str, object]:
+    """The distance, which `auto` chooses by what is measured for a method: sums of two measures are no two errors."""
+    return {"distance": problem.distance}
 
 
 def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:

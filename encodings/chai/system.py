@@ -126,6 +126,7 @@ SYSTEM = System(
             _PROFILE_HELP,
         ),
     ),
+    pinned=lazy("gapless.encodings.chai.challenges:pinned"),
     cost=lazy("gapless.encodings.chai.challenges:cost"),
     package="gapless.encodings.chai",
 )

@@ -127,7 +127,7 @@ def _solved(
     """The plan of a solve, None where there is none that replays clean."""
     problem = asked.problem
     if challenge.values:
-        said = {**(said_of(problem) or {}), **challenge.values}
+        said = {**(said_of(problem) or {}), **asked.system.pinned(problem), **challenge.values}
         problem = asked.system.ask({name: value for name, value in said.items() if value is not None})
     if challenge.restarted is not None:
         problem = challenge.restarted(problem, asked.plan)

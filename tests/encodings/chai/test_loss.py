@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from examples import share
 
+import gapless
+from gapless.challenges.attempts import Verdict
+from gapless.challenges.parameters import ChallengeParameters
 from gapless.checker import check
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.problem import problem
@@ -18,6 +22,7 @@ from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.profiles.heads.named import synthetic_profile
 from gapless.profiles.heads.profile import HeadProfile
+from gapless.profiles.heads.profile_file import write_head_profile
 from gapless.profiles.heads.rises import Rises
 from gapless.solution import Status
 
@@ -120,3 +125,16 @@ def test_other_rises_are_another_question() -> None:
     other = replace(profile, rises=replace(profile.rises, loss=profile.rises.loss * 2))
     digests = {problem(each, 0.1).description["distances_sha256"] for each in (profile, other)}
     assert len(digests) == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_challenge_compares_methods_by_the_measure_of_the_plan(seed: int, tmp_path: Path) -> None:
+    """`auto` is the output for methods without measured rises: a bound in that measure says nothing of the loss."""
+    write_head_profile(tmp_path / "heads.npz", risen(seed))
+    result = gapless.chai.solve(str(tmp_path / "heads.npz"), kv_saving=0.0)
+    assert result.problem.distance == "loss"
+    report = result.challenge(parameters=ChallengeParameters(work=5, seeds=1))
+    assert report.verdict != "refuted", report.text
+    assert {each.name for each in report.attempts if each.verdict is Verdict.NOT_ASKED} >= {
+        "--method elbow", "--method random"
+    }  # fmt: skip
