@@ -2,7 +2,8 @@
 
 A method routes chunks along trees (`Routing`), phase by phase. `sends_of` puts the phases together in the order in
 which time runs, list scheduling or a model gives each send its start and its place in a transfer, and `to_schedule`
-lowers the whole. Methods that build transfers one by one fill the table by `sends_in_turn`.
+lowers the whole. Methods that build transfers one by one fill the table by `sends_in_turn`; those that plan on orbits
+unfold them to columns, phase by phase, which `lowered` puts together.
 """
 
 from __future__ import annotations
@@ -16,11 +17,24 @@ from numpy.typing import NDArray
 
 from gapless.collective import Collective
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.symmetry.quotient import Columns
 from gapless.schedule import EventKind, Ragged, Schedule
 from gapless.simulate import retime
 from gapless.topologies.topology import Topology
 
-__all__ = ["Routing", "Sends", "Times", "Transfer", "fills_of", "sends_in_turn", "sends_of", "to_schedule"]
+__all__ = [
+    "Routing",
+    "Sends",
+    "Times",
+    "Transfer",
+    "fills_of",
+    "in_turn",
+    "lowered",
+    "sends_in_turn",
+    "sends_of",
+    "to_schedule",
+    "turned_back",
+]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -224,3 +238,38 @@ def _holds_part(problem: Chunked) -> Mask:
     for rank, buffer in enumerate(problem.collective.inputs):
         holds[list(buffer), rank] = True
     return holds
+
+
+_MOST_RETIMED = 200_000
+"""Sends up to which each is timed anew, as early as their order allows."""
+
+
+def turned_back(columns: Columns) -> Columns:
+    """The sends backwards in time, each on its link turned round (which has the same number), in order of starts."""
+    until_s = float(columns.end_s.max(initial=0.0))
+    order = np.argsort(until_s - columns.end_s, kind="stable")
+    start_s, end_s = until_s - columns.end_s[order], until_s - columns.start_s[order]
+    return Columns(columns.chunk[order], columns.link[order], start_s, end_s, columns.place[order])
+
+
+def in_turn(found: Sequence[Columns]) -> list[Columns]:
+    """The phases, each begun when the one before is over."""
+    begin_s = np.cumsum([0.0, *(float(columns.end_s.max(initial=0.0)) for columns in found)]).tolist()
+    return [
+        Columns(each.chunk, each.link, each.start_s + at_s, each.end_s + at_s, each.place)
+        for each, at_s in zip(found, begin_s, strict=False)
+    ]
+
+
+def lowered(problem: Chunked, found: Sequence[Columns], retimed: bool) -> Schedule:
+    """The phases at their times; or `retimed`, if there are not too many sends, each send as early as it can be."""
+    phase = np.repeat(np.arange(len(found)), [len(columns) for columns in found])
+    chunk, link, start_s, end_s, place = (
+        np.concatenate([getattr(columns, name) for columns in found])
+        for name in ("chunk", "link", "start_s", "end_s", "place")
+    )
+    reduces = np.array([part.backwards for part in problem.phases], dtype=np.bool_)[phase]
+    sends = Sends(chunk, link, (), phase, reduces, fills_of(problem, chunk, link, reduces))
+    retimed = bool(sends.fills.any()) or (retimed and len(chunk) <= _MOST_RETIMED)
+    network, times = problem.logical.topology, Times(start_s, end_s, place)
+    return to_schedule(network, problem.collective, problem.chunk_bytes, sends, times, retimed=retimed)

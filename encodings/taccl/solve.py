@@ -32,7 +32,7 @@ The bound of the answer is for the question: for any chunking, grouping and rout
 of chunks keeps the search to narrower classes of plans, whose bounds stand beside it (`bounds/classes.py`); the search
 ends where they leave no more than the gap. A method knows bounds for its own class. They end its search and say whether
 the next method can do better; `details["bounds_s"]` has them by class. What the question without its sketch would come
-to is tried at the end, in little work (`wider.py`).
+to is tried at the end, in little work (`narrowing.py`).
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
 from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, may_pack_trees, plan_on_trees
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
+from gapless.encodings.taccl.narrowing import wider_question, with_wider
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.search import search_sketches
-from gapless.encodings.taccl.wider import wider_question, with_wider
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Status, StopReason

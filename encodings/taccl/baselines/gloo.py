@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from gapless.collective import Collective, collective_by_name
 from gapless.encodings.taccl.baselines.cut import Cut, root_of, standard_name
-from gapless.encodings.taccl.baselines.direct import direct_sends
 from gapless.encodings.taccl.baselines.library import Baseline, Baselines
-from gapless.encodings.taccl.baselines.ring import ring_allgather
+from gapless.encodings.taccl.baselines.templates import direct_sends, ring_allgather
 from gapless.encodings.taccl.baselines.transfers import Send
 from gapless.encodings.taccl.baselines.variants import Variant
 from gapless.io.collective_file import collective_of

@@ -9,13 +9,22 @@ from functools import cached_property
 
 from gapless.collective import Collective
 from gapless.encodings.taccl.baselines.cut import Cut, root_of
-from gapless.encodings.taccl.baselines.direct import direct_sends, spread_directly
-from gapless.encodings.taccl.baselines.doubling import doubling_allgather
-from gapless.encodings.taccl.baselines.hierarchical import rail_allgather, rail_alltoall, rail_broadcast
-from gapless.encodings.taccl.baselines.ring import chain_broadcast, ring_allgather
 from gapless.encodings.taccl.baselines.rings import disjoint_rings, local_rings, rail_rings
+from gapless.encodings.taccl.baselines.templates import (
+    Tree,
+    chain_broadcast,
+    direct_sends,
+    double_tree,
+    doubling_allgather,
+    rail_allgather,
+    rail_alltoall,
+    rail_broadcast,
+    ring_allgather,
+    spread_directly,
+    tree_broadcast,
+    tree_over_nodes,
+)
 from gapless.encodings.taccl.baselines.transfers import DETOUR, MOVES, Send
-from gapless.encodings.taccl.baselines.tree import Tree, double_tree, tree_broadcast, tree_over_nodes
 from gapless.topologies.topology import Topology
 
 __all__ = ["Structure", "Variant", "series"]

@@ -22,9 +22,7 @@ from gapless.checker import check
 from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, Phase, claim
-from gapless.encodings.taccl.flow.lowering import lowered, turned_back
-from gapless.encodings.taccl.flow.network import Network, network_of
-from gapless.encodings.taccl.flow.pairing import Ports, closed_links, contested_ports
+from gapless.encodings.taccl.flow.network import Network, Ports, closed_links, contested_ports, network_of
 from gapless.encodings.taccl.flow.time_expanded import (
     PICKS,
     Choice,
@@ -34,6 +32,7 @@ from gapless.encodings.taccl.flow.time_expanded import (
     start_of,
 )
 from gapless.encodings.taccl.parameters import Matching
+from gapless.encodings.taccl.sends import lowered, turned_back
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations

@@ -15,8 +15,7 @@ from shapes import SHAPES, even, line, pairs_of_nodes, ring
 from gapless.collective import allgather, collective_by_name
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.bounds import bounds_of
-from gapless.encodings.taccl.flow.network import Network, network_of
-from gapless.encodings.taccl.flow.pairing import closed_links, contested_ports
+from gapless.encodings.taccl.flow.network import Network, closed_links, contested_ports, network_of
 from gapless.encodings.taccl.flow.time_expanded import PICKS, Choice, State, construct, start_of
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations

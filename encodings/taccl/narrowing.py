@@ -1,12 +1,14 @@
-"""Wider: what the same collective, topology and size take without the sketch, the chunks or the method that were named.
+"""Narrowing: what keeps a question to a part of its plans (a sketch, chunks, a method), and the question without that.
 
 A question that names these gets the best plan that keeps to them. Where the question without them has a better one
-within a part of the work, that is said beside the answer, in one line. The answer stays as it is.
+within a part of the work, that is said beside the answer, in one line. The answer stays as it is. Where a plan is
+challenged, the collective is asked for in other ways: in other chunks, without its sketch.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,18 +19,17 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import best_chunking
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
+from gapless.io.plan import SavedPlan
 from gapless.options import Deadline, SolveOptions
-from gapless.system import Plan
+from gapless.solution import PlanClass
+from gapless.system import Challenge, Narrowing, Plan
 
-__all__ = ["narrowing", "wider_question", "with_wider"]
+__all__ = ["challenges", "narrowing", "wider_question", "with_wider"]
 
 _NARROWING = ("sketch", "chunks", "path_slack", "method")
-
-
-def narrowing(problem: Problem) -> list[str]:
-    """The options by which a question keeps to a part of its plans."""
-    given = [name for name in _NARROWING if getattr(problem, name) not in (None, "auto")]
-    return [f"--{name.replace('_', '-')}" for name in given]
+_SKETCH = ("sketch", "sketch_file", "path_slack")
+_CHUNKS = (1, 2, 4, 8)
+"""Numbers that a challenge tries besides the plan's own: those that the search for a number tries first."""
 
 
 def wider_question(problem: Problem) -> Problem:
@@ -49,7 +50,8 @@ def with_wider(
     `on_all_links`: bounds of the topology's own plans. Nothing is tried where they leave too little to gain, and
     nothing is said where the clock ends it.
     """
-    names, end_s = narrowing(problem), plan.solution.objective
+    names = [f"--{name.replace('_', '-')}" for name in _NARROWING if getattr(problem, name) not in (None, "auto")]
+    end_s = plan.solution.objective
     if not names or end_s is None or deadline.over:
         return plan
     worth_s = end_s * (1 - parameters.wider.least_gain)
@@ -100,3 +102,40 @@ def _said(plan: Plan | None, problem: Chunked) -> dict[str, Any] | None:
         return None
     solved = plan.problem if isinstance(plan.problem, Chunked) else problem
     return {"objective_s": report.makespan_s, "method": plan.details["method"], "chunks": solved.chunks}
+
+
+def narrowing(problem: Problem | Chunked, said: Mapping[str, Any]) -> list[Narrowing]:
+    """A sketch or a slack of paths; chunks. A search over sketches keeps to none."""
+    found: list[Narrowing] = []
+    if isinstance(problem, Chunked):  # what an answer solved; nobody knows what else was asked
+        return found
+    if not problem.searches_sketches and any(name in said for name in _SKETCH):
+        found.append(Narrowing(PlanClass.SKETCH, _without_sketch(problem, said)))
+    if problem.chunks is not None:
+        found.append(Narrowing(PlanClass.CHUNKS, {"chunks": None}))
+    return found
+
+
+def _without_sketch(problem: Problem, said: Mapping[str, Any]) -> dict[str, object]:
+    """The question without its sketch, which may have said how many nodes and bytes there are."""
+    outright: dict[str, object] = {"size": problem.size_bytes}
+    sketch = problem.sketch
+    if sketch is not None and not isinstance(sketch, str) and ("topology" in said or "topology_file" in said):
+        outright["nodes"] = said.get("nodes", sketch.node_count or 1)
+    return {**dict.fromkeys(_SKETCH), **outright}
+
+
+def challenges(problem: Problem | Chunked, plan: SavedPlan) -> list[Challenge]:
+    """Other numbers of chunks, and the plan's own number outright, in which its bound for these chunks can be met."""
+    if isinstance(problem, Chunked):
+        return []
+    if problem.searches_sketches:
+        return [Challenge("without --sketch", PlanClass.QUESTION, _without_sketch(problem, {"topology": ""}))]
+    keeps_to = [PlanClass.SKETCH] if problem.sketch is not None or problem.path_slack is not None else []
+    around = (keeps_to or [PlanClass.QUESTION])[0]
+    own = plan.problem.get("chunks_per_rank")
+    numbers = [each for each in _CHUNKS if each != own]
+    found = [Challenge(f"--chunks {number}", around, {"chunks": number}) for number in numbers]
+    if isinstance(own, int) and problem.chunks is None:
+        found.append(Challenge(f"--chunks {own}", PlanClass.CHUNKS, {"chunks": own}))
+    return found
