@@ -8,7 +8,7 @@ from typing import Any
 from gapless.encodings.monet.problem import Problem
 from gapless.solution import Status
 from gapless.system import Answer, Session
-from gapless.torch.close_kinds import CLOSE
+from gapless.torch.joint_graph import CLOSE
 
 __all__ = ["execute"]
 

@@ -11,7 +11,7 @@ from gapless.fields import Choice, Field, Listed, Number, SizeOrShare, Text, Who
 from gapless.options import SolveOptions
 from gapless.question import picked
 from gapless.system import Command, System, lazy, named
-from gapless.torch.close_kinds import CLOSE, TOLERANCE
+from gapless.torch.joint_graph import CLOSE, TOLERANCE
 
 if TYPE_CHECKING:
     from gapless.checker import Report

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gapless.torch.run.step_file import load_step as load
+    from gapless.torch.run.step import load_step as load
 
 __all__ = ["load"]
 
@@ -18,6 +18,6 @@ def __getattr__(name: str) -> Any:
     """Import `load` on first use."""
     if name != "load":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from gapless.torch.run.step_file import load_step
+    from gapless.torch.run.step import load_step
 
     return load_step

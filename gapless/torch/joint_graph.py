@@ -1,11 +1,21 @@
-"""The joint graph of a training step as data: an fx graph module, and what its inputs and outputs are."""
+"""The joint graph of a training step as data: an fx graph module, and what its inputs and outputs are.
+
+With the kinds of implementations of PyTorch's operators that are close to eager's, not equal bit by bit: only what is
+asked for is offered. Needs no PyTorch.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["JointGraph", "Role"]
+__all__ = ["ATTENTION", "CLOSE", "LOSS", "NORM", "TOLERANCE", "JointGraph", "Role"]
+
+ATTENTION, LOSS, NORM = "attention", "loss", "norm"
+CLOSE = (ATTENTION, LOSS, NORM)
+
+TOLERANCE = 1e-4
+"""The most that a whole step may be off eager's by default: above what these come to in 32 bits."""
 
 
 @dataclass(frozen=True)

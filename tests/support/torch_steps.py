@@ -14,7 +14,7 @@ from torch import nn
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.retention import just_in_time
 from gapless.torch.capture.program import CapturedStep
-from gapless.torch.memory import measure_peak
+from gapless.torch.library import measure_peak
 from gapless.torch.run import StepPlan, run
 
 __all__ = ["Left", "keep_all", "left_by_eager", "left_by_plan", "random_plan"]

@@ -33,7 +33,7 @@ from gapless.options import SolveOptions
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.program import CapturedStep
 from gapless.torch.capture.timing import profile
-from gapless.torch.close_kinds import CLOSE
+from gapless.torch.joint_graph import CLOSE
 from gapless.torch.run import StepPlan, load, plan, run
 
 MOST = 1e-5

@@ -18,7 +18,7 @@ from torch_steps import keep_all, left_by_eager, left_by_plan, random_plan
 
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
-from gapless.torch.close_kinds import CLOSE
+from gapless.torch.joint_graph import CLOSE
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a GPU; torch.cuda.is_available() says that there is none"

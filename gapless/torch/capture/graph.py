@@ -21,13 +21,11 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 from gapless.torch.capture.joint import trace_joint
-from gapless.torch.capture.model_state import ModelState
-from gapless.torch.capture.model_step import ModelStep
+from gapless.torch.capture.model_state import ModelState, ModelStep
 from gapless.torch.capture.operators import is_random, op_name, state_bytes, written_over
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
 from gapless.torch.capture.storages import Storages, find_storages, rounded_bytes
-from gapless.torch.close_kinds import CLOSE
-from gapless.torch.joint_graph import JointGraph, Role
+from gapless.torch.joint_graph import CLOSE, JointGraph, Role
 from gapless.torch.library import torch
 from gapless.torch.rewrite.matching import Rewrites
 from gapless.torch.rewrite.rewrites import rewrite

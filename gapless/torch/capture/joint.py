@@ -1,8 +1,8 @@
 """The joint graph of a training step: forward, loss and backward as one functional graph of ATen ops.
 
-The one module that talks to PyTorch's private capture API (`aot_export_joint_with_descriptors`); proven with PyTorch
-2.13. What it relies on is held in a contract test, which names what a new PyTorch has changed. Needs the extra
-`torch`.
+The one module that talks to PyTorch's private capture API (`aot_export_joint_with_descriptors`) and its tensors without
+data; proven with PyTorch 2.13. What it relies on is held in a contract test, which names what a new PyTorch has
+changed. Needs the extra `torch`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import contextlib
 import functools
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.capture.known_values import known_values
-from gapless.torch.capture.layouts import real_layouts
 from gapless.torch.joint_graph import JointGraph, Role
 from gapless.torch.library import torch
 
-__all__ = ["trace_joint"]
+__all__ = ["known_values", "real_layouts", "trace_joint"]
+
 
 _CHANGED = "PyTorch's capture API has changed (PyTorch {version}; gapless was made for 2.13): {what}"
 
@@ -211,3 +210,78 @@ def _place(error: Exception) -> str:
             place = f"{Path(path).name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return place
+
+
+aten = torch.ops.aten
+_COUNTS = (aten.arange.default, aten.arange.start, aten.arange.start_step)
+_MOST_ENTRIES = 2**16
+"""What is larger is traced without its values, as PyTorch does with all but scalars."""
+
+
+@contextlib.contextmanager
+def known_values() -> Iterator[None]:
+    """Let tensors that are counted, and what is computed of them alone, have their values while they are traced."""
+    from torch._subclasses import fake_impls, fake_tensor
+
+    impls, limit = fake_impls.op_implementations_dict, fake_tensor.CONSTANT_NUMEL_LIMIT
+    before = {op: impls.get(op) for op in _COUNTS}
+    impls.update(dict.fromkeys(_COUNTS, _counted))
+    fake_tensor.CONSTANT_NUMEL_LIMIT = _MOST_ENTRIES
+    fake_tensor.FakeTensorMode.cache_clear()
+    try:
+        yield
+    finally:
+        fake_tensor.CONSTANT_NUMEL_LIMIT = limit
+        for op, impl in before.items():
+            impls.pop(op)
+            if impl is not None:
+                impls[op] = impl
+        fake_tensor.FakeTensorMode.cache_clear()
+
+
+def _counted(mode: Any, op: Any, *arguments: Any, **options: Any) -> Any:
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily(), torch._C._DisableTorchDispatch():  # noqa: SLF001
+        real = op(*arguments, **options)
+    if real.numel() > _MOST_ENTRIES:
+        return mode.from_tensor(real)
+    return mode.fake_tensor_converter.from_real_tensor(mode, real, make_constant=True)
+
+
+_NORMS = {
+    aten.native_batch_norm.default: 0,
+    aten._native_batch_norm_legit.default: 0,  # noqa: SLF001
+    aten._native_batch_norm_legit.no_stats: 0,  # noqa: SLF001
+    aten._native_batch_norm_legit_functional.default: 0,  # noqa: SLF001
+    aten.native_batch_norm_backward.default: 1,
+}
+"""Operators whose first output has the layout that an argument suggests, and the place of that argument."""
+
+
+@contextlib.contextmanager
+def real_layouts() -> Iterator[None]:
+    """Let batch norms be traced with the layouts that they have on a CPU."""
+    from torch._decomp import decomposition_table
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    before = {op: decomposition_table[op] for op in _NORMS if op in decomposition_table}
+    decomposition_table.update({op: _laid_out(traced, _NORMS[op]) for op, traced in before.items()})
+    FakeTensorMode.cache_clear()
+    try:
+        yield
+    finally:
+        decomposition_table.update(before)
+        FakeTensorMode.cache_clear()
+
+
+def _laid_out(traced: Callable[..., Any], place: int) -> Callable[..., Any]:
+    @functools.wraps(traced)
+    def call(*arguments: Any, **options: Any) -> Any:
+        first, *rest = traced(*arguments, **options)
+        given = arguments[place]
+        if first is not None and given.device.type == "cpu":
+            first = first.contiguous(memory_format=torch._prims_common.suggest_memory_format(given))  # noqa: SLF001
+        return (first, *rest)
+
+    return call

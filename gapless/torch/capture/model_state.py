@@ -1,19 +1,79 @@
 """What of a model a captured step rests on, and the models that it would train otherwise than eager: they are refused.
 
-Needs the extra `torch`.
+A model and its loss are traced as one module that takes tensors alone. Whether the model is still as it was a step ago
+is seen in microseconds; what differs then is for `ModelState.check` to say. Needs the extra `torch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import types
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.capture.attributes import ABSENT, plain_attributes, same, shown
 from gapless.torch.library import torch
 
-__all__ = ["HOOKS", "ModelState", "ModuleState", "check_plain", "titled_modules"]
+__all__ = [
+    "ABSENT",
+    "HOOKS",
+    "ModelState",
+    "ModelStep",
+    "ModelWatch",
+    "ModuleState",
+    "check_plain",
+    "plain_attributes",
+    "refuse_autocast",
+    "same",
+    "shown",
+    "titled_modules",
+]
+
+
+ABSENT: Any = object()
+"""In the place of an attribute that isn't there, or isn't plain."""
+
+_PLAIN = (
+    int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
+    types.FunctionType, types.BuiltinFunctionType, type,
+)  # fmt: skip
+_MOST_ENTRIES = 1000
+"""Lists and mappings with more are data that a forward pass looks up, not settings."""
+_MOST_SHOWN = 60
+_OWN = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
+"""What every module has, and the mark that `torch.compile` leaves on a module that it is given."""
+
+
+def plain_attributes(module: Any) -> dict[str, Any]:
+    """A module's own attributes that are plain, or short lists, tuples and mappings of plain values, by name."""
+    found = {name: _copied(value) for name, value in vars(module).items() if name not in _OWN}
+    return {name: value for name, value in found.items() if value is not ABSENT}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two plain values are: of one type and equal, or neither a number."""
+    return one is other or (type(one) is type(other) and (one == other or (one != one and other != other)))
+
+
+def shown(value: Any) -> str:
+    """A plain value for people."""
+    text = getattr(value, "__name__", None) or repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def _copied(value: Any) -> Any:
+    """A plain value; copied where it may change in place."""
+    if isinstance(value, _PLAIN):
+        return value
+    if type(value) not in (tuple, list, dict) or len(value) > _MOST_ENTRIES:
+        return ABSENT
+    if isinstance(value, dict):
+        pairs = {key: _copied(part) for key, part in value.items()}
+        return pairs if all(isinstance(key, _PLAIN) and part is not ABSENT for key, part in pairs.items()) else ABSENT
+    parts = [_copied(part) for part in value]
+    return ABSENT if any(part is ABSENT for part in parts) else type(value)(parts)
+
 
 _AVERAGE = "and average the gradients of all ranks after each step"
 _WRAPPERS = {
@@ -181,3 +241,95 @@ def _is_traced(hook: Any) -> bool:
 
 def _titled(name: str) -> str:
     return f"module {name!r}" if name else _MODEL
+
+
+def refuse_autocast(what: str) -> None:
+    """Raise `InputError` under torch.autocast."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        rule = f"{what}: must be outside of torch.autocast, of which a plan knows nothing"
+        raise InputError(f"{rule}; put `with torch.autocast(...)` into the model's forward, or cast the model")
+
+
+class ModelStep:
+    """The module to trace: model and loss in one, with tensors only as its arguments."""
+
+    def __init__(self, model: Any, loss: Any, inputs: Any, targets: tuple[Any, ...]) -> None:
+        refuse_autocast("capture")
+        check_plain(model)
+        arguments, named = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+        leaves, structure = torch.utils._pytree.tree_flatten((arguments, named, targets))  # noqa: SLF001
+        for leaf in leaves:
+            if not isinstance(leaf, torch.Tensor):
+                raise InputError(f"capture: inputs and targets must be tensors, got {type(leaf).__name__}")
+            if leaf.requires_grad:
+                rule = "capture: inputs and targets must not require gradients, which only parameters get"
+                raise InputError(f"{rule}; detach them, or make them parameters")
+        self.leaves, self.structure, self.target_count, self.objective = leaves, structure, len(targets), loss
+        self.module = _module(model, loss, structure)
+
+    @property
+    def batch(self) -> int:
+        """The first dimension of the first argument: what people call the batch size."""
+        shape: tuple[int, ...] = tuple(self.leaves[0].shape) if self.leaves else ()
+        return max(shape[0], 1) if shape else 1
+
+
+def _module(model: Any, loss: Any, structure: Any) -> Any:
+    class Step(torch.nn.Module):  # type: ignore[misc,unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *leaves: Any) -> Any:
+            arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, structure)  # noqa: SLF001
+            found = self.model(*arguments, **named)
+            return found if loss is None else loss(found, *targets)
+
+    step = Step()
+    step.training = model.training  # without touching the modes of the model's parts
+    return step
+
+
+_TABLES = ("_parameters", "_buffers")
+_WATCHED = ("training", "_modules", *HOOKS)
+"""What every module has, and is compared with what it was."""
+
+
+class ModelWatch:
+    """Remembers a model, and a loss that is a module; `advanced`: as in `ModelState`, what may change."""
+
+    def __init__(self, model: Any, loss: Any, advanced: Collection[tuple[str, str]]) -> None:
+        everywhere = vars(torch.nn.modules.module)
+        self._everywhere = [everywhere[f"_global{name}"] for name in HOOKS]
+        self._rows, self._tensors = [], []
+        for title, module in titled_modules(model, loss):
+            values = vars(module)
+            plain = {name: value for name, value in plain_attributes(module).items() if (title, name) not in advanced}
+            seen = (values["training"], *(dict(values[name]) for name in _WATCHED[1:]), *plain.values())
+            sizes = tuple(len(values[name]) for name in _TABLES)
+            self._rows.append((values, type(module), module, itemgetter(*_WATCHED, *plain), seen, len(values), sizes))
+            self._tensors += [(values[name], key, tensor) for name in _TABLES for key, tensor in values[name].items()]
+        self._trained = [(each, each.requires_grad) for each in model.parameters()]
+
+    def is_unchanged(self) -> bool:
+        """Whether modules, their plain attributes, tensors and hooks are as they were."""
+        if any(self._everywhere):
+            return False
+        try:
+            for values, kind, module, read, seen, count, (parameters, buffers) in self._rows:
+                if (
+                    read(values) != seen
+                    or type(module) is not kind
+                    or len(values) != count
+                    or len(values["_parameters"]) != parameters
+                    or len(values["_buffers"]) != buffers
+                ):
+                    return False
+            if any(table[name] is not tensor for table, name, tensor in self._tensors):
+                return False
+        except Exception:  # what is there no more, or tensors and arrays, which don't compare as wholes
+            return False
+        return all(
+            each.requires_grad is was and not each._backward_hooks and not each._post_accumulate_grad_hooks  # noqa: SLF001
+            for each, was in self._trained
+        )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.capture.layouts import real_layouts
+from gapless.torch.capture.joint import real_layouts
 from gapless.torch.joint_graph import JointGraph
 from gapless.torch.library import torch
 

@@ -20,8 +20,7 @@ from gapless.io.atomic import write_text
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph
 from gapless.torch.capture.program import Call, CapturedStep, Operator
 from gapless.torch.capture.storages import rounded_bytes, tensors_in
-from gapless.torch.library import Marks, device_name, torch
-from gapless.torch.memory import has_layout, measure_peak
+from gapless.torch.library import Marks, device_name, has_layout, measure_peak, torch
 
 __all__ = ["Measured", "profile"]
 

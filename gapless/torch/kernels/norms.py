@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.close_kinds import NORM
+from gapless.torch.joint_graph import NORM
 from gapless.torch.library import torch
 
 __all__ = [

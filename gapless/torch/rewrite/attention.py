@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gapless.torch.close_kinds import ATTENTION
+from gapless.torch.joint_graph import ATTENTION
 from gapless.torch.kernels import attention as functions
-from gapless.torch.kernels import flash
 from gapless.torch.kernels.functions import dropout_factor
 from gapless.torch.library import torch
 from gapless.torch.rewrite.matching import (
@@ -186,7 +185,7 @@ _DROPPED = _Functions(
     functions.dropped_attention_backward_from_probabilities,
 )  # fmt: skip
 _FLASH = _Functions(
-    flash.flash_attention_keeping, flash.flash_attention, flash.flash_attention_backward,
+    functions.flash_attention_keeping, functions.flash_attention, functions.flash_attention_backward,
     functions.attention_backward_from_probabilities,
 )  # fmt: skip
 
@@ -201,7 +200,7 @@ def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
         share = found.dropout.args[1]
         used, extra_count = _DROPPED, 2
         whole = (*whole, share, dropout_factor(share, value.dtype))
-    elif flash.can_flash(inputs[0].meta["val"], inputs[2].meta["val"], steps, shape):
+    elif functions.can_flash(inputs[0].meta["val"], inputs[2].meta["val"], steps, shape):
         used = _FLASH
     others = 2 if used is _FLASH else 1
     forward, output, *made = put(graph, found.product, used.keeping, (*inputs, *whole), others + extra_count)

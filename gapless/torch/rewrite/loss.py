@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gapless.torch.close_kinds import LOSS
+from gapless.torch.joint_graph import LOSS
 from gapless.torch.kernels import chunked_loss as functions
 from gapless.torch.library import torch
 from gapless.torch.rewrite.matching import (

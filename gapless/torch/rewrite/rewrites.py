@@ -1,6 +1,6 @@
 """Rewrites of a joint graph: operators that are exactly eager's, operators with less to keep, and choices among them.
 
-Needs the extra `torch`.
+Batch norms are offered a gradient that is computed from their output. Needs the extra `torch`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gapless.torch.close_kinds import ATTENTION, LOSS, NORM
-from gapless.torch.joint_graph import JointGraph
-from gapless.torch.kernels import functions
+from gapless.torch.joint_graph import ATTENTION, LOSS, NORM, JointGraph
+from gapless.torch.kernels import functions, norms
 from gapless.torch.library import torch
 from gapless.torch.rewrite.attention import fuse_attention
 from gapless.torch.rewrite.loss import fuse_losses
-from gapless.torch.rewrite.matching import Alternative, Rewrites, maker, readers
-from gapless.torch.rewrite.norms import offer_outputs
+from gapless.torch.rewrite.matching import Alternative, Rewrites, base, maker, part, readers
 
 __all__ = ["rewrite"]
+
 
 aten = torch.ops.aten
 
@@ -37,7 +36,7 @@ def rewrite(
     if LOSS in close:
         fuse_losses(joint, found)
     if NORM in close:
-        offer_outputs(joint, parameters or {}, found)
+        _offer_outputs(joint, parameters or {}, found)
     joint = replace(joint, outputs=tuple((found.replaced.get(value, value), role) for value, role in joint.outputs))
     for node in list(joint.module.graph.nodes):
         if node.target is aten.native_dropout.default and _on_cpu(node.args[0]):
@@ -126,3 +125,56 @@ def _offer_bits(joint: JointGraph, node: Any, found: Rewrites) -> None:
 def _loss_maker(joint: JointGraph) -> Any:
     (loss,) = [value for value, role in joint.outputs if role.kind == "loss"]
     return maker(loss)
+
+
+_PRECISE = (torch.float32, torch.float64)
+
+
+def _offer_outputs(joint: Any, parameters: Mapping[str, Any], rewrites: Rewrites) -> None:
+    """Offer a gradient from the output to every batch norm of a joint graph that has one in training."""
+    for node in list(joint.module.graph.nodes):
+        if node.target is aten.native_batch_norm_backward.default:
+            norm = node.args[5].args[0] if isinstance(node.args[5], torch.fx.Node) else None
+            if norm is not None and norm.target is norms.BATCH_NORM.default and _can(joint, norm, node, parameters):
+                _offer(norm, node, rewrites)
+
+
+def _can(joint: Any, norm: Any, back: Any, parameters: Mapping[str, Any]) -> bool:
+    gamma, beta = norm.args[1:3]
+    roles = [joint.inputs.get(node) for node in (gamma, beta)]
+    if any(role is None or role.kind != "parameter" for role in roles):
+        return False
+    values = [parameters[role.name] for role in roles]
+    is_precise = norm.args[0].meta["val"].dtype in _PRECISE and values[0].dtype in _PRECISE
+    return back.args[7] is True and back.args[9][0] and is_precise and norms.is_invertible(*values)
+
+
+def _offer(norm: Any, back: Any, rewrites: Rewrites) -> None:
+    gamma, beta = norm.args[1:3]
+    norm.target = norms.batch_norm  # which can run in place
+    output = part(norm, 0)
+    rest = (gamma, beta, back.args[6], back.args[8], back.args[9])
+    uses = readers(output)
+    activation = uses[0] if len(uses) == 1 else None
+    if activation is not None and activation.target is aten.leaky_relu.default and _slope(activation) > 0:
+        given: tuple[Any, ...] = (back.args[0], activation, _slope(activation), *rest)
+        function = norms.batch_norm_backward_from_activation
+        rewrites.offer(back, Alternative("from activation", function, given, close=NORM))
+        return
+    given = (back.args[0], output, *rest)
+    rewrites.offer(back, Alternative("from output", norms.batch_norm_backward_from_output, given, close=NORM))
+    for user in uses:
+        if user.target is aten.relu.default:
+            _offer_input(user, output, rewrites)
+
+
+def _slope(activation: Any) -> float:
+    return float(activation.args[1]) if len(activation.args) > 1 else 0.01
+
+
+def _offer_input(activation: Any, given: Any, rewrites: Rewrites) -> None:
+    """A ReLU's gradient from its input, which has the sign of its output."""
+    for node in readers(activation):
+        if node.target is aten.threshold_backward.default and base(node.args[1]) is activation and node.args[2] == 0:
+            other = Alternative("from input", aten.threshold_backward.default, (node.args[0], given, 0))
+            rewrites.offer(node, other)

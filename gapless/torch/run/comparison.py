@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gapless.torch.library import torch
-from gapless.torch.memory import measure_peak
+from gapless.torch.library import measure_peak, torch
 from gapless.torch.run.difference import Outcome, buffer_difference, gradient_difference
 from gapless.torch.run.step import Step
 from gapless.torch.run.workload import Workload

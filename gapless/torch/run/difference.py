@@ -1,15 +1,22 @@
-"""How far a step is from eager's: loss, gradients and buffers, tensor by tensor. Needs the extra `torch`."""
+"""How far a step is from eager's: loss, gradients and buffers, tensor by tensor.
+
+The first run of a planned step goes beside eager's, on the same inputs, random state and buffers to begin with. Needs
+the extra `torch`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import hypot, inf, isfinite
 from typing import Any
 
-from gapless.torch.library import torch
+from gapless.errors import lacks_memory
+from gapless.torch.library import random_state, set_random_state, torch
 
-__all__ = ["Difference", "Outcome", "buffer_difference", "difference", "gradient_difference"]
+__all__ = ["Compared", "Difference", "Outcome", "buffer_difference", "compared", "difference", "gradient_difference"]
+
 
 _LEAST_SHARE = 1e-3
 """Of the norm of all gradients: one that is smaller is compared with this, since it may be rounding alone."""
@@ -110,3 +117,92 @@ def _wide(tensor: Any) -> Any:
     """In a type that its norm fits into; what is complex as pairs of numbers."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A planned step that has run, of which the model shows nothing until `keep` is called.
+
+    `difference`: None where there was not enough memory for eager's step.
+    """
+
+    loss: Any
+    difference: Difference | None
+    keep: Callable[[], None]
+
+
+def compared(model: Any, planned: Callable[[], Any], eager: Callable[[], Any]) -> Compared:
+    """Run a planned step and eager's, and put gradients, buffers and random state back as they were."""
+    tensors = [*model.parameters(), *model.buffers()]
+    devices = sorted({tensor.device for tensor in tensors if tensor.device.type == "cuda"}, key=str)
+    devices = [torch.device("cpu"), *devices]
+    before = _State.of(model, devices)
+    try:
+        before.without_gradients()
+        loss = planned()
+        found, after = Outcome.of(loss, model), _State.of(model, devices)
+        before.without_gradients()
+        expected = _outcome_of(eager, model, devices)
+    finally:
+        before.put_back()
+    apart = None if expected is None else difference(found, expected)
+
+    def keep() -> None:
+        after.put_back()
+        with torch.no_grad():
+            for parameter, gradient in before.gradients:
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+
+    return Compared(loss, apart, keep)
+
+
+@dataclass(frozen=True)
+class _State:
+    """Gradients, copies of buffers, and the random states of devices."""
+
+    gradients: tuple[tuple[Any, Any], ...]
+    buffers: tuple[tuple[Any, Any], ...]
+    random: tuple[tuple[Any, Any], ...]
+
+    @classmethod
+    def of(cls, model: Any, devices: list[Any]) -> _State:
+        return cls(
+            tuple((parameter, parameter.grad) for parameter in model.parameters()),
+            tuple((buffer, buffer.clone()) for buffer in model.buffers()),
+            tuple((device, random_state(device)) for device in devices),
+        )
+
+    def without_gradients(self) -> None:
+        """Buffers and random states as they were, and no gradients."""
+        self._restore()
+        for parameter, _ in self.gradients:
+            parameter.grad = None
+
+    def put_back(self) -> None:
+        """All as it was."""
+        self._restore()
+        for parameter, gradient in self.gradients:
+            parameter.grad = gradient
+
+    def _restore(self) -> None:
+        with torch.no_grad():
+            for buffer, value in self.buffers:
+                buffer.copy_(value)
+        for device, state in self.random:
+            set_random_state(state, device)
+
+
+def _outcome_of(eager: Callable[[], Any], model: Any, devices: list[Any]) -> Outcome | None:
+    """What eager's step leaves; on a GPU its saved tensors lie in the host's memory, since it may not fit there."""
+    on_gpu = len(devices) > 1
+    try:
+        with torch.enable_grad(), torch.autograd.graph.save_on_cpu() if on_gpu else contextlib.nullcontext():
+            return Outcome.of(eager(), model)
+    except (MemoryError, RuntimeError) as error:
+        if not (lacks_memory(error) or isinstance(error, torch.OutOfMemoryError)):
+            raise
+        return None
+    finally:
+        if on_gpu:
+            torch.cuda.empty_cache()

@@ -17,7 +17,7 @@ from gapless.result import Result
 from gapless.system import Problem, find_system
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
-from gapless.torch.close_kinds import TOLERANCE
+from gapless.torch.joint_graph import TOLERANCE
 from gapless.torch.run.comparison import Method, compare, eager_peak_bytes
 from gapless.torch.run.step import Step, run
 from gapless.torch.run.step_plan import planned

@@ -12,8 +12,7 @@ from gapless.errors import InputError
 from gapless.schedule import Event
 from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operator
 from gapless.torch.kernels.norms import INVERTING
-from gapless.torch.library import random_state, set_random_state, torch
-from gapless.torch.memory import compact, has_layout, laid_out
+from gapless.torch.library import compact, has_layout, laid_out, random_state, set_random_state, torch
 from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["Compiler", "Instruction", "Run"]

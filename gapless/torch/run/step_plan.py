@@ -1,23 +1,90 @@
-"""Plans for captured steps: schedules of their training graphs, solved for or read from a file."""
+"""Plans for captured steps: schedules of their training graphs, solved for or read from a file.
+
+A plan file has a record of the capture that its plan is for, in plain values: nothing in it is code. The model itself
+isn't in it. It says how to capture the step again: the arguments' structure, shapes, types and devices, the kinds of
+close implementations. Needs the extra `torch`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from gapless.checker import check
 from gapless.errors import InputError
 from gapless.io.plan import read_plan
+from gapless.io.record import Record
 from gapless.options import SolveOptions
 from gapless.recipe import solve
 from gapless.result import Result
 from gapless.schedule import Schedule
 from gapless.system import Problem, find_system
-from gapless.torch.capture.program import CapturedStep
-from gapless.torch.run.capture_record import CAPTURE, capture_data
+from gapless.torch.capture.program import CapturedStep, InputShape
+from gapless.torch.joint_graph import CLOSE
+from gapless.torch.library import torch
 
-__all__ = ["StepPlan", "load", "plan", "planned", "reason_without_plan"]
+__all__ = ["CAPTURE", "StepPlan", "capture_data", "example_arguments", "load", "plan", "planned", "reason_without_plan"]
+
+
+CAPTURE = "capture"
+"""The name of the record among a plan's details."""
+_CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list}
+_TYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
+
+
+def capture_data(step: CapturedStep) -> dict[str, Any]:
+    """The record of a captured step. Raises `InputError` for arguments that are not nested tuples, lists, mappings."""
+    arguments, named, targets = torch.utils._pytree.tree_unflatten(step.inputs, step.structure)  # noqa: SLF001
+    return {
+        "name": step.graph.name,
+        "close": list(step.close),
+        "pytorch": str(torch.__version__),
+        "is_training": step.state.is_training,
+        "inputs": _data(named or arguments),
+        "targets": _data(targets),
+    }
+
+
+def example_arguments(record: Record) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Inputs and targets in the shapes of a record, with nothing in them, and the other options of `capture`."""
+    inputs, targets = (_example(record.record(key)) for key in ("inputs", "targets"))
+    close = tuple(record.array("close"))
+    is_known = all(kind in CLOSE for kind in close)
+    if not (is_known and isinstance(targets, tuple) and isinstance(inputs, tuple | dict)):
+        raise InputError(f"{record.where}: must be as `save` wrote it; write the file again")
+    return inputs, targets, {"name": record.text("name"), "close": close}
+
+
+def _data(value: Any) -> dict[str, Any]:
+    title = type(value).__name__
+    if type(value) is _CONTAINERS.get(title):
+        return {title: [_data(part) for part in value]}
+    if title == "dict" and all(isinstance(key, str) for key in value):
+        return {"dict": {key: _data(part) for key, part in value.items()}}
+    if not isinstance(value, InputShape):
+        raise InputError(f"save: inputs must be nested tuples, lists and dicts of tensors, got a {title}")
+    return {
+        "shape": list(value.shape), "strides": list(value.strides),
+        "dtype": str(value.dtype).removeprefix("torch."), "device": str(value.device),
+    }  # fmt: skip
+
+
+def _example(record: Record) -> Any:
+    for title, kind in _CONTAINERS.items():
+        if title in record:
+            return kind(_example(part) for part in record.records(title))
+    if "dict" in record:
+        parts = record.record("dict")
+        return {key: _example(parts.record(key)) for key in parts.names()}
+    shape, strides = (record.integers(key, 0, 2**40) for key in ("shape", "strides"))
+    kind = _TYPES[record.text("dtype", _TYPES)]
+    try:
+        return torch.empty_strided(shape, strides, dtype=kind, device=record.text("device"))
+    except (RuntimeError, AssertionError) as error:  # a GPU that isn't there, strides that don't fit
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"{record.where}: a tensor of it can't be made: {reason}") from None
 
 
 @dataclass(frozen=True)

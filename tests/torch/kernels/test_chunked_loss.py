@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch_closeness import CLOSE, distance
 
 from gapless.torch.kernels import chunked_loss as chunked
-from gapless.torch.memory import measure_peak
+from gapless.torch.library import measure_peak
 
 ROWS, WIDTH, WORDS, IGNORED = 37, 8, 50, -100
 
