@@ -7,9 +7,9 @@ from gapless.lazy import names_of
 if TYPE_CHECKING:
     from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning
     from gapless.encodings.bagpipe.cluster import Cluster
-    from gapless.encodings.bagpipe.costs import Batch, capacities, cost_matrix
     from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
-    from gapless.encodings.bagpipe.partition import Partition
+    from gapless.encodings.bagpipe.partition.costs import Batch, capacities, cost_matrix
+    from gapless.encodings.bagpipe.partition.methods import Partition
     from gapless.encodings.bagpipe.problem import Problem
     from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
 
@@ -32,9 +32,9 @@ __all__ = [
 __getattr__ = names_of(__name__, {
     "batch_plans": ("BatchPlan", "Planning",),
     "cluster": ("Cluster",),
-    "costs": ("Batch", "capacities", "cost_matrix",),
+    "partition.costs": ("Batch", "capacities", "cost_matrix",),
     "parameters": ("Bound", "Parameters", "Search",),
-    "partition": ("Partition",),
+    "partition.methods": ("Partition",),
     "problem": ("Problem",),
     "question": ("METHODS", "OBJECTIVES",),
 })  # fmt: skip

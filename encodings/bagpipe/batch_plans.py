@@ -25,19 +25,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.budget import Budget, Pace
-from gapless.encodings.bagpipe.costs import Batch, capacities, places_of
-from gapless.encodings.bagpipe.demand import demand_steps
-from gapless.encodings.bagpipe.fast import loops
-from gapless.encodings.bagpipe.lookahead import MOST_LOOKAHEAD, Step, lookahead_steps
-from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
+from gapless.encodings.bagpipe.ids.distinct import positions
+from gapless.encodings.bagpipe.ids.loops import partition_loops
+from gapless.encodings.bagpipe.lookahead.demand import demand_steps
+from gapless.encodings.bagpipe.lookahead.processes import lookahead_by_table
+from gapless.encodings.bagpipe.lookahead.replicated import bare_steps, with_replicated
+from gapless.encodings.bagpipe.lookahead.steps import MOST_LOOKAHEAD, Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition import Partition, checked_method, partition
+from gapless.encodings.bagpipe.partition.costs import Batch, capacities, places_of
+from gapless.encodings.bagpipe.partition.methods import Partition, checked_method, partition
+from gapless.encodings.bagpipe.partition.roots import Past, Roots, one_user
+from gapless.encodings.bagpipe.partition.sharing import Traffic, uses_by_trainer
+from gapless.encodings.bagpipe.partition.windows import WindowBatch, partition_window
 from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, LOOKAHEAD, OBJECTIVES, OWNERSHIPS, Question
-from gapless.encodings.bagpipe.replicated_tables import bare_steps, with_replicated
-from gapless.encodings.bagpipe.roots import Past, Roots, one_user
-from gapless.encodings.bagpipe.sharing import Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.unique_ids import positions
-from gapless.encodings.bagpipe.windows import WindowBatch, partition_window
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
@@ -342,7 +342,7 @@ def settled(uses: NDArray[np.int32], owner: Ints, ids: Ints) -> Ints:
 
     `uses`: trainers x ids, how often; each id is used.
     """
-    if (compiled := loops(uses.size)) is not None:
+    if (compiled := partition_loops(uses.size)) is not None:
         found: Ints = compiled.settled(uses, owner, ids)
         return found
     after, trainers = owner.copy(), len(uses)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from gapless import __version__
+from gapless.encodings.bagpipe.advice.replication import choose_replicated
 from gapless.encodings.bagpipe.budget import Budget, Pace
-from gapless.encodings.bagpipe.counts import Counts
-from gapless.encodings.bagpipe.machine import Machine
+from gapless.encodings.bagpipe.designs.counts import Counts
+from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline
+from gapless.encodings.bagpipe.designs.run_bound import run_bound_s
+from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition import checked_method
-from gapless.encodings.bagpipe.pipeline import Pipeline, pipeline
+from gapless.encodings.bagpipe.partition.methods import checked_method
 from gapless.encodings.bagpipe.problem import Problem
-from gapless.encodings.bagpipe.replication import choose_replicated
-from gapless.encodings.bagpipe.resuming import Begun, begun, share_of
-from gapless.encodings.bagpipe.run import Run, plan_run, written_back
-from gapless.encodings.bagpipe.run_bound import run_bound_s
-from gapless.encodings.bagpipe.run_file import RunPlan
-from gapless.encodings.bagpipe.run_reader import RunFile
+from gapless.encodings.bagpipe.run.file import RunPlan
+from gapless.encodings.bagpipe.run.reader import RunFile
+from gapless.encodings.bagpipe.run.resuming import Begun, begun, share_of
+from gapless.encodings.bagpipe.run.run import Run, plan_run, written_back
 from gapless.io.reading import Limits
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Bound, PlanClass, StopReason, claim_of

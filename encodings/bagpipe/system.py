@@ -66,22 +66,24 @@ SYSTEM = System(
     summary=_SUMMARY,
     lighter="fewer --batches",
     ending=".npz",
-    write=lazy("gapless.encodings.bagpipe.run_file:write_run"),
-    read=lazy("gapless.encodings.bagpipe.run_file:read_run"),
-    device_names=lambda plan: named("gapless.encodings.bagpipe.machine:device_names")(plan.schedule.topology),
+    write=lazy("gapless.encodings.bagpipe.run.file:write_run"),
+    read=lazy("gapless.encodings.bagpipe.run.file:read_run"),
+    device_names=lambda plan: named("gapless.encodings.bagpipe.lowering.machine:device_names")(plan.schedule.topology),
     headline=(
         "{trace} on {trainers} trainers, batches of {batch_size}",
         "lookahead {lookahead}",
         "cache of {cache_rows} rows",
     ),
-    budgets=lambda plan: named("gapless.encodings.bagpipe.machine:budgets")(plan.schedule.topology, plan.problem),
+    budgets=lambda plan: named("gapless.encodings.bagpipe.lowering.machine:budgets")(
+        plan.schedule.topology, plan.problem
+    ),
     pictures=("gantt", "memory"),
     advice=(
         Command(
             "bagpipe",
             "cache designs side by side, and the lookahead for a cache",
             fields_of(AdviceQuestion),
-            answering_in_time("gapless.encodings.bagpipe.advice:advise"),
+            answering_in_time("gapless.encodings.bagpipe.advice.advise:advise"),
             _ADVICE_HELP,
             is_limited=True,
         ),
@@ -91,7 +93,7 @@ SYSTEM = System(
             "bagpipe",
             "a DLRM trained by the plans of a trace, on processes of this machine",
             RUN,
-            lazy("gapless.encodings.bagpipe.execution:execute"),
+            lazy("gapless.encodings.bagpipe.run.execution:execute"),
             _RUN_HELP,
             when_stopped="ending the processes",
         ),

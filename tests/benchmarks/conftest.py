@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 from result_tables import ResultTables
 
-from gapless.encodings.bagpipe import fast
+from gapless.encodings.bagpipe.ids import loops as fast
 
 Size = TypeVar("Size")
 

@@ -30,9 +30,9 @@ from gapless.encodings.bagpipe import (
     capacities,
 )
 from gapless.encodings.bagpipe.batch_plans import batch_plans
-from gapless.encodings.bagpipe.bounds import fetches_bound, max_load_bound
-from gapless.encodings.bagpipe.run_file import write_run
-from gapless.encodings.bagpipe.sharing import Sharing
+from gapless.encodings.bagpipe.partition.bounds import fetches_bound, max_load_bound
+from gapless.encodings.bagpipe.partition.sharing import Sharing
+from gapless.encodings.bagpipe.run.file import write_run
 from gapless.encodings.bagpipe.solve import solve
 from gapless.io.plan import SavedPlan
 from gapless.options import Deadline, SolveOptions

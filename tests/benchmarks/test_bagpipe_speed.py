@@ -21,13 +21,13 @@ import pytest
 from rates import rate
 
 from gapless.encodings.bagpipe import Batch, Planning, capacities, cost_matrix
-from gapless.encodings.bagpipe.actions import Actions
 from gapless.encodings.bagpipe.batch_plans import batch_plans
-from gapless.encodings.bagpipe.counts import Counts, row_of
-from gapless.encodings.bagpipe.lookahead import lookahead_steps
-from gapless.encodings.bagpipe.lookahead_processes import lookahead_by_table
-from gapless.encodings.bagpipe.transport import lower_bound
-from gapless.encodings.bagpipe.unique_ids import positions, unique_ids
+from gapless.encodings.bagpipe.designs.counts import Counts, row_of
+from gapless.encodings.bagpipe.ids.distinct import positions, unique_ids
+from gapless.encodings.bagpipe.lookahead.processes import lookahead_by_table
+from gapless.encodings.bagpipe.lookahead.steps import lookahead_steps
+from gapless.encodings.bagpipe.lowering.actions import Actions
+from gapless.encodings.bagpipe.partition.transport import lower_bound
 from gapless.profiles.traces.files import read_trace
 from gapless.profiles.traces.generators import criteo_like_trace, skew_trace, zipf_trace
 from gapless.profiles.traces.trace import Block, Trace, global_ids, trace_of_array

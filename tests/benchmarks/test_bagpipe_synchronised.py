@@ -18,9 +18,9 @@ from result_tables import ResultTables
 
 from gapless.encodings.bagpipe import Bound, Cluster, Parameters, Planning, Search
 from gapless.encodings.bagpipe.batch_plans import batch_plans
-from gapless.encodings.bagpipe.counts import counted
+from gapless.encodings.bagpipe.designs.counts import counted
+from gapless.encodings.bagpipe.designs.pipeline import pipeline
 from gapless.encodings.bagpipe.parameters import Synchronised
-from gapless.encodings.bagpipe.pipeline import pipeline
 from gapless.profiles.traces.generators import criteo_like_trace, skew_trace
 from gapless.profiles.traces.sessions import session_trace
 from gapless.profiles.traces.trace import Trace

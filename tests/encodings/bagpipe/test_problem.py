@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gapless import bagpipe
-from gapless.encodings.bagpipe.advice import advise
+from gapless.encodings.bagpipe.advice.advise import advise
 from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
 from gapless.encodings.bagpipe.problem import problem

@@ -1,0 +1,1 @@
+"""Advice: the cache designs side by side, the lookahead for a cache, and tables to replicate."""

@@ -1,0 +1,193 @@
+"""Comparison: what an iteration moves and takes, by cache design (Figures 5.6 and 5.7) and by lookahead (Table 5.3).
+
+Means over the batches after the first window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.designs.counts import Counts, counted
+from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline
+from gapless.encodings.bagpipe.parameters import Bound, Parameters
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, Question
+from gapless.errors import InputError
+from gapless.options import Deadline
+from gapless.profiles.traces.trace import Trace
+
+__all__ = [
+    "DesignSummary",
+    "LookaheadSummary",
+    "batches_wanted",
+    "compare_baselines",
+    "compare_designs",
+    "counted_run",
+    "lookahead_table",
+    "summary",
+]
+
+LEAST_MEASURED = 50
+"""Batches after the first window that a time is the mean of, if the trace has them."""
+
+
+@dataclass(frozen=True)
+class DesignSummary:
+    """A design's mean iteration. Rows, as everywhere, of `row_bytes` each; synchronised, `gradient_bytes`.
+
+    `fetched_rows`: leave the servers, copies counted. `critical_rows`: synchronised while training waits; for a
+    partitioned cache the rows that the busiest trainer gets from or gives to its peers, once each way: a hot spot.
+    `peer_rows`: all that peers exchange, once each way. `background_rows`: synchronised beside the next batch.
+    `sync_s`: time on the critical path for embeddings, `stall_s`: waiting for prefetches.
+    """
+
+    design: str
+    row_bytes: int
+    gradient_bytes: int
+    fetched_rows: float
+    critical_rows: float
+    background_rows: float
+    peer_rows: float
+    evicted_rows: float
+    iteration_s: float
+    sync_s: float
+    stall_s: float
+
+
+@dataclass(frozen=True)
+class LookaheadSummary:
+    """The mean iteration for one lookahead; `counts` are those it is made of.
+
+    `asked`: the lookahead asked for; `lookahead`: what was left of it at the end, where the cache made it shrink.
+    `cache_rows`: held at most, `cache_bytes` of them.
+    """
+
+    asked: int
+    design: str
+    counts: Counts
+    iteration_s: float
+    stall_s: float
+    cache_bytes: int
+
+    @property
+    def lookahead(self) -> int:
+        """At the end of the run."""
+        return int(self.counts.lookahead[-1])
+
+    @property
+    def cache_rows(self) -> int:
+        """Held at most."""
+        return int(self.counts.cache_rows.max())
+
+
+def compare_designs(counts: Counts, cluster: Cluster, designs: Sequence[str] = DESIGNS) -> tuple[DesignSummary, ...]:
+    """The designs side by side, for the same plans. Raises `InputError` as `pipeline` does."""
+    return tuple(_design_summary(pipeline(counts, cluster, design), counts) for design in designs)
+
+
+def compare_baselines(
+    trace: Trace, planning: Planning, counts: Counts, cluster: Cluster, designs: Sequence[str] = tuple(BASELINES)
+) -> tuple[DesignSummary, ...]:
+    """Caches without lookahead on the batches that were counted, as large as theirs, or as `planning` says.
+
+    Times are the means of the same batches, which lie after a window: the caches have filled by then.
+    """
+    found: list[DesignSummary] = []
+    for design in designs:
+        asked = replace(
+            planning, design=design, lookahead=None, cache_rows=planning.cache_rows or int(counts.cache_rows.max()),
+            batches=counts.batches, objective=planning.objective if planning.objective != "synchronised" else "auto",
+        )  # fmt: skip
+        alone = counted(batch_plans(trace, asked, Parameters(bound=Bound(rounds=0))))
+        found += compare_designs(replace(alone, lookahead=counts.lookahead), cluster, [design])
+    return tuple(found)
+
+
+def lookahead_table(
+    trace: Trace,
+    planning: Planning,
+    cluster: Cluster,
+    lookaheads: Sequence[int],
+    design: str = Question.design,
+    deadline: Deadline | None = None,
+) -> tuple[LookaheadSummary, ...]:
+    """Cache and iteration for each lookahead, whatever the one in `planning` is; a cache size in there still holds.
+
+    Once the deadline is over, the run at hand ends with the batches that it has, and those that follow are left out.
+    Raises `InputError` for a lookahead below 1, and as `batch_plans` and `pipeline` do.
+    """
+    found: list[LookaheadSummary] = []
+    for lookahead in lookaheads:
+        if found and deadline is not None and deadline.over:
+            break
+        counts = counted_run(trace, replace(planning, lookahead=lookahead), deadline)
+        found.append(summary(lookahead, counts, cluster, design))
+    return tuple(found)
+
+
+def counted_run(trace: Trace, planning: Planning, deadline: Deadline | None = None) -> Counts:
+    """Counts of the plans of a trace's first batches: a window, and as many again, or 50 if that is more.
+
+    The lookahead is not cut off at the last of them: the batches behind it are looked at as in a longer run. At most
+    `planning.batches` are planned, and none after the first for which there is no time. `planning` must have a
+    lookahead. Partitions get no bounds: nothing needs them.
+    """
+    plans = batch_plans(trace, replace(planning, batches=None), Parameters(bound=Bound(rounds=0)))
+    wanted = islice(plans, batches_wanted(planning))
+    return counted(wanted if deadline is None else _in_time(wanted, deadline))
+
+
+def batches_wanted(planning: Planning) -> int:
+    """How many batches `counted_run` counts where the trace has so many. Raises `InputError` without a lookahead."""
+    lookahead = planning.lookahead
+    if lookahead is None:
+        raise InputError("lookahead: must be given to count a run, got a cache size alone")
+    most = lookahead + max(lookahead, LEAST_MEASURED)
+    return most if planning.batches is None else min(most, planning.batches)
+
+
+def _in_time(plans: Iterable[BatchPlan], deadline: Deadline) -> Iterator[BatchPlan]:
+    """The plans up to the first after which there is no time for one like the longest of those before."""
+    since_s: float | None = None  # the first plan waits for the whole window
+    for plan in plans:
+        yield plan
+        if since_s is not None:
+            deadline.keep(deadline.elapsed_s - since_s)
+        if deadline.over:
+            return
+        since_s = deadline.elapsed_s
+
+
+def summary(asked: int, counts: Counts, cluster: Cluster, design: str) -> LookaheadSummary:
+    """The iteration of a run that was counted."""
+    found = pipeline(counts, cluster, design)
+    cache_bytes = int(counts.cache_rows.max()) * cluster.row_bytes
+    return LookaheadSummary(asked, design, counts, found.iteration_s, found.stall_s, cache_bytes)
+
+
+def _design_summary(found: Pipeline, counts: Counts) -> DesignSummary:
+    rows, measured = found.rows, found.measured
+
+    def mean(values: NDArray[np.int64]) -> float:
+        return float(values[measured].mean())
+
+    is_partitioned = rows.layout == "partitioned"
+    return DesignSummary(
+        design=found.design,
+        row_bytes=found.cluster.row_bytes,
+        gradient_bytes=found.cluster.gradient_bytes,
+        fetched_rows=mean(rows.fetched),
+        critical_rows=mean(counts.max_load if is_partitioned else rows.sync_now),
+        background_rows=mean(rows.sync_later),
+        peer_rows=mean(rows.peer_rows),
+        evicted_rows=mean(rows.evicted),
+        iteration_s=found.iteration_s,
+        sync_s=found.sync_s,
+        stall_s=found.stall_s,
+    )

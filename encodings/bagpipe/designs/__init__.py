@@ -1,0 +1,1 @@
+"""Cache designs: what each moves in a batch, and when."""

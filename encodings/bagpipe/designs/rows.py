@@ -1,0 +1,178 @@
+"""Cache designs (Bagpipe, section 5.2.3): which rows move when, per iteration, for the same plan.
+
+- `replicated`: every trainer prefetches all rows that the batch misses; all rows of the batch are all-reduced after it.
+- `partitioned`: a row lies with its owner alone, who prefetches it. Before the forward pass trainers get what they use
+  from the owners, after the backward pass they return the gradients.
+- `lrpp`: as replicated, but a row that one trainer alone uses, and no later batch of the window, is fetched by that
+  trainer only and written back by it, unsynchronised.
+- `lrpp-delayed`: of the rows that LRPP synchronises, those that the next batch doesn't use are synchronised in the
+  background.
+
+- `lrpp-fine-grained`: a row lies where it is used. Each of its users fetches it; from batch to batch the trainer that
+  holds it, its root, sends it to the next users, and one of these gathers the gradients (`roots.py`): on the critical
+  path from one batch to the very next, in the background otherwise. What one trainer alone uses twice stays there.
+
+The same rows are evicted in all five, each written back once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.bagpipe.designs.counts import Counts
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS
+from gapless.io.record import check_known
+
+__all__ = ["DesignRows", "design_rows"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DesignRows:
+    """Rows that a design moves in each batch, int64, shape (batches,).
+
+    `fetched`: leave the servers, a row as often as trainers fetch it; `fetched_most`: of them, the busiest trainer's.
+    `peer_most`: what the busiest trainer gets from or gives to others before the forward pass, and the other way round
+    after the backward pass. `peer_rows`: reach any trainer so. Both 0 unless partitioned.
+    `sync_now`, `sync_later`: synchronised on the critical path and in the background: all-reduced, unless rooted.
+    `exchanges`: of rooted rows, what the busiest trainer sends or receives when gradients are gathered and when rows
+    are sent, on the critical path and in the background, shape (4, batches); zeros in the other designs.
+    `written_early`: written back right after the backward pass; `written_late`: after all synchronisation;
+    `written_early_most`, `written_late_most`: of them, the busiest trainer's.
+    """
+
+    design: str
+    fetched: Ints
+    fetched_most: Ints
+    peer_rows: Ints
+    peer_most: Ints
+    sync_now: Ints
+    sync_later: Ints
+    exchanges: Ints
+    written_early: Ints
+    written_early_most: Ints
+    written_late: Ints
+    written_late_most: Ints
+
+    @property
+    def layout(self) -> str:
+        """The design by which rows lie on trainers: of a baseline another than its name."""
+        return BASELINES.get(self.design, self.design)
+
+    @property
+    def evicted(self) -> Ints:
+        """All rows that are written back."""
+        return self.written_early + self.written_late
+
+
+def design_rows(counts: Counts, design: str) -> DesignRows:
+    """What a design moves, or a baseline that the counts are of. Raises `InputError` for an unknown one."""
+    check_known("design", design, (*DESIGNS, *BASELINES))
+    if design in BASELINES:
+        return replace(design_rows(counts, BASELINES[design]), design=design)
+    if design == "replicated":
+        return _replicated(counts)
+    if design == "partitioned":
+        return _partitioned(counts)
+    if design == "lrpp-fine-grained":
+        return _fine_grained(counts)
+    return _lrpp(counts, is_delayed=design == "lrpp-delayed")
+
+
+def _replicated(counts: Counts) -> DesignRows:
+    none, trainers = np.zeros_like(counts.distinct), counts.trainers
+    return DesignRows(
+        design="replicated",
+        fetched=counts.prefetched * trainers,
+        fetched_most=counts.prefetched,
+        peer_rows=none,
+        peer_most=none,
+        sync_now=counts.distinct,
+        sync_later=none,
+        exchanges=_no_exchanges(counts),
+        written_early=none,
+        written_early_most=none,
+        written_late=counts.evicted,
+        written_late_most=_shared_out(counts.evicted, trainers),
+    )
+
+
+def _partitioned(counts: Counts) -> DesignRows:
+    none = np.zeros_like(counts.distinct)
+    return DesignRows(
+        design="partitioned",
+        fetched=counts.prefetched,
+        fetched_most=counts.prefetched_most,
+        peer_rows=counts.peer_rows,
+        peer_most=counts.peer_most,
+        sync_now=none,
+        sync_later=none,
+        exchanges=_no_exchanges(counts),
+        written_early=none,
+        written_early_most=none,
+        written_late=counts.evicted,
+        written_late_most=counts.evicted_most,
+    )
+
+
+def _lrpp(counts: Counts, is_delayed: bool) -> DesignRows:
+    none, trainers = np.zeros_like(counts.distinct), counts.trainers
+    shared = counts.prefetched - counts.prefetched_private
+    late = counts.evicted - counts.private
+    return DesignRows(
+        design="lrpp-delayed" if is_delayed else "lrpp",
+        fetched=shared * trainers + counts.prefetched_private,
+        fetched_most=shared + counts.prefetched_private_most,
+        peer_rows=none,
+        peer_most=none,
+        sync_now=counts.sync_now if is_delayed else counts.sync_now + counts.sync_later,
+        sync_later=counts.sync_later if is_delayed else none,
+        exchanges=_no_exchanges(counts),
+        written_early=counts.private,
+        written_early_most=counts.private_most,
+        written_late=late,
+        written_late_most=_shared_out(late, trainers),
+    )
+
+
+def _fine_grained(counts: Counts) -> DesignRows:
+    """Rows are counted for the batch after which they are synchronised: those sent at once, to the next batch's users,
+    for the batch before that one, and those sent in the background for the one before that."""
+    none, rooted = np.zeros_like(counts.distinct), counts.rooted
+    return DesignRows(
+        design="lrpp-fine-grained",
+        fetched=rooted.fetched,
+        fetched_most=rooted.fetched_most,
+        peer_rows=_ahead(rooted.sent_now, 1) + rooted.gathered_now,
+        peer_most=none,
+        sync_now=_ahead(rooted.moved_now, 1),
+        sync_later=rooted.moved_later,
+        exchanges=np.stack([
+            rooted.gathered_now_most, _ahead(rooted.sent_now_most, 1),
+            rooted.gathered_later_most, _ahead(rooted.sent_later_most, 2),
+        ]),
+        written_early=rooted.evicted_alone,
+        written_early_most=rooted.evicted_alone_most,
+        written_late=counts.evicted - rooted.evicted_alone,
+        written_late_most=rooted.evicted_rest_most,
+    )  # fmt: skip
+
+
+def _no_exchanges(counts: Counts) -> Ints:
+    return np.zeros((4, counts.batches), dtype=np.int64)
+
+
+def _ahead(rows: Ints, batches: int) -> Ints:
+    """What so many batches later has, 0 at the end."""
+    found = np.zeros_like(rows)
+    found[:-batches] = rows[batches:]
+    return found
+
+
+def _shared_out(rows: Ints, trainers: int) -> Ints:
+    """The largest part of rows that every trainer holds and that all write back together."""
+    return -(-rows // trainers)

@@ -1,0 +1,96 @@
+"""Caches that don't look ahead, as baselines: a row that isn't cached is fetched when its batch comes, while it waits.
+
+- `static-hot`: the rows that most batches use are cached from their first use on, for ever, and every trainer has them;
+  the others come and go with their batch (as FAE, section 5.4.1, with the order of examples as it is).
+- `lfu`: the cache drops the rows that the fewest batches have used so far, the longest unused of them first; each row
+  lies with its owner (as the caches of TorchRec's tables in host memory).
+
+Either cache has as many rows as are given, those of the current batch among them. What is fetched for batch x waits for
+the updates of x - 1, as with a lookahead of one. A row that leaves is written back after its last use,
+as early as it may be. All distinct ids of the run are held in memory, to know the hot ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.bagpipe.ids.distinct import distinct, unique_ids
+from gapless.encodings.bagpipe.lookahead.steps import Step
+from gapless.errors import InputError
+from gapless.profiles.traces.trace import Block
+
+__all__ = ["demand_steps"]
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_FOR_EVER = np.iinfo(np.int32).max
+
+
+def demand_steps(batches: Iterable[Block], cache_rows: int, design: str) -> Iterator[Step]:
+    """The steps of a stream of batches, `static-hot` or `lfu`; each says L = 1, and that no row is in the next batch.
+
+    `last_use` of a row that stays is the largest number there is. Raises `InputError` for a cache smaller than a batch,
+    and for a stream without batches.
+    """
+    examples, found = [], []
+    for batch in batches:
+        examples.append(len(batch))
+        found.append(unique_ids(batch))
+    if not found:
+        raise InputError("lookahead: the trace must hold at least one batch, got none")
+    most = max(len(ids) for ids, _ in found)
+    if most > cache_rows:
+        raise InputError(f"cache_rows: must hold the distinct ids of a batch, {most}, got {cache_rows}")
+    all_ids = distinct(np.concatenate([ids for ids, _ in found]))
+    rows = [np.searchsorted(all_ids, ids) for ids, _ in found]
+    evicted = (_cold if design == "static-hot" else _least_frequent)(rows, len(all_ids), cache_rows)
+    is_cached, held = np.zeros(len(all_ids), dtype=np.bool_), 0
+    for number, ((ids, bounds), row, leaves) in enumerate(zip(found, rows, evicted, strict=True)):
+        fetched = ~is_cached[row]
+        is_cached[row] = ~leaves
+        held += int(fetched.sum())
+        yield Step(
+            batch=number, examples=examples[number], lookahead=1, ids=ids, bounds=bounds, rows=row.astype(np.int32),
+            prefetched=fetched, last_use=np.where(leaves, number, _FOR_EVER).astype(np.int32),
+            in_next=np.zeros(len(ids), dtype=np.bool_), prefetch_after=number - 1, cache_rows=held,
+        )  # fmt: skip
+        held -= int(leaves.sum())
+
+
+def _cold(rows: list[Ints], ids: int, cache_rows: int) -> list[Mask]:
+    """Which rows leave after each batch: those that aren't hot, and hot ones at the end of the run."""
+    uses, last = np.zeros(ids, dtype=np.int64), np.zeros(ids, dtype=np.int64)
+    for number, row in enumerate(rows):
+        uses[row] += 1
+        last[row] = number
+    room = cache_rows - max(map(len, rows))
+    is_hot = np.zeros(ids, dtype=np.bool_)
+    is_hot[np.lexsort((np.arange(ids), -uses))[:room]] = True
+    return [~is_hot[row] | (last[row] == number) for number, row in enumerate(rows)]
+
+
+def _least_frequent(rows: list[Ints], ids: int, cache_rows: int) -> list[Mask]:
+    """Which rows leave after each batch, being dropped before they are used again, or at the end of the run."""
+    uses, last = np.zeros(ids, dtype=np.int64), np.full(ids, -1)
+    is_cached = np.zeros(ids, dtype=np.bool_)
+    leaves = [np.zeros(len(row), dtype=np.bool_) for row in rows]
+
+    def drop(gone: Ints) -> None:
+        for number in np.unique(last[gone]).tolist():
+            leaves[number][np.searchsorted(rows[number], gone[last[gone] == number])] = True
+        is_cached[gone] = False
+
+    for number, row in enumerate(rows):
+        is_cached[row] = False
+        others = np.flatnonzero(is_cached)
+        if (surplus := len(others) + len(row) - cache_rows) > 0:
+            drop(others[np.lexsort((others, last[others], uses[others]))[:surplus]])
+        is_cached[row] = True
+        uses[row] += 1
+        last[row] = number
+    drop(np.flatnonzero(is_cached))
+    return leaves

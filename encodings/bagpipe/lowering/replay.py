@@ -1,0 +1,154 @@
+"""Replay of a run, window by window, so that memory doesn't grow with its batches.
+
+A window is a stretch of time that begins with a prefetch or a forward pass. Of the batches that have events in it, rows
+are grouped by what the replay knows of them at its start, and by what happens to them in it. A batch is needed twice:
+for its prefetch, when only the rows count that are fetched, and L batches later for all else. Rooted rows are sent to
+it while the two batches before it are synchronised, by whoever holds them then: `Settled` goes past the batches that no
+window needs any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.checker import Report
+from gapless.checker.windows import Window, WindowedReplay
+from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
+from gapless.encodings.bagpipe.lowering.actions import BY_USERS, EVERYWHERE, Actions, RowGroups
+from gapless.encodings.bagpipe.lowering.machine import Machine
+from gapless.encodings.bagpipe.lowering.rooted import Settled
+from gapless.encodings.bagpipe.lowering.schedule import Stretch, lowered
+
+__all__ = ["MOST_ROWS", "Batches", "replay_run"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+MOST_ROWS = 2**19
+"""Of all batches of a window together, about: 7 batches of 16,384 x 26 on a click log."""
+
+
+class Batches(Protocol):
+    """What the trainers do, batch by batch. `rows`: int64, how many rows each batch has."""
+
+    @property
+    def rows(self) -> Ints:
+        """Int64, how many rows each batch has."""
+
+    def actions(self, number: int) -> Actions:
+        """Those of a batch."""
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """From when on and until when each batch has events: of its prefetch, and of all else; shape (batches,)."""
+
+    fetch: Spans
+    use: Spans
+
+    @classmethod
+    def of(cls, times: Times, is_rooted: bool) -> _Extent:
+        fetch = times.prefetch
+        others = [getattr(times, name) for name in vars(times) if isinstance(getattr(times, name), Spans)]
+        others = [span for span in others if span is not fetch]
+        # What a partitioned cache exchanges starts once the prefetch and the batch before it allow it.
+        trained_s = np.append(0.0, times.sync_now.end_s[:-1])
+        starts = [np.maximum(trained_s, fetch.end_s), *(span.start_s for span in others)]
+        if is_rooted:
+            sent = ((1, times.sync_now), (2, times.sync_later))
+            starts += [np.append([np.inf] * after, span.start_s)[: len(trained_s)] for after, span in sent]
+        start_s = np.minimum.reduce(starts)
+        return cls(fetch, Spans(start_s, np.maximum.reduce([span.end_s for span in others])))
+
+
+def replay_run(
+    batches: Batches, times: Times, machine: Machine, most_rows: int = MOST_ROWS,
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> Report:  # fmt: skip
+    """What the checker finds, with `most_rows` in a window, but at least a batch. `on_progress`: is called with the
+    share of the batches that are over.
+    """
+    is_rooted = bool((batches.actions(0).fetched_by <= BY_USERS).any())  # nobody holds the first batch's rows before it
+    extent = _Extent.of(times, is_rooted)
+    makespan_s = float(max(extent.use.end_s.max(), extent.fetch.end_s.max()))
+    replay, at_hand = WindowedReplay(machine.topology(), makespan_s), dict[int, Actions]()
+    bits: dict[int, int] = {}
+    settled, past = Settled(), 0
+    borders = [-np.inf, *_borders(batches.rows, times, most_rows), np.inf]
+    for from_s, until_s in pairwise(borders):
+        fetching = (extent.fetch.start_s < until_s) & (extent.fetch.end_s >= from_s)
+        using = (extent.use.start_s < until_s) & (extent.use.end_s >= from_s)
+        numbers = np.flatnonzero(fetching | using).tolist()
+        used = frozenset(np.flatnonzero(using).tolist())
+        while is_rooted and past < min(used, default=0):
+            settled.add(at_hand.get(past) or batches.actions(past))
+            past += 1
+        at_hand = {number: at_hand.get(number) or batches.actions(number) for number in numbers}
+        bits = _numbered(bits, sorted(used), replay.contributions)
+        lasts = extent.use.end_s >= until_s
+        lasting = sum(1 << bit for number, bit in bits.items() if lasts[number])
+        stretch = Stretch(numbers, used, bits, from_s, until_s, held=1)
+        replay.add(_window(replay, stretch, at_hand, settled, times, machine, lasting))
+        on_progress(float((extent.use.end_s < until_s).mean()))
+    return replay.report()
+
+
+def _numbered(before: dict[int, int], numbers: list[int], taken: int) -> dict[int, int]:
+    """A contribution for each batch: the one it had, or one that nothing else has."""
+    bits = {number: before[number] for number in numbers if number in before}
+    taken |= 1 | sum(1 << bit for bit in bits.values())
+    free = (bit for bit in range(taken.bit_length() + len(numbers)) if not taken >> bit & 1)
+    for number in numbers:
+        if number not in bits:
+            bits[number] = next(free)
+    return bits
+
+
+def _window(
+    replay: WindowedReplay, stretch: Stretch, at_hand: dict[int, Actions], settled: Settled, times: Times,
+    machine: Machine, lasting: int,
+) -> Window:  # fmt: skip
+    """The schedule of a stretch, with rows in groups that have one state for the replay."""
+    parts = list(_parts(stretch, at_hand))
+    stretch = replace(stretch, numbers=[number for number, _ in parts])
+    groups = RowGroups.of(
+        [actions for _, actions in parts],
+        replay.open_atoms(),
+        lambda ids: replay.labels(ids) * (machine.cluster.trainers + 1) + settled.of(ids) + 1,
+    )
+    root = np.full(len(groups.rows), -1)
+    root[groups.part] = settled.of(groups.ids)
+    label = np.zeros(len(groups.rows), dtype=np.int64)
+    label[groups.part] = replay.labels(groups.ids)
+    needed = replay.needed(label)
+    seen = [held if known else stretch.held for held, known in zip(needed, label.tolist(), strict=True)]
+    schedule = lowered(groups, seen, stretch, times, machine, replay.open_names(), root.tolist())
+    is_last = stretch.until_s == np.inf
+    return Window(schedule, groups.ids, groups.part, lasting, is_last)
+
+
+def _parts(stretch: Stretch, at_hand: dict[int, Actions]) -> Iterator[tuple[int, Actions]]:
+    """The batches of a stretch with the rows that matter in it: of a prefetch alone, those that are fetched."""
+    for number in stretch.numbers:
+        actions = at_hand[number]
+        fetched = (actions.fetched_by >= EVERYWHERE) | (actions.fetched_by == BY_USERS)
+        if number in stretch.trains:
+            yield number, actions
+        elif fetched.any():
+            yield number, actions.of_rows(fetched)
+
+
+def _borders(rows: Ints, times: Times, most_rows: int) -> list[float]:
+    """When windows begin, so that prefetches and passes of each have about so many rows."""
+    start_s = np.concatenate([times.prefetch.start_s, times.forward.start_s])
+    weight = np.concatenate([rows, rows])
+    order = np.argsort(start_s, kind="stable")
+    number = np.cumsum(weight[order]) // max(most_rows, 1)
+    firsts = np.flatnonzero(np.diff(number)) + 1
+    return sorted({float(time_s) for time_s in start_s[order][firsts]} - {float(start_s.min())})

@@ -1,0 +1,1 @@
+"""Partition: which trainer gets which example of a batch."""

@@ -1,0 +1,97 @@
+"""Plans carried out by PyTorch on processes of this machine, beside one process: `gapless run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.lowering.actions import EVERYWHERE, NOT_FETCHED, SYNC_LATER, SYNC_NOW, Actions
+from gapless.errors import InputError
+from gapless.profiles.traces.named import find_trace
+from gapless.profiles.traces.recommendation import FLOAT_BYTES
+from gapless.profiles.traces.row_optimizers import state_values
+from gapless.profiles.traces.trace import Trace, split_global_ids
+from gapless.system import Answer, Session
+
+if TYPE_CHECKING:
+    from gapless.torch.embeddings.training import Task, Trained
+
+__all__ = ["execute", "planned_bytes"]
+
+_MOST_VALUES = 2**27
+"""Of all tables: each process draws them."""
+_ROUNDING = 1e-3
+"""A difference from one process beyond this part of the change that training made isn't rounding."""
+_PLANNING = ("trainers", "batch_size", "lookahead", "cache_rows", "objective", "ownership", "shares", "batches")
+
+
+def execute(values: Mapping[str, Any], session: Session) -> Answer:
+    """What was trained, what it moved, and whether that is what the plans and one process say. Needs `torch`."""
+    from gapless.torch.embeddings.training import Task, train
+
+    others = (*_PLANNING, "dimension", "optimizer", "step_size", "wait")
+    trace = find_trace(**{name: value for name, value in values.items() if name not in others})
+    planning = Planning(**{name: values[name] for name in _PLANNING if values.get(name) is not None})
+    plans = list(batch_plans(trace, planning, options=replace(session.options, solver=None)))
+    task = Task(
+        planning.trainers, _table_rows(trace, plans), values["dimension"], values["optimizer"], values["step_size"],
+        session.options.seed, values["wait"],
+    )  # fmt: skip
+    if sum(task.table_rows) * task.dimension > _MOST_VALUES:
+        got = f"{sum(task.table_rows):,} rows of {task.dimension}"
+        raise InputError(f"table_rows: times the dimension must be at most {_MOST_VALUES:,} values, got {got}")
+    session.say(f"running {task.trainers} processes ...")
+    return _answer(task, plans, train(task, plans, session.options.stop))
+
+
+def planned_bytes(actions: Sequence[Actions], users: Sequence[Any], dimension: int, optimizer: str) -> dict[str, int]:
+    """What a run of a replicated cache moves: rows with their state, and gradients from each user to all others.
+
+    `users`: of each batch, bool (n, p), who uses which row.
+    """
+    rows = {"fetched": 0, "written": 0, "sync_now": 0, "sync_later": 0}
+    for batch, used in zip(actions, users, strict=True):
+        everywhere, by_any = batch.fetched_by == EVERYWHERE, batch.fetched_by != NOT_FETCHED
+        rows["fetched"] += int(by_any.sum()) + (batch.trainers - 1) * int(everywhere.sum())
+        rows["written"] += int(batch.evicted.sum())
+        for kind, sync in (("sync_now", SYNC_NOW), ("sync_later", SYNC_LATER)):
+            rows[kind] += (batch.trainers - 1) * int(used[batch.sync == sync].sum())
+    gradient_bytes = dimension * FLOAT_BYTES
+    row_bytes = gradient_bytes + state_values(optimizer, dimension) * FLOAT_BYTES
+    return {kind: count * (gradient_bytes if kind.startswith("sync") else row_bytes) for kind, count in rows.items()}
+
+
+def _table_rows(trace: Trace, plans: Sequence[BatchPlan]) -> tuple[int, ...]:
+    """The rows of each table, as far as the plans use them where the trace doesn't say."""
+    if trace.table_rows is not None:
+        return trace.table_rows
+    rows = np.ones(trace.table_count, dtype=np.int64)
+    for plan in plans:
+        tables, ids = split_global_ids(plan.step.ids)
+        np.maximum.at(rows, tables, ids + 1)
+    return tuple(rows.tolist())
+
+
+def _answer(task: Task, plans: Sequence[BatchPlan], found: Trained) -> Answer:
+    actions, users = [Actions.of(plan) for plan in plans], [plan.users for plan in plans]
+    planned = planned_bytes(actions, users, task.dimension, task.optimizer)
+    is_equal = max(found.row_error, found.dense_error, found.loss_error) < _ROUNDING
+    data = {**asdict(found), "planned_bytes": planned, "batches": len(plans), "optimizer": task.optimizer}
+    lines = [
+        (
+            "trained",
+            f"{len(plans)} batches in {task.trainers} processes, {task.optimizer}, {task.dimension} values a row",
+        ),
+        ("rows", f"{found.row_error:.1e} of their change from one process, but for rounding"),
+        ("dense part", f"{found.dense_error:.1e} of its change from one process, but for rounding"),
+        ("losses", f"{found.loss_error:.1e} from one process, {found.losses[0]:.4f} to {found.losses[-1]:.4f}"),
+    ]
+    for kind, size_bytes in found.moved_bytes.items():
+        said = "the plan's" if size_bytes == planned[kind] else f"the plan has {planned[kind]}"
+        lines.append((f"{kind.replace('_', ' ')} bytes", f"{size_bytes}: {said}"))
+    text = "\n".join(f"{title:<16} {text}" for title, text in lines)
+    return Answer(data, text, is_valid=is_equal and found.moved_bytes == planned)

@@ -1,0 +1,164 @@
+"""Run window: the batches of a window of a run file, from its arrays; what breaks a rule is named in one line.
+
+Arrays stay as narrow as the file has them: a batch is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.bagpipe.designs.counts import ROOTED
+from gapless.encodings.bagpipe.designs.rooted_counts import RootedCounts
+from gapless.encodings.bagpipe.lowering.actions import BY_ROW, SHARED, Actions
+from gapless.errors import InputError
+
+__all__ = [
+    "BY_BATCH",
+    "WINDOW",
+    "Window",
+    "check_by_batch",
+    "check_shape",
+    "checked_type",
+    "checked_whole",
+    "lengths_of",
+]
+
+Columns = Mapping[str, NDArray[Any]]
+
+BY_BATCH = ("rows", "examples", "prefetch_after", "counts", "measured", "is_cut")
+_BY_ROW = ("id_steps", *BY_ROW[1:])
+WINDOW = (*BY_BATCH, "trainer", "users", *_BY_ROW)
+"""The arrays of a window."""
+_EXACT_TYPES = dict.fromkeys(("meta", "end", "made", "written_back", "users", "is_cut"), np.uint8) | dict.fromkeys(
+    ("spans", "measured"), np.float64
+)
+"""The other arrays are of any integer type."""
+_DIMENSIONS = {"users": 2, "counts": 2, "measured": 2, "spans": 3}
+"""The others have one."""
+_COUNTS, _MEASURED = ROOTED + len(fields(RootedCounts)), 3
+_LEAST = {"rows": 1, "examples": 1, "prefetch_after": -1, "counts": -1, "is_cut": 0}
+
+
+def checked_type(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Raise `InputError` unless an array has the type and dimensions that its name asks for."""
+    plain = name.rpartition("/")[2]
+    exact, dimensions = _EXACT_TYPES.get(plain), _DIMENSIONS.get(plain, 1)
+    if not (dtype == exact if exact else dtype.kind in "iu") or len(shape) != dimensions:
+        kind = np.dtype(exact).name if exact else "integers"
+        raise InputError(f"{name}: must be {kind} in {dimensions} dimensions, got {dtype} of shape {shape}")
+
+
+def checked_whole(name: str, column: NDArray[Any]) -> NDArray[np.int64]:
+    """Whole numbers as int64."""
+    if len(column) and not -(2**63) <= int(column.max()) < 2**63:
+        raise InputError(f"{name}: must fit into int64, got {column.max()}")
+    return column.astype(np.int64)
+
+
+def check_by_batch(first: int, columns: Columns) -> None:
+    """Raise `InputError` where what a window has of each batch breaks a rule."""
+    batches = len(columns["rows"])
+    for name in BY_BATCH:
+        column, where = columns[name], f"{first:08d}/{name}"
+        if len(column) != batches or not batches:
+            rule = f"must have one entry for each batch of the window, {max(1, batches)}"
+            raise InputError(f"{where}: {rule}; got {len(column)}")
+        if name in _LEAST and column.size and column.min() < _LEAST[name]:
+            raise InputError(f"{where}: must be >= {_LEAST[name]}, got {column.min()}")
+    for name, width in (("counts", _COUNTS), ("measured", _MEASURED)):
+        if columns[name].shape[1] != width:
+            raise InputError(f"{first:08d}/{name}: must have {width} for each batch, got {columns[name].shape[1]}")
+    if (columns["measured"] < 0).any() or np.isinf(columns["measured"]).any():
+        raise InputError(f"{first:08d}/measured: must be >= 0 and finite, or NaN where nothing is known")
+    if columns["is_cut"].max() > 1:
+        raise InputError(f"{first:08d}/is_cut: must be 0 or 1, got {columns['is_cut'].max()}")
+
+
+def lengths_of(columns: Columns, trainers: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the other arrays of a window."""
+    rows, examples = (sum(columns[name].tolist()) for name in ("rows", "examples"))  # exact: no 64 bits overflow
+    return {"trainer": (examples,), "users": (rows, -(-trainers // 8)), **dict.fromkeys(_BY_ROW, (rows,))}
+
+
+class Window:
+    """The batches from `first` on. `columns`: those of `WINDOW`. Raises `InputError` where they break a rule."""
+
+    def __init__(self, first: int, columns: Columns, trainers: int) -> None:
+        for name in WINDOW:
+            checked_type(f"{first:08d}/{name}", columns[name].dtype, columns[name].shape)
+        check_by_batch(first, columns)
+        for name, shape in lengths_of(columns, trainers).items():
+            check_shape(first, name, columns[name].shape, shape)
+        self.first, self.columns, self._trainers = first, columns, trainers
+        self._row_cuts = np.cumsum([0, *columns["rows"].tolist()])
+        self._example_cuts = np.cumsum([0, *columns["examples"].tolist()])
+        taken = columns["trainer"]
+        if not (taken.min() >= 0 and taken.max() < trainers):
+            rule = f"must be in 0..{trainers - 1}"
+            raise InputError(f"{first:08d}/trainer: {rule}, got {taken.min()}..{taken.max()}")
+
+    def __len__(self) -> int:
+        return len(self.columns["rows"])
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its arrays."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    def ids(self, number: int) -> NDArray[np.int64]:
+        """The ids of a batch, ascending."""
+        return np.cumsum(self._of(number, "id_steps"))
+
+    def trainer(self, number: int) -> NDArray[np.int64]:
+        """Who trains on each example of a batch."""
+        place = number - self.first
+        return self.columns["trainer"][self._example_cuts[place] : self._example_cuts[place + 1]].astype(np.int64)
+
+    def actions(self, number: int) -> Actions:
+        """What the trainers do in a batch. Raises `InputError` where it breaks a rule of `Actions`."""
+        place, after = number - self.first, int(self.columns["prefetch_after"][number - self.first])
+        if after >= number:
+            raise InputError(f"prefetch_after: batch {number} must have one before it or -1, got {after}")
+        users = self.columns["users"][self._row_cuts[place] : self._row_cuts[place + 1]]
+        batch = Actions(
+            ids=self.ids(number),
+            **{name: self._of(number, name) for name in BY_ROW[1:]},
+            examples=np.bincount(self.trainer(number), minlength=self._trainers),
+            prefetch_after=after,
+            users=np.unpackbits(users, axis=1, count=self._trainers).view(np.bool_),
+        )
+        _check_users(number, batch)
+        return batch
+
+    def _of(self, number: int, name: str) -> NDArray[np.int64]:
+        place = number - self.first
+        part = self.columns[name][self._row_cuts[place] : self._row_cuts[place + 1]]
+        return checked_whole(f"{self.first:08d}/{name}", part)
+
+
+def check_shape(first: int, name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Raise `InputError` where an array of a window has not as many entries as its batches have rows or examples."""
+    if shape[:1] != wanted[:1]:
+        of = "examples" if name == "trainer" else "rows"
+        rule = f"must have as many entries as the batches have {of}, {wanted[0]}"
+        raise InputError(f"{first:08d}/{name}: {rule}; got {shape[0]}")
+    if shape != wanted:
+        raise InputError(f"{first:08d}/{name}: must have a bit for each trainer, {wanted[1]} bytes; got {shape[1]}")
+
+
+def _check_users(number: int, batch: Actions) -> None:
+    """Every row is used, and one that is private to a trainer by that one alone: the others could not have it."""
+    users, private_to = batch.users, batch.private_to
+    counted = np.count_nonzero(users, axis=1)
+    is_private = (private_to != SHARED) & (batch.sync == 0)
+    wrong = np.where(is_private, (counted != 1) | ~users[np.arange(len(users)), private_to], counted == 0)
+    if wrong.any():
+        row = int(wrong.argmax())
+        rule = f"trainer {private_to[row]} alone, to which it is private" if is_private[row] else "a trainer"
+        got = np.flatnonzero(users[row]).tolist()
+        raise InputError(f"batch {number}: users: row {batch.ids[row]} must be used by {rule}, got {got}")

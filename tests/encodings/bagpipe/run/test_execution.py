@@ -1,0 +1,33 @@
+"""What a run moves by its actions is what its schedule's transfers move."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gapless import bagpipe
+from gapless.encodings.bagpipe.run.execution import planned_bytes
+from gapless.profiles.traces.row_optimizers import OPTIMIZERS
+from gapless.schedule import EventKind
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_planned_bytes_are_those_of_the_replayed_transfers(optimizer: str) -> None:
+    ids = np.random.default_rng(0).integers(0, 60, (80, 3))
+    plan = bagpipe.solve(ids, trainers=3, batch_size=16, lookahead=2, dimension=8, optimizer=optimizer)
+    assert plan.report.valid
+    schedule = plan.schedule
+    actions = [plan.windows.actions(number) for number in range(plan.windows.count)]
+    sizes, links = schedule.graph.size_bytes, schedule.topology.links
+    groups = {tensor for tensor, name in enumerate(schedule.graph.tensor_names) if name.startswith("rows")}
+    moved = {"fetched": 0, "written": 0}
+    for event in schedule.events():
+        if event.kind is EventKind.TRANSFER:
+            link = links[event.place]
+            size_bytes = int(sum(sizes[tensor] for tensor in event.moves if tensor in groups))
+            if link.source == 0:
+                moved["fetched"] += size_bytes * (3 if event.place == 0 else 1)  # link 0 serves all trainers
+            elif link.target == 0:
+                moved["written"] += size_bytes
+    planned = planned_bytes(actions, [batch.users for batch in actions], 8, optimizer)
+    assert {kind: planned[kind] for kind in moved} == moved
