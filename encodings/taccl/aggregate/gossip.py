@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.sends import Transfer
+from gapless.encodings.taccl.ordering.sends import Transfer
 from gapless.encodings.taccl.symmetry.masks import image_of, image_table
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.options import Deadline

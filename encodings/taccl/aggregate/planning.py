@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.aggregate.gossip import sums_for_all
 from gapless.encodings.taccl.aggregate.spreading import Construction, Preferences, spread
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.ordering.sends import Transfer
 from gapless.encodings.taccl.parameters import Aggregation
-from gapless.encodings.taccl.sends import Transfer
 from gapless.encodings.taccl.sketch.phases import turned_round
 from gapless.encodings.taccl.symmetry.quotient_network import Message, QuotientNetwork, quotient_network
 from gapless.options import Deadline

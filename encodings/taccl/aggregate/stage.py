@@ -18,8 +18,8 @@ from gapless.encodings.taccl.baselines.cut import standard_name
 from gapless.encodings.taccl.baselines.quickest import keeps_to_links
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
-from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.options import Deadline, SolveOptions, charge
 from gapless.schedule import Schedule

@@ -20,7 +20,7 @@ from gapless.encodings.taccl.baselines.transfers import (
     work_of,
 )
 from gapless.encodings.taccl.baselines.variants import Structure, Variant, series
-from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
+from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.errors import InputError
 from gapless.schedule import Schedule
 from gapless.topologies.topology import Topology

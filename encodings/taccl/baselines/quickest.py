@@ -28,7 +28,7 @@ from gapless.encodings.taccl.baselines.transfers import (
 )
 from gapless.encodings.taccl.baselines.variants import Structure, Variant, series
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
+from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.errors import InputError
 from gapless.process_groups import Group, Groups
 from gapless.schedule import Schedule

@@ -13,10 +13,10 @@ from gapless import __version__
 from gapless.encodings.taccl.baselines.quickest import quickest
 from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
-from gapless.encodings.taccl.list_scheduling import RULES, list_schedule
-from gapless.encodings.taccl.milp.tables import single_sends, times_of
 from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
-from gapless.encodings.taccl.sends import sends_of, to_schedule
+from gapless.encodings.taccl.ordering.list_scheduling import RULES, list_schedule
+from gapless.encodings.taccl.ordering.sends import sends_of, to_schedule
+from gapless.encodings.taccl.ordering.tables import single_sends, times_of
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.options import Deadline, Progress
 from gapless.schedule import Schedule

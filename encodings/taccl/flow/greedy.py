@@ -23,9 +23,9 @@ from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.flow.paths import busiest_s, round_flow, route_paths
-from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, better_orders, list_schedule
+from gapless.encodings.taccl.ordering.list_scheduling import Order, Rule, Table, better_orders, list_schedule
+from gapless.encodings.taccl.ordering.sends import Routing, in_turn, lowered, turned_back
 from gapless.encodings.taccl.parameters import Greedy
-from gapless.encodings.taccl.sends import Routing, in_turn, lowered, turned_back
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations

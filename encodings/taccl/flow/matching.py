@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.bottleneck_sets import BottleneckSet
-from gapless.encodings.taccl.sends import Routing
+from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
 __all__ = ["match"]

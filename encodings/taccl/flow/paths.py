@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow
 from gapless.encodings.taccl.flow.routing import Path, decomposed
-from gapless.encodings.taccl.sends import Routing
+from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 from gapless.model import Model
 from gapless.options import SolveOptions

@@ -31,8 +31,8 @@ from gapless.encodings.taccl.flow.time_expanded import (
     construct,
     start_of,
 )
+from gapless.encodings.taccl.ordering.sends import lowered, turned_back
 from gapless.encodings.taccl.parameters import Matching
-from gapless.encodings.taccl.sends import lowered, turned_back
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations

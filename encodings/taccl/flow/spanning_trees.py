@@ -24,9 +24,9 @@ from gapless.checker import check
 from gapless.encodings.taccl.aggregate.gossip import sums_for_all
 from gapless.encodings.taccl.bounds.bounds import Bounds
 from gapless.encodings.taccl.chunked import Chunked, claim
-from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, better_orders, list_schedule
+from gapless.encodings.taccl.ordering.list_scheduling import Order, Rule, Table, better_orders, list_schedule
+from gapless.encodings.taccl.ordering.sends import Sends, to_schedule
 from gapless.encodings.taccl.parameters import Trees
-from gapless.encodings.taccl.sends import Sends, to_schedule
 from gapless.options import Deadline, SolveOptions
 from gapless.system import Plan
 

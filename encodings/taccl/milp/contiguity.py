@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.list_scheduling import Order
-from gapless.encodings.taccl.milp.tables import SendTable
+from gapless.encodings.taccl.ordering.list_scheduling import Order
+from gapless.encodings.taccl.ordering.tables import SendTable
 from gapless.model import Model
 
 __all__ = ["EXACT", "ContiguityModel", "decode", "encode", "first_point"]

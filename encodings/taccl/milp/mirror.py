@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.sends import Routing
+from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.groups import resources_of
 from gapless.encodings.taccl.symmetry.orbits import rotation
 from gapless.encodings.taccl.symmetry.rotations import rotation_candidates

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.routing import Commodities, Path, commodities
 from gapless.encodings.taccl.milp.rows import add_distinct, time_covers_every_link_and_side, used_links_are_counted
-from gapless.encodings.taccl.sends import Routing
+from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.model import Model
 
 __all__ = ["PathModel", "candidate_paths", "decode", "encode"]

@@ -11,14 +11,14 @@ import numpy as np
 from gapless.checker import check
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
-from gapless.encodings.taccl.list_scheduling import RULES, Order, Rule, better_orders, list_schedule
 from gapless.encodings.taccl.milp import contiguity
 from gapless.encodings.taccl.milp.mirror import Mirror, find_mirror
 from gapless.encodings.taccl.milp.routers import Router, router_of
-from gapless.encodings.taccl.milp.tables import MANY_SENDS, SendTable, tables, times_of
 from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
+from gapless.encodings.taccl.ordering.list_scheduling import RULES, Order, Rule, better_orders, list_schedule
+from gapless.encodings.taccl.ordering.sends import Routing, Sends, sends_of, to_schedule
+from gapless.encodings.taccl.ordering.tables import MANY_SENDS, SendTable, tables, times_of
 from gapless.encodings.taccl.parameters import Milp
-from gapless.encodings.taccl.sends import Routing, Sends, sends_of, to_schedule
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
 from gapless.schedule import Schedule

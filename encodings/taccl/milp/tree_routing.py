@@ -23,7 +23,7 @@ from gapless.encodings.taccl.milp.rows import (
     time_covers_every_link_and_side,
     used_links_are_counted,
 )
-from gapless.encodings.taccl.sends import Routing
+from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.orbits import orbits
 from gapless.model import Model
 

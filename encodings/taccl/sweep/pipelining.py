@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from gapless.collective import divided
-from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
+from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.sweep.candidates import Candidate
 
 __all__ = ["pipelined"]

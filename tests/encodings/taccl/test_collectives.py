@@ -21,13 +21,13 @@ from gapless.checker import Rule, check
 from gapless.collective import COLLECTIVES, Collective, alltoall, collective_by_name
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.flow.routing import encode as encode_flow
-from gapless.encodings.taccl.list_scheduling import RULES, list_schedule
-from gapless.encodings.taccl.list_scheduling import Rule as OrderRule
 from gapless.encodings.taccl.milp.routers import router_of, takes_paths
-from gapless.encodings.taccl.milp.tables import single_sends, times_of
 from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
+from gapless.encodings.taccl.ordering.list_scheduling import RULES, list_schedule
+from gapless.encodings.taccl.ordering.list_scheduling import Rule as OrderRule
+from gapless.encodings.taccl.ordering.sends import sends_of, to_schedule
+from gapless.encodings.taccl.ordering.tables import single_sends, times_of
 from gapless.encodings.taccl.programs.export import collective_of, to_program
-from gapless.encodings.taccl.sends import sends_of, to_schedule
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError

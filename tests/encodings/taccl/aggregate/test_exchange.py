@@ -14,7 +14,7 @@ from gapless.checker import check
 from gapless.collective import allreduce, reducescatter
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.exchange import exchange_transfers
-from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
+from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.options import Deadline, SolveOptions
 from gapless.schedule import Schedule
 from gapless.topologies.files import load_topology

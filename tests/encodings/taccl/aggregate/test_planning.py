@@ -16,8 +16,8 @@ from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, timed, transfers_along, transfers_of
 from gapless.encodings.taccl.aggregate.spreading import Preferences, spread
+from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
-from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.symmetry.masks import image_of, image_table
 from gapless.encodings.taccl.symmetry.quotient_network import Message, quotient_network
 from gapless.options import Deadline, SolveOptions

@@ -18,8 +18,8 @@ from gapless.encodings.taccl.baselines import Baseline, Baselines
 from gapless.encodings.taccl.baselines.quickest import EFFORT, keeps_to_links, quickest
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.first import first_plan
+from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.problem import Problem, problem
-from gapless.encodings.taccl.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.sketch.format import load_sketch
 from gapless.encodings.taccl.solve import solve
 from gapless.options import Deadline, SolveOptions

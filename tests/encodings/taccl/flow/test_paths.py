@@ -13,7 +13,7 @@ from gapless.collective import Collective, alltoall, sendrecv
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.paths import busiest_s, round_flow, route_paths
-from gapless.encodings.taccl.sends import Routing
+from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.topologies.files import load_topology
 

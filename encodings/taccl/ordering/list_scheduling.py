@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.ordering.sends import Times
 from gapless.encodings.taccl.parameters import ANY_SIZE
-from gapless.encodings.taccl.sends import Times
 
 __all__ = ["RULES", "Order", "Rule", "Table", "better_orders", "list_schedule", "orders_near"]
 

@@ -10,7 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.encodings.taccl.list_scheduling import Order, Rule, Table, list_schedule, orders_near
+from gapless.encodings.taccl.ordering.list_scheduling import Order, Rule, Table, list_schedule, orders_near
 
 FIRSTS = ("longest from now", "shortest until now", "most left to do")
 RULES = [Rule(first, back, most) for most in (1, 2, 9) for back in (False, True) for first in FIRSTS]  # type: ignore[arg-type]

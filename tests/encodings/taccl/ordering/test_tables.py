@@ -10,10 +10,10 @@ import pytest
 
 from gapless.checker import Report, check
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
-from gapless.encodings.taccl.list_scheduling import RULES, Order, Rule, list_schedule
-from gapless.encodings.taccl.milp.tables import send_orbits, single_sends, times_of
 from gapless.encodings.taccl.milp.tree_routing import decode, encode, shortest_path_routing
-from gapless.encodings.taccl.sends import Routing, Sends, sends_of, to_schedule
+from gapless.encodings.taccl.ordering.list_scheduling import RULES, Order, Rule, list_schedule
+from gapless.encodings.taccl.ordering.sends import Routing, Sends, sends_of, to_schedule
+from gapless.encodings.taccl.ordering.tables import send_orbits, single_sends, times_of
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.options import SolveOptions
 from gapless.solvers.registry import solve_model
