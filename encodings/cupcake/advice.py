@@ -31,7 +31,7 @@ from gapless.profiles.gradients.compressors import (
     named_compressor,
     relative_speed,
 )  # fmt: skip
-from gapless.profiles.gradients.crossover import crossover_bytes_per_s
+from gapless.profiles.gradients.ddp_model import crossover_bytes_per_s
 from gapless.profiles.gradients.fusion import Costs
 from gapless.profiles.gradients.modes import ERRORS, PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors

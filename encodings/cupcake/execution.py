@@ -23,7 +23,7 @@ from gapless.system import Answer, Session
 from gapless.units import format_seconds
 
 if TYPE_CHECKING:
-    from gapless.torch.ddp.comparing import Measured
+    from gapless.torch.ddp.comparison import Measured
 
 __all__ = ["Row", "execute", "rival_fusions", "run_fusions"]
 
@@ -130,7 +130,7 @@ def run_fusions(
     fusions: Mapping[str, Fusion], profile: FusionProfile, costs: Costs, values: Mapping[str, Any], session: Session
 ) -> list[Row]:
     """Run fusions of a profile in turns. `values`: `model`, `ranks`, `repeats`, `emulate`, `dilation`, `wait`."""
-    from gapless.torch.ddp.comparing import RunTask, compare
+    from gapless.torch.ddp.comparison import RunTask, compare
 
     is_step, dilation = values["emulate"] == "step", values["dilation"]
     if dilation > 1 and not is_step:
@@ -166,7 +166,7 @@ def _undilated(measured: Measured, dilation: float) -> Measured:
 
 
 def _strategy(name: str, fusion: Fusion, costs: Costs, values: Mapping[str, Any]) -> Any:
-    from gapless.torch.ddp.comparing import Strategy
+    from gapless.torch.ddp.comparison import Strategy
     from gapless.torch.ddp.emulation import Sending
 
     times, dilation = timeline(costs, fusion), values["dilation"]

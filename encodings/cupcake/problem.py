@@ -21,8 +21,7 @@ from gapless.profiles.gradients.fusion import Costs
 from gapless.profiles.gradients.modes import ERRORS, PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.network_question import NetworkQuestion
-from gapless.profiles.gradients.pieces import in_pieces
-from gapless.profiles.gradients.profile import FusionProfile
+from gapless.profiles.gradients.profile import FusionProfile, in_pieces
 from gapless.profiles.gradients.profile_file import mode_data, read_mode
 from gapless.question import fields_of, from_question
 

@@ -22,8 +22,7 @@ from gapless.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from gapless.torch.ddp.fitting import FittedMode
-    from gapless.torch.ddp.measuring import Gradients
-    from gapless.torch.ddp.profile_rank import HookTimes
+    from gapless.torch.ddp.measuring import Gradients, HookTimes
 
 __all__ = ["Measurement", "measure_model", "profile_gradients"]
 
@@ -85,7 +84,7 @@ class Measurement:
 
 def measure_model(values: Mapping[str, Any], session: Session) -> Measurement:
     """Measure in several processes. `values`: `model`, `ranks`, `hooks`, `steps`, `repeats`, `wait`."""
-    from gapless.torch.ddp.profile_rank import ProfileTask, measured
+    from gapless.torch.ddp.measuring import ProfileTask, measured
 
     modes = tuple(dict.fromkeys((PLAIN, *values["hooks"])))
     counts = (values[name] for name in ("steps", "repeats", "ranks", "wait"))

@@ -30,8 +30,8 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     ranks = plan.schedule.topology.device_count
     if values["ranks"] not in (None, ranks):
         raise InputError(f"ranks: must be those of the plan, {ranks}, got {values['ranks']}; plan for as many")
+    from gapless.torch.sparse.plan import sparse_plan
     from gapless.torch.sparse.run import run_sparse
-    from gapless.torch.sparse.saved import sparse_plan
 
     sets = _sets(plan, values["indices"], session.options.seed)
     selected = [

@@ -19,8 +19,7 @@ def profile_sparsity(values: Mapping[str, Any], session: Session) -> Answer:
     check_writable(values["output"])
     if not values["output"].endswith(".npz"):
         raise InputError(f"output: must end in .npz, got {values['output']!r}")
-    from gapless.torch.sparse.recording import recorded
-    from gapless.torch.sparse.training import TrainingTask
+    from gapless.torch.sparse.training import TrainingTask, recorded
 
     counts = (values[name] for name in ("steps", "ranks", "learning_rate", "wait"))
     task = TrainingTask(values["model"], session.options.seed, *counts)

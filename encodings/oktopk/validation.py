@@ -25,9 +25,8 @@ def validate_training(values: Mapping[str, Any], session: Session) -> Answer:
     ranks = plan.schedule.topology.device_count
     if values["ranks"] not in (None, ranks):
         raise InputError(f"ranks: must be those of the plan, {ranks}, got {values['ranks']}; plan for as many")
-    from gapless.torch.sparse.comparing import compare_training
-    from gapless.torch.sparse.saved import sparse_plan
-    from gapless.torch.sparse.training import TrainingTask
+    from gapless.torch.sparse.plan import sparse_plan
+    from gapless.torch.sparse.training import TrainingTask, compare_training
 
     counts = (values[name] for name in ("learning_rate", "wait"))
     task = TrainingTask(values["model"], session.options.seed, values["steps"], ranks, *counts)

@@ -98,7 +98,7 @@ def _compress_s(gradients: Gradients, modes: Sequence[str]) -> Any:
 
     What is sent whole in several modes takes the same time in all of them.
     """
-    from gapless.torch.ddp.gradient_record import left_behind
+    from gapless.torch.ddp.training import left_behind
     from gapless.torch.library import torch
 
     known: dict[tuple[str, int, tuple[int, ...]], float] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,15 +11,30 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from gapless.errors import GaplessError, InputError, RunError
 from gapless.leaving import undone_on_leaving
 from gapless.torch.library import torch
 
-__all__ = ["WAITS", "Program", "backend_device", "be_rank", "begin", "check_backend", "error_line", "run_processes"]
+__all__ = [
+    "WAITS",
+    "Prepared",
+    "Program",
+    "backend_device",
+    "begin",
+    "check_backend",
+    "error_line",
+    "read_task",
+    "run_processes",
+    "write_task",
+]
+
+Task = TypeVar("Task")
 
 WAITS = 10
 """So many times what a process may wait for another they may take in all, if none of them comes through."""
@@ -38,21 +54,48 @@ class Program(NamedTuple):
     backend: str = "gloo"
 
 
+Prepared: TypeAlias = Callable[[Path], Program]
+"""Of a folder with a task: what all of its ranks do."""
+
+
+def write_task(folder: Path, task: Any) -> None:
+    """Leave a task for its ranks: a dataclass of plain values, tuples, and other such dataclasses."""
+    (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
+
+
+def read_task(folder: Path, kind: type[Task]) -> Task:
+    """What `write_task` left in a folder."""
+    task: Task = _built(kind, json.loads((folder / "task.json").read_text("utf-8")))
+    return task
+
+
+def _built(kind: Any, data: Any) -> Any:
+    """What plain values stand for."""
+    kinds = get_type_hints(kind) if is_dataclass(kind) else {}
+    if kinds:
+        return kind(**{name: _built(kinds[name], value) for name, value in data.items()})
+    if get_origin(kind) is tuple:
+        first, *rest = get_args(kind)
+        return tuple(map(_built, [first] * len(data) if rest == [...] else [first, *rest], data))
+    return data
+
+
 def run_processes(
-    module: str, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None
+    prepared: Prepared, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None
 ) -> list[dict[str, Any]]:
-    """What each rank found, of the task in a folder: `python -m module FOLDER RANK`, which calls `be_rank`.
+    """What each rank found, of the task in a folder, as a module's own function `prepared` reads it.
 
     Raises `RunError` where a rank fails or is killed, where they take ten times as long as one may wait for another, or
     `stop` is set; no process is left then.
     """
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    place = prepared.__module__, prepared.__qualname__
     processes: list[subprocess.Popen[bytes]] = []
     with undone_on_leaving(lambda: _kill(processes)), (folder / "output").open("wb") as output:
         try:
             for rank in range(ranks):
-                command = [sys.executable, "-m", module, str(folder), str(rank)]
+                command = [sys.executable, "-m", __name__, str(folder), str(rank), *place]
                 local = {**environment, "LOCAL_RANK": str(rank)}
                 processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=local,
                                                   stdin=subprocess.PIPE, start_new_session=True))  # fmt: skip
@@ -98,15 +141,11 @@ def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
             process.kill()
 
 
-def be_rank(prepared: Callable[[Path], Program]) -> NoReturn:
-    """One of the processes: leaves `rank0.pt` in the folder with what it found, or `rank0.error`.
-
-    `prepared(folder)`: what all of them do.
-    """
-    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+def _be_rank(folder: Path, rank: int, module: str, function: str) -> NoReturn:
+    """One of the processes: leaves `rank0.pt` in the folder with what it found, or `rank0.error`."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _join(folder, rank, prepared(folder))
+        _join(folder, rank, getattr(import_module(module), function)(folder))
     except BaseException as error:
         (folder / f"rank{rank}.error").write_text(error_line(error), "utf-8")
         os._exit(1)
@@ -168,3 +207,7 @@ def error_line(error: BaseException) -> str:
         return "no message from another rank within the time that it may wait; give a longer --wait"
     line = next(iter(str(error).strip().splitlines()), "")
     return line if isinstance(error, GaplessError) else f"{type(error).__name__}: {line}"
+
+
+if __name__ == "__main__":
+    _be_rank(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +25,7 @@ from gapless.errors import InputError, RunError
 from gapless.launched import Launch
 from gapless.solvers.interruptible import run_interruptibly
 from gapless.torch.library import torch
-from gapless.torch.processes import WAITS, Program, begin, error_line, run_processes
+from gapless.torch.processes import WAITS, Prepared, begin, error_line, run_processes, write_task
 
 __all__ = ["Ranks", "as_rank", "run_ranks"]
 
@@ -83,13 +82,19 @@ def _quiet() -> Iterator[None]:
 
 
 def run_ranks(
-    module: str, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None, among: Ranks | None
-) -> list[dict[str, Any]]:
-    """As `run_processes`; where a launcher has started the ranks, `among` them, with no process of their own.
+    prepared: Prepared, task: Any, ranks: int, wait_s: float, stop: threading.Event | None = None,
+    among: Ranks | None = None, leave: Callable[[Path], object] = lambda folder: None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """What each rank found, in a process for each; where a launcher has started the ranks, `among` them.
 
-    Each then does what the module's `prepared` says of the task.
+    All do what `prepared` says of a folder with the task, a dataclass for `read_task`, and what `leave(folder)` adds.
+    Raises `RunError` as `run_processes` does.
     """
-    return (among.run if among is not None else run_processes)(module, folder, ranks, wait_s, stop)
+    with leaving.temporary_folder("gapless-ranks-") as name:
+        folder = Path(name)
+        write_task(folder, task)
+        leave(folder)
+        return (among.run if among is not None else run_processes)(prepared, folder, ranks, wait_s, stop)
 
 
 class Ranks:
@@ -104,7 +109,7 @@ class Ranks:
         self._runs = 0
 
     def run(
-        self, module: str, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None
+        self, prepared: Prepared, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None
     ) -> list[dict[str, Any]]:
         """What each rank found, this process among them.
 
@@ -121,7 +126,7 @@ class Ranks:
         different = [str(rank) for rank, other in enumerate(others) if other != others[0]]
         if different:
             raise InputError(f"ranks {', '.join(different)}: must have the same plan and options as rank 0")
-        found = self._in_time(lambda: self._work(module, folder), wait_s, stop)
+        found = self._in_time(lambda: self._work(prepared, folder), wait_s, stop)
         written = io.BytesIO()
         torch.save(found, written)
         all_found = self._exchanged("found", written.getvalue(), wait_s, stop)
@@ -177,8 +182,8 @@ class Ranks:
         )
         return RunError(f"{who}; MASTER_ADDR and MASTER_PORT must be where rank 0 is")
 
-    def _work(self, module: str, folder: Path) -> dict[str, Any]:
-        program: Program = import_module(module).prepared(folder)
+    def _work(self, prepared: Prepared, folder: Path) -> dict[str, Any]:
+        program = prepared(folder)
         store = torch.distributed.PrefixStore(f"group/{self._runs}", self._connected(is_host=False))
         begin(program, self.launch.rank, store=store)
         return program.work(self.launch.rank)

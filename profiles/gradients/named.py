@@ -4,6 +4,8 @@ Gradients, their order and the time between them follow from `gapless.profiles.t
 with times estimated for a V100. Costs are those of one setting, a server a rank: DGC in an all-gather of
 8 ranks at 25 Gb/s. The files in `profiles/gradients` are what `build_fusion_profile` gives; `python -m
 gapless.profiles.gradients.named FOLDER` writes them again.
+
+A mode at published costs is a compressor on a network, by bytes or, for low ranks, by the shapes of the tensors.
 """
 
 from __future__ import annotations
@@ -21,10 +23,17 @@ import numpy as np
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.profiles.devices import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY, Device, named_device
-from gapless.profiles.gradients.communication import FlatNetwork, Network, TwoLevelNetwork
+from gapless.profiles.gradients.communication import (
+    FlatNetwork,
+    Network,
+    TwoLevelNetwork,
+    all_reduce_cost,
+    communication_cost,
+    gathered_bytes,
+)
 from gapless.profiles.gradients.compressors import NONE, Compressor, named_compressor, relative_speed
-from gapless.profiles.gradients.modes import PLAIN
-from gapless.profiles.gradients.priced_modes import priced_mode
+from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.modes import PLAIN, Mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import read_fusion_profile, write_fusion_profile
 from gapless.profiles.training.networks import build_with_gradients
@@ -35,8 +44,58 @@ __all__ = [
     "find_fusion_profile",
     "fusion_profile_names",
     "load_fusion_profile",
+    "low_rank_bytes",
+    "priced_mode",
     "with_compressors",
 ]
+
+
+_NUMBER_BYTES = 4
+_LOW_RANK_REDUCES = 3
+"""All-reduces of a group one after the other in PyTorch's hook: what isn't compressed, then either factor."""
+
+
+def priced_mode(
+    compressor: Compressor, network: Network, shapes: Sequence[Sequence[int]] = (), speed: float = 1.0
+) -> Mode:
+    """The mode of a compressor (`NONE`: plain) on a network; `speed`: of the device, relative to a V100.
+
+    A low-rank one needs the tensors' `shapes` to say what it sends; without them, and in two levels, where a rank
+    encodes a share that is no matrix, it sends a ratio of the bytes.
+    """
+    share = network.ranks_per_node
+    mode = Mode(
+        name=PLAIN if compressor is NONE else compressor.name,
+        communication=communication_cost(network, compressor),
+        encode=compressor.encode_cost(speed).at_ratio(share),
+        decode=compressor.decode_cost(network.outer.ranks, speed).at_ratio(share),
+        error=compressor.error,
+        gathered=gathered_bytes(network, compressor, 1.0),
+    )
+    if not compressor.rank or not shapes or share > 1:
+        return mode
+    sizes = [low_rank_bytes(shape, compressor.rank) for shape in shapes]
+    reduce = all_reduce_cost(network)
+    return replace(
+        mode,
+        communication=AffineCost(_LOW_RANK_REDUCES * reduce.alpha_s, reduce.beta_s_per_byte),
+        encoded_bytes=tuple(float(encoded) for encoded, _ in sizes),
+        sent_bytes=tuple(float(sent) for _, sent in sizes),
+    )
+
+
+def low_rank_bytes(shape: Sequence[int], rank: int) -> tuple[int, int]:
+    """What is encoded of a tensor in single precision, and what is sent, as PyTorch's PowerSGD hook does it.
+
+    A tensor is a matrix of its first axis and all others, (m, n), sent as two factors of r (m + n) numbers if those are
+    less than half of it; else it goes as it is.
+    """
+    rows, columns = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
+    factors = min(rank, rows, columns) * (rows + columns)
+    if 2 * factors < rows * columns:
+        return _NUMBER_BYTES * rows * columns, _NUMBER_BYTES * factors
+    return 0, _NUMBER_BYTES * rows * columns
+
 
 _NETWORK = FlatNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)
 _COMPRESSOR = "dgc"

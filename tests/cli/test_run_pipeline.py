@@ -102,12 +102,13 @@ def test_a_rank_that_does_not_come_through_is_one_line(
 
 @needs_torch
 def test_ranks_that_are_stopped_leave_no_process(tmp_path: Path) -> None:
+    from gapless.torch.pipeline.rank import prepared
     from gapless.torch.processes import run_processes
 
     stop = threading.Event()
     stop.set()
     with pytest.raises(RunError, match="the ranks were stopped before they were done"):
-        run_processes("gapless.torch.pipeline.rank", tmp_path, 2, 60.0, stop)
+        run_processes(prepared, tmp_path, 2, 60.0, stop)
     held = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(tmp_path) not in held
 

@@ -19,8 +19,8 @@ from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets
 from gapless.torch.ddp.buckets import distribute
 from gapless.torch.ddp.hook import HookState, reduce_bucket
-from gapless.torch.ddp.hook_memory import Scaler
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
+from gapless.torch.ddp.state import Scaler
 from tests.support.two_ranks import READY_ORDER, batch, fresh_model
 
 __all__ = [

@@ -7,7 +7,8 @@ from typing import Any
 
 from gapless.encodings.pipeline.program import Program
 from gapless.io.torch_pipeline import write_torch_pipeline
-from gapless.torch.pipeline.rank import Task, read_task, run_rank, write_task
+from gapless.torch.pipeline.rank import Task, run_rank
+from gapless.torch.processes import read_task, write_task
 
 
 def task_of(program: Program, blocks: int, form: str, propagates: bool = False) -> Task:
@@ -29,4 +30,4 @@ def leave_task(folder: Path, task: Task, program: Program) -> None:
 def run_tasks(rank: int, folder: Path) -> dict[str, Any]:
     """What a rank found, by the name of the task's folder."""
     tasks = sorted(path.parent for path in folder.glob("*/task.json"))
-    return {task.name: run_rank(rank, read_task(task), task) for task in tasks}
+    return {task.name: run_rank(rank, read_task(task, Task), task) for task in tasks}

@@ -1,14 +1,10 @@
-"""One rank of a comparison: `python -m gapless.torch.collectives.rank FOLDER RANK`.
-
-The folder holds `plan.json` and `task.json`; the rank leaves `rank0.pt` there with what it found, or `rank0.error`.
-"""
+"""One rank of a comparison of a plan with the library. The folder holds `plan.json` and `task.json`."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +12,9 @@ from gapless.collective import Collective
 from gapless.torch.collectives.executor import PlannedCollective, planned
 from gapless.torch.collectives.libraries import library_call
 from gapless.torch.library import torch
-from gapless.torch.processes import Program, backend_device, be_rank
+from gapless.torch.processes import Program, backend_device, read_task
 
-__all__ = ["Task", "prepared", "write_task"]
+__all__ = ["Task", "prepared"]
 
 _LARGEST = 1000
 """Numbers to be added are whole and below this: their sums are exact in any order."""
@@ -40,14 +36,9 @@ class Task:
     backend: str = "gloo"
 
 
-def write_task(folder: Path, task: Task) -> None:
-    """Leave the task for the ranks."""
-    (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
-
-
 def prepared(folder: Path) -> Program:
-    """What `write_task` has left in a folder for all ranks."""
-    task = Task(**json.loads((folder / "task.json").read_text("utf-8")))
+    """What all ranks do, by what is in a folder."""
+    task = read_task(folder, Task)
     plan = folder / "plan.json"
 
     def work(rank: int) -> dict[str, Any]:
@@ -98,7 +89,3 @@ def _buffers(collective: Collective, task: Task, rank: int) -> tuple[torch.Tenso
     if not len(given) and not wanted:
         given = torch.empty(length, dtype=kind)
     return given, torch.cat(wanted) if wanted else torch.empty(0, dtype=kind)
-
-
-if __name__ == "__main__":
-    be_rank(prepared)

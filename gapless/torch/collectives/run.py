@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.leaving import temporary_folder
-from gapless.torch.collectives.rank import Task, write_task
+from gapless.torch.collectives.rank import Task, prepared
 from gapless.torch.ranks import Ranks, run_ranks
 
 __all__ = ["CollectiveRun", "run_collective"]
@@ -39,11 +38,9 @@ def run_collective(
 
     Raises `RunError` where one fails.
     """
-    with temporary_folder("gapless-ranks-") as name:
-        folder = Path(name)
-        shutil.copyfile(plan, folder / "plan.json")
-        write_task(folder, task)
-        found = run_ranks("gapless.torch.collectives.rank", folder, task.ranks, task.wait_s, stop, among)
+    found = run_ranks(
+        prepared, task, task.ranks, task.wait_s, stop, among, lambda folder: shutil.copyfile(plan, folder / "plan.json")
+    )
     return CollectiveRun(
         wrong=sum(rank["wrong"] for rank in found),
         plan_s=_slowest(found, "plan_s"),

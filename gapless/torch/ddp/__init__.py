@@ -3,7 +3,7 @@
 from gapless.torch.ddp.buckets import actual_buckets, distribute, state_for
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.ddp.measuring import measure_gradients, measure_hook
-from gapless.torch.ddp.owner import hook_state
+from gapless.torch.ddp.state import hook_state
 
 __all__ = [
     "HookState",

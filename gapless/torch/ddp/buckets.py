@@ -21,8 +21,7 @@ from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets, read_ddp_buckets
 from gapless.torch.ddp.emulation import Clock, Sending
 from gapless.torch.ddp.hook import HookState, reduce_bucket
-from gapless.torch.ddp.hook_memory import Scaler
-from gapless.torch.ddp.owner import actual_buckets, check_owner
+from gapless.torch.ddp.state import Scaler, actual_buckets, check_owner
 from gapless.torch.library import torch
 
 __all__ = ["actual_buckets", "check_same_parameters", "distribute", "size_bytes", "state_for", "trainable"]

@@ -13,8 +13,7 @@ from gapless.profiles.gradients.communication import Network, all_gather_cost, a
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.modes import Mode
 from gapless.torch.ddp.compressors import Compressor, PowerSgd, compressor_of
-from gapless.torch.ddp.measuring import Gradients
-from gapless.torch.ddp.profile_rank import HookTimes
+from gapless.torch.ddp.measuring import Gradients, HookTimes
 
 __all__ = ["FittedMode", "fitted_mode"]
 

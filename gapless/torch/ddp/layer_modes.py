@@ -20,8 +20,17 @@ from gapless.errors import InputError
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.ddp.compressors import Bucket, Exchange, Message, compressor_of
 from gapless.torch.ddp.hook import collective, returned
-from gapless.torch.ddp.hook_memory import HookMemory, Kept, Scaler, poison
-from gapless.torch.ddp.owner import check_header, check_owner, header, owner_of, rebuild_buckets
+from gapless.torch.ddp.state import (
+    HookMemory,
+    Kept,
+    Scaler,
+    check_header,
+    check_owner,
+    header,
+    owner_of,
+    poison,
+    rebuild_buckets,
+)
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["LayerState", "reduce_layers"]

@@ -1,23 +1,38 @@
-"""Training runs under DDP, alike but for the modes in which layers' gradients are sent. Needs the extra `torch`."""
+"""Training runs under DDP, alike but for the modes in which layers' gradients are sent. Needs the extra `torch`.
+
+With what is recorded of gradients by layer and epoch: what modes spoil, norms, ratios of mean to deviation.
+"""
 
 from __future__ import annotations
 
-import json
+import copy
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.leaving import temporary_folder
 from gapless.torch.ddp.buckets import trainable
-from gapless.torch.ddp.compressors import compressor_of
+from gapless.torch.ddp.compressors import Bucket, PowerSgd, compressor_of
+from gapless.torch.ddp.hook import returned
+from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
 from gapless.torch.library import torch
-from gapless.torch.processes import run_processes
+from gapless.torch.processes import Program, read_task
+from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import Workload, load_named
 
-__all__ = ["Examples", "Recipe", "Trained", "Variant", "examples_of", "read_task", "train"]
+__all__ = [
+    "Examples",
+    "GradientRecord",
+    "Recipe",
+    "Trained",
+    "Variant",
+    "examples_of",
+    "left_behind",
+    "prepared",
+    "train",
+]
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,12 @@ class Variant:
     modes: tuple[tuple[str, ...], ...]
     recorded: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Task:
+    recipe: Recipe
+    variants: tuple[Variant, ...]
 
 
 @dataclass(frozen=True)
@@ -130,11 +151,8 @@ def train(recipe: Recipe, variants: Sequence[Variant], stop: threading.Event | N
         if set(variant.parameters) != set(parameters):
             other = sorted(set(variant.parameters) ^ set(parameters))[0]
             raise InputError(f"parameter {other!r}: must be in the model and in the plan; measure the model again")
-    with temporary_folder("gapless-ranks-") as name:
-        folder = Path(name)
-        task = {"recipe": asdict(recipe), "variants": [asdict(variant) for variant in variants]}
-        (folder / "task.json").write_text(json.dumps(task), "utf-8")
-        found = run_processes("gapless.torch.ddp.training_rank", folder, recipe.workers, recipe.wait_s, stop)
+    task = _Task(recipe, tuple(variants))
+    found = run_ranks(prepared, task, recipe.workers, recipe.wait_s, stop)
     return tuple(_together(rows) for rows in zip(*(rank["runs"] for rank in found), strict=True))
 
 
@@ -144,9 +162,147 @@ def _together(rows: Sequence[dict[str, Any]]) -> Trained:
     return Trained(rows[0]["name"], tuple(rows[0]["loss"]), train_loss, sent_bytes, rows[0]["record"])
 
 
-def read_task(folder: Path) -> tuple[Recipe, list[Variant]]:
-    """What `train` left for its workers."""
-    data = json.loads((folder / "task.json").read_text("utf-8"))
-    recipe = Recipe(**{**data["recipe"], "learning_rate": tuple(data["recipe"]["learning_rate"])})
-    names = ("parameters", "modes", "recorded", "measured")
-    return recipe, [Variant(row["name"], *(tuple(row[name]) for name in names)) for row in data["variants"]]
+def prepared(folder: Path) -> Program:
+    """What all workers do, by what is in a folder."""
+    task = read_task(folder, _Task)
+    return Program(task.recipe.workers, task.recipe.wait_s, lambda rank: _work(task, rank))
+
+
+def _work(task: _Task, rank: int) -> dict[str, Any]:
+    examples = examples_of(task.recipe)
+    return {"runs": [_run(task.recipe, variant, examples, rank) for variant in task.variants]}
+
+
+def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> dict[str, Any]:
+    """One run. Buffers such as running means stay each worker's own; what is held out is looked at by worker 0."""
+    torch.manual_seed(recipe.seed + rank)
+    model = copy.deepcopy(examples.work.model)
+    state = LayerState(model, dict(zip(variant.parameters, variant.modes[0], strict=True)))
+    ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    ddp.register_comm_hook(state, reduce_layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=recipe.learning_rate[0], momentum=recipe.momentum)
+    record = GradientRecord(model, variant, examples.steps, recipe.samples) if variant.recorded else None
+    losses, held_out = list[float](), examples.held_out()
+    total = 0.0
+    for epoch, rate in enumerate(recipe.learning_rate):
+        state.set_modes(dict(zip(variant.parameters, variant.modes[epoch], strict=True)))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        total = 0.0
+        for work in examples.batches(recipe, epoch, rank):
+            optimizer.zero_grad()
+            loss = work.loss_of(ddp)
+            loss.backward()
+            if record is not None:
+                record.step()
+            optimizer.step()
+            total += float(loss.detach())
+        if record is not None:
+            record.end_epoch()
+        losses.append(_loss(model, held_out) if rank == 0 else 0.0)
+    return {
+        "name": variant.name, "loss": losses, "train_loss": total / examples.steps, "sent_bytes": state.sent_bytes,
+        "record": {} if record is None or rank else record.data,
+    }  # fmt: skip
+
+
+def _loss(model: Any, held_out: Any) -> float:
+    model.eval()
+    with torch.no_grad():
+        found = float(held_out.loss_of(model))
+    model.train()
+    return found
+
+
+class GradientRecord:
+    """Columns of a `CompressionTrace` in the making: `error`, `norm` and `deviation_ratio`, lists by epoch and layer.
+
+    Of each epoch, `samples` steps evenly apart are looked at; norms are of the sum of all steps' gradients, which are
+    those that the optimiser is about to take.
+    """
+
+    def __init__(self, model: Any, variant: Variant, steps: int, samples: int) -> None:
+        parameters = trainable(model)
+        self._parameters = [parameters[name] for name in variant.parameters]
+        self._modes, self._measured = variant.recorded, set(variant.measured)
+        self._looks = {(2 * k + 1) * steps // (2 * min(samples, steps)) for k in range(min(samples, steps))}
+        self._memory: list[dict[str, dict[str, Any]]] = [{} for _ in self._parameters]
+        self._number = 0
+        self._begin()
+        self._columns: dict[str, list[Any]] = {"error": [], "norm": [], "deviation_ratio": []}
+
+    def _begin(self) -> None:
+        self._at, self._looked = 0, 0
+        self._sums = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._errors = [[0.0] * len(self._modes) for _ in self._parameters]
+        self._ratios = [0.0] * len(self._parameters)
+
+    def step(self) -> None:
+        """Look at the gradients of a step."""
+        is_looked = self._at in self._looks
+        for layer, parameter in enumerate(self._parameters):
+            gradient = parameter.grad.detach()
+            self._sums[layer] += gradient
+            if is_looked:
+                self._ratios[layer] += _deviation_ratio(gradient)
+                for mode, error in enumerate(self._spoiled(gradient, layer)):
+                    self._errors[layer][mode] += error
+        self._at += 1
+        self._looked += is_looked
+
+    def end_epoch(self) -> None:
+        """Add the epoch's rows."""
+        self._columns["error"].append([[error / self._looked for error in row] for row in self._errors])
+        self._columns["norm"].append([float(total.norm()) for total in self._sums])
+        self._columns["deviation_ratio"].append([ratio / self._looked for ratio in self._ratios])
+        self._begin()
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """All columns."""
+        return self._columns
+
+    def _spoiled(self, gradient: Any, layer: int) -> list[float]:
+        """The squared error of each mode: of low ranks the tail of the singular values, unless it is to be measured."""
+        found, tails = [], None
+        for mode in self._modes:
+            compressor = compressor_of(mode)
+            if isinstance(compressor, PowerSgd) and mode not in self._measured:
+                if not compressor.is_factored(tuple(gradient.shape)):
+                    found.append(0.0)
+                    continue
+                tails = _tails(gradient) if tails is None else tails
+                found.append(float(tails[compressor.rank]) if compressor.rank < len(tails) else 0.0)
+            else:
+                self._number += 1
+                found.append(left_behind(mode, gradient, self._memory[layer].setdefault(mode, {}), self._number))
+        return found
+
+
+def left_behind(mode: str, gradient: Any, memory: dict[str, Any], step: int = 0) -> float:
+    """The squared norm of what a worker alone would not have sent of a gradient in a mode; `memory`: of that mode."""
+    bucket = Bucket(gradient.reshape(-1).clone(), [tuple(gradient.shape)], 0, 1, 0, step, memory)
+    exchange = compressor_of(mode).exchange(bucket)
+    message = next(exchange)
+    while not message.is_last:
+        message = exchange.send(_alone(message))
+    mean = returned(exchange, _alone(message))
+    return float((gradient.reshape(-1) - mean.reshape(-1)).double().square().sum())
+
+
+def _alone(message: Any) -> Any:
+    """What arrives where there is one rank."""
+    payload = message.payload
+    return payload if message.collective == "all_reduce" else payload.view(1, -1)
+
+
+def _tails(gradient: Any) -> Any:
+    """Of the gradient as a matrix: `[r]` is the squared error of its best approximation of rank r."""
+    squares = torch.linalg.svdvals(gradient.reshape(gradient.shape[0], -1).double()).square()
+    return squares.flip(0).cumsum(0).flip(0)
+
+
+def _deviation_ratio(gradient: Any) -> float:
+    """|mean| over standard deviation of the entries, 0 where they are all equal."""
+    deviation = float(gradient.double().std(correction=0))
+    return abs(float(gradient.double().mean())) / deviation if deviation else 0.0

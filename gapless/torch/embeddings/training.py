@@ -6,17 +6,15 @@ optimisers PyTorch's own (of row-wise Adagrad it has none), so that little is sh
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gapless.errors import RunError
-from gapless.leaving import temporary_folder
 from gapless.profiles.traces.bags import Bags, by_table
 from gapless.profiles.traces.sharding import Sharding
 from gapless.profiles.traces.trace import split_global_ids
@@ -25,7 +23,8 @@ from gapless.torch.embeddings.dlrm import Dlrm
 from gapless.torch.embeddings.plans import BatchPlan
 from gapless.torch.embeddings.saved_plans import load_plans, save_plans
 from gapless.torch.library import torch
-from gapless.torch.processes import Program, be_rank, run_processes
+from gapless.torch.processes import Program, read_task
+from gapless.torch.ranks import run_ranks
 
 __all__ = ["Task", "Trained", "compared", "train", "train_rank"]
 
@@ -85,11 +84,11 @@ def train(task: Task, plans: Sequence[BatchPlan], stop: threading.Event | None =
 
     Raises `RunError` where a process fails, or `stop` is set.
     """
-    with temporary_folder("gapless-trainers-") as name:
-        folder = Path(name)
-        (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
+
+    def leave(folder: Path) -> None:
         save_plans(folder / "plans.pt", plans)
-        found = run_processes(__name__, folder, task.trainers, task.wait_s, stop)
+
+    found = run_ranks(prepared, task, task.trainers, task.wait_s, stop, leave=leave)
     return compared(task, plans, found, stop)
 
 
@@ -214,11 +213,7 @@ def _distance(found: torch.Tensor, expected: torch.Tensor, start: torch.Tensor, 
     return float(apart.norm() / (expected - start).norm())
 
 
-def _prepared(folder: Path) -> Program:
-    data = json.loads((folder / "task.json").read_text("utf-8"))
-    task, plans = Task(**{**data, "table_rows": tuple(data["table_rows"])}), load_plans(folder / "plans.pt")
+def prepared(folder: Path) -> Program:
+    """What all trainers do, by what is in a folder."""
+    task, plans = read_task(folder, Task), load_plans(folder / "plans.pt")
     return Program(task.trainers, task.wait_s, lambda rank: train_rank(rank, task, plans))
-
-
-if __name__ == "__main__":
-    be_rank(_prepared)

@@ -1,4 +1,4 @@
-"""One rank of a profile of links: `python -m gapless.torch.links.rank FOLDER RANK`. The folder holds `task.json`.
+"""One rank of a profile of links: the folder holds `task.json`.
 
 Rank 0 decides what is measured; it ends with what is known once there is a file `stop` in the folder.
 """
@@ -9,18 +9,17 @@ import json
 import os
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
-from gapless.leaving import temporary_folder
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
 from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
 from gapless.topologies.measured.record import machine_of, record_of
 from gapless.torch.library import torch
 from gapless.torch.links.transfers import Transfers
-from gapless.torch.processes import WAITS, Program, be_rank
+from gapless.torch.processes import WAITS, Program, read_task
 from gapless.torch.ranks import run_ranks
 
 if TYPE_CHECKING:
@@ -59,18 +58,17 @@ def measured_links(task: LinksTask, stop: threading.Event | None = None, among: 
     Raises `InputError` for a backend that this torch or machine doesn't have, and `RunError` where a rank fails.
     """
     _check_backend(task, among)
-    with temporary_folder("gapless-ranks-") as name:
-        folder = Path(name)
-        (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
-        late, is_over = threading.Event(), threading.Event()
-        thread = threading.Thread(target=_pass_on, args=(stop or threading.Event(), folder, late, is_over), daemon=True)
-        thread.start()
-        # What goes wrong ends within the time for transfers and as much again.
-        wait_s = max(task.wait_s, 2 * task.seconds / WAITS)
-        try:
-            found, *_ = run_ranks("gapless.torch.links.rank", folder, task.ranks, wait_s, late, among)
-        finally:
-            is_over.set()
+    late, is_over = threading.Event(), threading.Event()
+
+    def watch(folder: Path) -> None:
+        passing = (stop or threading.Event(), folder, late, is_over)
+        threading.Thread(target=_pass_on, args=passing, daemon=True).start()
+
+    wait_s = max(task.wait_s, 2 * task.seconds / WAITS)  # what goes wrong ends within the time for transfers, twice
+    try:
+        found, *_ = run_ranks(prepared, task, task.ranks, wait_s, late, among, watch)
+    finally:
+        is_over.set()
     machine = machine_of(json.loads(found["machine"])) if found["machine"] else None
     return Profiled(machine, found["experiments"])
 
@@ -98,8 +96,7 @@ def _check_backend(task: LinksTask, among: Ranks | None) -> None:
 
 def prepared(folder: Path) -> Program:
     """What `measured_links` has left in a folder for all ranks."""
-    data = json.loads((folder / "task.json").read_text("utf-8"))
-    task = LinksTask(**{**data, "sizes": tuple(data["sizes"])})
+    task = read_task(folder, LinksTask)
     return Program(task.ranks, task.wait_s, lambda rank: _work(task, folder, rank), task.backend)
 
 
@@ -128,7 +125,3 @@ def _device(backend: str) -> torch.device:
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     torch.cuda.set_device(device)
     return device
-
-
-if __name__ == "__main__":
-    be_rank(prepared)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from gapless.errors import InputError
 from gapless.torch.ddp import compressors
-from gapless.torch.ddp.hook_memory import poison
+from gapless.torch.ddp.state import poison
 from gapless.torch.library import torch
 
 __all__ = ["Compressor", "compressor_of"]

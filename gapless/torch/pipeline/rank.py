@@ -1,21 +1,17 @@
-"""One rank of a pipeline that runs a plan: `python -m gapless.torch.pipeline.rank FOLDER RANK`.
-
-The folder holds `task.json` and the schedule; the rank leaves `rank0.pt` there with what it found, or `rank0.error`.
-"""
+"""One rank of a pipeline that runs a plan. The folder holds `task.json` and the schedule, `schedule.csv`."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gapless.io.torch_pipeline import FORMS
 from gapless.torch.library import torch
 from gapless.torch.pipeline.layers import LayeredModel, load_layers
-from gapless.torch.processes import Program, be_rank
+from gapless.torch.processes import Program, read_task
 
-__all__ = ["Task", "read_task", "run_rank", "write_task"]
+__all__ = ["Task", "prepared", "run_rank"]
 
 
 @dataclass(frozen=True)
@@ -41,18 +37,6 @@ class Task:
     def load(self) -> LayeredModel:
         """The model, the same in every process."""
         return load_layers(self.model, self.micro_batches, self.seed, self.defaults)
-
-
-def write_task(folder: Path, task: Task) -> None:
-    """Leave the task for the ranks."""
-    (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
-
-
-def read_task(folder: Path) -> Task:
-    """The task that `write_task` left."""
-    data = json.loads((folder / "task.json").read_text("utf-8"))
-    tables = {name: tuple(data[name]) for name in ("cut", "rank_of_stage")}
-    return Task(**{**data, **tables, "hop_modes": tuple((hop, m, mode) for hop, m, mode in data["hop_modes"])})
 
 
 def run_rank(rank: int, task: Task, folder: Path) -> dict[str, Any]:
@@ -103,10 +87,7 @@ class _Tally:
         self.peak = max(self.peak, 1 + sum(stage.in_flight for stage in self.stages))
 
 
-def _prepared(folder: Path) -> Program:
-    task = read_task(folder)
+def prepared(folder: Path) -> Program:
+    """What all ranks do, by what is in a folder."""
+    task = read_task(folder, Task)
     return Program(max(task.rank_of_stage) + 1, task.wait_s, lambda rank: run_rank(rank, task, folder))
-
-
-if __name__ == "__main__":
-    be_rank(_prepared)

@@ -9,13 +9,12 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.torch_pipeline import ActionOrder, write_torch_pipeline
-from gapless.leaving import temporary_folder
 from gapless.torch.library import torch
 from gapless.torch.pipeline.compressors import compressor_of
 from gapless.torch.pipeline.layers import LayeredModel
-from gapless.torch.pipeline.rank import Task, write_task
+from gapless.torch.pipeline.rank import Task, prepared
 from gapless.torch.pipeline.reference import one_process, squared_error
-from gapless.torch.processes import run_processes
+from gapless.torch.ranks import run_ranks as in_processes
 
 __all__ = ["RanksRun", "compared", "run_ranks"]
 
@@ -49,11 +48,11 @@ def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = Non
     devices = {str(parameter.device) for _, layer in model.layers for parameter in layer.parameters()} - {"cpu"}
     if devices:
         raise InputError(f"model: ranks run on the CPU, over gloo, got parameters on {devices.pop()}")
-    with temporary_folder("gapless-ranks-") as name:
-        folder = Path(name)
-        write_task(folder, task)
+
+    def leave(folder: Path) -> None:
         write_torch_pipeline(folder / "schedule.csv", order, task.form)
-        found = run_processes("gapless.torch.pipeline.rank", folder, order.ranks, task.wait_s, stop)
+
+    found = in_processes(prepared, task, order.ranks, task.wait_s, stop, leave=leave)
     return compared(model, task.micro_batches, found)
 
 

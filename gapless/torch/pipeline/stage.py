@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.distributed.pipelining import PipelineStage
 
-from gapless.torch.ddp.hook_memory import poison
+from gapless.torch.ddp.state import poison
 from gapless.torch.library import torch
 from gapless.torch.pipeline.compressors import Compressor, compressor_of
 

@@ -1,4 +1,4 @@
-"""Sparse allreduce in two phases: each region of the entries is added by its owner, then all get all sums.
+"""Sums of sparse gradients: by regions, each of which has an owner that adds its entries; or all entries go to all.
 
 Contributions to a place are added in the order of ranks, to zero: the sums have the bits of the dense sum in that
 order.
@@ -6,7 +6,7 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -14,11 +14,94 @@ from typing import Any
 import numpy as np
 
 from gapless.torch.library import rank_count, torch
-from gapless.torch.sparse.entries import WORDS_PER_ENTRY, Entries, added, gathered_rows
 from gapless.torch.sparse.plan import SparsePlan
 from gapless.torch.sparse.relay import Hop, Relay
 
-__all__ = ["SparseAllreduce", "Words"]
+__all__ = ["WORDS_PER_ENTRY", "Entries", "SparseAllreduce", "TopkAllgather", "Words", "added", "gathered_rows"]
+
+
+WORDS_PER_ENTRY = 2
+
+
+@dataclass(frozen=True)
+class Entries:
+    """`places`: int64, shape (entries,), each once; `values`: float32, the same shape."""
+
+    places: torch.Tensor
+    values: torch.Tensor
+
+    def __len__(self) -> int:
+        return int(self.places.numel())
+
+    def packed(self) -> torch.Tensor:
+        """Two words an entry: all places, then all values."""
+        return torch.cat([self.places.to(torch.int32), self.values.view(torch.int32)])
+
+    @classmethod
+    def unpacked(cls, words: torch.Tensor) -> Entries:
+        """Of what `packed` gave."""
+        places, values = words.view(WORDS_PER_ENTRY, -1)
+        return cls(places.to(torch.int64), values.contiguous().view(torch.float32))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Entries]) -> Entries:
+        """One after the other."""
+        if not parts:
+            return cls(torch.empty(0, dtype=torch.int64), torch.empty(0))
+        return cls(torch.cat([part.places for part in parts]), torch.cat([part.values for part in parts]))
+
+    def where(self, chosen: torch.Tensor) -> Entries:
+        """Those that a mask (bool, shape (entries,)), or their numbers, choose."""
+        return Entries(self.places[chosen], self.values[chosen])
+
+    def part(self, begin: int, end: int) -> Entries:
+        """Those numbered `begin` .. `end` - 1."""
+        return Entries(self.places[begin:end], self.values[begin:end])
+
+
+def added(contributions: Sequence[Entries], begin: int, end: int) -> Entries:
+    """The sums of places `begin` .. `end` - 1, in the order in which contributions are given; places rise."""
+    total = torch.zeros(end - begin)
+    is_there = torch.zeros(end - begin, dtype=torch.bool)
+    for each in contributions:
+        places = each.places - begin
+        total[places] += each.values
+        is_there[places] = True
+    places = is_there.nonzero().flatten()
+    return Entries(places + begin, total[places])
+
+
+def gathered_rows(row: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """What all ranks of a group give, equally long, as rows."""
+    rows = row.new_empty(rank_count(group), row.numel())
+    torch.distributed.all_gather(list(rows), row, group=group)
+    return rows
+
+
+class TopkAllgather:
+    """An exchange for `SparseState` among the ranks of a group. `received_words`: by this rank, in all calls."""
+
+    def __init__(self, group: Any = None) -> None:
+        self.group, self.received_words = group, 0
+
+    def __call__(self, given: Entries, length: int, step: int) -> Entries:
+        """The sums of all ranks' entries of a gradient of `length` entries."""
+        ranks = rank_count(self.group)
+        counts = gathered_rows(torch.tensor([len(given)]), self.group).flatten().tolist()
+        most = WORDS_PER_ENTRY * max(counts)  # gloo gathers what is equally long
+        padded = torch.nn.functional.pad(given.packed(), (0, most - WORDS_PER_ENTRY * len(given)))
+        rows = gathered_rows(padded, self.group)
+        self.received_words += (ranks - 1) * most
+        parts = [row[: WORDS_PER_ENTRY * count] for row, count in zip(rows, counts, strict=True)]
+        return added([Entries.unpacked(part) for part in parts], 0, length)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was received."""
+        return {"received_words": self.received_words}
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """What `state_dict` gave."""
+        self.received_words = int(data["received_words"])
 
 
 @dataclass

@@ -10,17 +10,19 @@ Annotations are evaluated in this file, since DDP compares those of a hook with 
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from gapless.errors import InputError
 from gapless.torch.ddp.buckets import trainable
-from gapless.torch.ddp.hook_memory import Scaler
-from gapless.torch.ddp.owner import check_header, check_owner, header
+from gapless.torch.ddp.state import Scaler, check_header, check_owner, header
 from gapless.torch.library import rank_count, torch
-from gapless.torch.sparse.entries import Entries
+from gapless.torch.sparse.allreduce import Entries
+from gapless.torch.sparse.plan import SparsePlan, read_sparse_plan
+from gapless.torch.sparse.planned import PlannedExchange
 from gapless.torch.sparse.selection import Threshold, entry_count
 
-__all__ = ["Exchange", "SparseState", "attach_exchange", "reduce_sparsely"]
+__all__ = ["Exchange", "SparseState", "attach", "attach_exchange", "reduce_sparsely"]
 
 
 class Exchange(Protocol):
@@ -177,6 +179,25 @@ def attach_exchange(
     state = SparseState(ddp.module, density, exchange, period, scaler)
     ddp.register_comm_hook(state, reduce_sparsely)
     return state
+
+
+def attach(
+    ddp: torch.nn.parallel.DistributedDataParallel, plan: SparsePlan | str | Path, density: float | None = None,
+    period: int = 32, renewal: int | None = 64, scaler: Scaler | None = None,
+) -> SparseState:  # fmt: skip
+    """Let a model in DDP send its gradients by a plan, with what isn't sent added to the next gradient.
+
+    To be called by all ranks of DDP's process group, once. `density`: the share of entries that each rank sends, by
+    default the plan's. `period`: steps between two thresholds; `renewal`: between two sets of regions, None to keep the
+    plan's. `scaler`: the `GradScaler` that scales the loss, if one does. The state that is returned can be saved and
+    loaded; it has the places that were sent, and words received (`exchange.received_words`).
+    Raises `InputError` for a file that is no valid plan of sparse gradients, or of another model or number of ranks.
+    """
+    if not isinstance(plan, SparsePlan):
+        plan = read_sparse_plan(plan)
+    plan.check(sum(each.numel() for each in trainable(ddp.module).values()), rank_count(ddp.process_group))
+    exchange = PlannedExchange(plan, density, period, renewal, ddp.process_group)
+    return attach_exchange(ddp, plan.density if density is None else density, exchange, period, scaler)
 
 
 def reduce_sparsely(state: SparseState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.torch.library import torch
-from gapless.torch.sparse.allreduce import SparseAllreduce, Words
-from gapless.torch.sparse.entries import Entries, gathered_rows
+from gapless.torch.sparse.allreduce import Entries, SparseAllreduce, Words, gathered_rows
 from gapless.torch.sparse.plan import Regions, SparsePlan
 from gapless.torch.sparse.selection import Threshold, entry_count
 

@@ -1,10 +1,13 @@
-"""A sparse allreduce by a plan on processes of this machine, beside TopkA and the library's dense allreduce."""
+"""A sparse allreduce by a plan on processes of this machine, beside TopkA and the library's dense allreduce.
+
+The folder of a rank holds `task.json`, `sets.npz`, `selected.npz`.
+"""
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,18 +15,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.leaving import temporary_folder
-from gapless.profiles.sparsity.index_file import write_index_sets
+from gapless.profiles.sparsity.index_file import read_index_sets, write_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets
+from gapless.torch.library import torch
+from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
+from gapless.torch.sparse.allreduce import Entries, SparseAllreduce, TopkAllgather, Words
 from gapless.torch.sparse.plan import SparsePlan
 
 if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
 
-__all__ = ["NAMES", "SparseRun", "run_sparse"]
+__all__ = ["NAMES", "SparseRun", "prepared", "run_sparse"]
+
 
 NAMES = ("plan", "TopkA", "dense")
+
+
+@dataclass(frozen=True)
+class _Task:
+    plan: SparsePlan
+    repeats: int
+    wait_s: float
+    ranks: int
 
 
 @dataclass(frozen=True)
@@ -48,13 +62,13 @@ def run_sparse(
     fails, `InputError` where the plan is for other sets.
     """
     plan.check(sets.elements, sets.ranks)
-    with temporary_folder("gapless-ranks-") as name:
-        folder = Path(name)
-        task = {"plan": plan.data(), "repeats": repeats, "wait_s": wait_s, "ranks": sets.ranks}
-        (folder / "task.json").write_text(json.dumps(task), "utf-8")
+
+    def leave(folder: Path) -> None:
         write_index_sets(folder / "sets.npz", sets)
         np.savez(folder / "selected.npz", *selected)
-        found = run_ranks("gapless.torch.sparse.rank", folder, sets.ranks, wait_s, stop, among)
+
+    task = _Task(plan, repeats, wait_s, sets.ranks)
+    found = run_ranks(prepared, task, sets.ranks, wait_s, stop, among, leave)
     return SparseRun(
         wrong=sum(rank["wrong"] for rank in found),
         received_words=np.array([rank["words"] for rank in found], dtype=np.int64).transpose(1, 0, 2),
@@ -64,3 +78,78 @@ def run_sparse(
 
 def _slowest(found: Sequence[dict[str, Any]], name: str) -> NDArray[np.float64]:
     return np.asarray(np.max([rank["times_s"][name] for rank in found], axis=0), dtype=np.float64)
+
+
+def prepared(folder: Path) -> Program:
+    """What the rank does, by what is in the folder."""
+    task = read_task(folder, _Task)
+    return Program(task.ranks, task.wait_s, lambda rank: _work(folder, task, rank))
+
+
+def _work(folder: Path, task: _Task, rank: int) -> dict[str, Any]:
+    sets = read_index_sets(folder / "sets.npz")
+    allreduce = SparseAllreduce(task.plan)
+    found: dict[str, Any] = {"wrong": 0, "words": [], "times_s": {"plan": [], "TopkA": [], "dense": []}}
+    with np.load(folder / "selected.npz") as selected:
+        for step in range(sets.steps):
+            _step(found, allreduce, sets, torch.from_numpy(selected[f"arr_{step}"]), (step, rank), task.repeats)
+    return found
+
+
+def _step(
+    found: dict[str, Any], allreduce: SparseAllreduce, sets: IndexSets, selected: torch.Tensor, at: tuple[int, int],
+    repeats: int,
+) -> None:  # fmt: skip
+    """Run a step, and add what it came to; `at`: step and rank."""
+    own, total = _entries(sets, *at), _dense_sum(sets, at[0])
+    is_selected = torch.zeros(sets.elements, dtype=torch.bool)
+    is_selected[selected] = True
+    gathered, dense = TopkAllgather(), torch.empty(sets.elements)
+
+    def sparse() -> Entries:
+        return allreduce(own, lambda sums: sums.where(is_selected[sums.places]))
+
+    def library() -> object:
+        dense.zero_()
+        dense[own.places] = own.values
+        return torch.distributed.all_reduce(dense)
+
+    allreduce.words = Words()
+    sums = sparse()
+    words = allreduce.words
+    found["words"].append([words.reduced, words.balanced, words.gathered])
+    missing = len(selected) - int(is_selected[sums.places].sum())
+    found["wrong"] += missing + len(sums) - int(_same_bits(sums.values, total[sums.places]).sum())
+    calls: dict[str, Callable[[], object]] = {
+        "plan": sparse, "TopkA": lambda: gathered(own, sets.elements, at[0]), "dense": library,
+    }  # fmt: skip
+    for call in calls.values():
+        call()
+    times_s: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            torch.distributed.barrier()
+            begin_s = time.perf_counter()
+            call()
+            times_s[name].append(time.perf_counter() - begin_s)
+    for name, each_s in times_s.items():
+        found["times_s"][name].append(each_s)
+
+
+def _entries(sets: IndexSets, step: int, rank: int) -> Entries:
+    places = torch.from_numpy(sets.of(step, rank).astype(np.int64))
+    return Entries(places, torch.from_numpy(sets.values_of(step, rank).copy()))
+
+
+def _dense_sum(sets: IndexSets, step: int) -> torch.Tensor:
+    """Of the ranks' gradients, dense, in the order of ranks."""
+    total = torch.zeros(sets.elements)
+    for rank in range(sets.ranks):
+        entries, dense = _entries(sets, step, rank), torch.zeros(sets.elements)
+        dense[entries.places] = entries.values
+        total += dense
+    return total
+
+
+def _same_bits(values: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    return values.view(torch.int32) == others.view(torch.int32)

@@ -1,16 +1,40 @@
-"""Training of a model on batches that differ by rank and step, for a number of steps."""
+"""Training with sparse gradients in processes: recorded, or by strategies from one start on the same batches."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gapless.torch.library import torch
+import numpy as np
+
+from gapless.profiles.sparsity.index_sets import IndexSets
+from gapless.torch.ddp.buckets import trainable
+from gapless.torch.library import rank_count, torch
+from gapless.torch.processes import Program, read_task
+from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import Workload, load_named
+from gapless.torch.sparse.allreduce import Entries, TopkAllgather
+from gapless.torch.sparse.hook import attach, attach_exchange
+from gapless.torch.sparse.plan import SparsePlan
+from gapless.torch.sparse.selection import Threshold, entry_count
 
-__all__ = ["TrainingTask", "read_task", "trained", "write_task"]
+if TYPE_CHECKING:
+    from gapless.torch.ranks import Ranks
+
+__all__ = [
+    "STRATEGIES",
+    "Recording",
+    "Trained",
+    "TrainingTask",
+    "compare_training",
+    "prepared_comparison",
+    "prepared_recording",
+    "recorded",
+    "trained",
+]
 
 
 @dataclass(frozen=True)
@@ -23,17 +47,6 @@ class TrainingTask:
     ranks: int
     learning_rate: float
     wait_s: float
-
-
-def write_task(folder: Path, task: TrainingTask, **more: Any) -> None:
-    """Leave the task for the ranks, with plain values beside it."""
-    (folder / "task.json").write_text(json.dumps({"task": asdict(task), **more}), "utf-8")
-
-
-def read_task(folder: Path) -> tuple[TrainingTask, dict[str, Any]]:
-    """What `write_task` left."""
-    data = json.loads((folder / "task.json").read_text("utf-8"))
-    return TrainingTask(**data.pop("task")), data
 
 
 def trained(ddp: Any, task: TrainingTask, rank: int) -> list[float]:
@@ -51,3 +64,153 @@ def trained(ddp: Any, task: TrainingTask, rank: int) -> list[float]:
         optimizer.step()
         losses.append(float(loss))
     return losses
+
+
+# -- recorded ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _RecordingTask:
+    task: TrainingTask
+    density: float
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the ranks selected, and the mean loss over ranks before each step."""
+
+    sets: IndexSets
+    losses: tuple[float, ...]
+
+
+def recorded(
+    task: TrainingTask, density: float, stop: threading.Event | None = None, among: Ranks | None = None
+) -> Recording:
+    """Train in as many processes. Raises `InputError` for a model that can't be, and `RunError`."""
+    parameters = trainable(load_named(task.model, task.seed).model)
+    lengths = [parameter.numel() for parameter in parameters.values()]
+    entry_count(density, sum(lengths))
+    whole = _RecordingTask(task, density)
+    found = run_ranks(prepared_recording, whole, task.ranks, task.wait_s, stop, among)
+    held = [rank["places"][step] for step in range(task.steps) for rank in found]
+    values = [rank["values"][step] for step in range(task.steps) for rank in found]
+    sets = IndexSets(
+        name=task.model,
+        elements=sum(lengths),
+        steps=task.steps,
+        ranks=task.ranks,
+        start=np.append(0, np.cumsum([len(each) for each in held])).astype(np.int64),
+        indices=torch.cat(held).numpy(),
+        values=torch.cat(values).numpy(),
+        parameter_start=np.append(0, np.cumsum(lengths)[:-1]).astype(np.int64),
+        parameter_names=tuple(parameters),
+    )
+    return Recording(sets, tuple(np.mean([rank["losses"] for rank in found], axis=0).tolist()))
+
+
+class _Recorded:
+    """Exact sums of what all ranks send, of which the k largest are kept, and what this rank sent in each step."""
+
+    def __init__(self, count: int) -> None:
+        self._all, self._global = TopkAllgather(), Threshold(count)
+        self.places: list[Any] = []
+        self.values: list[Any] = []
+
+    @property
+    def group(self) -> Any:
+        return self._all.group
+
+    @property
+    def received_words(self) -> int:
+        return self._all.received_words
+
+    def __call__(self, given: Entries, length: int, step: int) -> Entries:
+        self.places.append(given.places.to(torch.int32))
+        self.values.append(given.values)
+        sums = self._all(given, length, step)
+        self._global.find(sums.values)
+        return sums.where(self._global.places(sums.values))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The global threshold."""
+        return self._global.state_dict()
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """What `state_dict` gave."""
+        self._global.load_state_dict(data)
+
+
+def prepared_recording(folder: Path) -> Program:
+    """What the rank does, by what is in the folder."""
+    whole = read_task(folder, _RecordingTask)
+    return Program(whole.task.ranks, whole.task.wait_s, lambda rank: _record(whole.task, whole.density, rank))
+
+
+def _record(task: TrainingTask, density: float, rank: int) -> dict[str, Any]:
+    model = load_named(task.model, task.seed).model
+    ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    exchange = _Recorded(entry_count(density, sum(each.numel() for each in trainable(model).values())))
+    attach_exchange(ddp, density, exchange, period=1)
+    losses = trained(ddp, task, rank)
+    return {"places": exchange.places, "values": exchange.values, "losses": losses}
+
+
+# -- compared ----------------------------------------------------------------------------------------------------------
+
+STRATEGIES = ("dense", "TopkA", "plan")
+
+
+@dataclass(frozen=True)
+class _ComparisonTask:
+    task: TrainingTask
+    plan: SparsePlan
+
+
+@dataclass(frozen=True)
+class Trained:
+    """`losses[t]`: in step t, before the update, the mean over ranks. `received_words`: in a step, the mean over steps,
+    by the rank that receives most; of what was sent to agree on thresholds and regions too.
+    """
+
+    name: str
+    losses: tuple[float, ...]
+    received_words: float
+
+
+def compare_training(
+    task: TrainingTask, plan: SparsePlan, stop: threading.Event | None = None, among: Ranks | None = None
+) -> tuple[Trained, ...]:
+    """Train by each strategy, in a process a rank. Raises `InputError` where the plan is for another model or number of
+    ranks, and `RunError`.
+    """
+    plan.check(sum(each.numel() for each in trainable(load_named(task.model, task.seed).model).values()), task.ranks)
+    whole = _ComparisonTask(task, plan)
+    found = run_ranks(prepared_comparison, whole, task.ranks, task.wait_s, stop, among)
+    return tuple(
+        Trained(
+            name,
+            tuple(np.mean([rank[name]["losses"] for rank in found], axis=0).tolist()),
+            max(rank[name]["received_words"] for rank in found) / task.steps,
+        )
+        for name in STRATEGIES
+    )
+
+
+def prepared_comparison(folder: Path) -> Program:
+    """What the rank does, by what is in the folder."""
+    whole = read_task(folder, _ComparisonTask)
+
+    def work(rank: int) -> dict[str, Any]:
+        return {name: _trained(name, whole.task, whole.plan, rank) for name in STRATEGIES}
+
+    return Program(whole.task.ranks, whole.task.wait_s, work)
+
+
+def _trained(name: str, task: TrainingTask, plan: SparsePlan, rank: int) -> dict[str, Any]:
+    ddp = torch.nn.parallel.DistributedDataParallel(load_named(task.model, task.seed).model, broadcast_buffers=False)
+    if name == "dense":
+        losses, ranks = trained(ddp, task, rank), rank_count()
+        words = 2 * plan.regions.length * (ranks - 1) / ranks * task.steps  # of a ring, as gloo's
+        return {"losses": losses, "received_words": words}
+    state = attach(ddp, plan) if name == "plan" else attach_exchange(ddp, plan.density, TopkAllgather())
+    return {"losses": trained(ddp, task, rank), "received_words": float(state.exchange.received_words)}

@@ -15,8 +15,7 @@ from gapless.errors import InputError
 from gapless.profiles.gradients.communication import FlatNetwork, TwoLevelNetwork
 from gapless.profiles.gradients.compressors import compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE
-from gapless.profiles.gradients.crossover import crossover_bytes_per_s
-from gapless.profiles.gradients.ddp_model import DdpModel, ddp_model
+from gapless.profiles.gradients.ddp_model import DdpModel, crossover_bytes_per_s, ddp_model
 from gapless.profiles.gradients.modes import plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 

@@ -11,8 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.torch.ddp.compressors import compressor_of
 from gapless.torch.ddp.fitting import FittedMode, fitted_mode
-from gapless.torch.ddp.measuring import Gradients
-from gapless.torch.ddp.profile_rank import HookTimes, sample_groups
+from gapless.torch.ddp.measuring import Gradients, HookTimes, sample_groups
 
 SHAPES = ((100,), (200, 100), (40,), (50, 4, 100), (8,), (300, 200), (3, 2))
 SIZES = tuple(4 * count for count in (100, 20_000, 40, 20_000, 8, 60_000, 6))

@@ -16,9 +16,8 @@ import torch
 from gapless.errors import InputError
 from gapless.profiles.compression.levels import collectives, sent_bytes
 from gapless.torch.ddp.compressors import MODES, compressor_of
-from gapless.torch.ddp.gradient_record import left_behind
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
-from gapless.torch.ddp.training import Recipe, Variant, examples_of, train
+from gapless.torch.ddp.training import Recipe, Variant, examples_of, left_behind, train
 from gapless.torch.run.workload import load_named
 
 SMALL = "train:net,layers=2,width=8,batch=40,size=8,classes=6"

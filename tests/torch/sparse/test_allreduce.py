@@ -13,9 +13,7 @@ import torch
 
 from gapless.encodings.oktopk.balancing import balancing_moves
 from gapless.errors import InputError
-from gapless.torch.sparse.allgather import TopkAllgather
-from gapless.torch.sparse.allreduce import SparseAllreduce
-from gapless.torch.sparse.entries import Entries
+from gapless.torch.sparse.allreduce import Entries, SparseAllreduce, TopkAllgather
 from gapless.torch.sparse.plan import Regions, SparsePlan
 from tests.support.gloo_ranks import run_ranks
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from gapless.errors import InputError
 from gapless.torch.sparse import attach
-from gapless.torch.sparse.allgather import TopkAllgather
+from gapless.torch.sparse.allreduce import TopkAllgather
 from gapless.torch.sparse.hook import attach_exchange
 from gapless.torch.sparse.plan import Regions, SparsePlan
 from tests.support.gloo_ranks import run_ranks

@@ -7,8 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
-from gapless.torch.sparse.recording import recorded
-from gapless.torch.sparse.training import TrainingTask
+from gapless.torch.sparse.training import TrainingTask, recorded
 
 MODEL = "train:net,layers=2,width=8,batch=16,size=8,classes=2"
 

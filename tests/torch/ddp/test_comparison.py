@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import assigned_groups
-from gapless.torch.ddp.comparing import Measured, RunTask, Strategy, compare
+from gapless.torch.ddp.comparison import Measured, RunTask, Strategy, compare
 from gapless.torch.ddp.emulation import Sending
 from gapless.torch.ddp.measuring import measure_gradients
 from gapless.torch.run.workload import load_named

@@ -11,7 +11,7 @@ from fusion_instances import KINDS, mixed_instance, random_instance
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
 from gapless.profiles.gradients.named import load_fusion_profile
-from gapless.profiles.gradients.pieces import in_pieces
+from gapless.profiles.gradients.profile import in_pieces
 
 
 def test_a_large_gradient_is_cut_into_whole_rows_that_are_ready_together() -> None:
