@@ -10,14 +10,12 @@ from gapless.encodings.monet.decisions import Decisions
 from gapless.options import SolveOptions
 from gapless.solution import StopReason
 
-__all__ = ["PROVEN", "SOLVER", "SOLVER_TOLERANCE", "Attempt", "stopped"]
+__all__ = ["SOLVER", "SOLVER_TOLERANCE", "Attempt", "stopped"]
 
 SOLVER = "highs"
 """Solves the models where the options name no other backend."""
 SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
-PROVEN = 1e-6
-"""The gap at which a plan counts as optimal: a bound can't come closer by more than its tolerance."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gapless.checker import check
-from gapless.encodings.monet.attempt import PROVEN, SOLVER_TOLERANCE
+from gapless.encodings.monet.attempt import SOLVER_TOLERANCE
 from gapless.encodings.monet.beside import Advance, Work
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.ilp import model as ilp
@@ -20,7 +20,7 @@ from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.state import Found, State
 from gapless.model import Model
 from gapless.options import Progress
-from gapless.solution import Solution, Status
+from gapless.solution import PROVEN_GAP, Solution, Status
 from gapless.solvers.proofs import confirmed, dual_bound
 from gapless.solvers.registry import solve_model
 
@@ -172,12 +172,15 @@ def confirm(state: State) -> None:
             state.infeasible = None
             state.details["unconfirmed"] = "infeasible"
     elif (
-        found is not None and least_s is not None and state.is_close(0.0) and state.own_bound_s < least_s * (1 - PROVEN)
+        found is not None
+        and least_s is not None
+        and state.is_close(0.0)
+        and state.own_bound_s < least_s * (1 - PROVEN_GAP)
     ):
-        if found.bound_s > least_s * (1 + PROVEN):
+        if found.bound_s > least_s * (1 + PROVEN_GAP):
             state.alarm(f"{found.phase}: a bound of {found.bound_s} was claimed, and a plan takes {least_s}")
         state.claim = replace(found, solution=_again(state, found))
-        if not least_s * (1 - PROVEN) <= state.bound_s <= least_s * (1 + PROVEN):
+        if not least_s * (1 - PROVEN_GAP) <= state.bound_s <= least_s * (1 + PROVEN_GAP):
             state.details["unconfirmed"] = "optimal"
             state.claim = None if state.bound_s > least_s else state.claim
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from gapless.checker import check
 from gapless.encodings.monet import joint
-from gapless.encodings.monet.attempt import PROVEN, SOLVER, Attempt
+from gapless.encodings.monet.attempt import SOLVER, Attempt
 from gapless.encodings.monet.evaluate import Evaluation, evaluate, unlimited_s
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.study.methods import STUDIED
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
-from gapless.solution import Bound, PlanClass, Solution, Status, StopReason, by_class
+from gapless.solution import PROVEN_GAP, Bound, PlanClass, Solution, Status, StopReason, by_class
 from gapless.solvers.registry import load_backend
 from gapless.system import Plan
 
@@ -74,7 +74,7 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
         details["alarm"] = f"a bound of {attempt.bound_s} was claimed, and a plan costs {judged.cost_s}"
         attempt = replace(attempt, bound_s=unlimited_s(timed.graph, out_of_place=False))
         solution = replace(solution, bound=attempt.bound_s)
-    is_proven = (relative_gap(judged.cost_s, attempt.bound_s) or 0.0) <= PROVEN
+    is_proven = (relative_gap(judged.cost_s, attempt.bound_s) or 0.0) <= PROVEN_GAP
     status, reason = (Status.OPTIMAL, StopReason.FINISHED) if is_proven else (Status.FEASIBLE, attempt.stop_reason)
     solution = replace(
         solution, status=status, stop_reason=reason, objective=judged.cost_s, bound_source=_source(problem, attempt),
@@ -108,7 +108,7 @@ def _class_bound(problem: Problem, attempt: Attempt) -> dict[str, Any]:
 def _narrower(problem: Problem, attempt: Attempt, cost_s: float, bound_s: float | None) -> tuple[Bound, ...]:
     """The same as a bound, where the plan is of that class: implementations chosen after the solve may leave it."""
     class_s = attempt.class_bound_s
-    if class_s is None or class_s > cost_s * (1 + PROVEN):
+    if class_s is None or class_s > cost_s * (1 + PROVEN_GAP):
         return ()
     name = f"of the kind that method {problem.method} looks for"
     return by_class(cost_s, bound_s, [Bound(PlanClass.METHOD, class_s, attempt.solver, name)])[0]

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gapless.encodings.monet.attempt import PROVEN, SOLVER, SOLVER_TOLERANCE, Attempt
+from gapless.encodings.monet.attempt import SOLVER, SOLVER_TOLERANCE, Attempt
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
-from gapless.encodings.monet.relaxation.cuts import is_small
 from gapless.encodings.monet.search.annealing import Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
-from gapless.solution import Solution, Status, StopReason
+from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
 
 __all__ = ["Found", "State"]
 
@@ -81,7 +80,7 @@ class State:
     @property
     def is_small(self) -> bool:
         """Whether single stages are windows of their own: in the relaxation's windows, and in the integer program."""
-        return is_small(self.problem.graph, self.parameters.bounding.small_cells)
+        return self.cells <= self.parameters.bounding.small_cells
 
     @property
     def bound_s(self) -> float:
@@ -105,7 +104,7 @@ class State:
         found_s, bound_s = self.incumbent_s, self.bound_s
         if found_s is None:
             return False
-        return found_s <= bound_s or (relative_gap(found_s, bound_s) or 0.0) <= max(gap, PROVEN)
+        return found_s <= bound_s or (relative_gap(found_s, bound_s) or 0.0) <= max(gap, PROVEN_GAP)
 
     def take(self, found: Found) -> None:
         """Take up what a model came to. That nothing fits is an alarm where a plan does, and no claim."""

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from gapless.encodings.monet.attempt import PROVEN
 from gapless.errors import SolverError
 from gapless.options import relative_gap
-from gapless.solution import Status, StopReason
+from gapless.solution import PROVEN_GAP, Status, StopReason
 from gapless.units import Unit
 
 __all__ = ["Row", "closed"]
@@ -119,7 +118,7 @@ def _with_bound(row: Row, larger: Sequence[Row], unit: Unit) -> Row:
     is_infeasible = any(other.status is Status.INFEASIBLE for other in larger)
     if cost is None:
         return replace(row, status=Status.INFEASIBLE, stop_reason=StopReason.FINISHED) if is_infeasible else row
-    if is_infeasible or (bound is not None and bound > cost * (1 + PROVEN)):
+    if is_infeasible or (bound is not None and bound > cost * (1 + PROVEN_GAP)):
         proven = "that nothing fits" if is_infeasible else f"a bound of {bound}"
         raise SolverError(f"budget {row.budget_bytes}: a plan of {cost} refutes {proven}, claimed for it or for more")
     gap = relative_gap(cost, bound)
@@ -130,7 +129,7 @@ def _with_bound(row: Row, larger: Sequence[Row], unit: Unit) -> Row:
         row,
         bound_s=bound if unit == "s" else None,
         bound_j=bound if unit == "j" else None,
-        status=Status.OPTIMAL if gap is not None and gap <= PROVEN else row.status,
+        status=Status.OPTIMAL if gap is not None and gap <= PROVEN_GAP else row.status,
         gap=gap,
         overhead_bound=max(bound / unlimited - 1, 0.0) if unlimited else 0.0,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["cut_lists", "is_small"]
+__all__ = ["cut_lists"]
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,6 @@ _SMALL = (_Cuts((0.69,), single=(0.223, 0.34)), _Cuts((0.35,), tail=0.58))
 """On a graph that is small enough: single stages in the middle, where a network with skips from end to end holds the
 most gradients, and at the end, where a chain holds its largest tensors. The latter closes VGG-16's gap in seconds."""
 _MORE = (_Cuts((0.25,)), _Cuts((0.33, 0.66)), _Cuts((0.5,)), _Cuts((0.2, 0.45, 0.7)))
-
-
-def is_small(graph: TrainingGraph, cells: int) -> bool:
-    """Whether a graph has at most so many forward times backward nodes."""
-    return len(graph.forward) * len(graph.backward) <= cells
 
 
 def cut_lists(graph: TrainingGraph, is_small: bool) -> Iterator[tuple[int, ...]]:
