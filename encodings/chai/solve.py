@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gapless import __version__
 from gapless.budget import Front, Items, Relaxation, front
 from gapless.encodings.chai.baselines import Baselines
-from gapless.encodings.chai.head_map import HeadMap
+from gapless.encodings.chai.head_map import HeadMap, Ints, nearest
 from gapless.encodings.chai.lowering import step_s, to_schedule
-from gapless.encodings.chai.medians import LayerMedians, guessed, proven_at, ranked
+from gapless.encodings.chai.medians import LayerMedians, guessed, price_bounds, proven_at, ranked
 from gapless.encodings.chai.parameters import Parameters
-from gapless.encodings.chai.pricing import price_bounds
 from gapless.encodings.chai.problem import Problem
 from gapless.encodings.chai.question import LOSS
-from gapless.encodings.chai.swaps import with_swaps
+from gapless.encodings.chai.view import map_of
+from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.parameters import parameters_of
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason, claim_of
 from gapless.solvers.registry import load_backend
 from gapless.system import Plan, named
 
-__all__ = ["solve"]
+if TYPE_CHECKING:
+    from gapless.checker import Report
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["cost", "pinned", "solve", "with_swaps"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
         )  # fmt: skip
         return Plan(claim, None, {"method": asked.method, "most_saving": asked.most_saving})
     if asked.swaps:
-        named("gapless.torch.heads.library:transformers")  # missing: known before there is work to lose
+        named("gapless.torch.heads.models:transformers")  # missing: known before there is work to lose
     search = _Search(asked, options, parameters, deadline)
     search.offer()
     search.run()
@@ -254,3 +259,46 @@ def _baseline_fronts(asked: Problem, baselines: Baselines, parameters: Parameter
 
 def _saving(asked: Problem, kept: float) -> float:
     return 0.5 * (1 - float(kept) / (asked.profile.layers * asked.profile.key_heads))
+
+
+def with_swaps(
+    asked: Problem, chosen: HeadMap, parameters: Parameters, seed: int, deadline: Deadline
+) -> tuple[HeadMap, dict[str, Any]]:
+    """The map after swaps, and an account of them. Raises `InputError` for a model that isn't the profile's."""
+    from gapless.torch.heads.models import load_language_model, sequences_of
+    from gapless.torch.heads.swaps import swapped
+
+    profile = asked.profile
+    model = load_language_model(asked.model, seed)
+    here = len(model.layers), model.layers[0].heads, model.layers[0].key_heads
+    there = profile.layers, profile.heads, profile.key_heads
+    if here != there:
+        raise InputError(f"model: must have the profile's {there} layers, heads and key heads, got {here}")
+    tokens = model.tokens(asked.calibration)
+    sequences = sequences_of(tokens, parameters.swap_sequence, parameters.swap_sequences, "calibration")
+    distance = profile.distance(asked.distance)
+
+    def row_of(layer: int, kept: Sequence[int]) -> tuple[Ints, float]:
+        row = nearest(distance[layer], kept, profile.group)
+        return row, float(distance[layer, range(profile.heads), row].sum())
+
+    found = swapped(model, chosen.kept, profile.key_heads, row_of, sequences, asked.swaps, lambda: deadline.over)
+    account = {
+        "tried": found.tried,
+        "made": found.made,
+        "loss_before": found.loss_before,
+        "loss_after": found.loss_after,
+        "error_before": chosen.error(distance),
+    }
+    return (chosen if not found.made else HeadMap.of(found.kept, profile, asked.distance)), account
+
+
+def pinned(problem: Problem) -> Mapping[str, object]:
+    """The distance, which `auto` chooses by what is measured for a method: sums of two measures are no two errors."""
+    return {"distance": problem.distance}
+
+
+def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:
+    """The error of the plan's map, inf where it keeps more than the budget. Raises `InputError` for one that isn't."""
+    chosen = map_of(plan, "details")
+    return problem.error(chosen) if int(chosen.counts.sum()) <= problem.most_kept else math.inf

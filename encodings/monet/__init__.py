@@ -7,14 +7,12 @@ from gapless.lazy import names_of
 if TYPE_CHECKING:
     from gapless.encodings.monet.decisions import Decisions
     from gapless.encodings.monet.evaluate import Evaluation
-    from gapless.encodings.monet.objective import Objective
-    from gapless.encodings.monet.problem import Problem
+    from gapless.encodings.monet.problem import Objective, Problem
 
 __all__ = ["Decisions", "Evaluation", "Objective", "Problem"]
 
 __getattr__ = names_of(__name__, {
     "decisions": ("Decisions",),
     "evaluate": ("Evaluation",),
-    "objective": ("Objective",),
-    "problem": ("Problem",),
+    "problem": ("Objective", "Problem"),
 })  # fmt: skip

@@ -1,22 +1,29 @@
-"""The curve of overhead against memory, and a step run with PyTorch, as people ask for them."""
+"""The curve of overhead against memory, a step run with PyTorch, and challenges, as people ask for them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.monet.curve.rows import Row
+from gapless.encodings.monet.curve.sweep import sweep
+from gapless.encodings.monet.lowering import keep_set_of
 from gapless.encodings.monet.parameters import Parameters
-from gapless.encodings.monet.problem import budget_bytes, find_graph
-from gapless.encodings.monet.sweep import sweep
-from gapless.encodings.monet.tradeoff import Row
+from gapless.encodings.monet.problem import Problem, budget_bytes, find_graph
 from gapless.parameters import parameters_of
 from gapless.plot import check_plot, write_plot
+from gapless.solution import PlanClass, Status
 from gapless.sweeps.summary import table_files
-from gapless.system import Answer, Session
+from gapless.system import Answer, Challenge, Narrowing, Session
 from gapless.text import described, table
+from gapless.torch.joint_graph import CLOSE
 
-__all__ = ["curve"]
+if TYPE_CHECKING:
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["challenges", "curve", "execute", "narrowing"]
 
 _COSTS = {
     "time": {"cost_s": "cost", "bound_s": "bound"},
@@ -69,3 +76,38 @@ def _text(rows: Sequence[Row], objective: str) -> str:
         data = {**row.data, "status": row.verdict, "overhead": overhead}
         lines.append([described(name, data[name]) for name in columns])
     return table(lines)
+
+
+def execute(values: Mapping[str, Any], session: Session) -> Answer:
+    """The measured methods, the plan last. Needs the extra `torch`."""
+    from gapless.torch.run import load_workload, reason_without_plan, run_and_compare
+
+    found = run_and_compare(
+        load_workload(values["model"]), Problem, values["budget"], session.options,
+        name=values["model"], close=CLOSE if "all" in values["close"] else values["close"], cache=values["cache"],
+        steps=values["steps"], tolerance=values["tolerance"], parameters=session.parameters, command=session.command,
+        output=values["output"], report=session.say,
+    )  # fmt: skip
+    result = found.result
+    return Answer(
+        found.data,
+        found.text,
+        tuple(filter(None, ("" if result.valid else reason_without_plan(result), found.refusal))),
+        is_complete=result.valid,
+        is_valid=result.schedule is None or (result.valid and not found.refusal),
+        is_infeasible=result.status is Status.INFEASIBLE,
+    )
+
+
+def narrowing(problem: Problem, said: Mapping[str, Any]) -> list[Narrowing]:
+    """A method of a narrower kind of plans; the others are tried in any case."""
+    return [] if problem.method == "auto" else [Narrowing(PlanClass.METHOD, {})]
+
+
+def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
+    """The search from the plan's own keep-set on."""
+    return [Challenge("the plan as a start", PlanClass.QUESTION, restarted=_from_plan)]
+
+
+def _from_plan(problem: Problem, plan: SavedPlan) -> Problem:
+    return replace(problem, method="auto", starts=(keep_set_of(problem.graph, plan.schedule),))

@@ -1,28 +1,64 @@
-"""Problem: one training graph under one memory budget."""
+"""Problem: one training graph under one memory budget, for the least time or the least energy.
+
+Search, relaxation and ILP see nothing of an implementation but its cost, and call that cost seconds. Least energy
+(section 8.1 of the thesis) is their problem too, on a graph whose implementations take as many seconds as they use
+joules.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 from gapless.brief import BriefQuestion
-from gapless.encodings.monet.method_names import METHODS
-from gapless.encodings.monet.objective import OBJECTIVES, UNITS, Objective, costed
-from gapless.encodings.monet.question import DEVICE, Question
+from gapless.encodings.monet.question import DEVICE, METHODS, Question
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.errors import InputError
 from gapless.fields import Share
 from gapless.io.record import suggestion
 from gapless.options import SolveOptions
 from gapless.profiles.training.baseline import peak_without_saving_bytes
-from gapless.profiles.training.graph import TrainingGraph
+from gapless.profiles.training.graph import Implementation, TrainingGraph
 from gapless.profiles.training.graph_file import read_training_graph
 from gapless.profiles.training.networks import build, network_names
 from gapless.question import from_question
 from gapless.units import Unit
 
-__all__ = ["Problem", "budget_bytes", "find_graph", "problem", "problem_of"]
+__all__ = [
+    "OBJECTIVES",
+    "UNITS",
+    "Objective",
+    "Problem",
+    "budget_bytes",
+    "costed",
+    "find_graph",
+    "problem",
+    "problem_of",
+]
+
+Objective = Literal["time", "energy"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+UNITS: dict[Objective, Unit] = {"time": "s", "energy": "j"}
+
+
+def costed(graph: TrainingGraph, objective: Objective) -> TrainingGraph:
+    """The graph on which the least time is the least of the objective; all numbers stay.
+
+    For energy, the duration of each implementation is its joules. Raises `InputError` where a power is unknown.
+    """
+    if objective == "time":
+        return graph
+    return graph.with_implementations(lambda name, impl: replace(impl, duration_s=_energy_j(name, impl), power_w=None))
+
+
+def _energy_j(name: str, impl: Implementation) -> float:
+    if impl.energy_j is None:
+        raise InputError(
+            f"objective 'energy': every implementation must have power_w, one of node {name!r} has none; the built-in "
+            "networks have it, measured graphs do not"
+        )
+    return impl.energy_j
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,11 +1,11 @@
-"""What is asked of MONeT: a training step within a budget of memory."""
+"""What is asked of MONeT: a training step within a budget of memory, and by which method."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.encodings.monet.method_names import METHODS
 from gapless.fields import Choice, Object, Share, SizeOrShare, Text, Whole
 from gapless.question import Asked, asked
 from gapless.system import lazy
@@ -13,7 +13,25 @@ from gapless.system import lazy
 if TYPE_CHECKING:
     from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["DEVICE", "METHOD_HELP", "Question"]
+__all__ = ["DEVICE", "METHODS", "METHOD_HELP", "Question"]
+
+METHODS: Mapping[str, str] = {
+    "auto": "checkpointing and implementations together, as MONeT does",
+    "noop": "checkpointing alone, with the fastest convolutions that fit afterwards (MONeT-NoOp)",
+    "conv": "checkpointing and the choice of convolutions",
+    "output": "checkpointing and backward operators that need their output, convolutions afterwards",
+    "intermediate": "checkpointing and backward operators that need an intermediate, convolutions afterwards",
+    "checkmate": "Checkmate's plan, with the fastest convolutions that fit afterwards (Checkmate-O)",
+    "checkmate-d": "Checkmate's plan, with default convolutions (Checkmate-D)",
+    "gist": "operators that need few bytes, nothing recomputed (Gist without its lossy encodings)",
+    "greedy": "keep all, then drop what is cheapest to recompute per byte until it fits",
+    "sqrt": "keep the borders of about sqrt(n) segments (Chen)",
+    "revolve": "binomial checkpointing of a chain (Griewank)",
+    "store-all": "keep all that the default backward pass needs",
+    "eager": "keep all, and choose as a framework does",
+}
+"""What may decide, with a line on each."""
+
 
 DEVICE = "p100"
 """Whose costs a named network has if nothing is said."""

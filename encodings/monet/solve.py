@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from gapless.checker import check
-from gapless.encodings.monet import joint
-from gapless.encodings.monet.attempt import SOLVER, Attempt
 from gapless.encodings.monet.evaluate import Evaluation, evaluate, unlimited_s
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.search import joint
+from gapless.encodings.monet.search.state import SOLVER, Attempt
 from gapless.encodings.monet.study.methods import STUDIED
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import PROVEN_GAP, Bound, PlanClass, Solution, Status, StopReason, by_class

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.encodings.monet.method_names import METHODS
-from gapless.encodings.monet.question import METHOD_HELP, Question
+from gapless.encodings.monet.question import METHOD_HELP, METHODS, Question
 from gapless.fields import Choice, Field, Listed, Number, SizeOrShare, Text, Whole
 from gapless.options import SolveOptions
 from gapless.question import picked
@@ -64,7 +63,7 @@ RUN = (
 
 def _view(plan: SavedPlan, report: Report) -> str:
     """The memory over the step, what is recomputed, which algorithms run."""
-    from gapless.encodings.monet.timeline import memory_timeline, render
+    from gapless.encodings.monet.curve.timeline import memory_timeline, render
 
     return render(memory_timeline(plan.schedule))
 
@@ -130,13 +129,13 @@ SYSTEM = System(
     ),
     runs=(
         Command(
-            "monet", "a training step of a PyTorch model", RUN, lazy("gapless.encodings.monet.execution:execute"),
+            "monet", "a training step of a PyTorch model", RUN, lazy("gapless.encodings.monet.commands:execute"),
             _RUN_HELP,
             SolveOptions(gap=0.02, time_limit_s=120.0),
             "stopping with the best plan so far, which is run if there is one",
         ),
     ),
-    narrowing=lazy("gapless.encodings.monet.challenges:narrowing"),
-    challenges=lazy("gapless.encodings.monet.challenges:challenges"),
+    narrowing=lazy("gapless.encodings.monet.commands:narrowing"),
+    challenges=lazy("gapless.encodings.monet.commands:challenges"),
     package="gapless.encodings.monet",
 )  # fmt: skip

@@ -18,8 +18,7 @@ import numpy as np
 from gapless.errors import InputError
 from gapless.io.arrays import load_arrays, meta_record
 from gapless.io.atomic import write_bytes
-from gapless.profiles.heads.profile import DISTANCES, Floats, HeadProfile
-from gapless.profiles.heads.rises import Rises
+from gapless.profiles.heads.profile import DISTANCES, Floats, HeadProfile, Rises
 
 __all__ = ["read_head_profile", "write_head_profile"]
 

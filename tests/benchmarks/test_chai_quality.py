@@ -19,10 +19,10 @@ from extras import needs_transformers
 from result_tables import ResultTables
 
 from gapless.encodings.chai.baselines import Baselines
+from gapless.encodings.chai.commands import rises_of
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.medians import guessed
 from gapless.encodings.chai.problem import Problem, problem
-from gapless.encodings.chai.rising import rises_of
 from gapless.encodings.chai.solve import solve
 from gapless.options import SolveOptions
 from gapless.profiles.heads.profile import HeadProfile
@@ -68,9 +68,9 @@ def maps(profile: HeadProfile, clusters: int, seed: int = 0) -> dict[str, HeadMa
 def test_counts_by_measured_rises_lose_at_most_what_equal_counts_lose(
     takes_minutes: None, tables: ResultTables, trained: Path
 ) -> None:
-    from gapless.torch.heads.measuring import measure_heads
+    from gapless.torch.heads.attention import sharing
+    from gapless.torch.heads.measurement import measure_heads
     from gapless.torch.heads.models import load_language_model, mean_loss, sequences_of
-    from gapless.torch.heads.sharing import sharing
 
     model = load_language_model(str(trained))
     calibration, validation = (

@@ -32,10 +32,9 @@ from gapless import SolveOptions
 from gapless.checker import check
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.reading import decisions_of, keep_set_of
-from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.lowering import decisions_of, keep_set_of, to_schedule
 from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.search.retention import fit_implementations
 from gapless.encodings.monet.study.ablation import carry_over
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 

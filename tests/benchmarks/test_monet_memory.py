@@ -31,11 +31,11 @@ from result_tables import ResultTables
 from gapless import SolveOptions
 from gapless.checker import check
 from gapless.encodings.monet import Decisions
+from gapless.encodings.monet.curve.least_budget import least_budget
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.least_budget import least_budget
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.parameters import Parameters
-from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.search.retention import fit_implementations
 from gapless.encodings.monet.study import checkmate
 from gapless.encodings.monet.study.ablation import carry_over
 from gapless.encodings.monet.study.baselines import eager

@@ -11,12 +11,12 @@ from measured_monet import FULL, GIB, measured
 from rates import rate
 
 from gapless import SolveOptions
+from gapless.encodings.monet.bounds import relaxation
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.parameters import Cooling, Moves
-from gapless.encodings.monet.relaxation import model as relaxation
-from gapless.encodings.monet.retention import last_needs
 from gapless.encodings.monet.search.annealing import Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
+from gapless.encodings.monet.search.retention import last_needs
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solvers.registry import solve_model
 

@@ -9,8 +9,8 @@ from tiny_training import cheapest_s, in_units, keep_all, training_graphs
 import gapless
 from gapless import SolveOptions, Status, StopReason
 from gapless.encodings.monet import Problem
+from gapless.encodings.monet.bounds.must_hold import is_refuted
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.must_hold import is_refuted
 from gapless.encodings.monet.parameters import Parameters
 from gapless.profiles.training.graph import TrainingGraph
 

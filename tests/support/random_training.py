@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.retention import recompute_on_need
+from gapless.encodings.monet.search.retention import recompute_on_need
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
 __all__ = ["executable_decisions", "training_graphs"]

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.retention import just_in_time
+from gapless.encodings.monet.search.retention import just_in_time
 from gapless.torch.capture.program import CapturedStep
 from gapless.torch.library import measure_peak
 from gapless.torch.run import StepPlan, run

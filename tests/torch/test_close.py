@@ -26,7 +26,7 @@ from torch_steps import Left, keep_all, left_by_eager, left_by_plan, random_plan
 
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.retention import just_in_time
+from gapless.encodings.monet.search.retention import just_in_time
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, write_plan
 from gapless.options import SolveOptions

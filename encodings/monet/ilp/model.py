@@ -20,8 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.ilp.columns import MonetModel, columns_of, data_of
-from gapless.encodings.monet.ilp.entries import Entry, add_entries, add_terms
+from gapless.encodings.monet.ilp.columns import Entry, MonetModel, add_entries, add_terms, columns_of, data_of
 from gapless.encodings.monet.ilp.points import decode, first_point
 from gapless.errors import InputError
 from gapless.model import Model

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.ilp.columns import Data, MonetModel
-from gapless.encodings.monet.ilp.entries import is_set
+from gapless.encodings.monet.ilp.columns import Data, MonetModel, is_set
 from gapless.encodings.monet.options import Option, option_of
 
 __all__ = ["decode", "first_point"]

@@ -1,1 +1,1 @@
-"""The search: simulated annealing over keep-sets, evaluated by array operations."""
+"""MONeT's own method: simulated annealing over keep-sets, evaluated by array operations, beside its bounds."""

@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.ilp.entries import Entry, add_entries, add_terms, is_set
-from gapless.encodings.monet.joint import optimise
-from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.ilp.columns import Entry, add_entries, add_terms, is_set
+from gapless.encodings.monet.lowering import decisions_of, to_schedule
 from gapless.encodings.monet.options import byte_unit, cost_unit
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
-from gapless.encodings.monet.reading import decisions_of
+from gapless.encodings.monet.search.joint import optimise
 from gapless.encodings.monet.study.ablation import restrict
 from gapless.errors import InputError
 from gapless.model import Model

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from gapless.encodings.monet.attempt import SOLVER, SOLVER_TOLERANCE, Attempt, stopped
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate, unlimited_s
-from gapless.encodings.monet.joint import optimise
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
-from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.search.joint import optimise
+from gapless.encodings.monet.search.retention import fit_implementations
+from gapless.encodings.monet.search.state import SOLVER, SOLVER_TOLERANCE, Attempt, stopped
 from gapless.encodings.monet.study import baselines, checkmate
 from gapless.encodings.monet.study.ablation import ABLATIONS, ablation, carry_over
 from gapless.options import Deadline, SolveOptions

@@ -12,12 +12,31 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.extras import missing_extra
 from gapless.io.record import suggestion
 from gapless.io.text_file import load_text
-from gapless.torch.heads.library import transformers
 from gapless.torch.library import torch
 
-__all__ = ["Attention", "LanguageModel", "load_language_model", "mean_loss", "sequences_of"]
+__all__ = [
+    "Attention",
+    "Cache",
+    "DynamicLayer",
+    "LanguageModel",
+    "eager_mask",
+    "load_language_model",
+    "mean_loss",
+    "sequences_of",
+    "transformers",
+]
+
+try:
+    import torch  # transformers loads without it, and then has no models
+    import transformers
+    from transformers.cache_utils import Cache, DynamicLayer
+    from transformers.masking_utils import eager_mask
+except ImportError as error:
+    raise missing_extra("a language model", error.name or "transformers", "hf") from None
+
 
 _PREFIX = "hf:"
 _BYTES = 256

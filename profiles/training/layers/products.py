@@ -6,16 +6,17 @@ import math
 from collections.abc import Sequence
 
 from gapless.errors import InputError
-from gapless.profiles.training.building import BackwardStep, Layer, NetworkBuilder, Value
-from gapless.profiles.training.convolutions import (
+from gapless.profiles.training.builder import BackwardStep, Layer, NetworkBuilder, Value
+from gapless.profiles.training.costs import (
+    FLOAT_BYTES,
     Convolution,
+    Work,
     convolution_implementations,
     depthwise_implementation,
     parameter_gradient_implementations,
 )
-from gapless.profiles.training.costs import FLOAT_BYTES, Work
 from gapless.profiles.training.graph import Implementation
-from gapless.profiles.training.layers.pooling import per_axis, window_extent
+from gapless.profiles.training.layers.shapes import per_axis, window_extent
 
 __all__ = ["conv", "conv_transpose", "embedding", "linear", "matmul"]
 

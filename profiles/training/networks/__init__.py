@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.profiles.devices import Device, named_device
-from gapless.profiles.training.building import Gradient, NetworkBuilder, Value
+from gapless.profiles.training.builder import Gradient, NetworkBuilder, Value
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.profiles.training.networks.classifiers import mobilenet_v2, resnet50, resnet101, vgg16
-from gapless.profiles.training.networks.googlenet import googlenet
+from gapless.profiles.training.networks.convolutional import (
+    googlenet,
+    mobilenet_v2,
+    resnet50,
+    resnet101,
+    unet,
+    unet_3d,
+    vgg16,
+)
 from gapless.profiles.training.networks.transformers import bert_base, gpt2_small
-from gapless.profiles.training.networks.unets import unet, unet_3d
 
 __all__ = ["build", "build_with_gradients", "network_names"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gapless.errors import InputError
 from gapless.profiles.training import layers
-from gapless.profiles.training.building import NetworkBuilder, Value
+from gapless.profiles.training.builder import NetworkBuilder, Value
 
 __all__ = ["bert_base", "gpt2_small"]
 

@@ -11,8 +11,7 @@ from examples import share
 
 from gapless.checker import check
 from gapless.encodings.chai.head_map import HeadMap
-from gapless.encodings.chai.medians import exchanged, guessed, proven, ranked
-from gapless.encodings.chai.pricing import price_bounds
+from gapless.encodings.chai.medians import exchanged, guessed, price_bounds, proven, ranked
 from gapless.encodings.chai.problem import Problem, problem
 from gapless.encodings.chai.solve import solve
 from gapless.options import Deadline, SolveOptions

@@ -21,9 +21,8 @@ from gapless.encodings.chai.solve import solve
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.profiles.heads.named import synthetic_profile
-from gapless.profiles.heads.profile import HeadProfile
+from gapless.profiles.heads.profile import HeadProfile, Rises
 from gapless.profiles.heads.profile_file import write_head_profile
-from gapless.profiles.heads.rises import Rises
 from gapless.solution import Status
 
 

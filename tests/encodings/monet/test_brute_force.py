@@ -12,10 +12,10 @@ from tiny_training import MIB, cheapest_s, keep_all, training_graphs
 import gapless
 from gapless import SolveOptions, Status
 from gapless.encodings.monet import Problem
+from gapless.encodings.monet.bounds import relaxation
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.ilp import model as ilp
 from gapless.encodings.monet.parameters import Bounding, Cooling, Parameters
-from gapless.encodings.monet.relaxation import model as relaxation
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solvers.registry import solve_model
 

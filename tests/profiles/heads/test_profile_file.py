@@ -13,9 +13,8 @@ import pytest
 
 from gapless.errors import InputError
 from gapless.profiles.heads.named import find_head_profile, head_profile_names
-from gapless.profiles.heads.profile import DISTANCES, HeadProfile
+from gapless.profiles.heads.profile import DISTANCES, HeadProfile, Rises
 from gapless.profiles.heads.profile_file import read_head_profile, write_head_profile
-from gapless.profiles.heads.rises import Rises
 from gapless.schemas import load_schema
 
 PROFILE = find_head_profile("synthetic:layers=2,heads=4,key_heads=2,dimension=16")

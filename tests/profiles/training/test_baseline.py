@@ -7,7 +7,7 @@ import pytest
 from gapless.profiles.devices import named_device
 from gapless.profiles.training import layers, networks
 from gapless.profiles.training.baseline import peak_without_saving_bytes
-from gapless.profiles.training.building import NetworkBuilder
+from gapless.profiles.training.builder import NetworkBuilder
 
 TABLE_4_2_GIB = {
     ("resnet50", 184): 15.1,

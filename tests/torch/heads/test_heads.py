@@ -45,7 +45,7 @@ def some_map(found: Any, seed: int = 1) -> tuple[list[list[int]], np.ndarray]:
 def test_shared_heads_give_the_logits_of_copied_rows(found: Any) -> None:
     import torch
 
-    from gapless.torch.heads.generating import compare
+    from gapless.torch.heads.generation import compare
 
     kept, rows = some_map(found)
     result = compare(found, kept, rows, tokens(1, 40)[0], 6, tokens(2, 32))
@@ -57,8 +57,8 @@ def test_shared_heads_give_the_logits_of_copied_rows(found: Any) -> None:
 
 
 def test_the_cache_holds_kept_keys_and_all_values(found: Any) -> None:
-    from gapless.torch.heads.generating import generated
-    from gapless.torch.heads.sharing import kept_cache, sharing
+    from gapless.torch.heads.attention import kept_cache, sharing
+    from gapless.torch.heads.generation import generated
 
     kept, rows = some_map(found)
     first = found.layers[0]
@@ -71,7 +71,7 @@ def test_the_cache_holds_kept_keys_and_all_values(found: Any) -> None:
 def test_one_step_at_a_time_is_all_at_once(found: Any) -> None:
     import torch
 
-    from gapless.torch.heads.sharing import kept_cache, sharing
+    from gapless.torch.heads.attention import kept_cache, sharing
 
     kept, rows = some_map(found)
     text = tokens(1, 12)
@@ -86,8 +86,8 @@ def test_distances_are_what_one_head_changes(found: Any) -> None:
     """The distance to another head's attention is the squared change of the first layer's attention output."""
     import torch
 
-    from gapless.torch.heads.measuring import measure_heads
-    from gapless.torch.heads.sharing import sharing
+    from gapless.torch.heads.attention import sharing
+    from gapless.torch.heads.measurement import measure_heads
 
     text = tokens(2, 24)
     profile = measure_heads(found, text, "a test")
@@ -115,7 +115,7 @@ def test_distances_are_what_one_head_changes(found: Any) -> None:
 def test_measuring_leaves_the_model_as_it_was(found: Any) -> None:
     import torch
 
-    from gapless.torch.heads.measuring import measure_heads
+    from gapless.torch.heads.measurement import measure_heads
 
     text = tokens(1, 16)
     with torch.no_grad():
@@ -129,7 +129,7 @@ def test_a_function_without_its_mask_function_would_see_the_future(found: Any) -
     """What `attending` guards against: without a mask, scores of later tokens count too."""
     import torch
 
-    from gapless.torch.heads.attending import attending, probabilities, repeated
+    from gapless.torch.heads.attention import attending, probabilities, repeated
 
     masks: list[Any] = []
 
@@ -149,8 +149,8 @@ def test_a_function_without_its_mask_function_would_see_the_future(found: Any) -
 
 def test_swaps_lower_the_loss_and_keep_the_bytes(found: Any) -> None:
     from gapless.encodings.chai.head_map import nearest
-    from gapless.torch.heads.measuring import measure_heads
-    from gapless.torch.heads.swapping import swapped
+    from gapless.torch.heads.measurement import measure_heads
+    from gapless.torch.heads.swaps import swapped
 
     text = tokens(2, 32)
     profile = measure_heads(found, text, "a test")
@@ -171,12 +171,12 @@ def test_swaps_lower_the_loss_and_keep_the_bytes(found: Any) -> None:
 
 @pytest.mark.thorough(but=("gqa",))
 def test_rises_are_those_of_one_layer_alone(found: Any) -> None:
+    from gapless.encodings.chai.commands import rises_of
     from gapless.encodings.chai.head_map import HeadMap
-    from gapless.encodings.chai.rising import rises_of
     from gapless.options import SolveOptions
-    from gapless.torch.heads.measuring import measure_heads
+    from gapless.torch.heads.attention import sharing
+    from gapless.torch.heads.measurement import measure_heads
     from gapless.torch.heads.models import mean_loss
-    from gapless.torch.heads.sharing import sharing
 
     text = tokens(2, 32)
     profile = measure_heads(found, text, "a test")
@@ -195,7 +195,7 @@ def test_rises_are_those_of_one_layer_alone(found: Any) -> None:
 
 
 def test_when_stopped_the_rises_that_are_measured_are_kept(found: Any) -> None:
-    from gapless.torch.heads.rising import measured_rises
+    from gapless.torch.heads.measurement import measured_rises
 
     left = iter([False] * 3 + [True])
     whole = [list(range(each.heads)) for each in found.layers]

@@ -13,9 +13,9 @@ from gapless import SolveOptions, Status
 from gapless.checker import check
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.evaluate import evaluate, unlimited_s
-from gapless.encodings.monet.first_plans import first_plans, nested_plans
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.parameters import Nesting
+from gapless.encodings.monet.search.joint import first_plans, nested_plans
 from gapless.encodings.monet.search.keepset import Keeper
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
 from gapless.encodings.monet.study.baselines import revolve

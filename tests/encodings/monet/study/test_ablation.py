@@ -8,7 +8,7 @@ from tiny_training import MIB, keep_all, training_graphs
 
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.ilp import model as ilp
-from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.search.retention import fit_implementations
 from gapless.encodings.monet.study.ablation import ABLATIONS, ablation, restrict
 from gapless.options import SolveOptions
 from gapless.solution import Status

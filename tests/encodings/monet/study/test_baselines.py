@@ -17,7 +17,7 @@ from random_training import training_graphs
 from gapless.checker import check
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.retention import fit_implementations
+from gapless.encodings.monet.search.retention import fit_implementations
 from gapless.encodings.monet.study.baselines import (
     gist,
     greedy_eviction,

@@ -14,7 +14,7 @@ import gapless
 from gapless import SolveOptions, Status
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.method_names import METHODS as NAMES
+from gapless.encodings.monet.question import METHODS as NAMES
 from gapless.encodings.monet.solve import METHODS
 from gapless.errors import InputError
 from gapless.profiles.training.graph import TrainingGraph

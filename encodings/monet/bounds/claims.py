@@ -1,0 +1,264 @@
+"""The bound beside the search: relaxations, then the integer program; and what makes a proof of their claims.
+
+The backward pass is cut into the windows of a relaxation by one list of cuts after the other. No list is best for all
+graphs, and which one is shows only when they are tried: at UNet's 5 GiB these bounds differ by 4 %. One that is
+no use is noticed early: its own best point costs no more than what is proven already.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gapless.checker import check
+from gapless.encodings.monet.bounds import relaxation
+from gapless.encodings.monet.bounds.side_work import Advance, Work
+from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.ilp import model as ilp
+from gapless.encodings.monet.ilp.points import decode, first_point
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.search.state import SOLVER_TOLERANCE, Found, State
+from gapless.model import Model
+from gapless.options import Progress
+from gapless.profiles.training.graph import TrainingGraph
+from gapless.solution import PROVEN_GAP, Solution, Status
+from gapless.solvers.proofs import confirmed, dual_bound
+from gapless.solvers.registry import solve_model
+
+__all__ = [
+    "bounding_works",
+    "can_relax",
+    "confirm",
+    "cut_lists",
+    "first_relaxation",
+    "least_budget",
+    "linear_least_bytes",
+]
+
+
+@dataclass(frozen=True)
+class _Cuts:
+    """Shares of the backward pass: at `plain` a window begins, a stage at `single` is a window of its own.
+
+    From `tail` on, each stage is a window of its own.
+    """
+
+    plain: tuple[float, ...] = ()
+    single: tuple[float, ...] = ()
+    tail: float = 1.0
+
+    def stages(self, count: int) -> tuple[int, ...]:
+        """The stages at which windows begin, out of `count`."""
+        single = [1 + int(share * count) for share in self.single]
+        tail = range(1 + int(self.tail * count), count + 1)
+        cuts = {1, *(1 + int(share * count) for share in self.plain), *single, *(stage + 1 for stage in single), *tail}
+        return tuple(sorted(stage for stage in cuts if stage <= count))
+
+
+_ANY = (_Cuts(), _Cuts((0.35,)), _Cuts((0.23, 0.69)))
+_SMALL = (_Cuts((0.69,), single=(0.223, 0.34)), _Cuts((0.35,), tail=0.58))
+"""On a graph that is small enough: single stages in the middle, where a network with skips from end to end holds the
+most gradients, and at the end, where a chain holds its largest tensors. The latter closes VGG-16's gap in seconds."""
+_MORE = (_Cuts((0.25,)), _Cuts((0.33, 0.66)), _Cuts((0.5,)), _Cuts((0.2, 0.45, 0.7)))
+
+
+def cut_lists(graph: TrainingGraph, is_small: bool) -> Iterator[tuple[int, ...]]:
+    """The stages at which windows begin, ascending from 1; the lists that are mostly best first."""
+    seen = set()
+    for cuts in (*_ANY, *(_SMALL if is_small else ()), *_MORE):
+        stages = cuts.stages(len(graph.backward))
+        if stages not in seen:
+            seen.add(stages)
+            yield stages
+
+
+_ENCODING_S = 1e-5
+"""Seconds of a cell (a forward and a backward node) that a relaxation may take to be set up, on a busy machine."""
+
+
+def can_relax(state: State) -> bool:
+    """Whether the graph is small enough for a relaxation, and time is left to set one up."""
+    if state.cells > state.parameters.bounding.most_cells:
+        return False
+    if state.deadline.remaining_s > _ENCODING_S * state.cells:
+        return True
+    state.deadline.strike()
+    return False
+
+
+def first_relaxation(state: State) -> Found:
+    """The relaxation with one window, for a bound and a start."""
+    bounding = state.parameters.bounding
+    work = _relaxing(state, (1,), bounding.start_steps, bounding.start_gap)
+    return work(lambda weight: None, threading.Event())[0]
+
+
+def bounding_works(state: State) -> Iterator[Work[Found]]:
+    """Starts of tighter budgets, then relaxations with several windows.
+
+    On a small graph the integer program as well, and more steps for the relaxations whose own best point is above what
+    is proven, the highest first.
+    """
+    bounding, best_s = state.parameters.bounding, dict[tuple[int, ...], float]()
+    for share in bounding.tighter_budgets:
+        yield _relaxing(state, (1,), bounding.start_steps, bounding.start_gap, share)
+    for number, cuts in enumerate(cut_lists(state.problem.graph, state.is_small)):
+        if state.is_small and number == bounding.lists_before_more:
+            for high in sorted(best_s, key=lambda cuts: -best_s[cuts]):
+                if best_s[high] > state.bound_s:
+                    yield _relaxing(state, high, bounding.more_steps)
+            yield _solving_exactly(state, bounding.exact_steps)
+        yield _relaxing(state, cuts, bounding.steps, best_s=best_s)
+    if state.is_small:
+        yield _solving_exactly(state, bounding.more_exact_steps)
+
+
+class _AnyOf(threading.Event):
+    """Stands for several events: is set once one of them is."""
+
+    def __init__(self, *events: threading.Event) -> None:
+        super().__init__()
+        self._events = events
+
+    def is_set(self) -> bool:
+        """Whether any of them is."""
+        return any(event.is_set() for event in self._events)
+
+
+def _relaxing(
+    state: State,
+    cuts: tuple[int, ...],
+    steps: int,
+    gap: float = 0.0,
+    share: float = 1.0,
+    best_s: dict[tuple[int, ...], float] | None = None,
+) -> Work[Found]:
+    """One relaxation; at the full budget it bounds the problem, at any it suggests a start.
+
+    `best_s` gets the cost of its best point, which no bound of it is above.
+    """
+
+    def work(advance: Advance, stop: threading.Event) -> tuple[Found, float]:
+        model = relaxation.encode(state.problem.graph, int(state.problem.budget_bytes * share), cuts)
+        solution = _solved(state, model.milp, steps, gap, advance, stop)
+        start = None if solution.values is None else relaxation.decode(model, solution.values)
+        if best_s is not None and solution.objective is not None:
+            best_s[cuts] = solution.objective * model.unit_s
+        is_of_problem = share == 1.0
+        windows = len(cuts) if is_of_problem and solution.bound is not None else 0
+        found = Found("bound", model.milp, model.unit_s, solution, is_of_problem, start, windows=windows)
+        return found, _weight(state, model.milp, steps if solution.steps is None else solution.steps)
+
+    return work
+
+
+def _solving_exactly(state: State, steps: int) -> Work[Found]:
+    """The integer program, from the best plan there is now."""
+    graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
+    decisions = None if state.incumbent_s is None else state.best_plan(state.annealing.keeper)()
+
+    def work(advance: Advance, stop: threading.Event) -> tuple[Found, float]:
+        model = ilp.encode(graph, budget_bytes)
+        start = None if decisions is None else first_point(model, decisions)
+        solution = _solved(state, model.milp, steps, state.options.gap, advance, stop, start)
+        plan = None
+        if solution.values is not None:
+            decoded = decode(model, solution.values)
+            # The paper's rows charge an intermediate that is made in place too little: the replay has the last word.
+            if check(to_schedule(graph, decoded, budget_bytes)).valid:
+                judged = evaluate(graph, decoded)
+                plan = (decoded, judged.cost_s) if judged.peak_bytes <= budget_bytes else None
+        found = Found("exact", model.milp, model.unit, solution, plan=plan)
+        return found, _weight(state, model.milp, steps if solution.steps is None else solution.steps)
+
+    return work
+
+
+def _solved(
+    state: State,
+    milp: Model,
+    steps: int,
+    gap: float,
+    advance: Advance,
+    stop: threading.Event,
+    start: object = None,
+) -> Solution:
+    def note(progress: Progress) -> None:
+        advance(_weight(state, milp, progress.steps or 0))
+
+    stage = replace(
+        state.deadline.stage(), gap=gap, threads=1, step_limit=steps, on_progress=note, on_plan=None,
+        stop=_AnyOf(state.options.stop, stop),
+    )  # fmt: skip
+    return solve_model(milp, stage, state.solver, start)  # type: ignore[arg-type]
+
+
+def _weight(state: State, milp: Model, steps: int) -> float:
+    """What steps of a model weigh, in steps of the search: later ones are quicker than the first."""
+    return state.parameters.bounding.weight * milp.column_count * math.sqrt(1 + steps)
+
+
+# -- proofs ------------------------------------------------------------------------------------------------------------
+
+
+def confirm(state: State) -> None:
+    """Have what would be called optimal or infeasible confirmed without presolve; what isn't is no claim any more."""
+    found, least_s = state.claim, state.incumbent_s
+    if state.infeasible is not None:
+        second = _again(state, state.infeasible)
+        state.is_infeasible = second.status is Status.INFEASIBLE
+        if not state.is_infeasible:
+            state.infeasible = None
+            state.details["unconfirmed"] = "infeasible"
+    elif (
+        found is not None
+        and least_s is not None
+        and state.is_close(0.0)
+        and state.own_bound_s < least_s * (1 - PROVEN_GAP)
+    ):
+        if found.bound_s > least_s * (1 + PROVEN_GAP):
+            state.alarm(f"{found.phase}: a bound of {found.bound_s} was claimed, and a plan takes {least_s}")
+        state.claim = replace(found, solution=_again(state, found))
+        if not least_s * (1 - PROVEN_GAP) <= state.bound_s <= least_s * (1 + PROVEN_GAP):
+            state.details["unconfirmed"] = "optimal"
+            state.claim = None if state.bound_s > least_s else state.claim
+
+
+def _again(state: State, found: Found) -> Solution:
+    """The same model once more, without presolve, from the point that was found."""
+    stage = replace(
+        state.deadline.stage(), gap=0.0, threads=1, presolve=False, step_limit=state.parameters.bounding.proof_steps,
+        on_progress=None, on_plan=None,
+    )  # fmt: skip
+    return solve_model(found.milp, stage, state.solver, found.solution.values)
+
+
+def linear_least_bytes(state: State) -> int:
+    """A budget that every plan has to have, proven by the dual values of a linear relaxation."""
+    model = relaxation.encode(state.problem.graph, None)
+    relaxed = model.milp.relaxed()
+    solution = solve_model(
+        relaxed, replace(state.deadline.stage(), threads=1, on_progress=None, on_plan=None), state.solver
+    )
+    if solution.row_prices is None:
+        return 0
+    return math.ceil(dual_bound(relaxed.arrays(), solution.row_prices) * (1 - SOLVER_TOLERANCE) * model.unit_bytes)
+
+
+def least_budget(state: State) -> tuple[int, KeepSet | None]:
+    """The least budget by the relaxation in whole numbers, confirmed, 0 where nothing is; and a start for a search."""
+    model = relaxation.encode(state.problem.graph, None)
+    stage = replace(
+        state.deadline.stage(), gap=0.0, threads=1, step_limit=state.parameters.bounding.start_steps,
+        on_progress=None, on_plan=None,
+    )  # fmt: skip
+    solution = solve_model(model.milp, stage, state.solver)
+    solution = confirmed(
+        model.milp, solution, replace(stage, time_limit_s=state.deadline.stage().time_limit_s), state.solver
+    )
+    bound = solution.bound if solution.status is Status.OPTIMAL and solution.bound is not None else 0.0
+    keep = None if solution.values is None else relaxation.decode(model, solution.values)
+    return math.ceil(bound * (1 - SOLVER_TOLERANCE) * model.unit_bytes), keep

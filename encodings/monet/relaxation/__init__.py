@@ -1,1 +1,0 @@
-"""The bound: an aggregated relaxation over windows of stages."""

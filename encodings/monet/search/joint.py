@@ -1,0 +1,233 @@
+"""MONeT's own method: a relaxation bounds the cost from below while a search over keep-sets brings it down from above.
+
+Both go on until they meet within the gap, or their work is done, or the time is over. With two threads or more they run
+side by side. They minimise time; least energy is their problem on a graph whose implementations take as many seconds as
+they use joules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from gapless.checker import check
+from gapless.encodings.monet.bounds.claims import (
+    bounding_works,
+    can_relax,
+    confirm,
+    first_relaxation,
+    least_budget,
+    linear_least_bytes,
+)
+from gapless.encodings.monet.bounds.must_hold import is_refuted, least_row_bytes, refuted_bytes
+from gapless.encodings.monet.bounds.side_work import Beside
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.evaluate import evaluate, unlimited_s
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.parameters import Nesting, Parameters
+from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.search.annealing import STEPS, Annealing
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet
+from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
+from gapless.encodings.monet.search.state import Attempt, Found, State
+from gapless.encodings.monet.study.baselines import checkpoints_kept, evicted, lean_variants
+from gapless.options import Deadline, SolveOptions, charge
+from gapless.profiles.training.baseline import peak_without_saving_bytes
+from gapless.solution import StopReason
+
+__all__ = ["first_plans", "nested_plans", "optimise"]
+
+_REPORT_S = 0.5
+"""The least time between two reports of the search."""
+
+
+def optimise(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+    """Bound and search until the gap is reached or all work is done; `problem` is one of least time."""
+    graph, deadline = problem.graph, Deadline(options)
+    keeper = Keeper(graph, problem.budget_bytes)
+    unit_s = sum(min(impl.duration_s for impl in node.implementations) for node in graph.forward) or 1.0
+    annealing = Annealing(keeper, unit_s, options.seed, parameters.cooling, parameters.moves)
+    own_bound_s = unlimited_s(graph, out_of_place=False)
+    state = State(problem, options, parameters, deadline, annealing, own_bound_s)
+    state.least_bytes = least_row_bytes(graph)
+    state.is_infeasible = state.least_bytes > problem.budget_bytes
+    if not state.is_infeasible:  # in no time to speak of: no deadline is too short for a first plan
+        with charge(state.stage_s, "first plans"):
+            _look_at_first_plans(state, keeper)
+    with charge(state.stage_s, "first bound"):
+        _first_bound(state)
+    with charge(state.stage_s, "search"):
+        _search_and_bound(state)
+    with charge(state.stage_s, "proof"):
+        confirm(state)
+    return _attempt(state)
+
+
+def _attempt(state: State) -> Attempt:
+    """What it came to."""
+    details: dict[str, object] = {"bound_windows": state.windows, **state.details}
+    if state.is_infeasible:
+        reason, details = StopReason.FINISHED, _least_budget(state)
+    elif state.is_close(state.options.gap):
+        reason = StopReason.GAP_REACHED
+    elif state.options.stop.is_set():
+        reason = StopReason.INTERRUPTED
+    else:
+        reason = StopReason.TIME_LIMIT if state.deadline.over else StopReason.WORK_LIMIT
+    decisions = None
+    if not state.is_infeasible and state.incumbent_s is not None:
+        decisions, details = state.best_plan(state.annealing.keeper)(), {"states": state.annealing.states, **details}
+    return Attempt(
+        decisions, reason, state.solver_title, state.bound_s, state.is_infeasible, details=details,
+        timings=state.stage_s,
+    )  # fmt: skip
+
+
+def _least_budget(state: State) -> dict[str, object]:
+    """For a budget that nothing fits: what every plan has to have, proven, and the least that a plan was found for."""
+    graph, parameters = state.problem.graph, state.parameters
+    bound_bytes, keep = max(state.least_bytes, state.problem.budget_bytes + 1), None
+    if state.cells <= parameters.nesting.most_cells:
+        bound_bytes = 1 + refuted_bytes(graph, bound_bytes - 1, peak_without_saving_bytes(graph))
+    if can_relax(state):
+        proven_bytes, keep = least_budget(state)
+        bound_bytes = max(bound_bytes, proven_bytes)
+    details: dict[str, object] = {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": None}
+    if keep is not None and not state.deadline.over:
+        annealing = Annealing(
+            Keeper(graph, bound_bytes), 1e-9 * (state.own_bound_s or 1.0), state.options.seed, parameters.cooling,
+            parameters.moves,
+        )  # fmt: skip
+        annealing.round(keep, parameters.least_budget_steps, lambda: state.deadline.over)
+        details["least_budget_found_bytes"] = bound_bytes + int(np.ceil(annealing.least_overflow_bytes))
+    return details
+
+
+# -- what comes first --------------------------------------------------------------------------------------------------
+
+
+def _look_at_first_plans(state: State, keeper: Keeper) -> None:
+    """Plans that the problem brings along, and of simple rules; where none fits, a proof, or nested checkpoints."""
+    graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
+    for keep in (*state.problem.starts, *first_plans(keeper)):
+        state.starts.append(state.annealing.look_at(keep).keep)
+        if state.incumbent_s is not None and state.is_over():
+            break
+    if state.incumbent_s is None and state.cells <= state.parameters.nesting.most_cells:
+        if is_refuted(graph, budget_bytes):
+            state.least_bytes, state.is_infeasible = budget_bytes + 1, True
+        else:
+            state.plan = next(nested_plans(state.problem, state.parameters.nesting), None)
+    state.report("start")
+
+
+def _first_bound(state: State) -> None:
+    """Whether anything fits at all, where nothing was found; then the relaxation with one window."""
+    if state.is_over() or not can_relax(state):
+        return
+    if state.incumbent_s is None:
+        state.least_bytes = max(state.least_bytes, linear_least_bytes(state))
+        state.is_infeasible = state.least_bytes > state.problem.budget_bytes
+        if not state.is_infeasible:
+            start = min(state.starts, key=lambda keep: state.annealing.look_at(keep).outcome.overflow_bytes)
+            state.annealing.round(start, next(_rounds(state)), lambda: state.incumbent_s is not None or state.is_over())
+            state.report("start")
+    if not state.is_over():
+        state.take(first_relaxation(state))
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+def _search_and_bound(state: State) -> None:
+    """Both at once where there are two threads, else one step of either after the other."""
+    if state.is_over():
+        return
+    works = bounding_works(state) if can_relax(state) else iter(())
+    beside = Beside(works, state.deadline, is_parallel=state.options.thread_count > 1)
+    try:
+        _anneal(state, beside)
+        for found in beside.results(math.inf):
+            state.take(found)
+            if state.is_over():
+                break
+    finally:
+        last = beside.close()
+    if last is not None and state.deadline.over:
+        state.take(last)
+
+
+def _anneal(state: State, beside: Beside[Found]) -> None:
+    """Rounds from one start after the other, the best first, each followed by a cooler one from the best plan."""
+    annealing, cooling = state.annealing, state.parameters.cooling
+    watch, patience = _watch(state, beside), cooling.patience
+    best = _progress(state)
+    for number, steps in enumerate(_rounds(state)):
+        ranked = sorted(state.starts, key=lambda keep: annealing.price_s(annealing.look_at(keep)))
+        start, hot = ranked[number // 2 % len(ranked)], cooling.hot
+        if number % 2 and annealing.best is not None:
+            start, hot = annealing.best.keep, cooling.warm
+        annealing.round(start, steps, watch, hot)
+        state.report("search")
+        patience, best = (cooling.patience if _progress(state) < best else patience - 1), _progress(state)
+        if state.is_over() or not patience:
+            return
+
+
+def _progress(state: State) -> tuple[float, float]:
+    """What gets less as the search gets on: the cost, or as long as nothing fits, what is too much."""
+    best_s = math.inf if state.incumbent_s is None else state.incumbent_s
+    return best_s, state.annealing.least_overflow_bytes
+
+
+def _watch(state: State, beside: Beside[Found]) -> Callable[[], bool]:
+    """Says whether to stop, takes up what was found beside, and reports better plans, but not every one."""
+    reported_s, reported_at_s, moment = state.incumbent_s, state.deadline.elapsed_s, 0
+
+    def watch() -> bool:
+        nonlocal reported_s, reported_at_s, moment
+        moment += STEPS
+        for found in beside.results(moment):
+            state.take(found)
+        if state.incumbent_s != reported_s and state.deadline.elapsed_s - reported_at_s >= _REPORT_S:
+            reported_s, reported_at_s = state.incumbent_s, state.deadline.elapsed_s
+            state.report("search")
+        return state.is_over()
+
+    return watch
+
+
+def _rounds(state: State) -> Iterator[int]:
+    """How many steps each round has."""
+    cooling, number = state.parameters.cooling, 0
+    while True:
+        steps = cooling.steps_per_node * math.sqrt(state.cells) * cooling.growth ** (number // 2)
+        yield max(STEPS, int(steps if state.incumbent_s is not None else steps / cooling.urgency))
+        number += 1
+
+
+def first_plans(keeper: Keeper) -> Iterator[KeepSet]:
+    """Keep all; greedy eviction; Chen's checkpoints with eviction; keep nothing. Mostly, the later the less memory."""
+    graph = keeper.graph
+    variants = [lean_variants(graph), np.zeros(len(graph.backward), dtype=np.int64)]
+    everything = np.ones(len(graph.forward), dtype=np.bool_)
+    for variant in variants:
+        yield KeepSet.just_in_time(everything, variant)
+    for kept in (everything, checkpoints_kept(graph)):
+        for variant in variants:
+            yield evicted(keeper, KeepSet.just_in_time(kept, variant))
+    yield KeepSet.just_in_time(~everything, variants[0])
+
+
+def nested_plans(problem: Problem, nesting: Nesting) -> Iterator[tuple[Decisions, float]]:
+    """Plans of nested checkpoints that fit where hardly anything does, with their costs in seconds."""
+    graph, budget_bytes = problem.graph, problem.budget_bytes
+    variants = smallest_variants(graph)
+    for share in nesting.excess:
+        decisions = nested_checkpoints(graph, budget_bytes, variants, int(share * budget_bytes), nesting)
+        if decisions is not None:
+            judged, schedule = evaluate(graph, decisions), to_schedule(graph, decisions, budget_bytes)
+            if judged.peak_bytes <= budget_bytes and check(schedule).valid:
+                yield decisions, judged.cost_s

@@ -1,0 +1,178 @@
+"""What a solve of MONeT knows at a moment: the best plan, the bound and whose word that is; and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.parameters import Parameters
+from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.search.annealing import Annealing
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet
+from gapless.model import Model
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
+
+__all__ = ["SOLVER", "SOLVER_TOLERANCE", "Attempt", "Found", "State", "stopped"]
+
+SOLVER = "highs"
+"""Solves the models where the options name no other backend."""
+SOLVER_TOLERANCE = 5e-7
+"""A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Decisions on the problem's graph, None where none were found, and what holds for every answer to the question.
+
+    `bound_s`: every plan costs at least that. `is_infeasible`: no plan fits the budget. `class_bound_s`: what every
+    plan of the method's own class costs at least, None where nothing is known of it beside `bound_s`. `stop_reason`:
+    why there is no better plan. `solver`: who found it.
+    """
+
+    decisions: Decisions | None
+    stop_reason: StopReason
+    solver: str
+    bound_s: float = 0.0
+    is_infeasible: bool = False
+    class_bound_s: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+def stopped(options: SolveOptions) -> StopReason:
+    """Why a search that could go on has stopped."""
+    return StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
+
+
+@dataclass(frozen=True)
+class Found:
+    """What solving a model came to; `unit_s`: of its objective.
+
+    `is_of_problem`: whether its bound holds for the problem, or the model was only to suggest `start`. `plan`:
+    decisions that replay clean, with their cost. `windows`: of a relaxation.
+    """
+
+    phase: str
+    milp: Model
+    unit_s: float
+    solution: Solution
+    is_of_problem: bool = True
+    start: KeepSet | None = None
+    plan: tuple[Decisions, float] | None = None
+    windows: int = 0
+
+    @property
+    def bound_s(self) -> float:
+        """What it claims of every plan's cost; 0 for nothing."""
+        if self.solution.bound is None or not self.is_of_problem:
+            return 0.0
+        return self.solution.bound * self.unit_s * (1 - SOLVER_TOLERANCE)
+
+
+@dataclass
+class State:
+    """Grows in the thread of the search only.
+
+    `own_bound_s`, `is_infeasible`: need no solver's word. `claim`, `infeasible`: whose word the bound is, and that
+    nothing fits. `least_bytes`: every plan has that budget.
+    """
+
+    problem: Problem
+    options: SolveOptions
+    parameters: Parameters
+    deadline: Deadline
+    annealing: Annealing
+    own_bound_s: float
+    claim: Found | None = None
+    infeasible: Found | None = None
+    is_infeasible: bool = False
+    least_bytes: int = 0
+    starts: list[KeepSet] = field(default_factory=list)
+    stage_s: dict[str, float] = field(default_factory=dict)
+    details: dict[str, object] = field(default_factory=dict)
+    plan: tuple[Decisions, float] | None = None
+    windows: int = 0
+
+    @property
+    def solver(self) -> str:
+        """The backend of the models."""
+        return self.options.solver or SOLVER
+
+    @property
+    def cells(self) -> int:
+        """Forward times backward nodes."""
+        return len(self.problem.graph.forward) * len(self.problem.graph.backward)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether single stages are windows of their own: in the relaxation's windows, and in the integer program."""
+        return self.cells <= self.parameters.bounding.small_cells
+
+    @property
+    def bound_s(self) -> float:
+        """The best bound."""
+        return max(self.own_bound_s, 0.0 if self.claim is None else self.claim.bound_s)
+
+    @property
+    def incumbent_s(self) -> float | None:
+        """The cost of the best plan that fits."""
+        costs_s = [] if self.annealing.best is None else [self.annealing.best.outcome.cost_s]
+        return min([*costs_s, *([] if self.plan is None else [self.plan[1]])], default=None)
+
+    def is_over(self) -> bool:
+        """Whether there is nothing more to do, or no time to do it."""
+        return (
+            self.is_infeasible or self.infeasible is not None or self.is_close(self.options.gap) or self.deadline.over
+        )
+
+    def is_close(self, gap: float) -> bool:
+        """Whether the best plan is within a gap of the bound."""
+        found_s, bound_s = self.incumbent_s, self.bound_s
+        if found_s is None:
+            return False
+        return found_s <= bound_s or (relative_gap(found_s, bound_s) or 0.0) <= max(gap, PROVEN_GAP)
+
+    def take(self, found: Found) -> None:
+        """Take up what a model came to. That nothing fits is an alarm where a plan does, and no claim."""
+        self.windows = max(self.windows, found.windows)
+        if found.start is not None:
+            self.starts.append(found.start)
+        if found.plan is not None and (self.plan is None or found.plan[1] < self.plan[1]):
+            self.plan = found.plan
+        if found.bound_s > self.bound_s:
+            self.claim = found
+        if found.is_of_problem and found.solution.status is Status.INFEASIBLE:
+            if self.incumbent_s is None:
+                self.infeasible = found
+            else:
+                self.alarm(f"{found.phase}: that nothing fits was claimed, and a plan does")
+        self.report(found.phase)
+
+    def alarm(self, words: str) -> None:
+        """Note that a claim is false."""
+        self.details["alarm"] = words
+
+    def report(self, phase: str) -> None:
+        """Say where the search stands, and offer its best plan."""
+        if self.options.on_progress is not None:
+            bound_s = self.bound_s or None
+            self.options.on_progress(Progress(self.deadline.elapsed_s, self.incumbent_s, bound_s, phase))
+        if self.options.on_plan is not None and self.incumbent_s is not None:
+            best, solver, bound_s = self.best_plan(), self.solver_title, self.own_bound_s
+            self.options.on_plan(self.incumbent_s, lambda: Attempt(best(), StopReason.INTERRUPTED, solver, bound_s))
+
+    @property
+    def solver_title(self) -> str:
+        """Who finds the plan."""
+        return f"{self.solver}+annealing"
+
+    def best_plan(self, keeper: Keeper | None = None) -> Callable[[], Decisions]:
+        """What makes the decisions of the best plan there is now; in another thread without a keeper of this one."""
+        best, plan, problem = self.annealing.best, self.plan, self.problem
+        if plan is not None and (best is None or plan[1] < best.outcome.cost_s):
+            return lambda: plan[0]
+        assert best is not None
+        return lambda: (keeper or Keeper(problem.graph, problem.budget_bytes)).decide(best.keep)

@@ -1,0 +1,155 @@
+"""A model whose heads share attention, with a cache of the keys that are kept. Needs the extra `hf`.
+
+An attention function that is registered with transformers without its mask function gets a mask of another kind, or
+none, and gives wrong logits without a word: here both are registered, that of `eager`, which is added to the scores.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from gapless.torch.heads.models import Attention, Cache, DynamicLayer, LanguageModel, eager_mask, transformers
+from gapless.torch.library import torch
+
+__all__ = ["attending", "cache_bytes", "edited", "kept_cache", "probabilities", "repeated", "sharing"]
+
+_NAME = "gapless"
+
+AttentionFunction = Callable[..., tuple[Any, Any]]
+
+
+def _dispatch(module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float | None = None, **_: Any) -> Any:
+    """What the layer was given by `attending`."""
+    return module.gapless_attention(query, key, value, mask, query.shape[-1] ** -0.5 if scaling is None else scaling)
+
+
+transformers.AttentionInterface.register(_NAME, _dispatch)
+transformers.AttentionMaskInterface.register(_NAME, eager_mask)
+
+
+@contextmanager
+def attending(found: Any, functions: Sequence[AttentionFunction]) -> Iterator[None]:
+    """Within the block, layer l of a language model attends by `functions[l](query, key, value, mask, scaling)`.
+
+    Arguments as in transformers: (batch, heads, tokens, dimension). It returns the outputs, (batch, tokens, heads,
+    dimension), and anything. Afterwards layers attend by `eager` again.
+    """
+    for layer, function in zip(found.layers, functions, strict=True):
+        layer.module.gapless_attention = function
+    found.model.set_attn_implementation(_NAME)
+    try:
+        yield
+    finally:
+        found.model.set_attn_implementation("eager")
+        for layer in found.layers:
+            del layer.module.gapless_attention
+
+
+def probabilities(query: Any, key: Any, mask: Any, scaling: float) -> Any:
+    """The attention of heads whose keys are there one by one, (batch, heads, tokens, cached tokens)."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if mask is not None:
+        scores = scores + mask[..., : key.shape[2]]
+    return torch.nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+
+
+def repeated(states: Any, times: int) -> Any:
+    """Keys or values of each key head for each of its query heads."""
+    return states if times == 1 else states.repeat_interleave(times, dim=1)
+
+
+class KeptLayer(DynamicLayer):  # type: ignore[misc]
+    """A layer of a cache that holds the keys of some heads, and the values of all."""
+
+    def __init__(self, kept: Sequence[int]) -> None:
+        super().__init__()
+        self.kept = torch.tensor(list(kept))
+
+    def update(self, key_states: Any, value_states: Any, *rest: Any, **others: Any) -> tuple[Any, Any]:
+        """Add the tokens' keys of the kept heads, and all their values."""
+        return super().update(key_states[:, self.kept], value_states, *rest, **others)  # type: ignore[no-any-return]
+
+
+def kept_cache(kept: Sequence[Sequence[int]]) -> Any:
+    """An empty cache that will hold the keys of these key heads of each layer alone."""
+    return Cache(layers=[KeptLayer(heads) for heads in kept])
+
+
+def cache_bytes(cache: Any) -> int:
+    """What a cache's keys and values hold."""
+    return sum(int(part.nbytes) for layer in cache.layers for part in (layer.keys, layer.values))
+
+
+@contextmanager
+def sharing(found: LanguageModel, kept: Sequence[Sequence[int]], representative: Any) -> Iterator[None]:
+    """Within the block, head h of layer l uses the attention of `representative[l][h]`, whose key head is kept.
+
+    Scores are computed once for each head that is used. For calls without a cache, and with `kept_cache`.
+    """
+    functions = []
+    for layer, heads, row in zip(found.layers, kept, representative, strict=True):
+        used = sorted(set(map(int, row)))
+        place = {head: number for number, head in enumerate(heads)}
+        keys = torch.tensor([place[head // (layer.heads // layer.key_heads)] for head in used])
+        of_head = torch.tensor([used.index(int(head)) for head in row])
+        functions.append(partial(_share, layer, torch.tensor(list(heads)), torch.tensor(used), keys, of_head))
+    with attending(found, functions):
+        yield
+
+
+def _share(
+    layer: Attention, kept: Any, used: Any, keys: Any, of_head: Any, query: Any, key: Any, value: Any, mask: Any,
+    scaling: float,
+) -> Any:  # fmt: skip
+    held = key if key.shape[1] == len(kept) else key[:, kept]
+    attention = probabilities(query[:, used], held[:, keys], mask, scaling)[:, of_head]
+    value = repeated(value, layer.heads // layer.key_heads)
+    return torch.matmul(attention, value).transpose(1, 2).contiguous(), None
+
+
+def edited(found: LanguageModel, representative: Any) -> Any:
+    """A plain model that does the same: rows of queries and keys are copies of those of the representatives.
+
+    Key heads that several query heads share become a key head for each of them.
+    """
+    model = copy.deepcopy(found.model)
+    modules = [module for module in model.modules() if hasattr(module, "layer_idx") and _is_attention(module)]
+    with torch.no_grad():
+        for layer, module, row in zip(found.layers, modules, representative, strict=True):
+            rows = torch.tensor([int(head) for head in row])
+            if layer.is_fused:
+                _edit_fused(layer, module, rows)
+            else:
+                _edit_split(layer, module, rows)
+    return model
+
+
+def _is_attention(module: Any) -> bool:
+    return hasattr(module, "q_proj") or hasattr(module, "c_attn")
+
+
+def _edit_fused(layer: Attention, module: Any, rows: Any) -> None:
+    """GPT-2: columns of one matrix, (model, 3 x heads x dimension)."""
+    for part in (module.c_attn.weight, module.c_attn.bias):
+        view = part.view(*part.shape[:-1], 3, layer.heads, layer.dimension)
+        view[..., :2, :, :] = view[..., :2, rows, :]
+
+
+def _edit_split(layer: Attention, module: Any, rows: Any) -> None:
+    """Llama: rows of three matrices, (heads x dimension, model)."""
+    times = layer.heads // layer.key_heads
+    own = torch.arange(layer.heads) // times
+    for name, heads, chosen in (("q_proj", layer.heads, rows), ("k_proj", layer.key_heads, rows // times),
+                                ("v_proj", layer.key_heads, own)):  # fmt: skip
+        part = getattr(module, name)
+        taken = part.weight.view(heads, layer.dimension, -1)[chosen].reshape(layer.heads * layer.dimension, -1)
+        part.weight = torch.nn.Parameter(taken.clone(), requires_grad=False)
+        if part.bias is not None:
+            bias = part.bias.view(heads, layer.dimension)[chosen].reshape(-1)
+            part.bias = torch.nn.Parameter(bias.clone(), requires_grad=False)
+        part.out_features = layer.heads * layer.dimension
+    module.num_key_value_groups = 1
