@@ -12,8 +12,8 @@ from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.fields import Share
 from gapless.options import Progress
 from gapless.profiles.compression.trace import CompressionTrace
+from gapless.profiles.compressors.compressor import Compressor
 from gapless.profiles.devices import Device
-from gapless.profiles.gradients.compressors import Compressor
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.heads.profile import HeadProfile
 from gapless.profiles.pipelines.compression import CompressionTable

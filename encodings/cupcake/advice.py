@@ -22,18 +22,14 @@ from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import Deadline, SolveOptions
+from gapless.profiles.compressors.casts import NONE
+from gapless.profiles.compressors.compressor import ERRORS, Compressor, relative_speed
+from gapless.profiles.compressors.grammar import compressor_names, named_compressor
 from gapless.profiles.devices import Device
 from gapless.profiles.gradients.communication import Network, TwoLevelNetwork, find_network, gathered_bytes
-from gapless.profiles.gradients.compressors import (
-    NONE,
-    Compressor,
-    compressor_names,
-    named_compressor,
-    relative_speed,
-)  # fmt: skip
 from gapless.profiles.gradients.ddp_model import crossover_bytes_per_s
 from gapless.profiles.gradients.fusion import Costs
-from gapless.profiles.gradients.modes import ERRORS, PLAIN
+from gapless.profiles.gradients.modes import PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.text import described, table

@@ -15,10 +15,12 @@ from gapless.encodings.cupcake.question import DEVICE, METHODS, Question
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known
 from gapless.options import SolveOptions
+from gapless.profiles.compressors.casts import NONE
+from gapless.profiles.compressors.compressor import ERRORS, relative_speed
+from gapless.profiles.compressors.grammar import named_compressor
 from gapless.profiles.gradients.communication import network_of
-from gapless.profiles.gradients.compressors import NONE, named_compressor, relative_speed
 from gapless.profiles.gradients.fusion import Costs
-from gapless.profiles.gradients.modes import ERRORS, PLAIN
+from gapless.profiles.gradients.modes import PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.profiles.gradients.profile import FusionProfile, in_pieces
@@ -140,7 +142,7 @@ problem = from_question(Question)(problem_of)
 def _priced(profile: FusionProfile, modes: tuple[str, ...] | None, asked: Question) -> FusionProfile:
     """The profile in plain and the compressors asked for, at their costs on the network."""
     if asked.compressor is None:
-        chosen = [NONE if name == PLAIN else named_compressor(name) for name in modes or ()]
+        chosen = [named_compressor(name) for name in modes or ()]
     elif modes in (None, ("compress",)):
         chosen = [NONE, named_compressor(asked.compressor)]
     else:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from gapless.profiles.compressors.compressor import Compressor
     from gapless.profiles.devices import Device
-    from gapless.profiles.gradients.compressors import Compressor
     from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["COMPRESSOR", "COMPRESSOR_NAMES", "DEVICE", "ERRORS", "METHODS", "Question"]
@@ -27,8 +27,8 @@ METHODS = (
 """`auto` is `affine` where one mode is offered and its costs are, else `pareto`; `algorithm1` is the paper's search;
 the rest: baselines."""
 ERRORS = ("exact", "rounded", "unbiased", "feedback", "unknown")
-COMPRESSOR_NAMES = lazy("gapless.profiles.gradients.compressors:compressor_names")
-COMPRESSOR = Object(("gapless.profiles.gradients.compressors.Compressor",))
+COMPRESSOR_NAMES = lazy("gapless.profiles.compressors.grammar:compressor_names")
+COMPRESSOR = Object(("gapless.profiles.compressors.compressor.Compressor",))
 DEVICE = "v100"
 """Where gradients are encoded and decoded if nothing is said."""
 _OTHER = "other costs than the profile's"

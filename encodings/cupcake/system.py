@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["SYSTEM"]
 
 _PROFILES = lazy("gapless.profiles.gradients.named:fusion_profile_names")
-COMPRESSORS = lazy("gapless.profiles.gradients.compressors:compressor_names")
+COMPRESSORS = lazy("gapless.profiles.compressors.grammar:compressor_names")
 _DEVICES = lazy("gapless.profiles.devices:device_names")
 _AGGREGATIONS = lazy("gapless.profiles.gradients.communication:aggregation_names")
 _TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
@@ -223,8 +223,8 @@ train.py, train:net is a small convolutional network of gapless, and train:gpt a
 layers, width, classes, size and batch; of train:gpt layers, hidden, heads, vocabulary, sequence and micro_batch.
 """
 _MODES_HELP = """\
-modes: plain, fp16, bf16, topk:SHARE, rand-k:SHARE, rand-k-gathered:SHARE, ef-signsgd, onebit, powersgd:RANK; SHARE is
-0.01 and RANK 4 where they aren't given. All but plain add what they lost to the next gradient.
+modes: compressors of `gapless list compressors`, such as fp16, topk:0.001, powersgd:8, onebit, and plain. The share
+that is kept is 0.01 and the rank 4 where they aren't given. All but plain add what they lost to the next gradient.
 """
 _GRADIENTS_HELP = f"""\
 {_FACTORY_HELP}

@@ -21,8 +21,9 @@ from gapless.encodings.cupcake.advice import LATENCIES, limit_words, network_dat
 from gapless.errors import InputError
 from gapless.fields import Share
 from gapless.io.record import check_known
+from gapless.profiles.compressors.compressor import Compressor
+from gapless.profiles.compressors.grammar import named_compressor
 from gapless.profiles.gradients.communication import Network, aggregation_names, find_network
-from gapless.profiles.gradients.compressors import Compressor, named_compressor
 from gapless.profiles.gradients.ddp_model import DdpModel, ddp_model
 from gapless.profiles.gradients.named import find_fusion_profile
 from gapless.profiles.gradients.profile import FusionProfile

@@ -126,7 +126,7 @@ LAYERS = (
 ERRORS = (
     *_MEASURED,
     Field(
-        "modes", Listed(Text()), "rank N, top X%, float16, bfloat16, with commas between them",
+        "modes", Listed(Text()), "compressors, with commas between them: rank N, top X%, float16, onebit, ...",
         ("rank 4", "rank 16", "top 1%", "float16", "bfloat16"), metavar="MODE,MODE,...",
     ),
     Field("depths", Whole(1), "boundaries between layers at which hops are measured", 8, metavar="N"),

@@ -17,8 +17,8 @@ from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem, problem
 from gapless.encodings.ranks.view import baselines_table
 from gapless.fields import Share
-from gapless.profiles.compression.levels import FLOAT_BYTES
 from gapless.profiles.compression.trace import CompressionTrace
+from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.text import described, table
 
 __all__ = ["Advice", "advise"]

@@ -14,8 +14,9 @@ from gapless.fields import Whole
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, check_known
 from gapless.plans_to_run import not_run, plan_to_run
-from gapless.profiles.compression.levels import FLOAT_BYTES, check_mode, sent_bytes
 from gapless.profiles.compression.trace_file import read_compression_trace
+from gapless.profiles.compressors.grammar import method_of, sent_bytes
+from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.system import Answer, Session
 from gapless.text import described, table
 
@@ -46,7 +47,7 @@ class Asked:
         for number, phase in enumerate(details.records("phases")):
             row = tuple(str(mode) for mode in phase.array("modes"))
             for mode in row:
-                check_mode(mode)
+                method_of(mode)
             if len(row) != len(record.array("layers")):
                 raise InputError(f"{path}: details: phases[{number}] must have a mode for each layer")
             modes += [row] * phase.integer("epochs", 1)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from gapless.encodings.ranks.problem import Problem
 from gapless.graph import Budget
-from gapless.profiles.compression.levels import FLOAT_BYTES, sent_bytes
+from gapless.profiles.compressors.grammar import sent_bytes
+from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.profiles.gradients.fusion import Timeline
 from gapless.schedule import EventKind, Schedule
 from gapless.schedule_builder import ScheduleBuilder

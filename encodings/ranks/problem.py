@@ -18,9 +18,9 @@ from gapless.errors import InputError
 from gapless.fields import Share
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
-from gapless.profiles.compression.levels import FLOAT_BYTES
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compression.trace_file import read_compression_trace
+from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.profiles.gradients.communication import Network, find_network
 from gapless.question import from_question
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from gapless.encodings.ranks.system import RANKS, learning_rates
 from gapless.io.atomic import check_writable
-from gapless.profiles.compression.levels import FLOAT_BYTES, sent_bytes
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compression.trace_file import check_trace_name, write_compression_trace
+from gapless.profiles.compressors.grammar import sent_bytes
+from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.system import Answer, Session
 from gapless.text import described, table
 
@@ -98,7 +99,7 @@ def _compress_s(gradients: Gradients, modes: Sequence[str]) -> Any:
 
     What is sent whole in several modes takes the same time in all of them.
     """
-    from gapless.torch.ddp.training import left_behind
+    from gapless.torch.compression import left_behind
     from gapless.torch.library import torch
 
     known: dict[tuple[str, int, tuple[int, ...]], float] = {}

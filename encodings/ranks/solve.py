@@ -18,7 +18,7 @@ from gapless.encodings.ranks.parameters import DEFAULTS, Parameters
 from gapless.encodings.ranks.problem import Problem
 from gapless.encodings.ranks.switching import switched
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
-from gapless.profiles.compression.levels import FLOAT_BYTES
+from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.solvers.proofs import solve_proven
 from gapless.system import Plan

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from gapless.io.ddp_buckets import assigned_groups
 from gapless.model import Model
-from gapless.profiles.compression.levels import FLOAT_BYTES, collectives
 from gapless.profiles.compression.trace import CompressionTrace
+from gapless.profiles.compressors.grammar import method_of
+from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.profiles.gradients.communication import Network, all_gather_cost, all_reduce_cost
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost
 from gapless.profiles.gradients.fusion import Costs, Fusion, Timeline, timeline
@@ -50,7 +51,8 @@ class Step:
         plain = [FLOAT_BYTES * int(np.prod(shape)) for shape in trace.shapes]
         groups = assigned_groups(plain, _DDP_CAPS_MIB)
         reduce, gather = (FREE, FREE) if network is None else (all_reduce_cost(network), all_gather_cost(network))
-        messages = [collectives(mode) for mode in trace.modes]
+        methods = [method_of(mode) for mode in trace.modes]
+        messages = [(method.collective == "all_reduce", method.messages) for method in methods]
         slope = [(reduce if reduces else gather).beta_s_per_byte for reduces, _ in messages]
         most = {
             kind: max((count for reduces, count in messages if reduces == kind), default=0) for kind in (True, False)

@@ -150,7 +150,7 @@ def _layers_text(name: str) -> str:
 
 def _compressors() -> Rows:
     """How gradients are compressed, for --compressor."""
-    from gapless.profiles.gradients.compressors import compressor_names, named_compressor
+    from gapless.profiles.compressors.grammar import compressor_names, named_compressor
 
     compressors = [named_compressor(name) for name in compressor_names()]
     return [

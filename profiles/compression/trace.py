@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.record import check_known
-from gapless.profiles.compression.levels import check_mode, sent_bytes
+from gapless.profiles.compressors.grammar import method_of, sent_bytes
 
 __all__ = ["CompressionTrace"]
 
@@ -56,7 +56,7 @@ class CompressionTrace(Brief):
             if not names or len(set(names)) < len(names):
                 raise InputError(f"{where}: {title} must be at least one, and differ, got {', '.join(names) or 'none'}")
         for mode in self.modes:
-            check_mode(mode)
+            method_of(mode)
         self._check_shapes(where)
         E, L, M = len(self.steps), len(self.layer_names), len(self.modes)
         if not E or (self.steps < 1).any():

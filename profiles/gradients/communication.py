@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 
 from gapless.errors import InputError
 from gapless.io.record import check_known
-from gapless.profiles.gradients.compressors import Compressor
+from gapless.profiles.compressors.compressor import Compressor
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction
 from gapless.profiles.gradients.network_question import AGGREGATION, INNER_LATENCY_S, LATENCY_S, NetworkQuestion
 from gapless.question import from_question

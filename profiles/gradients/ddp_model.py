@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gapless.errors import InputError
+from gapless.profiles.compressors.compressor import Compressor
 from gapless.profiles.gradients.communication import (
     Network,
     all_reduce_cost,
@@ -31,7 +32,6 @@ from gapless.profiles.gradients.communication import (
     compression_cost,
     gathered_bytes,
 )
-from gapless.profiles.gradients.compressors import Compressor
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.profile import FusionProfile
 

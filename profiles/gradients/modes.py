@@ -10,21 +10,13 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.io.record import check_known
+from gapless.profiles.compressors.compressor import ERRORS
 from gapless.profiles.gradients.cost_functions import FREE, CostFunction
 
-__all__ = ["ERRORS", "PLAIN", "Mode", "plain_mode"]
+__all__ = ["PLAIN", "Mode", "plain_mode"]
 
 PLAIN = "plain"
 """The mode that compresses nothing."""
-
-ERRORS = {
-    "exact": "the mean of the gradients itself",
-    "rounded": "each number to fewer bits; trains as single precision does, but for overflow",
-    "unbiased": "right on average; converges, slower by the variance that it adds",
-    "feedback": "biased, and what was left out is added the next time; converges at the rate of SGD in the end",
-    "unknown": "biased, and nothing is made up for; need not converge",
-}
-"""Classes of error, with what is known of convergence; from nothing lost to nothing known."""
 
 
 @dataclass(frozen=True)

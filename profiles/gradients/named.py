@@ -22,6 +22,11 @@ import numpy as np
 
 from gapless.errors import InputError
 from gapless.io.record import suggestion
+from gapless.profiles.compressors.casts import NONE
+from gapless.profiles.compressors.compressor import Compressor, relative_speed
+from gapless.profiles.compressors.grammar import named_compressor
+from gapless.profiles.compressors.low_rank import PowerSgd
+from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.profiles.devices import ARITHMETIC_EFFICIENCY, BANDWIDTH_EFFICIENCY, Device, named_device
 from gapless.profiles.gradients.communication import (
     FlatNetwork,
@@ -31,7 +36,6 @@ from gapless.profiles.gradients.communication import (
     communication_cost,
     gathered_bytes,
 )
-from gapless.profiles.gradients.compressors import NONE, Compressor, named_compressor, relative_speed
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.modes import PLAIN, Mode
 from gapless.profiles.gradients.profile import FusionProfile
@@ -44,13 +48,11 @@ __all__ = [
     "find_fusion_profile",
     "fusion_profile_names",
     "load_fusion_profile",
-    "low_rank_bytes",
     "priced_mode",
     "with_compressors",
 ]
 
 
-_NUMBER_BYTES = 4
 _LOW_RANK_REDUCES = 3
 """All-reduces of a group one after the other in PyTorch's hook: what isn't compressed, then either factor."""
 
@@ -74,27 +76,13 @@ def priced_mode(
     )
     if not compressor.rank or not shapes or share > 1:
         return mode
-    sizes = [low_rank_bytes(shape, compressor.rank) for shape in shapes]
-    reduce = all_reduce_cost(network)
+    factors, reduce = PowerSgd(compressor.rank), all_reduce_cost(network)
     return replace(
         mode,
         communication=AffineCost(_LOW_RANK_REDUCES * reduce.alpha_s, reduce.beta_s_per_byte),
-        encoded_bytes=tuple(float(encoded) for encoded, _ in sizes),
-        sent_bytes=tuple(float(sent) for _, sent in sizes),
+        encoded_bytes=tuple(FLOAT_BYTES * math.prod(shape) * float(factors.is_factored(shape)) for shape in shapes),
+        sent_bytes=tuple(float(factors.sent_bytes(shape)) for shape in shapes),
     )
-
-
-def low_rank_bytes(shape: Sequence[int], rank: int) -> tuple[int, int]:
-    """What is encoded of a tensor in single precision, and what is sent, as PyTorch's PowerSGD hook does it.
-
-    A tensor is a matrix of its first axis and all others, (m, n), sent as two factors of r (m + n) numbers if those are
-    less than half of it; else it goes as it is.
-    """
-    rows, columns = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
-    factors = min(rank, rows, columns) * (rows + columns)
-    if 2 * factors < rows * columns:
-        return _NUMBER_BYTES * rows * columns, _NUMBER_BYTES * factors
-    return 0, _NUMBER_BYTES * rows * columns
 
 
 _NETWORK = FlatNetwork(ranks=8, bytes_per_s=25e9 / 8, alpha_s=10e-6)

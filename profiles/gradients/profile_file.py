@@ -30,8 +30,9 @@ import numpy as np
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.io.record import Record, load_record
+from gapless.profiles.compressors.compressor import ERRORS
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, PointsCost
-from gapless.profiles.gradients.modes import ERRORS, Mode
+from gapless.profiles.gradients.modes import Mode
 from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["fusion_profile_text", "mode_data", "read_fusion_profile", "read_mode", "write_fusion_profile"]

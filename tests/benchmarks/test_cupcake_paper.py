@@ -17,8 +17,9 @@ from result_tables import ResultTables
 from gapless.encodings.cupcake.baselines import all_baselines
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.encodings.cupcake.what_if import what_if
+from gapless.profiles.compressors.casts import NONE
+from gapless.profiles.compressors.grammar import named_compressor
 from gapless.profiles.gradients.communication import Network, find_network
-from gapless.profiles.gradients.compressors import NONE, named_compressor
 from gapless.profiles.gradients.fusion import Costs
 from gapless.profiles.gradients.named import load_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile

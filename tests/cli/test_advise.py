@@ -11,8 +11,8 @@ import pytest
 from calls import run
 
 from gapless.encodings.cupcake import advice
-from gapless.profiles.gradients.compressors import compressor_names
-from gapless.profiles.gradients.modes import ERRORS
+from gapless.profiles.compressors.compressor import ERRORS
+from gapless.profiles.compressors.grammar import compressor_names
 from gapless.profiles.gradients.named import load_fusion_profile
 from gapless.profiles.gradients.profile_file import write_fusion_profile
 

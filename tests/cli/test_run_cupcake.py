@@ -222,14 +222,14 @@ def test_what_cannot_run_is_refused_before_any_process(
 def test_a_mode_without_a_hook_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cost = {"kind": "affine", "alpha_s": 1e-3, "beta_s_per_byte": 1e-8}
     plan = solved(tmp_path, modes=[{"name": "qsgd", "error": "unbiased", "communication": cost}])
-    refused(capsys, run(plan, "--quiet"), "mode: must be one of plain, fp16")
+    refused(capsys, run(plan, "--quiet"), "mode: qsgd has published costs, but nothing here sends it")
 
 
 @needs_torch
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--hooks", "topk,half"], "mode: must be one of plain, fp16"),
+        (["--hooks", "topk,half"], "mode: must be one of none, fp16"),
         (["--latency", "1ms"], "--latency: goes with bandwidth"),
         (["--model", "train:net,size=1"], "--model: size must be 4 at least for 6 layers"),
         (["-o", "nowhere/p.json"], "nowhere"),

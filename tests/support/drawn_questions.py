@@ -26,8 +26,9 @@ from gapless.encodings.ranks import question as ranks
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.fields import Share
 from gapless.profiles.compression.trace import CompressionTrace
+from gapless.profiles.compressors.compressor import ERRORS
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, PointsCost
-from gapless.profiles.gradients.modes import ERRORS, Mode
+from gapless.profiles.gradients.modes import Mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.heads.profile import HeadProfile
 from gapless.profiles.pipelines.profile import PipelineProfile

@@ -15,8 +15,8 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets
+from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.ddp.buckets import actual_buckets, check_same_parameters, distribute, state_for, trainable
-from gapless.torch.ddp.compressors import compressor_of
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.library import torch
@@ -100,7 +100,7 @@ def compare(task: RunTask, stop: threading.Event | None = None) -> tuple[Measure
     for strategy in task.strategies:
         check_same_parameters(parameters, task.buckets(strategy))
         for sending in strategy.sendings:
-            compressor_of(sending.mode)
+            method_of(sending.mode)
     found = run_ranks(prepared, task, task.ranks, task.wait_s, stop)
     return tuple(_together(rows) for rows in zip(*(rank["strategies"] for rank in found), strict=True))
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.profiles.compressors.grammar import method_of
+from gapless.profiles.compressors.method import Method
 from gapless.profiles.gradients.communication import Network, all_gather_cost, all_reduce_cost
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.modes import Mode
-from gapless.torch.ddp.compressors import Compressor, PowerSgd, compressor_of
 from gapless.torch.ddp.measuring import Gradients, HookTimes
 
 __all__ = ["FittedMode", "fitted_mode"]
@@ -39,11 +40,11 @@ def fitted_mode(
     """The mode of what was measured of it; `network`: what its collectives take, instead of what they took; what is
     computed between them takes what it took.
     """
-    compressor = compressor_of(name)
+    method = method_of(name)
     size_bytes = np.array(gradients.size_bytes, dtype=np.float64)
     number_bytes = _number_bytes(gradients)
-    sent = np.array([compressor.sent_bytes(shape, number_bytes) for shape in gradients.shapes])
-    encoded = _encoded_bytes(compressor, gradients, size_bytes, times)
+    sent = np.array([method.added_bytes(shape, number_bytes) for shape in gradients.shapes])
+    encoded = _encoded_bytes(method, gradients, size_bytes, times)
     sums = {title: _sums(column, times) for title, column in (("encoded", encoded), ("sent", sent))}
     encode = _line(sums["encoded"], np.array([each.encode_s for each in times]))
     decode = _line(sums["encoded"], np.array([each.decode_s for each in times]))
@@ -53,10 +54,10 @@ def fitted_mode(
     lines = encode(sums["encoded"]) + decode(sums["encoded"]) + send(sums["sent"])
     mode = Mode(
         name=name,
-        communication=send if network is None else _on_network(compressor, network, between),
+        communication=send if network is None else _on_network(method, network, between),
         encode=encode,
         decode=decode,
-        error=compressor.error,
+        error=method.error,
         encoded_bytes=None if (encoded == size_bytes).all() else tuple(encoded.tolist()),
         sent_bytes=None if (sent == size_bytes).all() else tuple(sent.tolist()),
     )
@@ -77,13 +78,11 @@ def _sums(column: Floats, times: Sequence[HookTimes]) -> Floats:
     return np.array([prefix[each.last + 1] - prefix[each.first] for each in times])
 
 
-def _encoded_bytes(
-    compressor: Compressor, gradients: Gradients, size_bytes: Floats, times: Sequence[HookTimes]
-) -> Floats:
+def _encoded_bytes(method: Method, gradients: Gradients, size_bytes: Floats, times: Sequence[HookTimes]) -> Floats:
     """What encoding and decoding take time in proportion to: bytes, and for factors so many more for each matrix."""
-    if not isinstance(compressor, PowerSgd):
+    if not method.rank:
         return size_bytes
-    matrices = np.array([float(compressor.is_factored(shape)) for shape in gradients.shapes])
+    matrices = np.array([float(method.is_factored(shape)) for shape in gradients.shapes])
     columns = np.column_stack([np.ones(len(times)), _sums(size_bytes, times), _sums(matrices, times)])
     _, per_byte, per_matrix = _not_negative(columns, np.array([each.encode_s + each.decode_s for each in times]))
     return size_bytes + matrices * per_matrix / per_byte if per_byte > 0 else size_bytes
@@ -108,8 +107,8 @@ def _not_negative(columns: Floats, taken_s: Floats) -> Floats:
     return coefficients
 
 
-def _on_network(compressor: Compressor, network: Network, between: AffineCost) -> AffineCost:
+def _on_network(method: Method, network: Network, between: AffineCost) -> AffineCost:
     """All messages of a bucket: each has the network's latency, their bytes go over it once."""
-    cost = (all_reduce_cost if compressor.collective == "all_reduce" else all_gather_cost)(network)
-    alpha_s = compressor.messages * cost.alpha_s + between.alpha_s
+    cost = (all_reduce_cost if method.collective == "all_reduce" else all_gather_cost)(network)
+    alpha_s = method.messages * cost.alpha_s + between.alpha_s
     return AffineCost(alpha_s, cost.beta_s_per_byte + between.beta_s_per_byte)

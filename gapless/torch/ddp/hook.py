@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.ddp.compressors import Bucket, Exchange, Message, compressor_of
+from gapless.profiles.compressors.grammar import method_of
+from gapless.profiles.compressors.method import Bucket, Exchange, Message
+from gapless.torch.compression import collective, returned
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
 from gapless.torch.ddp.state import (
     HookMemory,
@@ -33,7 +35,7 @@ from gapless.torch.ddp.state import (
 )
 from gapless.torch.library import rank_count, torch
 
-__all__ = ["HookState", "Sent", "collective", "reduce_bucket", "returned"]
+__all__ = ["HookState", "Sent", "reduce_bucket"]
 
 _OTHER_BUCKETS = 2
 """Iterations at most in which DDP has other buckets than the plan's."""
@@ -80,7 +82,7 @@ class HookState:
         self._everywhere = isinstance(modes, str)
         self._modes = {} if isinstance(modes, str) else dict(modes)
         self._default = Sending(modes if isinstance(modes, str) else "plain")
-        self._compressors = {each.mode: compressor_of(each.mode) for each in (self._default, *self._modes.values())}
+        self._compressors = {each.mode: method_of(each.mode) for each in (self._default, *self._modes.values())}
         self.group, self.error_feedback = group, error_feedback
         self.clock, self.is_measured = clock, is_measured
         self.sent: list[Sent] = []
@@ -272,31 +274,7 @@ class _Job:
 
 
 def _is_lossy(mode: str) -> bool:
-    return compressor_of(mode).error != "exact"
-
-
-def returned(exchange: Exchange, received: Any) -> Any:
-    """What the exchange makes of what arrived last."""
-    try:
-        exchange.send(received)
-    except StopIteration as end:
-        return end.value
-    raise InputError("mode: must end after its last message")
-
-
-def collective(message: Message, group: Any) -> Any:
-    """The sum over ranks in place of the payload, or the payloads of all ranks as rows."""
-    ranks, payload = rank_count(group), message.payload
-    if message.collective == "all_reduce":
-        if ranks > 1:
-            torch.distributed.all_reduce(payload, group=group)
-        return payload
-    gathered = payload.new_empty(ranks * payload.numel())
-    if ranks == 1:
-        return payload.view(1, -1)
-    renamed = getattr(torch.distributed, "all_gather_single", None)  # from torch 2.13 on, which warns of the old name
-    (renamed or torch.distributed.all_gather_into_tensor)(gathered, payload, group=group)
-    return gathered.view(ranks, -1)
+    return method_of(mode).error != "exact"
 
 
 def reduce_bucket(state: HookState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -13,13 +13,14 @@ and a change of modes. A step that overflows changes neither. Annotations are ev
 those of a hook with its own types.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.profiles.compressors.grammar import method_of
+from gapless.profiles.compressors.method import Bucket
+from gapless.torch.compression import exchanged_together
 from gapless.torch.ddp.buckets import trainable
-from gapless.torch.ddp.compressors import Bucket, Exchange, Message, compressor_of
-from gapless.torch.ddp.hook import collective, returned
 from gapless.torch.ddp.state import (
     HookMemory,
     Kept,
@@ -74,7 +75,7 @@ class LayerState:
                 raise InputError(f"parameter {name!r}: must be in the model and require a gradient")
             if name not in modes:
                 raise InputError(f"parameter {name!r}: must have a mode")
-        self._compressors = {name: compressor_of(mode) for name, mode in modes.items()}
+        self._methods = {name: method_of(mode) for name, mode in modes.items()}
         self._modes = dict(modes)
 
     def reduce(self, bucket: Any) -> Any:
@@ -85,9 +86,9 @@ class LayerState:
         names = [self._names[id(parameter)] for parameter in bucket.parameters()]
         self._order.append(names)
         given = [self._corrected(name, gradient) for name, gradient in zip(names, bucket.gradients(), strict=True)]
-        means = self._exchanged(
-            [self._compressors[name].exchange(each) for name, each in zip(names, given, strict=True)]
-        )
+        exchanges = [self._methods[name].exchange(each) for name, each in zip(names, given, strict=True)]
+        means, sent_bytes = exchanged_together(exchanges, self.group)
+        self.sent_bytes += sent_bytes
         for name, each in zip(names, given, strict=True):
             self._keep(name, each)
         mean = torch.cat([mean.reshape(-1) for mean in means])
@@ -120,7 +121,7 @@ class LayerState:
 
     def _keep(self, name: str, given: Bucket) -> None:
         """What wasn't sent of a layer, nothing in an exact mode."""
-        is_fed_back = self.error_feedback and self._compressors[name].error != "exact"
+        is_fed_back = self.error_feedback and self._methods[name].error != "exact"
         error = given.gradient if is_fed_back else None
         kept = Kept((len(given.gradient),), error, given.memory, given.step + 1)
         self._memory.keep((id(self._parameters[name]),), kept)
@@ -152,39 +153,6 @@ class LayerState:
             finally:
                 self._is_idle = False
         self._memory, self._order, self.sent_bytes = memory, list(data["order"]), int(data["sent_bytes"])
-
-    # -- what is sent --------------------------------------------------------------------------------------------------
-
-    def _exchanged(self, exchanges: Sequence[Exchange]) -> list[Any]:
-        """The means of all layers: their messages are sent together, round by round."""
-        messages = [next(exchange) for exchange in exchanges]
-        means: list[Any] = [None] * len(exchanges)
-        open_now = list(range(len(exchanges)))
-        while open_now:
-            received = self._sent_together([messages[k] for k in open_now])
-            last = [messages[k].is_last for k in open_now]
-            for k, is_last, arrived in zip(open_now, last, received, strict=True):
-                if is_last:
-                    means[k] = returned(exchanges[k], arrived)
-                else:
-                    messages[k] = exchanges[k].send(arrived)
-            open_now = [k for k, is_last in zip(open_now, last, strict=True) if not is_last]
-        return means
-
-    def _sent_together(self, messages: Sequence[Message]) -> list[Any]:
-        """What arrives of each, by one collective for all of a kind and type."""
-        received: list[Any] = [None] * len(messages)
-        kinds = [(message.collective, message.payload.dtype) for message in messages]
-        for kind in dict.fromkeys(kinds):
-            places = [place for place, other in enumerate(kinds) if other == kind]
-            payloads = [messages[place].payload for place in places]
-            joined = torch.cat(payloads)
-            self.sent_bytes += joined.nbytes
-            arrived = collective(Message(kind[0], joined), self.group)
-            parts = arrived.split([len(payload) for payload in payloads], dim=-1)
-            for place, part in zip(places, parts, strict=True):
-                received[place] = part.contiguous()
-        return received
 
 
 def reduce_layers(state: LayerState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

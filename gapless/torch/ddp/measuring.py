@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.ddp.buckets import size_bytes, trainable
-from gapless.torch.ddp.compressors import compressor_of
 from gapless.torch.ddp.hook import HookState, Sent, reduce_bucket
 from gapless.torch.library import Marks, rank_count, torch
 from gapless.torch.processes import Program, read_task
@@ -267,7 +267,7 @@ class HookTimes:
 def measured(task: ProfileTask, stop: threading.Event | None = None) -> tuple[Gradients, list[HookTimes]]:
     """What as many processes find. Raises `InputError` for a model or mode that can't be, and `RunError`."""
     for mode in task.modes:
-        compressor_of(mode)  # refused here, not in each rank
+        method_of(mode)  # refused here, not in each rank
     trainable(load_named(task.model, task.seed).model)
     found, *_ = run_ranks(prepared, task, task.ranks, task.wait_s, stop)
     rows = found["gradients"]

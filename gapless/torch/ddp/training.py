@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
+from gapless.profiles.compressors.grammar import method_of
+from gapless.torch.compression import left_behind
 from gapless.torch.ddp.buckets import trainable
-from gapless.torch.ddp.compressors import Bucket, PowerSgd, compressor_of
-from gapless.torch.ddp.hook import returned
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
 from gapless.torch.library import torch
 from gapless.torch.processes import Program, read_task
@@ -29,7 +29,6 @@ __all__ = [
     "Trained",
     "Variant",
     "examples_of",
-    "left_behind",
     "prepared",
     "train",
 ]
@@ -147,7 +146,7 @@ def train(recipe: Recipe, variants: Sequence[Variant], stop: threading.Event | N
     parameters = trainable(examples.work.model)
     for variant in variants:
         for mode in {*variant.recorded, *(mode for row in variant.modes for mode in row)}:
-            compressor_of(mode)
+            method_of(mode)
         if set(variant.parameters) != set(parameters):
             other = sorted(set(variant.parameters) ^ set(parameters))[0]
             raise InputError(f"parameter {other!r}: must be in the model and in the plan; measure the model again")
@@ -266,34 +265,17 @@ class GradientRecord:
         """The squared error of each mode: of low ranks the tail of the singular values, unless it is to be measured."""
         found, tails = [], None
         for mode in self._modes:
-            compressor = compressor_of(mode)
-            if isinstance(compressor, PowerSgd) and mode not in self._measured:
-                if not compressor.is_factored(tuple(gradient.shape)):
+            method = method_of(mode)
+            if method.rank and mode not in self._measured:
+                if not method.is_factored(tuple(gradient.shape)):
                     found.append(0.0)
                     continue
                 tails = _tails(gradient) if tails is None else tails
-                found.append(float(tails[compressor.rank]) if compressor.rank < len(tails) else 0.0)
+                found.append(float(tails[method.rank]) if method.rank < len(tails) else 0.0)
             else:
                 self._number += 1
                 found.append(left_behind(mode, gradient, self._memory[layer].setdefault(mode, {}), self._number))
         return found
-
-
-def left_behind(mode: str, gradient: Any, memory: dict[str, Any], step: int = 0) -> float:
-    """The squared norm of what a worker alone would not have sent of a gradient in a mode; `memory`: of that mode."""
-    bucket = Bucket(gradient.reshape(-1).clone(), [tuple(gradient.shape)], 0, 1, 0, step, memory)
-    exchange = compressor_of(mode).exchange(bucket)
-    message = next(exchange)
-    while not message.is_last:
-        message = exchange.send(_alone(message))
-    mean = returned(exchange, _alone(message))
-    return float((gradient.reshape(-1) - mean.reshape(-1)).double().square().sum())
-
-
-def _alone(message: Any) -> Any:
-    """What arrives where there is one rank."""
-    payload = message.payload
-    return payload if message.collective == "all_reduce" else payload.view(1, -1)
 
 
 def _tails(gradient: Any) -> Any:

@@ -13,8 +13,8 @@ import numpy as np
 
 from gapless.errors import InputError
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
+from gapless.torch.compression import HopCompressor
 from gapless.torch.library import Marks, device_name, torch
-from gapless.torch.pipeline.compressors import Cast, LowRank, compressor_of
 from gapless.torch.pipeline.layers import LayeredModel
 from gapless.torch.pipeline.reference import one_process, squared_error
 
@@ -52,8 +52,8 @@ def measure_errors(
         hops = [squared_error(_with_hop(model, micro_batches, boundary, mode), expected) for boundary in boundaries]
         sums, sum_ratio = _sums(model, expected, mode)
         cost_s, hop_ratio = _costs(mode, sample, repeats)
-        kind = compressor_of(mode)
-        rank, ratio = (kind.rank, sum_ratio) if isinstance(kind, LowRank) else (0, hop_ratio)
+        rank = HopCompressor(mode).method.rank
+        ratio = sum_ratio if rank else hop_ratio
         found.append(CompressionMode(
             mode, ratio, rank, *cost_s,
             np.interp(depth, np.array(boundaries) / count, hops), np.interp(depth, middles, sums),
@@ -66,7 +66,7 @@ def _with_hop(model: LayeredModel, micro_batches: int, boundary: int, mode: str)
     """All gradients where those between two layers are compressed."""
 
     def compressed(gradient: Any) -> Any:
-        compressor = compressor_of(mode)
+        compressor = HopCompressor(mode)
         return compressor.decode(compressor.encode(gradient), gradient)
 
     return _with_hook(model, micro_batches, boundary, compressed)
@@ -97,8 +97,8 @@ def _sums(model: LayeredModel, expected: dict[str, Any], mode: str) -> tuple[lis
         if gradient is None:
             continue
         plain += gradient.numel() * gradient.element_size()
-        compressor = compressor_of(mode)
-        if gradient.dim() < 2 and not isinstance(compressor, Cast):
+        compressor = HopCompressor(mode)
+        if gradient.dim() < 2 and compressor.method.error != "rounded":
             sent += gradient.numel() * gradient.element_size()
             continue
         payload = compressor.encode(gradient)
@@ -110,7 +110,7 @@ def _sums(model: LayeredModel, expected: dict[str, Any], mode: str) -> tuple[lis
 
 def _costs(mode: str, gradient: Any, repeats: int) -> tuple[tuple[float, float], float]:
     """Seconds a byte to encode and to decode a gradient, medians; and the share of its bytes that is sent."""
-    compressor, size_bytes = compressor_of(mode), gradient.numel() * gradient.element_size()
+    compressor, size_bytes = HopCompressor(mode), gradient.numel() * gradient.element_size()
     times: list[list[float]] = []
     payload = compressor.encode(gradient)
     ratio = payload.numel() * payload.element_size() / size_bytes

@@ -9,8 +9,8 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.torch_pipeline import ActionOrder, write_torch_pipeline
+from gapless.torch.compression import HopCompressor
 from gapless.torch.library import torch
-from gapless.torch.pipeline.compressors import compressor_of
 from gapless.torch.pipeline.layers import LayeredModel
 from gapless.torch.pipeline.rank import Task, prepared
 from gapless.torch.pipeline.reference import one_process, squared_error
@@ -42,7 +42,7 @@ def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = Non
     Raises `InputError` for what can't run, `RunError` where a process fails.
     """
     for mode in sorted({mode for *_, mode in task.hop_modes}):
-        compressor_of(mode)  # refused here, not in each rank
+        HopCompressor(mode)  # refused here, not in each rank
     model = task.load()
     model.split(task.micro_batches)
     devices = {str(parameter.device) for _, layer in model.layers for parameter in layer.parameters()} - {"cpu"}

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch.distributed.pipelining import PipelineStage
 
+from gapless.torch.compression import HopCompressor
 from gapless.torch.ddp.state import poison
 from gapless.torch.library import torch
-from gapless.torch.pipeline.compressors import Compressor, compressor_of
 
 __all__ = ["CompressedStage"]
 
@@ -27,7 +27,7 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
     ) -> None:
         super().__init__(*stage, **options)
         self.modes, self.propagates, self.sent_bytes = dict(modes or {}), propagates, 0
-        self._compressors: dict[tuple[int, str], Compressor] = {}
+        self._compressors: dict[tuple[int, str], HopCompressor] = {}
         self._arriving: dict[int, Any] = {}
         self._lost: Any = None
 
@@ -36,11 +36,11 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
         """Micro-batches of which something is kept for a gradient that is still to come."""
         return len(self.fwd_cache) + len(self.backward_state)
 
-    def _compressor(self, hop: int, micro_batch: int) -> Compressor | None:
+    def _compressor(self, hop: int, micro_batch: int) -> HopCompressor | None:
         mode = self.modes.get((hop, micro_batch))
         if mode is None:
             return None
-        return self._compressors.setdefault((hop, mode), compressor_of(mode))
+        return self._compressors.setdefault((hop, mode), HopCompressor(mode))
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[Any]:
         """The activation, plain."""
@@ -55,7 +55,7 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
             ops = [_with(op, self._encoded(op.tensor, compressor))]
         return self._counted(ops)
 
-    def _encoded(self, gradient: Any, compressor: Compressor | None) -> Any:
+    def _encoded(self, gradient: Any, compressor: HopCompressor | None) -> Any:
         if self._lost is not None:
             gradient, self._lost = gradient + self._lost, None
         if compressor is None:
@@ -77,7 +77,7 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
         if compressor is None or not ops:
             return ops
         (op,) = ops
-        self._arriving[bwd_chunk_id] = compressor.empty(op.tensor)
+        self._arriving[bwd_chunk_id] = compressor.room(op.tensor)
         return [_with(op, self._arriving[bwd_chunk_id])]
 
     def _retrieve_recv_grads(self, bwd_chunk_id: int) -> Any:

@@ -17,11 +17,13 @@ from gapless.encodings.cupcake.baselines import buckets
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
 from gapless.options import SolveOptions
+from gapless.profiles.compressors.casts import NONE
+from gapless.profiles.compressors.compressor import ERRORS
+from gapless.profiles.compressors.grammar import compressor_names, named_compressor
 from gapless.profiles.gradients.communication import FlatNetwork
-from gapless.profiles.gradients.compressors import NONE, compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE
 from gapless.profiles.gradients.fusion import Costs
-from gapless.profiles.gradients.modes import ERRORS, plain_mode
+from gapless.profiles.gradients.modes import plain_mode
 from gapless.profiles.gradients.named import load_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile
 

@@ -19,8 +19,8 @@ from gapless.encodings.cupcake.pareto import Ends, Floats, solve_pareto
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.encodings.cupcake.summary import render_groups
 from gapless.options import Deadline, SolveOptions
+from gapless.profiles.compressors.grammar import compressor_names, named_compressor
 from gapless.profiles.gradients.communication import FlatNetwork
-from gapless.profiles.gradients.compressors import compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction
 from gapless.profiles.gradients.fusion import DECODES, Costs, timeline
 from gapless.profiles.gradients.modes import Mode, plain_mode

@@ -7,8 +7,9 @@ import pytest
 
 from gapless.checker import check
 from gapless.encodings.cupcake.lowering import to_schedule
+from gapless.profiles.compressors.casts import NONE
+from gapless.profiles.compressors.grammar import named_compressor
 from gapless.profiles.gradients.communication import FlatNetwork
-from gapless.profiles.gradients.compressors import NONE, named_compressor
 from gapless.profiles.gradients.fusion import Costs, Fusion
 from gapless.profiles.gradients.named import load_fusion_profile, with_compressors
 

@@ -53,7 +53,7 @@ def changed(path: Path, **changes: Any) -> None:
         ({"meta": {"shapes": [3]}}, r"shapes\[0\]: must be a list of lengths"),
         ({"meta": {"layers": ["a", "b"]}}, "shapes must be 2, one a layer, got 5"),
         ({"meta": {"layers": [1]}}, "layers: must be a list of texts"),
-        ({"meta": {"modes": ["powersgd:1", "powersgd:2", "rank:9"]}}, "mode: must be one of plain"),
+        ({"meta": {"modes": ["powersgd:1", "powersgd:2", "rank:9"]}}, "mode: must be one of none"),
         ({"meta": {"modes": ["powersgd:1", "powersgd:2"]}}, r"error must have shape \(6, 5, 2\), got \(6, 5, 3\)"),
         ({"meta": {"forward_s": -1}}, "forward_s"),
         ({"meta": {"extra": 1}}, "extra"),

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.errors import InputError
+from gapless.profiles.compressors.casts import NONE
+from gapless.profiles.compressors.grammar import compressor_names, named_compressor
 from gapless.profiles.gradients.communication import (
     FlatNetwork,
     TwoLevelNetwork,
@@ -24,7 +26,6 @@ from gapless.profiles.gradients.communication import (
     ring_network,
     two_level_network,
 )
-from gapless.profiles.gradients.compressors import NONE, compressor_names, named_compressor
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology
 

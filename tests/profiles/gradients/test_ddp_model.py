@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gapless.errors import InputError
+from gapless.profiles.compressors.grammar import compressor_names, named_compressor
 from gapless.profiles.gradients.communication import FlatNetwork, TwoLevelNetwork
-from gapless.profiles.gradients.compressors import compressor_names, named_compressor
 from gapless.profiles.gradients.cost_functions import FREE
 from gapless.profiles.gradients.ddp_model import DdpModel, crossover_bytes_per_s, ddp_model
 from gapless.profiles.gradients.modes import plain_mode

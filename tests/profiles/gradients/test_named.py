@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from gapless.errors import InputError
+from gapless.profiles.compressors.casts import NONE
+from gapless.profiles.compressors.grammar import named_compressor
 from gapless.profiles.gradients.communication import FlatNetwork, all_gather_cost, all_reduce_cost
-from gapless.profiles.gradients.compressors import NONE, named_compressor
 from gapless.profiles.gradients.modes import plain_mode
 from gapless.profiles.gradients.named import (
     build_fusion_profile,

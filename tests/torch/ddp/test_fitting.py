@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
+from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.gradients.communication import FlatNetwork
-from gapless.torch.ddp.compressors import compressor_of
 from gapless.torch.ddp.fitting import FittedMode, fitted_mode
 from gapless.torch.ddp.measuring import Gradients, HookTimes, sample_groups
 
@@ -22,13 +20,12 @@ def fitted(mode: str, network: FlatNetwork | None = None, between_s: float = 0.0
     """Of times on lines: encode 1 ms and 2 ns a byte, decode half of that, sends 3 ms and 4 ns a sent byte; and 5 ms to
     encode each matrix that is factored.
     """
-    compressor = compressor_of(mode)
-    is_factored: Callable[..., bool] = getattr(compressor, "is_factored", lambda shape: False)
+    compressor = method_of(mode)
     rows = []
     for number, (first, last) in enumerate(sample_groups(SIZES)):
         size, shapes = sum(SIZES[first : last + 1]), SHAPES[first : last + 1]
-        sent = sum(compressor.sent_bytes(shape, 4) for shape in shapes)
-        matrices = sum(map(is_factored, shapes))
+        sent = sum(compressor.added_bytes(shape, 4) for shape in shapes)
+        matrices = sum(map(compressor.is_factored, shapes))
         encode_s = (1e-3 + 2e-9 * size + 5e-3 * matrices) * (1 + noise * (-1) ** number)
         rows.append(HookTimes(mode, first, last, encode_s, 3e-3 + 4e-9 * sent, 5e-4 + 1e-9 * size, between_s, 0.2))
     return fitted_mode(mode, GRADIENTS, rows, network)
@@ -37,7 +34,7 @@ def fitted(mode: str, network: FlatNetwork | None = None, between_s: float = 0.0
 @pytest.mark.parametrize("mode", ["plain", "fp16", "topk:0.1", "ef-signsgd", "rand-k"])
 def test_lines_come_back(mode: str) -> None:
     found = fitted(mode)
-    assert (found.mode.name, found.mode.error) == (mode, compressor_of(mode).error)
+    assert (found.mode.name, found.mode.error) == (mode, method_of(mode).error)
     for cost, alpha_s, beta in (
         (found.mode.encode, 1e-3, 2e-9), (found.mode.decode, 5e-4, 1e-9), (found.mode.communication, 3e-3, 4e-9),
     ):  # fmt: skip
@@ -51,7 +48,7 @@ def test_lines_come_back(mode: str) -> None:
 
 def test_factors_cost_by_the_matrix_and_by_its_shape() -> None:
     mode = fitted("powersgd:2").mode
-    assert mode.sent_bytes == tuple(compressor_of("powersgd:2").sent_bytes(shape, 4) for shape in SHAPES)
+    assert mode.sent_bytes == tuple(method_of("powersgd:2").sent_bytes(shape, 4) for shape in SHAPES)
     assert mode.encoded_bytes is not None
     more = [encoded - size for encoded, size in zip(mode.encoded_bytes, SIZES, strict=True)]
     assert [extra > 0 for extra in more] == [False, True, False, True, False, True, False]

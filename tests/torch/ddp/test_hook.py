@@ -11,8 +11,8 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 
 from gapless.errors import InputError
+from gapless.profiles.compressors.method import Bucket, Exchange, Message
 from gapless.torch.ddp import hook
-from gapless.torch.ddp.compressors import Bucket, Exchange, Message
 from gapless.torch.ddp.emulation import Clock, Sending
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 
@@ -131,7 +131,7 @@ class Breaking:
 def test_what_goes_wrong_on_another_thread_is_raised_where_the_mean_is_awaited(
     monkeypatch: pytest.MonkeyPatch, is_last: bool
 ) -> None:
-    monkeypatch.setattr(hook, "compressor_of", lambda mode: Breaking(is_last))
+    monkeypatch.setattr(hook, "method_of", lambda mode: Breaking(is_last))
     future = reduce_bucket(HookState("breaking"), Given(torch.ones(2), [ONE]))
     with pytest.raises(ValueError, match="broken"):
         future.wait()
@@ -145,5 +145,5 @@ def test_training_keeps_no_record_of_what_it_sends() -> None:
 
 
 def test_unknown_modes_are_refused() -> None:
-    with pytest.raises(InputError, match="mode: must be one of plain, fp16"):
+    with pytest.raises(InputError, match="mode: qsgd has published costs, but nothing here sends it"):
         HookState("qsgd")

@@ -14,14 +14,14 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 
 from gapless.errors import InputError
-from gapless.profiles.compression.levels import collectives, sent_bytes
-from gapless.torch.ddp.compressors import MODES, compressor_of
+from gapless.profiles.compressors.grammar import sent_bytes, sent_names
+from gapless.torch.compression import left_behind
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
-from gapless.torch.ddp.training import Recipe, Variant, examples_of, left_behind, train
+from gapless.torch.ddp.training import Recipe, Variant, examples_of, train
 from gapless.torch.run.workload import load_named
 
 SMALL = "train:net,layers=2,width=8,batch=40,size=8,classes=6"
-ALL = [mode for mode in MODES if mode != "none"]
+ALL = [mode for mode in sent_names() if mode != "none"]
 
 
 def model() -> torch.nn.Module:
@@ -61,8 +61,6 @@ def test_what_is_sent_is_what_the_shapes_say(mode: str) -> None:
     state = state_of(layers, mode)
     state.reduce(bucket_of(layers))
     assert state.sent_bytes == sum(sent_bytes(mode, tuple(each.shape)) for each in layers.parameters())
-    compressor = compressor_of(mode)
-    assert collectives(mode) == (compressor.collective == "all_reduce", compressor.messages)
 
 
 def test_what_was_not_sent_is_sent_later_by_layer_and_through_a_change_of_modes() -> None:

@@ -8,7 +8,7 @@ import pytest
 from cifar_shapes import Shapes, resnet18, vgg19bn
 
 from gapless.errors import InputError
-from gapless.profiles.compression.levels import check_mode, collectives, sent_bytes
+from gapless.profiles.compressors.grammar import method_of, sent_bytes
 
 STEPS = 300 * 98
 """300 epochs of 50,000 images in batches of 512."""
@@ -60,15 +60,15 @@ def test_other_modes_send_what_their_messages_have() -> None:
 
 
 def test_sums_are_all_reduced_and_places_gathered() -> None:
-    assert [collectives(mode) for mode in ("plain", "powersgd:2", "rand-k:0.1", "topk:0.1", "onebit")] == [
-        (True, 1), (True, 2), (True, 1), (False, 1), (False, 1),
-    ]  # fmt: skip
+    modes = ("plain", "powersgd:2", "rand-k:0.1", "topk:0.1", "onebit")
+    assert [method_of(mode).collective for mode in modes] == [*["all_reduce"] * 3, *["all_gather"] * 2]
+    assert [method_of(mode).messages for mode in modes] == [1, 2, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("powersgd", "must be one of plain, fp16"), ("rank:4", "must be one of plain"), ("plain:1", "must be one of"),
+        ("power", "must be one of none, fp16"), ("rank:4", "must be one of none"), ("plain:1", "must be one of"),
         ("powersgd:0", "a rank must be a whole number"), ("powersgd:x", "a rank must be a whole number"),
         ("topk:0", "a share must be a number above 0"), ("topk:nan", "a share must be"), ("topk:x", "a share must be"),
         ("rand-k:1.5", "a share must be a number above 0, at most 1, got 'rand-k:1.5'"),
@@ -76,4 +76,4 @@ def test_sums_are_all_reduced_and_places_gathered() -> None:
 )  # fmt: skip
 def test_what_is_no_mode_is_refused(mode: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        check_mode(mode)
+        method_of(mode)

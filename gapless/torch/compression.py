@@ -1,0 +1,116 @@
+"""What runs compressors: exchanges over a process group, by one rank alone, and from one rank to another.
+
+How each compressor sends is said in `gapless.profiles.compressors`. Needs the extra `torch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gapless.errors import InputError
+from gapless.profiles.compressors.grammar import method_of
+from gapless.profiles.compressors.method import Bucket, Exchange, Message, Method
+from gapless.torch.library import rank_count, torch
+
+__all__ = ["HopCompressor", "collective", "exchanged_together", "left_behind", "returned"]
+
+
+def collective(message: Message, group: Any) -> Any:
+    """The sum over ranks in place of the payload, or the payloads of all ranks as rows."""
+    ranks, payload = rank_count(group), message.payload
+    if message.collective == "all_reduce":
+        if ranks > 1:
+            torch.distributed.all_reduce(payload, group=group)
+        return payload
+    if ranks == 1:
+        return payload.view(1, -1)
+    gathered = payload.new_empty(ranks * payload.numel())
+    renamed = getattr(torch.distributed, "all_gather_single", None)  # from torch 2.13 on, which warns of the old name
+    (renamed or torch.distributed.all_gather_into_tensor)(gathered, payload, group=group)
+    return gathered.view(ranks, -1)
+
+
+def returned(exchange: Exchange, received: Any) -> Any:
+    """What the exchange makes of what arrived last."""
+    try:
+        exchange.send(received)
+    except StopIteration as end:
+        return end.value
+    raise InputError("mode: must end after its last message")
+
+
+def exchanged_together(exchanges: Sequence[Exchange], group: Any) -> tuple[list[Any], int]:
+    """The means of several exchanges, whose messages are sent together, round by round; and the bytes sent."""
+    messages = [next(exchange) for exchange in exchanges]
+    means: list[Any] = [None] * len(exchanges)
+    open_now, sent_bytes = list(range(len(exchanges))), 0
+    while open_now:
+        received, size_bytes = _sent_together([messages[k] for k in open_now], group)
+        sent_bytes += size_bytes
+        last = [messages[k].is_last for k in open_now]
+        for k, is_last, arrived in zip(open_now, last, received, strict=True):
+            if is_last:
+                means[k] = returned(exchanges[k], arrived)
+            else:
+                messages[k] = exchanges[k].send(arrived)
+        open_now = [k for k, is_last in zip(open_now, last, strict=True) if not is_last]
+    return means, sent_bytes
+
+
+def _sent_together(messages: Sequence[Message], group: Any) -> tuple[list[Any], int]:
+    """What arrives of each, by one collective for all of a kind and type; and the bytes sent."""
+    received: list[Any] = [None] * len(messages)
+    kinds = [(message.collective, message.payload.dtype) for message in messages]
+    sent_bytes = 0
+    for kind in dict.fromkeys(kinds):
+        places = [place for place, other in enumerate(kinds) if other == kind]
+        payloads = [messages[place].payload for place in places]
+        joined = torch.cat(payloads)
+        sent_bytes += joined.nbytes
+        arrived = collective(Message(kind[0], joined), group)
+        parts = arrived.split([len(payload) for payload in payloads], dim=-1)
+        for place, part in zip(places, parts, strict=True):
+            received[place] = part.contiguous()
+    return received, sent_bytes
+
+
+def left_behind(mode: str, gradient: torch.Tensor, memory: dict[str, Any], step: int = 0) -> float:
+    """The squared norm of what a rank alone would not have sent of a gradient in a mode; `memory`: of that mode."""
+    bucket = Bucket(gradient.reshape(-1).clone(), [tuple(gradient.shape)], 0, 1, 0, step, memory)
+    exchange = method_of(mode).exchange(bucket)
+    message = next(exchange)
+    while not message.is_last:
+        message = exchange.send(_alone(message))
+    mean = returned(exchange, _alone(message))
+    return float((gradient.reshape(-1) - mean.reshape(-1)).double().square().sum())
+
+
+def _alone(message: Message) -> torch.Tensor:
+    """What arrives where there is one rank."""
+    return message.payload if message.collective == "all_reduce" else message.payload.view(1, -1)
+
+
+class HopCompressor:
+    """Turns gradients of one shape into payloads and back, approximately, as they go from one rank to another.
+
+    It may remember what helps with the next. Raises `InputError` for an unknown mode, or one that is only for sums.
+    """
+
+    def __init__(self, mode: str) -> None:
+        self.method: Method = method_of(mode)
+        if self.method.only_summed:
+            raise InputError(f"mode: {mode!r} can't go from stage to stage: {self.method.only_summed}")
+        self._memory: dict[str, Any] = {}
+
+    def encode(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The payload, flat."""
+        return self.method.encode(gradient, self._memory)
+
+    def room(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Room for the payload of a gradient such as this."""
+        return self.method.room(gradient)
+
+    def decode(self, payload: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        """What a payload stands for, in the shape of this gradient."""
+        return self.method.decode(payload, gradient)
