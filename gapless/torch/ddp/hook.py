@@ -22,17 +22,7 @@ from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Bucket, Exchange, Message
 from gapless.torch.compression import collective, returned
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
-from gapless.torch.ddp.state import (
-    HookMemory,
-    Kept,
-    Scaler,
-    check_header,
-    check_owner,
-    header,
-    owner_of,
-    poison,
-    rebuild_buckets,
-)
+from gapless.torch.ddp.state import FeedbackState, Scaler, check_header, header, owner_of
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["HookState", "Sent", "reduce_bucket"]
@@ -55,19 +45,16 @@ class Sent:
     between_s: float
 
 
-class HookState:
+class HookState(FeedbackState):
     """What the hook keeps from step to step: the mode of each bucket, and its error, added to its next gradient.
 
     `modes`: one for all buckets, or by the ids of a bucket's parameters. A bucket that isn't among them goes plain
     twice, since DDP's first iteration has other buckets (with `static_graph` the second too), then it is an error. An
-    error that is fed back belongs to a parameter, with which it goes into other buckets. `group`: the process group,
-    None for the default one; it must be DDP's. `scaler`: the `GradScaler` that scales the loss, if one does: when the
-    scale changes, errors must follow. `clock`: what emulated computation goes by. `is_measured`: `sent` has every
-    bucket, in the order in which they were sent, until `clear`; ranks wait for each other before each, so that what it
-    takes to send it has no waiting in it. `late_s`: by how much a collective was through later than an emulated wire
-    says, at most, until `clear`. Tried on CPUs over gloo.
-    In a step that overflows in any rank, means aren't finite in all of them, and what is kept is as before the step.
-    Raises `InputError` for an unknown mode.
+    error that is fed back belongs to a parameter, with which it goes into other buckets. `group`, `scaler`: as for
+    `FeedbackState`. `clock`: what emulated computation goes by. `is_measured`: `sent` has every bucket, in the order in
+    which they were sent, until `clear`; ranks wait for each other before each, so that what it takes to send it has no
+    waiting in it. `late_s`: by how much a collective was through later than an emulated wire says, at most, until
+    `clear`. Tried on CPUs over gloo. Raises `InputError` for an unknown mode.
     """
 
     def __init__(
@@ -79,17 +66,15 @@ class HookState:
         is_measured: bool = False,
         scaler: Scaler | None = None,
     ) -> None:
+        super().__init__(group, error_feedback, scaler)
         self._everywhere = isinstance(modes, str)
         self._modes = {} if isinstance(modes, str) else dict(modes)
         self._default = Sending(modes if isinstance(modes, str) else "plain")
-        self._compressors = {each.mode: method_of(each.mode) for each in (self._default, *self._modes.values())}
-        self.group, self.error_feedback = group, error_feedback
+        self._methods = {each.mode: method_of(each.mode) for each in (self._default, *self._modes.values())}
         self.clock, self.is_measured = clock, is_measured
         self.sent: list[Sent] = []
         self.late_s = 0.0
-        self._memory = HookMemory(scaler)
-        self._is_lossy = any(_is_lossy(mode) for mode in self._compressors)
-        self._is_checked = self._is_idle = False
+        self._is_lossy = any(method.error != "exact" for method in self._methods.values())
         self._network = ThreadPoolExecutor(1, "gapless-network")
         self._decoder = ThreadPoolExecutor(1, "gapless-decoder")
         self._free_s = self._decoded_s = 0.0
@@ -105,12 +90,11 @@ class HookState:
             future.set_result(bucket.buffer())
             return future
         begin_s = time.monotonic()
-        self._check()
-        self._memory.begin(bucket.index() == 0, bucket.is_last())
+        self._begin(bucket, self._is_lossy)
         key = tuple(id(parameter) for parameter in bucket.parameters())
         sending = self._sending(key)
         given = self._corrected(key, sending, bucket)
-        exchange = self._compressors[sending.mode].exchange(given)
+        exchange = self._methods[sending.mode].exchange(given)
         message = next(exchange)
         if self.clock is not None and sending.encode_s is not None:
             self.clock.spend(sending.encode_s)
@@ -118,14 +102,6 @@ class HookState:
         ready_s = time.monotonic() if self.clock is None else self.clock.at_s
         self._network.submit(self._in_turn, job, message, ready_s, future)
         return future
-
-    def _check(self) -> None:
-        """Once, that the hook averages over the ranks that DDP does."""
-        if not self._is_checked and torch.distributed.is_initialized():
-            ddp = owner_of(self)
-            if ddp is not None:
-                check_owner(ddp, self.group, self.error_feedback and self._is_lossy)
-        self._is_checked = True
 
     # -- saved and loaded ----------------------------------------------------------------------------------------------
 
@@ -155,11 +131,7 @@ class HookState:
                 rule = f"state: mode of a bucket must be {mode!r} as in what was saved, got {self._sending(key).mode!r}"
                 raise InputError(f"{rule}; load what a run by this plan saved")
         if memory.buckets:
-            self._is_idle = True
-            try:
-                rebuild_buckets(ddp, data["buckets"])
-            finally:
-                self._is_idle = False
+            self._rebuild(ddp, data["buckets"])
         self._memory = memory
 
     def _owner(self) -> Any:
@@ -171,33 +143,17 @@ class HookState:
     def _sending(self, key: tuple[int, ...]) -> Sending:
         return self._modes.get(frozenset(key), self._default)
 
-    # -- error feedback ------------------------------------------------------------------------------------------------
-
-    def _corrected(self, key: tuple[int, ...], sending: Sending, bucket: Any) -> Bucket:
-        """A copy of the gradient, with what was not sent before; no number of it is one if any overflowed."""
+    def _corrected(self, key: tuple[int, ...], sending: Sending, bucket: torch.distributed.GradBucket) -> Bucket:
+        """A copy of the gradient, with what was not sent before."""
         kept = self._memory.of(key, [each.numel() for each in bucket.gradients()])
-        gradient = bucket.buffer() if kept.error is None else bucket.buffer() + kept.error
-        if _is_lossy(sending.mode):
-            gradient = gradient.clone() if kept.error is None else gradient
-            gradient.add_(poison(gradient))
         if kept.step >= _OTHER_BUCKETS and not self._everywhere and frozenset(key) not in self._modes:
             rule = f"bucket {bucket.index()}: must be one of the plan's from the third iteration on"
             raise InputError(
                 f"{rule}; gradients become ready in another order than the plan's: measure the model again"
             )
         shapes = [tuple(each.shape) for each in bucket.gradients()]
-        return Bucket(
-            gradient, shapes, torch.distributed.get_rank(self.group) if rank_count(self.group) > 1 else 0,
-            rank_count(self.group), bucket.index(), kept.step, dict(kept.memory),
-        )  # fmt: skip
-
-    def _keep(self, job: "_Job") -> None:
-        """What is left of the gradient once all messages are made."""
-        given = job.given
-        is_fed_back = self.error_feedback and _is_lossy(job.sending.mode)
-        lengths = tuple(math.prod(shape) for shape in given.shapes)
-        error = given.gradient if is_fed_back else None
-        self._memory.keep(job.key, Kept(lengths, error, given.memory, given.step + 1))
+        is_lossy = self._methods[sending.mode].error != "exact"
+        return self._given(bucket.buffer(), shapes, bucket.index(), kept, is_lossy)
 
     # -- on the network's thread, then on the decoder's ----------------------------------------------------------------
 
@@ -221,7 +177,8 @@ class HookState:
             message = job.exchange.send(received)
             job.between_s += time.monotonic() - arrived_s
             received = collective(message, self.group)
-        self._keep(job)
+        lengths = tuple(math.prod(shape) for shape in job.given.shapes)
+        self._keep(job.key, lengths, job.given, self._methods[job.sending.mode])
         if emulated_s is not None:
             self._free_s = begin_s + emulated_s
             self.late_s = max(self.late_s, time.monotonic() - self._free_s)
@@ -271,10 +228,6 @@ class _Job:
     send_s: float = 0.0
     sent_s: float = 0.0
     between_s: float = 0.0
-
-
-def _is_lossy(mode: str) -> bool:
-    return method_of(mode).error != "exact"
 
 
 def reduce_bucket(state: HookState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

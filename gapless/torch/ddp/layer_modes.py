@@ -21,18 +21,8 @@ from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Bucket
 from gapless.torch.compression import exchanged_together
 from gapless.torch.ddp.buckets import trainable
-from gapless.torch.ddp.state import (
-    HookMemory,
-    Kept,
-    Scaler,
-    check_header,
-    check_owner,
-    header,
-    owner_of,
-    poison,
-    rebuild_buckets,
-)
-from gapless.torch.library import rank_count, torch
+from gapless.torch.ddp.state import FeedbackState, Scaler, check_header, header, owner_of
+from gapless.torch.library import torch
 
 __all__ = ["LayerState", "reduce_layers"]
 
@@ -41,13 +31,12 @@ _SETTLED = 2
 """Steps after which DDP's buckets are final."""
 
 
-class LayerState:
+class LayerState(FeedbackState):
     """What the hook keeps from step to step. `sent_bytes`: what this rank has sent in all.
 
-    `modes`: by the names of the model's parameters; `group`: the process group, None for the default one; it must be
-    DDP's. `observe`: called with a parameter's name and its gradient before it is compressed. `scaler`: the
-    `GradScaler` that scales the loss, if one does. Raises `InputError` for an unknown mode or parameter, or one without
-    a mode.
+    `modes`: by the names of the model's parameters; `group`, `scaler`: as for `FeedbackState`. `observe`: called with a
+    parameter's name and its gradient before it is compressed. Raises `InputError` for an unknown mode or parameter, or
+    one without a mode.
     """
 
     def __init__(
@@ -59,13 +48,11 @@ class LayerState:
         observe: Callable[[str, torch.Tensor], None] | None = None,
         scaler: Scaler | None = None,
     ) -> None:
-        self.group, self.error_feedback, self.observe = group, error_feedback, observe
-        self.sent_bytes = 0
+        super().__init__(group, error_feedback, scaler)
+        self.observe, self.sent_bytes = observe, 0
         self._parameters = trainable(model)
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
-        self._memory = HookMemory(scaler)
         self._order: list[list[str]] = []
-        self._is_checked = self._is_idle = False
         self.set_modes(modes)
 
     def set_modes(self, modes: Mapping[str, str]) -> None:
@@ -82,7 +69,9 @@ class LayerState:
         """The mean over all ranks of what the modes make of a bucket's gradients."""
         if self._is_idle:
             return bucket.buffer()
-        self._begin(bucket)
+        self._begin(bucket, is_lossy=True)
+        if bucket.index() == 0:
+            self._order = []
         names = [self._names[id(parameter)] for parameter in bucket.parameters()]
         self._order.append(names)
         given = [self._corrected(name, gradient) for name, gradient in zip(names, bucket.gradients(), strict=True)]
@@ -90,41 +79,18 @@ class LayerState:
         means, sent_bytes = exchanged_together(exchanges, self.group)
         self.sent_bytes += sent_bytes
         for name, each in zip(names, given, strict=True):
-            self._keep(name, each)
+            self._keep((id(self._parameters[name]),), (len(each.gradient),), each, self._methods[name])
         mean = torch.cat([mean.reshape(-1) for mean in means])
         self._memory.look(mean)
         return mean
 
-    def _begin(self, bucket: Any) -> None:
-        if not self._is_checked and torch.distributed.is_initialized():
-            ddp = owner_of(self)
-            if ddp is not None:
-                check_owner(ddp, self.group, self.error_feedback)
-        self._is_checked = True
-        self._memory.begin(bucket.index() == 0, bucket.is_last())
-        if bucket.index() == 0:
-            self._order = []
-
-    def _corrected(self, name: str, gradient: Any) -> Bucket:
-        """A copy of a layer's gradient, with what was not sent before; no number of it is one if any overflowed."""
-        flat = gradient.detach().reshape(-1).clone()
+    def _corrected(self, name: str, gradient: torch.Tensor) -> Bucket:
+        """A copy of a layer's gradient, with what was not sent before."""
         if self.observe is not None:
             self.observe(name, gradient.detach())
+        flat = gradient.detach().reshape(-1)
         kept = self._memory.of((id(self._parameters[name]),), [len(flat)])
-        if kept.error is not None:
-            flat += kept.error
-        flat += poison(flat)
-        ranks = rank_count(self.group)
-        rank = torch.distributed.get_rank(self.group) if ranks > 1 else 0
-        number = list(self._parameters).index(name)
-        return Bucket(flat, [tuple(gradient.shape)], rank, ranks, number, kept.step, dict(kept.memory))
-
-    def _keep(self, name: str, given: Bucket) -> None:
-        """What wasn't sent of a layer, nothing in an exact mode."""
-        is_fed_back = self.error_feedback and self._methods[name].error != "exact"
-        error = given.gradient if is_fed_back else None
-        kept = Kept((len(given.gradient),), error, given.memory, given.step + 1)
-        self._memory.keep((id(self._parameters[name]),), kept)
+        return self._given(flat, [tuple(gradient.shape)], list(self._parameters).index(name), kept, is_lossy=True)
 
     # -- saved and loaded ----------------------------------------------------------------------------------------------
 
@@ -147,11 +113,7 @@ class LayerState:
         self.set_modes(data["modes"])
         ddp = owner_of(self)
         if ddp is not None and memory.steps >= _SETTLED:
-            self._is_idle = True
-            try:
-                rebuild_buckets(ddp, data["order"])
-            finally:
-                self._is_idle = False
+            self._rebuild(ddp, data["order"])
         self._memory, self._order, self.sent_bytes = memory, list(data["order"]), int(data["sent_bytes"])
 
 

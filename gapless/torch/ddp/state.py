@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from gapless.errors import InputError
+from gapless.profiles.compressors.method import Bucket, Method
 from gapless.torch.library import rank_count, torch
 
 __all__ = [
+    "FeedbackState",
     "HookMemory",
     "Kept",
     "Scaler",
@@ -265,3 +267,54 @@ def _check(name: str, length: int, parameters: Mapping[str, Any]) -> None:
     if (got := parameters[name].numel()) != length:
         rule = f"state: parameter {name!r} must have {length} entries as in what was saved, got {got}"
         raise InputError(f"{rule}; load what a run of this model saved")
+
+
+class FeedbackState:
+    """What hooks keep that send in modes: the process group, and what wasn't sent, to be added to the next gradients.
+
+    `group`: None for the default one; it must be DDP's. `scaler`: the `GradScaler` that scales the loss, if one does:
+    when the scale changes, errors must follow. In a step that overflows in any rank, means aren't finite in all of
+    them, and what is kept is as before the step.
+    """
+
+    def __init__(self, group: Any, error_feedback: bool, scaler: Scaler | None) -> None:
+        self.group, self.error_feedback = group, error_feedback
+        self._memory = HookMemory(scaler)
+        self._is_checked = self._is_idle = False
+
+    def _begin(self, bucket: torch.distributed.GradBucket, is_lossy: bool) -> None:
+        """A bucket of a step comes; once, see that the hook averages over the ranks that DDP does."""
+        if not self._is_checked and torch.distributed.is_initialized():
+            ddp = owner_of(self)
+            if ddp is not None:
+                check_owner(ddp, self.group, self.error_feedback and is_lossy)
+        self._is_checked = True
+        self._memory.begin(bucket.index() == 0, bucket.is_last())
+
+    def _given(
+        self, gradient: torch.Tensor, shapes: Sequence[tuple[int, ...]], number: int, kept: Kept, is_lossy: bool
+    ) -> Bucket:
+        """A copy of a gradient, with what was not sent before; no number of it is one if any overflowed."""
+        if kept.error is not None:
+            gradient = gradient + kept.error
+        elif is_lossy:
+            gradient = gradient.clone()
+        if is_lossy:
+            gradient.add_(poison(gradient))
+        ranks = rank_count(self.group)
+        rank = torch.distributed.get_rank(self.group) if ranks > 1 else 0
+        return Bucket(gradient, shapes, rank, ranks, number, kept.step, dict(kept.memory))
+
+    def _keep(self, key: tuple[int, ...], lengths: tuple[int, ...], given: Bucket, method: Method) -> None:
+        """What is left of a gradient once all messages are made, nothing in an exact mode."""
+        is_fed_back = self.error_feedback and method.error != "exact"
+        error = given.gradient if is_fed_back else None
+        self._memory.keep(key, Kept(lengths, error, given.memory, given.step + 1))
+
+    def _rebuild(self, ddp: Any, buckets: Sequence[Sequence[str]]) -> None:
+        """Let DDP have these buckets; what it reduces meanwhile is zero."""
+        self._is_idle = True
+        try:
+            rebuild_buckets(ddp, buckets)
+        finally:
+            self._is_idle = False
