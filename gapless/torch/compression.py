@@ -16,7 +16,7 @@ from gapless.torch.library import rank_count, torch
 __all__ = ["HopCompressor", "collective", "exchanged_together", "left_behind", "returned"]
 
 
-def collective(message: Message, group: Any) -> Any:
+def collective(message: Message, group: torch.distributed.ProcessGroup | None) -> Any:
     """The sum over ranks in place of the payload, or the payloads of all ranks as rows."""
     ranks, payload = rank_count(group), message.payload
     if message.collective == "all_reduce":
@@ -40,7 +40,9 @@ def returned(exchange: Exchange, received: Any) -> Any:
     raise InputError("mode: must end after its last message")
 
 
-def exchanged_together(exchanges: Sequence[Exchange], group: Any) -> tuple[list[Any], int]:
+def exchanged_together(
+    exchanges: Sequence[Exchange], group: torch.distributed.ProcessGroup | None
+) -> tuple[list[Any], int]:
     """The means of several exchanges, whose messages are sent together, round by round; and the bytes sent."""
     messages = [next(exchange) for exchange in exchanges]
     means: list[Any] = [None] * len(exchanges)
@@ -58,7 +60,7 @@ def exchanged_together(exchanges: Sequence[Exchange], group: Any) -> tuple[list[
     return means, sent_bytes
 
 
-def _sent_together(messages: Sequence[Message], group: Any) -> tuple[list[Any], int]:
+def _sent_together(messages: Sequence[Message], group: torch.distributed.ProcessGroup | None) -> tuple[list[Any], int]:
     """What arrives of each, by one collective for all of a kind and type; and the bytes sent."""
     received: list[Any] = [None] * len(messages)
     kinds = [(message.collective, message.payload.dtype) for message in messages]

@@ -9,13 +9,16 @@ import os
 import time
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 from gapless.errors import InputError
 from gapless.extras import missing_extra
 
 __all__ = [
     "Marks",
+    "Module",
+    "Node",
+    "Tensor",
     "compact",
     "device_name",
     "has_layout",
@@ -34,6 +37,10 @@ try:
     import torch.nn.parallel
 except ImportError:
     raise missing_extra("this", "PyTorch", "torch") from None
+
+Module: TypeAlias = torch.nn.Module
+Node: TypeAlias = torch.fx.Node
+Tensor: TypeAlias = torch.Tensor
 
 
 class Marks:
@@ -85,7 +92,7 @@ def set_random_state(state: torch.Tensor, device: torch.device) -> None:
         torch.set_rng_state(state)
 
 
-def rank_count(group: Any = None) -> int:
+def rank_count(group: torch.distributed.ProcessGroup | None = None) -> int:
     """Ranks in a process group, 1 where there is none."""
     distributed = torch.distributed
     return distributed.get_world_size(group) if distributed.is_available() and distributed.is_initialized() else 1
@@ -94,7 +101,7 @@ def rank_count(group: Any = None) -> int:
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler writes every start and stop to stderr
 
 
-def measure_peak(run: Callable[[], Any], device: Any) -> tuple[int, Any]:
+def measure_peak(run: Callable[[], Any], device: torch.device) -> tuple[int, Any]:
     """The most bytes that a call allocates at once, and what it returns.
 
     On a CPU the running sum of the profiler's memory events, on a GPU the allocator's own peak. What the call frees of
@@ -114,7 +121,7 @@ def measure_peak(run: Callable[[], Any], device: Any) -> tuple[int, Any]:
     return max(accumulate((int(event.nbytes()) for event in events), initial=0)), result
 
 
-def has_layout(tensor: Any, strides: tuple[int, ...]) -> bool:
+def has_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     """Whether a tensor has these strides; those of dimensions of size 1 don't matter, nor any where it is empty."""
     if tensor.stride() == strides or not tensor.numel():
         return True
@@ -122,12 +129,12 @@ def has_layout(tensor: Any, strides: tuple[int, ...]) -> bool:
     return all(size == 1 or own == wanted for size, own, wanted in pairs)
 
 
-def laid_out(tensor: Any, strides: tuple[int, ...]) -> Any:
+def laid_out(tensor: Tensor, strides: tuple[int, ...]) -> Any:
     """A copy of a tensor in memory that is laid out by these strides."""
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def compact(tensor: Any, most_bytes: int) -> Any:
+def compact(tensor: Tensor, most_bytes: int) -> Any:
     """The tensor, copied if it lies in more memory than it should: some losses leave a scalar in a large buffer.
 
     None, which an operator returns where nobody asked for a gradient, stays what it is.

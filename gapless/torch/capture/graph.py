@@ -26,7 +26,7 @@ from gapless.torch.capture.operators import is_random, op_name, state_bytes, wri
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
 from gapless.torch.capture.storages import Storages, find_storages, rounded_bytes
 from gapless.torch.joint_graph import CLOSE, JointGraph, Role
-from gapless.torch.library import torch
+from gapless.torch.library import Module, Node, torch
 from gapless.torch.rewrite.matching import Rewrites
 from gapless.torch.rewrite.rewrites import rewrite
 
@@ -78,7 +78,7 @@ def capture(
 class _Node:
     """A computing node of the joint graph, which becomes one or more nodes of the training graph."""
 
-    call: Any
+    call: Node
     reads: set[int]
     made: tuple[int, ...]
 
@@ -90,7 +90,7 @@ class _Builder:
     joint: JointGraph
     storages: Storages
     rewrites: Rewrites
-    model: Any
+    model: Module
     state: ModelState
     name: str
     close: tuple[str, ...]
@@ -159,7 +159,7 @@ class _Builder:
     def _tangents(self) -> list[Any]:
         return [value for value, role in self.joint.inputs.items() if role.kind == "tangent"]
 
-    def _device(self, node: Any) -> Any:
+    def _device(self, node: Node) -> Any:
         value = self.storages.fake[node]
         return (value if isinstance(value, torch.Tensor) else value[0]).device
 
@@ -255,7 +255,7 @@ class _Builder:
             and self.storages.of[value][0] == outputs[0]
         )
 
-    def _add_beside(self, creator: Any) -> None:
+    def _add_beside(self, creator: Node) -> None:
         """The intermediates that are made from an operator's output for one alternative of its gradient only."""
         number = next(k for k in range(len(self.forward) - 1, -1, -1) if self.forward[k].creator is None)
         for node, maker in self.rewrites.beside.items():
@@ -380,7 +380,7 @@ class _Builder:
                 return written
         return call
 
-    def _paired(self, call: Any) -> int:
+    def _paired(self, call: Node) -> int:
         """The forward node whose gradient this is part of, by the sequence number that autograd gave both."""
         return min(self._by_sequence.get(call.meta.get("seq_nr"), 0), len(self.forward) - 2)
 

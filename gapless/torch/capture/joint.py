@@ -11,7 +11,7 @@ import contextlib
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
         with contextlib.suppress(Exception), known_values():
             return _traced(step, arguments)
     for flags in _WITHOUT_DATA if _looks_into_data(found) else ():
-        with contextlib.suppress(Exception), _set(flags):  # the first error says what the model does in training
+        known = _attributes(torch.compiler, **dict.fromkeys(flags, True))
+        with contextlib.suppress(Exception), known:  # the first error says what the model does in training
             return _traced(step, arguments)
     raise InputError(f"capture: the model can't be captured as one graph: {_reason(found)}") from found
 
@@ -79,28 +80,37 @@ def _looks_into_data(error: Exception) -> bool:
     return type(error).__name__ in _INTO_DATA
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> contextlib.AbstractContextManager[None]:
     """Without what PyTorch logs of an operator that it can't trace, beside raising it."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+    return _attributes(logging.getLogger("torch._subclasses.fake_tensor"), disabled=True)
 
 
 @contextlib.contextmanager
-def _set(flags: tuple[str, ...]) -> Iterator[None]:
-    """Let flags of `torch.compiler` be true."""
-    before = {flag: getattr(torch.compiler, flag) for flag in flags}
+def _attributes(owner: Any, **values: Any) -> Iterator[None]:
+    """Let attributes of an object have other values."""
+    before = {name: getattr(owner, name) for name in values}
     try:
-        for flag in flags:
-            setattr(torch.compiler, flag, True)
+        for name, value in values.items():
+            setattr(owner, name, value)
         yield
     finally:
-        for flag, was in before.items():
-            setattr(torch.compiler, flag, was)
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextlib.contextmanager
+def _entries(table: dict[Any, Any], values: Mapping[Any, Any], forget: Callable[[], object]) -> Iterator[None]:
+    """Let a table have other entries; `forget`: what was cached of it, before and after."""
+    before = {key: table[key] for key in values if key in table}
+    table.update(values)
+    forget()
+    try:
+        yield
+    finally:
+        for key in values:
+            del table[key]
+        table.update(before)
+        forget()
 
 
 @contextlib.contextmanager
@@ -223,20 +233,12 @@ def known_values() -> Iterator[None]:
     """Let tensors that are counted, and what is computed of them alone, have their values while they are traced."""
     from torch._subclasses import fake_impls, fake_tensor
 
-    impls, limit = fake_impls.op_implementations_dict, fake_tensor.CONSTANT_NUMEL_LIMIT
-    before = {op: impls.get(op) for op in _COUNTS}
-    impls.update(dict.fromkeys(_COUNTS, _counted))
-    fake_tensor.CONSTANT_NUMEL_LIMIT = _MOST_ENTRIES
-    fake_tensor.FakeTensorMode.cache_clear()
-    try:
+    counted = dict.fromkeys(_COUNTS, _counted)
+    with (
+        _attributes(fake_tensor, CONSTANT_NUMEL_LIMIT=_MOST_ENTRIES),
+        _entries(fake_impls.op_implementations_dict, counted, fake_tensor.FakeTensorMode.cache_clear),
+    ):
         yield
-    finally:
-        fake_tensor.CONSTANT_NUMEL_LIMIT = limit
-        for op, impl in before.items():
-            impls.pop(op)
-            if impl is not None:
-                impls[op] = impl
-        fake_tensor.FakeTensorMode.cache_clear()
 
 
 def _counted(mode: Any, op: Any, *arguments: Any, **options: Any) -> Any:
@@ -265,14 +267,10 @@ def real_layouts() -> Iterator[None]:
     from torch._decomp import decomposition_table
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    before = {op: decomposition_table[op] for op in _NORMS if op in decomposition_table}
-    decomposition_table.update({op: _laid_out(traced, _NORMS[op]) for op, traced in before.items()})
-    FakeTensorMode.cache_clear()
-    try:
+    traced = {op: decomposition_table[op] for op in _NORMS if op in decomposition_table}
+    laid_out = {op: _laid_out(function, _NORMS[op]) for op, function in traced.items()}
+    with _entries(decomposition_table, laid_out, FakeTensorMode.cache_clear):
         yield
-    finally:
-        decomposition_table.update(before)
-        FakeTensorMode.cache_clear()
 
 
 def _laid_out(traced: Callable[..., Any], place: int) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.library import torch
+from gapless.torch.library import Module, torch
 
 __all__ = [
     "ABSENT",
@@ -117,7 +117,7 @@ class ModelState:
     advanced: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
-    def of(cls, model: Any, loss: Any = None) -> ModelState:
+    def of(cls, model: Module, loss: Any = None) -> ModelState:
         """The state that a model is in."""
         parameters = dict(model.named_parameters(remove_duplicate=False))
         names: dict[int, set[str]] = {}
@@ -137,13 +137,13 @@ class ModelState:
         """Whether the model as a whole was in training mode."""
         return self.modules[_MODEL].is_training
 
-    def after_forward(self, model: Any, loss: Any = None) -> ModelState:
+    def after_forward(self, model: Module, loss: Any = None) -> ModelState:
         """The state of a model that was in this one before its forward pass ran: what differs now, that has changed."""
         now = ModelState.of(model, loss)
         changed = {pair for pair, _, _ in self._changed(now)}
         return replace(now, advanced=self.advanced | changed)
 
-    def check(self, model: Any, loss: Any = None) -> None:
+    def check(self, model: Module, loss: Any = None) -> None:
         """Raise `InputError` where a model is in another state, or has hooks that a planned step doesn't run."""
         refuse_hooks(model)
         now = ModelState.of(model, loss)
@@ -184,7 +184,7 @@ class ModelState:
 _MODEL = "the model"
 
 
-def titled_modules(model: Any, loss: Any = None) -> Iterator[tuple[str, Any]]:
+def titled_modules(model: Module, loss: Any = None) -> Iterator[tuple[str, Any]]:
     """All modules of a model, and of a loss that is a module, with what they are called in messages."""
     for name, module in model.named_modules():
         yield _titled(name), module
@@ -193,7 +193,7 @@ def titled_modules(model: Any, loss: Any = None) -> Iterator[tuple[str, Any]]:
             yield f"module {name!r} of the loss" if name else "the loss", module
 
 
-def check_plain(model: Any) -> None:
+def check_plain(model: Module) -> None:
     """Raise `InputError` for a wrapped, sharded or compiled model, and for hooks that a planned step doesn't run."""
     for name, module in model.named_modules():
         title = _titled(name)
@@ -211,7 +211,7 @@ def check_plain(model: Any) -> None:
     refuse_hooks(model)
 
 
-def refuse_hooks(model: Any) -> None:
+def refuse_hooks(model: Module) -> None:
     """Raise `InputError` for a hook on a module or parameter, or on all modules, which a planned step doesn't run."""
     found = next(_hooks(model), None)
     if found is not None:
@@ -219,7 +219,7 @@ def refuse_hooks(model: Any) -> None:
         raise InputError(f"{found}, {rule}")
 
 
-def _hooks(model: Any) -> Iterator[str]:
+def _hooks(model: Module) -> Iterator[str]:
     everywhere = vars(torch.nn.modules.module)
     for attribute, kind in HOOKS.items():
         if everywhere.get(f"_global{attribute}"):
@@ -253,7 +253,7 @@ def refuse_autocast(what: str) -> None:
 class ModelStep:
     """The module to trace: model and loss in one, with tensors only as its arguments."""
 
-    def __init__(self, model: Any, loss: Any, inputs: Any, targets: tuple[Any, ...]) -> None:
+    def __init__(self, model: Module, loss: Any, inputs: Any, targets: tuple[Any, ...]) -> None:
         refuse_autocast("capture")
         check_plain(model)
         arguments, named = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
@@ -274,7 +274,7 @@ class ModelStep:
         return max(shape[0], 1) if shape else 1
 
 
-def _module(model: Any, loss: Any, structure: Any) -> Any:
+def _module(model: Module, loss: Any, structure: Any) -> Any:
     class Step(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         def __init__(self) -> None:
             super().__init__()
@@ -298,7 +298,7 @@ _WATCHED = ("training", "_modules", *HOOKS)
 class ModelWatch:
     """Remembers a model, and a loss that is a module; `advanced`: as in `ModelState`, what may change."""
 
-    def __init__(self, model: Any, loss: Any, advanced: Collection[tuple[str, str]]) -> None:
+    def __init__(self, model: Module, loss: Any, advanced: Collection[tuple[str, str]]) -> None:
         everywhere = vars(torch.nn.modules.module)
         self._everywhere = [everywhere[f"_global{name}"] for name in HOOKS]
         self._rows, self._tensors = [], []

@@ -10,7 +10,7 @@ from typing import Any
 
 from gapless.torch.capture.program import Call
 from gapless.torch.kernels import attention, functions, norms
-from gapless.torch.library import random_state, torch
+from gapless.torch.library import Node, random_state, torch
 
 __all__ = ["COMMUTES", "IN_PLACE", "is_random", "op_name", "state_bytes", "written_over"]
 
@@ -74,7 +74,7 @@ def written_over(call: Call) -> list[Call]:
     return [written for written in calls if isinstance(written.arguments[0], torch.fx.Node)]
 
 
-def is_random(node: Any) -> bool:
+def is_random(node: Node) -> bool:
     """Whether an op draws random numbers."""
     if node.target in _RANDOM:
         return True
@@ -85,12 +85,12 @@ def is_random(node: Any) -> bool:
     return bool(given.get("dropout_p") != 0.0)  # attention is tagged as random, and is not without dropout
 
 
-def state_bytes(device: Any) -> int:
+def state_bytes(device: torch.device) -> int:
     """The bytes of a device's random state."""
     return int(random_state(device).numel())
 
 
-def op_name(node: Any) -> str:
+def op_name(node: Node) -> str:
     """What a node runs, for people: `aten.mm.default`, or the name of one of our own functions."""
     target = node.target
     return str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)  # noqa: SLF001

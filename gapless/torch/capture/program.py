@@ -13,6 +13,7 @@ from gapless.profiles.training.graph import TrainingGraph
 from gapless.torch.capture.model_state import ModelState
 from gapless.torch.capture.storages import Storages
 from gapless.torch.joint_graph import Role
+from gapless.torch.library import Tensor, torch
 
 __all__ = ["LASTS", "PASSES", "Call", "CapturedStep", "Gradient", "InputShape", "Operator"]
 
@@ -78,8 +79,8 @@ class InputShape:
     """What an argument of a step must be. `strides`: of the example; those of dimensions of size 1 don't matter."""
 
     shape: tuple[int, ...]
-    dtype: Any
-    device: Any
+    dtype: torch.dtype
+    device: torch.device
     strides: tuple[int, ...]
 
     @property
@@ -91,7 +92,7 @@ class InputShape:
         ]
 
     @classmethod
-    def of(cls, tensor: Any) -> InputShape:
+    def of(cls, tensor: Tensor) -> InputShape:
         """That of a tensor."""
         return cls(tuple(tensor.shape), tensor.dtype, tensor.device, tuple(tensor.stride()))
 

@@ -12,7 +12,7 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.torch.capture.joint import real_layouts
 from gapless.torch.joint_graph import JointGraph
-from gapless.torch.library import torch
+from gapless.torch.library import Node, torch
 
 from torch.multiprocessing.reductions import StorageWeakRef  # isort: skip  (after the line that names the extra)
 
@@ -42,7 +42,7 @@ class Storages:
         """The storages that the tensors among some arguments live in."""
         found: set[int] = set()
 
-        def note(node: Any) -> Any:
+        def note(node: Node) -> Any:
             found.update(self.of[node])
             return node
 
@@ -50,7 +50,7 @@ class Storages:
         return found
 
 
-def rounded_bytes(size_bytes: int, device: Any) -> int:
+def rounded_bytes(size_bytes: int, device: torch.device) -> int:
     """What the allocator of a device takes for a tensor."""
     if device.type != "cuda":
         return size_bytes
@@ -96,7 +96,7 @@ def tensors_in(value: Any) -> list[Any]:
     return [part for part in values if isinstance(part, torch.Tensor)]
 
 
-def _run(node: Any, joint: JointGraph, fake: dict[Any, Any], mode: Any) -> Any:
+def _run(node: Node, joint: JointGraph, fake: dict[Any, Any], mode: Any) -> Any:
     if node.op == "placeholder":
         return node.meta["val"]
     if node.op == "get_attr":
@@ -105,7 +105,7 @@ def _run(node: Any, joint: JointGraph, fake: dict[Any, Any], mode: Any) -> Any:
     return node.target(*arguments, **options)
 
 
-def _values(node: Any, value: Any) -> list[tuple[Any, int | None]]:
+def _values(node: Node, value: Any) -> list[tuple[Any, int | None]]:
     if isinstance(value, torch.Tensor):
         return [(node, None)]
     return [(user, user.args[1]) for user in node.users if user.target is operator.getitem]

@@ -20,7 +20,7 @@ from gapless.io.atomic import write_text
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph
 from gapless.torch.capture.program import Call, CapturedStep, Operator
 from gapless.torch.capture.storages import rounded_bytes, tensors_in
-from gapless.torch.library import Marks, device_name, has_layout, measure_peak, torch
+from gapless.torch.library import Marks, Node, Tensor, device_name, has_layout, measure_peak, torch
 
 __all__ = ["Measured", "profile"]
 
@@ -153,7 +153,7 @@ def _copied_bytes(step: CapturedStep, operator: Operator | None) -> int:
 
 
 def _measure(
-    operator: Operator, call: Call, step: CapturedStep, found: dict[str, Measured], repeats: int, device: Any
+    operator: Operator, call: Call, step: CapturedStep, found: dict[str, Measured], repeats: int, device: torch.device
 ) -> Measured:
     key = _key(call, step)
     if key not in found:
@@ -164,7 +164,7 @@ def _measure(
     return found[key]
 
 
-def _run(operator: Operator, call: Call, step: CapturedStep, repeats: int, device: Any) -> Measured:
+def _run(operator: Operator, call: Call, step: CapturedStep, repeats: int, device: torch.device) -> Measured:
     arguments, options = torch.fx.node.map_arg((call.arguments, call.options), lambda node: _value(node, step))
     call.function(*arguments, **options)
     peak_bytes, found = measure_peak(lambda: call.function(*arguments, **options), device)
@@ -193,7 +193,7 @@ def _layouts(operator: Operator, step: CapturedStep, found: Any) -> list[tuple[i
     return [traced.get(place) for place, part in enumerate(found) if isinstance(part, torch.Tensor)]
 
 
-def _copied(tensor: Any, strides: tuple[int, ...] | None) -> int:
+def _copied(tensor: Tensor, strides: tuple[int, ...] | None) -> int:
     """The bytes of the copy that a tensor needs if it lies in too large a buffer, or in another layout."""
     size_bytes = int(tensor.numel() * tensor.element_size())
     is_laid_out = strides is None or has_layout(tensor, strides)
@@ -206,7 +206,7 @@ def _estimate(call: Call, step: CapturedStep) -> Measured:
     return Measured(moved / _BYTES_PER_S, 0, is_estimate=True)
 
 
-def _value(node: Any, step: CapturedStep) -> Any:
+def _value(node: Node, step: CapturedStep) -> Any:
     """Data for an argument: made up, but places, masks and other whole numbers by what makes them in the step.
 
     An operator may trust them (the space that a recurrent layer leaves for its gradient) and run wild on others.
@@ -236,7 +236,7 @@ def _made_up(fake: Any) -> Any:
 def _key(call: Call, step: CapturedStep) -> str:
     """What two calls that take the same time have in common."""
 
-    def shapes(node: Any) -> Any:
+    def shapes(node: Node) -> Any:
         return _Bare(", ".join(_shape(fake) for fake in tensors_in(step.storages.fake[node])))
 
     arguments, options = torch.fx.node.map_arg((call.arguments, call.options), shapes)

@@ -19,7 +19,7 @@ from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.ddp.buckets import actual_buckets, check_same_parameters, distribute, state_for, trainable
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
 from gapless.torch.ddp.hook import HookState, reduce_bucket
-from gapless.torch.library import torch
+from gapless.torch.library import Module, torch
 from gapless.torch.pipeline.reference import squared_error
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
@@ -130,7 +130,7 @@ class _Running:
     """A strategy with a model of its own; `state`: None where DDP sums by itself."""
 
     strategy: Strategy
-    ddp: Any
+    ddp: torch.nn.parallel.DistributedDataParallel
     state: HookState | None
     clock: Clock | None
     steps_s: list[float] = field(default_factory=list)
@@ -161,7 +161,7 @@ def _work(task: RunTask, rank: int) -> dict[str, Any]:
     return {"strategies": [_found(task, each, work, rank) for each in running]}
 
 
-def _running(task: RunTask, strategy: Strategy, model: Any) -> _Running:
+def _running(task: RunTask, strategy: Strategy, model: Module) -> _Running:
     """The strategy under way. Buffers such as running means stay each rank's own: sending them isn't in any plan."""
     model = copy.deepcopy(model)
     clock = None if task.forward_s is None else Clock()
@@ -221,7 +221,7 @@ def _found(task: RunTask, running: _Running, work: Workload, rank: int) -> dict[
     }
 
 
-def _gradients(ddp: Any) -> dict[str, Any]:
+def _gradients(ddp: torch.nn.parallel.DistributedDataParallel) -> dict[str, Any]:
     return {name: parameter.grad for name, parameter in trainable(ddp.module).items()}
 
 

@@ -18,7 +18,7 @@ from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.ddp.buckets import size_bytes, trainable
 from gapless.torch.ddp.hook import HookState, Sent, reduce_bucket
-from gapless.torch.library import Marks, rank_count, torch
+from gapless.torch.library import Marks, Module, rank_count, torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import load_named
@@ -50,7 +50,7 @@ def measure_gradients(
     loss_of: Callable[[Any], torch.Tensor],
     steps: int = 20,
     warm_up: int = 5,
-    group: Any = None,
+    group: torch.distributed.ProcessGroup | None = None,
 ) -> Gradients:
     """The order of a model's gradients, and what forward and backward take.
 
@@ -90,7 +90,7 @@ class _Group:
     tensors: list[Any]
 
     @classmethod
-    def of(cls, shapes: Sequence[tuple[int, ...]], dtype: Any) -> _Group:
+    def of(cls, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> _Group:
         sizes = [torch.Size(shape).numel() for shape in shapes]
         flat = torch.randn(sum(sizes), dtype=dtype)
         return cls(flat, [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)])
@@ -119,7 +119,7 @@ def measure_hook(
     shapes: Sequence[tuple[int, ...]],
     repeats: int = 9,
     dtype: torch.dtype = torch.float32,
-    group: Any = None,
+    group: torch.distributed.ProcessGroup | None = None,
 ) -> list[Sent]:
     """What the hook takes to send a bucket of such tensors in a mode, `repeats` times after three others.
 
@@ -186,7 +186,7 @@ def _medians(steps: Sequence[_Step]) -> tuple[float, list[float], float]:
     return statistics.median(step.forward_s for step in steps), [*map(statistics.median, columns)], spread
 
 
-def _of_rank_0(measured: Any, group: Any) -> Any:
+def _of_rank_0(measured: Any, group: torch.distributed.ProcessGroup | None) -> Any:
     if rank_count(group) == 1:
         return measured
     box = [measured]
@@ -309,7 +309,7 @@ def _work(task: ProfileTask) -> dict[str, Any]:
     return {"gradients": asdict(gradients), "hooks": rows}
 
 
-def _unsent(model: Any) -> Any:
+def _unsent(model: Module) -> Any:
     """The model in DDP that sends nothing: what DDP itself does counts as computation."""
 
     def unsent(state: None, bucket: Any) -> Any:
@@ -323,7 +323,7 @@ def _unsent(model: Any) -> Any:
     return ddp
 
 
-def _hook_times(mode: str, gradients: Gradients, first: int, last: int, repeats: int, dtype: Any) -> HookTimes:
+def _hook_times(mode: str, gradients: Gradients, first: int, last: int, repeats: int, dtype: torch.dtype) -> HookTimes:
     taken = measure_hook(mode, gradients.shapes[first : last + 1], repeats, dtype)
     titles = ("encode_s", "send_s", "decode_s", "between_s")
     slowest_s = _slowest([statistics.median(getattr(each, title) for each in taken) for title in titles])

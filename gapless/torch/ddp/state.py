@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.method import Bucket, Method
-from gapless.torch.library import rank_count, torch
+from gapless.torch.library import Tensor, rank_count, torch
 
 __all__ = [
     "FeedbackState",
@@ -47,13 +47,17 @@ def owner_of(state: object) -> Any:
     return None
 
 
-def hook_state(ddp: Any) -> Any:
+def hook_state(ddp: torch.nn.parallel.DistributedDataParallel) -> Any:
     """The state of the hook that a model in DDP has, which can be saved and loaded; None where it has no hook."""
     hooks = ddp._comm_hooks  # noqa: SLF001
     return hooks[0][1] if hooks else None
 
 
-def check_owner(ddp: Any, group: Any, feeds_back: bool = True) -> None:
+def check_owner(
+    ddp: torch.nn.parallel.DistributedDataParallel,
+    group: torch.distributed.ProcessGroup | None,
+    feeds_back: bool = True,
+) -> None:
     """Raise `InputError` where a hook would average over other ranks than DDP, or lose errors that are fed back."""
     ranks = torch.distributed.get_process_group_ranks
     if rank_count() > 1 and ranks(group) != ranks(ddp.process_group):
@@ -76,7 +80,7 @@ def actual_buckets(ddp: torch.nn.parallel.DistributedDataParallel) -> tuple[tupl
     return tuple(tuple(names[id(parameter)] for parameter in bucket.parameters()) for bucket in buckets)
 
 
-def rebuild_buckets(ddp: Any, buckets: Sequence[Sequence[str]]) -> None:
+def rebuild_buckets(ddp: torch.nn.parallel.DistributedDataParallel, buckets: Sequence[Sequence[str]]) -> None:
     """Let DDP have the buckets that it had in another run, before it trains; called by all ranks.
 
     DDP makes its buckets anew after the first step, in the order in which gradients became ready. So gradients of zero
@@ -103,14 +107,14 @@ def rebuild_buckets(ddp: Any, buckets: Sequence[Sequence[str]]) -> None:
 # -- what states are saved with ----------------------------------------------------------------------------------------
 
 
-def header(kind: str, group: Any) -> dict[str, Any]:
+def header(kind: str, group: torch.distributed.ProcessGroup | None) -> dict[str, Any]:
     """What a saved state begins with: whose it is."""
     ranks = rank_count(group)
     rank = torch.distributed.get_rank(group) if ranks > 1 else 0
     return {"format": _FORMAT, "version": _VERSION, "kind": kind, "rank": rank, "ranks": ranks}
 
 
-def check_header(data: Mapping[str, Any], kind: str, group: Any) -> None:
+def check_header(data: Mapping[str, Any], kind: str, group: torch.distributed.ProcessGroup | None) -> None:
     """Raise `InputError` where a state is of another kind or rank, or of a run with another number of ranks."""
     for name, wanted in header(kind, group).items():
         got = data.get(name) if isinstance(data, Mapping) else None
@@ -138,7 +142,7 @@ class Kept:
     step: int = 0
 
 
-def poison(tensor: Any) -> Any:
+def poison(tensor: Tensor) -> Any:
     """A scalar that is 0 where all entries are finite, and not a number otherwise; nothing waits for a GPU."""
     if not tensor.numel():
         return tensor.new_zeros(())
@@ -277,7 +281,9 @@ class FeedbackState:
     them, and what is kept is as before the step.
     """
 
-    def __init__(self, group: Any, error_feedback: bool, scaler: Scaler | None) -> None:
+    def __init__(
+        self, group: torch.distributed.ProcessGroup | None, error_feedback: bool, scaler: Scaler | None
+    ) -> None:
         self.group, self.error_feedback = group, error_feedback
         self._memory = HookMemory(scaler)
         self._is_checked = self._is_idle = False
@@ -311,7 +317,7 @@ class FeedbackState:
         error = given.gradient if is_fed_back else None
         self._memory.keep(key, Kept(lengths, error, given.memory, given.step + 1))
 
-    def _rebuild(self, ddp: Any, buckets: Sequence[Sequence[str]]) -> None:
+    def _rebuild(self, ddp: torch.nn.parallel.DistributedDataParallel, buckets: Sequence[Sequence[str]]) -> None:
         """Let DDP have these buckets; what it reduces meanwhile is zero."""
         self._is_idle = True
         try:

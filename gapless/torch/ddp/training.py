@@ -17,7 +17,7 @@ from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.compression import left_behind
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
-from gapless.torch.library import torch
+from gapless.torch.library import Module, Tensor, torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import Workload, load_named
@@ -205,7 +205,7 @@ def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> dic
     }  # fmt: skip
 
 
-def _loss(model: Any, held_out: Any) -> float:
+def _loss(model: Module, held_out: Any) -> float:
     model.eval()
     with torch.no_grad():
         found = float(held_out.loss_of(model))
@@ -220,7 +220,7 @@ class GradientRecord:
     those that the optimiser is about to take.
     """
 
-    def __init__(self, model: Any, variant: Variant, steps: int, samples: int) -> None:
+    def __init__(self, model: Module, variant: Variant, steps: int, samples: int) -> None:
         parameters = trainable(model)
         self._parameters = [parameters[name] for name in variant.parameters]
         self._modes, self._measured = variant.recorded, set(variant.measured)
@@ -261,7 +261,7 @@ class GradientRecord:
         """All columns."""
         return self._columns
 
-    def _spoiled(self, gradient: Any, layer: int) -> list[float]:
+    def _spoiled(self, gradient: Tensor, layer: int) -> list[float]:
         """The squared error of each mode: of low ranks the tail of the singular values, unless it is to be measured."""
         found, tails = [], None
         for mode in self._modes:
@@ -278,13 +278,13 @@ class GradientRecord:
         return found
 
 
-def _tails(gradient: Any) -> Any:
+def _tails(gradient: Tensor) -> Any:
     """Of the gradient as a matrix: `[r]` is the squared error of its best approximation of rank r."""
     squares = torch.linalg.svdvals(gradient.reshape(gradient.shape[0], -1).double()).square()
     return squares.flip(0).cumsum(0).flip(0)
 
 
-def _deviation_ratio(gradient: Any) -> float:
+def _deviation_ratio(gradient: Tensor) -> float:
     """|mean| over standard deviation of the entries, 0 where they are all equal."""
     deviation = float(gradient.double().std(correction=0))
     return abs(float(gradient.double().mean())) / deviation if deviation else 0.0

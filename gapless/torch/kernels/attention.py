@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from gapless.torch.library import torch
+from gapless.torch.library import Tensor, torch
 
 __all__ = [
     "attention",
@@ -45,7 +45,9 @@ _PIECES = 16
 _LEAST_BYTES = 2**18
 """Scores are cut into at most so many pieces, none of them smaller than this unless all are."""
 
-Steps = tuple[tuple[str, Any], ...]
+Steps: TypeAlias = tuple[tuple[str, Any], ...]
+Shape: TypeAlias = list[int]
+Three: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -57,111 +59,155 @@ class _Piece:
     queries: slice
 
 
-def attention(query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool) -> tuple[Any]:
+@dataclass(frozen=True)
+class _Scores:
+    """What the scores are computed from, piece by piece."""
+
+    query: Tensor
+    key: Tensor
+    steps: Steps
+    shape: Shape
+    is_safe: bool = False
+
+    def pieces(self) -> Iterator[_Piece]:
+        """All of them."""
+        return _pieces(self.shape, self.query.element_size())
+
+    def of(self, piece: _Piece) -> Tensor:
+        """A piece of the scores."""
+        heads = slice(piece.first, piece.end)
+        scores = torch.bmm(self.query[heads, piece.queries], self.key[heads])
+        for name, operand in self.steps:
+            if name == "add":
+                _add(scores, operand.expand(self.shape), piece)
+            else:
+                getattr(scores, name + "_")(operand)
+        return scores
+
+    def probabilities(self, piece: _Piece) -> Tensor:
+        """A piece of the softmax."""
+        return (safe_softmax if self.is_safe else torch.softmax)(self.of(piece), -1)
+
+    def mask(self, share: float) -> Tensor:
+        """Of dropout, drawn."""
+        return torch.empty(self.shape, dtype=torch.bool, device=self.query.device).bernoulli_(1 - share)
+
+
+@dataclass(frozen=True)
+class _Dropout:
+    """The mask, None where nothing is dropped, and what the rest is scaled up by."""
+
+    mask: Tensor | None = None
+    factor: float = 1.0
+
+    def on(self, tensor: Tensor, piece: _Piece) -> Tensor:
+        """A piece, dropped in place."""
+        return tensor if self.mask is None else tensor.mul_(_cut(self.mask, piece)).mul_(self.factor)
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, steps: Steps, shape: Shape, is_safe: bool) -> tuple[Tensor]:
     """Attention without dropout."""
-    return _forward(query, key, value, steps, shape, is_safe, None, 1.0, None)
+    return (_forward(_Scores(query, key, steps, shape, is_safe), value),)
 
 
-def attention_keeping(query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool) -> Any:
+def attention_keeping(
+    query: Tensor, key: Tensor, value: Tensor, steps: Steps, shape: Shape, is_safe: bool
+) -> tuple[Tensor, Tensor]:
     """The same, and the probabilities."""
     probability = query.new_empty(shape)
-    (found,) = _forward(query, key, value, steps, shape, is_safe, None, 1.0, probability)
-    return found, probability
+    return _forward(_Scores(query, key, steps, shape, is_safe), value, keep=probability), probability
 
 
 def attention_backward(
-    gradient: Any, query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool
-) -> tuple[Any, Any, Any]:
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, steps: Steps, shape: Shape, is_safe: bool
+) -> Three:
     """The gradients of query, key and value from these alone: the scores are computed again."""
-    return _backward(gradient, query, key, value, steps, shape, is_safe, None, 1.0, None)
+    return _backward(gradient, _Scores(query, key, steps, shape, is_safe), value)
 
 
 def attention_backward_from_probabilities(
-    gradient: Any, query: Any, key: Any, value: Any, probability: Any, steps: Steps, shape: list[int]
-) -> tuple[Any, Any, Any]:
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, probability: Tensor, steps: Steps, shape: Shape
+) -> Three:
     """The same from the probabilities, which must have been kept."""
-    return _backward(gradient, query, key, value, steps, shape, False, None, 1.0, probability)
+    return _backward(gradient, _Scores(query, key, steps, shape), value, kept=probability)
 
 
 def dropped_attention(
-    query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool, share: float, factor: float
-) -> tuple[Any]:
+    query: Tensor, key: Tensor, value: Tensor, steps: Steps, shape: Shape, is_safe: bool, share: float, factor: float
+) -> tuple[Tensor]:
     """Attention with a `share` of the probabilities dropped, the rest scaled up by `factor`."""
-    mask = _draw(query, shape, share)
-    return _forward(query, key, value, steps, shape, is_safe, mask, factor, None)
+    scores = _Scores(query, key, steps, shape, is_safe)
+    return (_forward(scores, value, _Dropout(scores.mask(share), factor)),)
 
 
 def dropped_attention_keeping(
-    query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool, share: float, factor: float
-) -> Any:
+    query: Tensor, key: Tensor, value: Tensor, steps: Steps, shape: Shape, is_safe: bool, share: float, factor: float
+) -> Three:
     """The same, with the probabilities before dropout, and its mask."""
-    mask, probability = _draw(query, shape, share), query.new_empty(shape)
-    (found,) = _forward(query, key, value, steps, shape, is_safe, mask, factor, probability)
-    return found, probability, mask
+    scores = _Scores(query, key, steps, shape, is_safe)
+    mask, probability = scores.mask(share), query.new_empty(shape)
+    return _forward(scores, value, _Dropout(mask, factor), probability), probability, mask
 
 
 def dropped_attention_backward(
-    gradient: Any, query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool, share: float,
-    factor: float,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, steps: Steps, shape: Shape, is_safe: bool,
+    share: float, factor: float,
+) -> Three:  # fmt: skip
     """The gradients of query, key and value from these alone: to be called under the state that dropout drew with."""
-    mask = _draw(query, shape, share)
-    return _backward(gradient, query, key, value, steps, shape, is_safe, mask, factor, None)
+    scores = _Scores(query, key, steps, shape, is_safe)
+    return _backward(gradient, scores, value, _Dropout(scores.mask(share), factor))
 
 
 def dropped_attention_backward_from_probabilities(
-    gradient: Any, query: Any, key: Any, value: Any, probability: Any, mask: Any, steps: Steps, shape: list[int],
-    factor: float,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, probability: Tensor, mask: Tensor, steps: Steps,
+    shape: Shape, factor: float,
+) -> Three:  # fmt: skip
     """The same from the probabilities and dropout's mask, which must have been kept."""
-    return _backward(gradient, query, key, value, steps, shape, False, mask, factor, probability)
+    return _backward(gradient, _Scores(query, key, steps, shape), value, _Dropout(mask, factor), probability)
 
 
-def log_sums(query: Any, key: Any, steps: Steps, shape: list[int]) -> Any:
+def log_sums(query: Tensor, key: Tensor, steps: Steps, shape: Shape) -> Tensor:
     """The logarithm of the sum of exponentials of each row of scores, in their shape without the last dimension."""
-    found = query.new_empty(shape[:-1])
-    for piece in _pieces(shape, query.element_size()):
-        whole = found.view(-1, shape[-2])[piece.first : piece.end, piece.queries]
-        torch.logsumexp(_scores(query, key, steps, shape, piece), -1, out=whole)
-    return found
-
-
-def _draw(query: Any, shape: list[int], share: float) -> Any:
-    return torch.empty(shape, dtype=torch.bool, device=query.device).bernoulli_(1 - share)
+    sums, scores = query.new_empty(shape[:-1]), _Scores(query, key, steps, shape)
+    for piece in scores.pieces():
+        rows = sums.view(-1, shape[-2])[piece.first : piece.end, piece.queries]
+        torch.logsumexp(scores.of(piece), -1, out=rows)
+    return sums
 
 
 def _forward(
-    query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool, mask: Any, factor: float, keep: Any
-) -> tuple[Any]:
-    found = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
-    for piece in _pieces(shape, query.element_size()):
-        probability = _probabilities(query, key, steps, shape, is_safe, piece)
+    scores: _Scores, value: Tensor, dropout: _Dropout = _Dropout(), keep: Tensor | None = None
+) -> Tensor:  # fmt: skip
+    query = scores.query
+    output = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
+    for piece in scores.pieces():
+        probability = scores.probabilities(piece)
         if keep is not None:
             _cut(keep, piece).copy_(probability)
-        _drop(probability, mask, factor, piece)
+        dropout.on(probability, piece)
         heads = slice(piece.first, piece.end)
-        torch.bmm(probability, value[heads], out=found[heads, piece.queries])
-    return (found,)
+        torch.bmm(probability, value[heads], out=output[heads, piece.queries])
+    return output
 
 
 def _backward(
-    gradient: Any, query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool, mask: Any,
-    factor: float, kept: Any,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    gradient: Tensor, scores: _Scores, value: Tensor, dropout: _Dropout = _Dropout(), kept: Tensor | None = None
+) -> Three:
+    query, key = scores.query, scores.key
     of_query, of_key, of_value = (
         torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (query, key, value)
     )
-    for piece in _pieces(shape, query.element_size()):
+    for piece in scores.pieces():
         heads, queries = slice(piece.first, piece.end), piece.queries
-        probability = _probabilities(query, key, steps, shape, is_safe, piece) if kept is None else _cut(kept, piece)
-        dropped = probability if mask is None else _drop(probability.clone(), mask, factor, piece)
+        probability = scores.probabilities(piece) if kept is None else _cut(kept, piece)
+        dropped = probability if dropout.mask is None else dropout.on(probability.clone(), piece)
         given = gradient[heads, queries]
         _sum(of_value[heads], dropped.transpose(1, 2), given, piece)
         del dropped
-        change = _drop(torch.bmm(given, value[heads].transpose(1, 2)), mask, factor, piece)
+        change = dropout.on(torch.bmm(given, value[heads].transpose(1, 2)), piece)
         softmax_backward.out(change, probability, -1, change.dtype, grad_input=change)
         del probability
-        for name, number in reversed(steps):
+        for name, number in reversed(scores.steps):
             if name != "add":
                 getattr(change, name + "_")(number)
         torch.bmm(change, key[heads].transpose(1, 2), out=of_query[heads, queries])
@@ -169,7 +215,7 @@ def _backward(
     return of_query, of_key, of_value
 
 
-def _sum(total: Any, left: Any, right: Any, piece: _Piece) -> None:
+def _sum(total: Tensor, left: Tensor, right: Tensor, piece: _Piece) -> None:
     """Add a product to a sum over the pieces of a head, the first of which finds no sum yet."""
     if piece.queries.start:
         total.baddbmm_(left, right)
@@ -177,22 +223,7 @@ def _sum(total: Any, left: Any, right: Any, piece: _Piece) -> None:
         torch.bmm(left, right, out=total)
 
 
-def _probabilities(query: Any, key: Any, steps: Steps, shape: list[int], is_safe: bool, piece: _Piece) -> Any:
-    return (safe_softmax if is_safe else torch.softmax)(_scores(query, key, steps, shape, piece), -1)
-
-
-def _scores(query: Any, key: Any, steps: Steps, shape: list[int], piece: _Piece) -> Any:
-    heads = slice(piece.first, piece.end)
-    scores = torch.bmm(query[heads, piece.queries], key[heads])
-    for name, operand in steps:
-        if name == "add":
-            _add(scores, operand.expand(shape), piece)
-        else:
-            getattr(scores, name + "_")(operand)
-    return scores
-
-
-def _add(scores: Any, mask: Any, piece: _Piece) -> None:
+def _add(scores: Tensor, mask: Tensor, piece: _Piece) -> None:
     """Add a mask of the whole shape, which isn't there in memory as a whole, to the scores of a piece."""
     if mask.dim() == 3:
         scores.add_(mask[piece.first : piece.end, piece.queries])
@@ -207,16 +238,12 @@ def _add(scores: Any, mask: Any, piece: _Piece) -> None:
         scores.view(shown.shape).add_(shown)
 
 
-def _drop(tensor: Any, mask: Any, factor: float, piece: _Piece) -> Any:
-    return tensor if mask is None else tensor.mul_(_cut(mask, piece)).mul_(factor)
-
-
-def _cut(whole: Any, piece: _Piece) -> Any:
+def _cut(whole: Tensor, piece: _Piece) -> Tensor:
     """The part of a contiguous tensor in the shape of the scores that belongs to a piece."""
     return whole.view(-1, *whole.shape[-2:])[piece.first : piece.end, piece.queries]
 
 
-def _pieces(shape: list[int], element_bytes: int) -> Iterator[_Piece]:
+def _pieces(shape: Shape, element_bytes: int) -> Iterator[_Piece]:
     """Whole examples if they are small enough, else heads of one, else queries of one head."""
     heads, (queries, keys) = math.prod(shape[:-2]), shape[-2:]
     head_bytes = queries * keys * element_bytes
@@ -240,7 +267,7 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001
 
 
-def can_flash(query: Any, value: Any, steps: Steps, shape: list[int]) -> bool:
+def can_flash(query: Tensor, value: Tensor, steps: Steps, shape: Shape) -> bool:
     """Whether the kernel can stand in: heads of one width in four dimensions, and factors before masks."""
     names = [name for name, _ in steps]
     masks = names.index("add") if "add" in names else len(names)
@@ -248,25 +275,30 @@ def can_flash(query: Any, value: Any, steps: Steps, shape: list[int]) -> bool:
     return is_known and len(shape) == 4 and query.shape[2] == value.shape[2] and set(names[masks:]) <= {"add"}
 
 
-def flash_attention(query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool) -> tuple[Any, Any]:
+def flash_attention(
+    query: Tensor, key: Tensor, value: Tensor, steps: Steps, shape: Shape, is_safe: bool
+) -> tuple[Tensor, Tensor]:
     """Attention, and the logarithm of the sum of exponentials of each row of scores."""
     parts = _parts(shape, query, key.transpose(1, 2), value)
-    found, sums = _flash(*parts, 0.0, False, attn_mask=_mask(steps, shape), scale=_scale(steps))
-    return found.reshape(query.shape), sums
+    output, sums = _flash(*parts, 0.0, False, attn_mask=_mask(steps, shape), scale=_scale(steps))
+    return output.reshape(query.shape), sums
 
 
-def flash_attention_keeping(query: Any, key: Any, value: Any, steps: Steps, shape: list[int], is_safe: bool) -> Any:
+def flash_attention_keeping(
+    query: Tensor, key: Tensor, value: Tensor, steps: Steps, shape: Shape, is_safe: bool
+) -> Three:
     """The same by products and softmax, with the probabilities."""
-    found, probability = attention_keeping(query, key, value, steps, shape, is_safe)
-    return found, log_sums(query, key, steps, shape), probability
+    output, probability = attention_keeping(query, key, value, steps, shape, is_safe)
+    return output, log_sums(query, key, steps, shape), probability
 
 
 def flash_attention_backward(
-    gradient: Any, query: Any, key: Any, value: Any, found: Any, sums: Any, steps: Steps, shape: list[int]
-) -> tuple[Any, Any, Any]:
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, sums: Tensor, steps: Steps,
+    shape: Shape,
+) -> Three:  # fmt: skip
     """The gradients of query, key and value."""
     turned = key.transpose(1, 2)
-    parts = _parts(shape, gradient, query, turned, value, found)
+    parts = _parts(shape, gradient, query, turned, value, output)
     of_query, of_key, of_value = _flash_backward(
         *parts, sums, 0.0, False, attn_mask=_mask(steps, shape), scale=_scale(steps)
     )
@@ -274,7 +306,7 @@ def flash_attention_backward(
     return of_query.reshape(query.shape).contiguous(), of_key, of_value.reshape(value.shape).contiguous()
 
 
-def _parts(shape: list[int], *tensors: Any) -> list[Any]:
+def _parts(shape: Shape, *tensors: Tensor) -> list[Tensor]:
     """Batch and heads apart; the kernel reads the last dimension as if it were contiguous."""
     return [tensor.contiguous().view(*shape[:2], *tensor.shape[1:]) for tensor in tensors]
 
@@ -287,7 +319,7 @@ def _scale(steps: Steps) -> float:
     return scale
 
 
-def _mask(steps: Steps, shape: list[int]) -> Any:
+def _mask(steps: Steps, shape: Shape) -> Tensor | None:
     """All masks in one, in two or four dimensions."""
     masks = [operand for name, operand in steps if name == "add"]
     if not masks:

@@ -10,9 +10,8 @@ don't count. The gradients are computed from the scores again, or while the loss
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from gapless.torch.library import torch
+from gapless.torch.library import Tensor, torch
 
 __all__ = [
     "linear_cross_entropy",
@@ -28,15 +27,15 @@ _LEAST_BYTES = 2**18
 
 
 def linear_cross_entropy(
-    given: Any, weight: Any, bias: Any, label: Any, ignored: int, is_mean: bool, is_turned: bool
-) -> tuple[Any]:
+    given: Tensor, weight: Tensor, bias: Tensor | None, label: Tensor, ignored: int, is_mean: bool, is_turned: bool
+) -> tuple[Tensor]:
     """The loss alone."""
     return (_chunked(given, weight, bias, label, ignored, is_mean, None),)
 
 
 def linear_cross_entropy_keeping(
-    given: Any, weight: Any, bias: Any, label: Any, ignored: int, is_mean: bool, is_turned: bool
-) -> tuple[Any, ...]:
+    given: Tensor, weight: Tensor, bias: Tensor | None, label: Tensor, ignored: int, is_mean: bool, is_turned: bool
+) -> tuple[Tensor, ...]:
     """The loss, and the gradients of given, weight and bias (if there is one) for a loss whose own is one.
 
     `is_turned`: the weight's has shape (c, d).
@@ -46,28 +45,30 @@ def linear_cross_entropy_keeping(
 
 
 def linear_cross_entropy_backward(
-    gradient: Any, given: Any, weight: Any, bias: Any, label: Any, ignored: int, is_mean: bool, is_turned: bool
-) -> tuple[Any, ...]:
+    gradient: Tensor, given: Tensor, weight: Tensor, bias: Tensor | None, label: Tensor, ignored: int, is_mean: bool,
+    is_turned: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """The gradients of given, weight and bias: the scores are computed again."""
     gradients = _empty(given, weight, bias, is_turned)
     _chunked(given, weight, bias, label, ignored, is_mean, gradients, is_turned)
     return tuple(kept_gradient.mul_(gradient) for kept_gradient in gradients)
 
 
-def linear_cross_entropy_scale(gradient: Any, *kept: Any) -> tuple[Any, ...]:
+def linear_cross_entropy_scale(gradient: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
     """The same from the gradients that were kept."""
     return tuple(kept_gradient * gradient for kept_gradient in kept)
 
 
-def _empty(given: Any, weight: Any, bias: Any, is_turned: bool) -> tuple[Any, ...]:
+def _empty(given: Tensor, weight: Tensor, bias: Tensor | None, is_turned: bool) -> tuple[Tensor, ...]:
     of_weight = weight.new_empty(weight.shape[::-1] if is_turned else weight.shape)
     found = given.new_empty(given.shape), of_weight
     return found if bias is None else (*found, torch.empty_like(bias))
 
 
 def _chunked(
-    given: Any, weight: Any, bias: Any, label: Any, ignored: int, is_mean: bool, gradients: Any, is_turned: bool = False
-) -> Any:
+    given: Tensor, weight: Tensor, bias: Tensor | None, label: Tensor, ignored: int, is_mean: bool,
+    gradients: tuple[Tensor, ...] | None, is_turned: bool = False,
+) -> Tensor:  # fmt: skip
     """The loss; its gradients are written to `gradients`, if any."""
     counts = label != ignored
     weighed = counts.to(given.dtype)
@@ -86,7 +87,9 @@ def _chunked(
     return losses.sum().neg_()
 
 
-def _add(gradients: Any, given: Any, weight: Any, change: Any, rows: slice, is_turned: bool) -> None:
+def _add(
+    gradients: tuple[Tensor, ...], given: Tensor, weight: Tensor, change: Tensor, rows: slice, is_turned: bool
+) -> None:
     """The part of the gradients that a chunk makes, given that of its scores."""
     of_given, of_weight, *of_bias = gradients
     torch.mm(change, weight.t(), out=of_given[rows])

@@ -5,9 +5,7 @@ All are plain functions of tensors that run without autograd. Needs the extra `t
 
 from __future__ import annotations
 
-from typing import Any
-
-from gapless.torch.library import torch
+from gapless.torch.library import Tensor, torch
 
 __all__ = [
     "RANDOM",
@@ -25,29 +23,29 @@ __all__ = [
 ]
 
 
-def dropout(tensor: Any, share: float, factor: float) -> tuple[Any, Any]:
+def dropout(tensor: Tensor, share: float, factor: float) -> tuple[Tensor, Tensor]:
     """`tensor` without a `share` of its elements, the rest scaled up by `factor`; and the mask, a byte each."""
     mask = _mask(tensor, share)
     return tensor.mul(mask).mul_(factor), mask
 
 
-def dropout_in_place(tensor: Any, share: float, factor: float) -> tuple[Any, Any]:
+def dropout_in_place(tensor: Tensor, share: float, factor: float) -> tuple[Tensor, Tensor]:
     """The same, written over `tensor`."""
     mask = _mask(tensor, share)
     return tensor.mul_(mask).mul_(factor), mask
 
 
-def dropout_backward(gradient: Any, mask: Any, factor: float) -> Any:
+def dropout_backward(gradient: Tensor, mask: Tensor, factor: float) -> Tensor:
     """The gradient of dropout's input, from the mask."""
     return gradient.mul(mask).mul_(factor)
 
 
-def dropout_backward_in_place(gradient: Any, mask: Any, factor: float) -> Any:
+def dropout_backward_in_place(gradient: Tensor, mask: Tensor, factor: float) -> Tensor:
     """The same, written over `gradient`."""
     return gradient.mul_(mask).mul_(factor)
 
 
-def dropout_backward_redrawn(gradient: Any, share: float, factor: float, strides: list[int]) -> Any:
+def dropout_backward_redrawn(gradient: Tensor, share: float, factor: float, strides: list[int]) -> Tensor:
     """The same from the random state alone: to be called under the state that dropout drew with.
 
     `strides`: those of the mask that it drew, since elements are drawn in the order in which they lie.
@@ -55,21 +53,21 @@ def dropout_backward_redrawn(gradient: Any, share: float, factor: float, strides
     return dropout_backward(gradient, _mask_again(gradient, share, strides), factor)
 
 
-def dropout_backward_redrawn_in_place(gradient: Any, share: float, factor: float, strides: list[int]) -> Any:
+def dropout_backward_redrawn_in_place(gradient: Tensor, share: float, factor: float, strides: list[int]) -> Tensor:
     """The same, written over `gradient`."""
     return dropout_backward_in_place(gradient, _mask_again(gradient, share, strides), factor)
 
 
-def _mask_again(gradient: Any, share: float, strides: list[int]) -> Any:
+def _mask_again(gradient: Tensor, share: float, strides: list[int]) -> Tensor:
     mask = torch.empty_strided(gradient.shape, strides, dtype=torch.bool, device=gradient.device)
     return mask.bernoulli_(1 - share)
 
 
-def _mask(tensor: Any, share: float) -> Any:
+def _mask(tensor: Tensor, share: float) -> Tensor:
     return torch.empty_like(tensor, dtype=torch.bool).bernoulli_(1 - share)
 
 
-def dropout_factor(share: float, dtype: Any) -> float:
+def dropout_factor(share: float, dtype: Tensor) -> float:
     """1 / (1 - share) as eager rounds it: one in the tensor's own type, divided by a number.
 
     `native_dropout`, which tracing puts in the place of eager's dropout, divides in 64 bits, which differs in the last
@@ -79,17 +77,17 @@ def dropout_factor(share: float, dtype: Any) -> float:
 
 
 def max_pool(
-    tensor: Any, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool
-) -> tuple[Any, Any]:
+    tensor: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool
+) -> tuple[Tensor, Tensor]:
     """Max-pooling, and the place of each maximum in its window, in a byte instead of PyTorch's eight."""
     found, place = torch.ops.aten.max_pool2d_with_indices(tensor, kernel, stride, padding, dilation, ceil_mode)
     return found, _window_places(place, tensor.shape, kernel, stride, padding, dilation)
 
 
 def max_pool_backward(
-    gradient: Any, small: Any, shape: list[int], kernel: list[int], stride: list[int], padding: list[int],
+    gradient: Tensor, small: Tensor, shape: list[int], kernel: list[int], stride: list[int], padding: list[int],
     dilation: list[int], ceil_mode: bool,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """The gradient of max-pooling's input, from the places in the windows: the input itself isn't needed."""
     place = _image_places(small, shape, kernel, stride, padding, dilation)
     like = gradient.new_empty(1).expand(shape)  # only its shape is looked at
@@ -98,7 +96,7 @@ def max_pool_backward(
     )
 
 
-def _corners(place: Any, stride: list[int], padding: list[int]) -> tuple[Any, Any]:
+def _corners(place: Tensor, stride: list[int], padding: list[int]) -> tuple[Tensor, Tensor]:
     """Row and column of each window's first element, in a shape that broadcasts over the places."""
     rows = torch.arange(place.shape[-2], device=place.device).mul_(stride[0]).sub_(padding[0])
     columns = torch.arange(place.shape[-1], device=place.device).mul_(stride[1]).sub_(padding[1])
@@ -106,8 +104,8 @@ def _corners(place: Any, stride: list[int], padding: list[int]) -> tuple[Any, An
 
 
 def _window_places(
-    place: Any, shape: list[int], kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
-) -> Any:
+    place: Tensor, shape: list[int], kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+) -> Tensor:
     rows, columns = _corners(place, stride, padding)
     across = place.remainder(shape[-1]).sub_(columns).floor_divide_(dilation[1])
     down = place.floor_divide_(shape[-1]).sub_(rows).floor_divide_(dilation[0])
@@ -115,8 +113,8 @@ def _window_places(
 
 
 def _image_places(
-    small: Any, shape: list[int], kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
-) -> Any:
+    small: Tensor, shape: list[int], kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+) -> Tensor:
     rows, columns = _corners(small, stride, padding)
     place = small.long()
     across = place.remainder(kernel[1]).mul_(dilation[1]).add_(columns)
@@ -124,7 +122,7 @@ def _image_places(
     return place.clamp_(0, shape[-2] * shape[-1] - 1)  # a place outside of the image would be written to unchecked
 
 
-def relu_bits(found: Any) -> Any:
+def relu_bits(found: Tensor) -> Tensor:
     """Which elements of a ReLU's output are above zero, eight in a byte; shape (ceil(n / 8),)."""
     flat = torch.empty(-(-found.numel() // 8) * 8, dtype=torch.bool, device=found.device)
     torch.gt(found.reshape(-1), 0, out=flat[: found.numel()])
@@ -136,7 +134,7 @@ def relu_bits(found: Any) -> Any:
     return bits
 
 
-def relu_bits_backward(gradient: Any, bits: Any) -> Any:
+def relu_bits_backward(gradient: Tensor, bits: Tensor) -> Tensor:
     """The gradient of a ReLU's input from the bits."""
     mask = torch.empty((bits.numel(), 8), dtype=torch.uint8, device=bits.device)
     for number in range(8):

@@ -8,11 +8,11 @@ Needs |gamma| > 0: rounding grows with |beta / gamma|. Needs the extra `torch`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from gapless.errors import InputError
 from gapless.torch.joint_graph import NORM
-from gapless.torch.library import torch
+from gapless.torch.library import Tensor, torch
 
 __all__ = [
     "BATCH_NORM",
@@ -35,71 +35,63 @@ _LEAST = 1e-6
 
 
 def batch_norm(
-    given: Any, gamma: Any, beta: Any, mean: Any, var: Any, is_training: bool, step: float, eps: float
-) -> Any:
+    given: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, var: Tensor, is_training: bool, step: float, eps: float
+) -> tuple[Tensor, ...]:
     """PyTorch's own: output, mean, one over the deviation, and the new running statistics."""
-    return BATCH_NORM.default(given, gamma, beta, mean, var, is_training, step, eps)
+    results: tuple[Tensor, ...] = BATCH_NORM.default(given, gamma, beta, mean, var, is_training, step, eps)
+    return results
 
 
 batch_norm.__qualname__ = str(BATCH_NORM.default)  # the cache of measured operators knows it as what it is
 
 
 def batch_norm_in_place(
-    given: Any, gamma: Any, beta: Any, mean: Any, var: Any, is_training: bool, step: float, eps: float
-) -> Any:
+    given: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, var: Tensor, is_training: bool, step: float, eps: float
+) -> tuple[Tensor, ...]:
     """The same, the output written over the input."""
     new_mean, new_var = mean.clone(), var.clone()
     saved = [torch.empty_like(gamma), torch.empty_like(gamma)]
+    settings = (is_training, step, eps)
     _batch_norm_out.out(
-        given,
-        gamma,
-        beta,
-        new_mean,
-        new_var,
-        is_training,
-        step,
-        eps,
-        out=given,
-        save_mean=saved[0],
-        save_invstd=saved[1],
+        given, gamma, beta, new_mean, new_var, *settings, out=given, save_mean=saved[0], save_invstd=saved[1]
     )
     return given, *saved, new_mean, new_var
 
 
 def batch_norm_backward_from_output(
-    gradient: Any, output: Any, gamma: Any, beta: Any, inverse: Any, eps: float, mask: list[bool]
-) -> Any:
+    gradient: Tensor, output: Tensor, gamma: Tensor, beta: Tensor, inverse: Tensor, eps: float, mask: list[bool]
+) -> tuple[Tensor, ...]:
     """The gradients of input, gamma and beta from the output and one over the deviation of the input.
 
     The output has mean beta and deviation |gamma|, so that PyTorch's own operator finds h in it as in the input.
     """
-    scale = gamma * gamma * inverse
-    return aten.native_batch_norm_backward(
-        gradient, output, scale, None, None, beta, gamma.reciprocal(), True, eps, mask
-    )
+    given = (gradient, output, gamma * gamma * inverse, None, None, beta, gamma.reciprocal(), True, eps, mask)
+    gradients: tuple[Tensor, ...] = aten.native_batch_norm_backward(*given)
+    return gradients
 
 
 def batch_norm_backward_from_activation(
-    gradient: Any, output: Any, slope: float, gamma: Any, beta: Any, inverse: Any, eps: float, mask: list[bool]
-) -> Any:
+    gradient: Tensor, output: Tensor, slope: float, gamma: Tensor, beta: Tensor, inverse: Tensor, eps: float,
+    mask: list[bool],
+) -> tuple[Tensor, ...]:  # fmt: skip
     """The same from the output of the leaky ReLU behind it."""
     before = aten.leaky_relu(output, 1 / slope)  # its inverse
     return batch_norm_backward_from_output(gradient, before, gamma, beta, inverse, eps, mask)
 
 
-INVERTING: dict[Any, tuple[int, int]] = {
+INVERTING: dict[Callable[..., tuple[Tensor, ...]], tuple[int, int]] = {
     batch_norm_backward_from_output: (2, 3),
     batch_norm_backward_from_activation: (3, 4),
 }
 """The places of gamma and beta among the arguments of those that need an invertible batch norm."""
 
 
-def is_invertible(gamma: Any, beta: Any) -> bool:
+def is_invertible(gamma: Tensor, beta: Tensor) -> bool:
     """Whether the input can be had from the output."""
     return bool(((gamma.abs() >= _LEAST_SHARE * beta.abs()) & (gamma.abs() >= _LEAST)).all())
 
 
-def check_invertible(name: str, gamma: Any, beta: Any) -> None:
+def check_invertible(name: str, gamma: Tensor, beta: Tensor) -> None:
     """Raise `InputError` where the input can't be had from the output."""
     if not is_invertible(gamma, beta):
         raise InputError(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gapless.torch.joint_graph import ATTENTION
+from gapless.torch.joint_graph import ATTENTION, JointGraph
 from gapless.torch.kernels import attention as functions
 from gapless.torch.kernels.functions import dropout_factor
-from gapless.torch.library import torch
+from gapless.torch.library import Node, Tensor, torch
 from gapless.torch.rewrite.matching import (
     Alternative,
     Lean,
@@ -49,18 +49,18 @@ class _Found:
     """The graph nodes of an attention: products, softmax and dropout (None without) of the forward pass, then those of
     the backward pass, which make the gradients of query, key and value."""
 
-    scores: Any
+    scores: Node
     steps: tuple[tuple[str, Any], ...]
-    softmax: Any
+    softmax: Node
     dropout: Any
-    product: Any
-    gradient: Any
-    of_query: Any
-    of_key: Any
-    of_value: Any
+    product: Node
+    gradient: Tensor
+    of_query: Node
+    of_key: Node
+    of_value: Node
 
 
-def fuse_attention(joint: Any, rewrites: Rewrites) -> None:
+def fuse_attention(joint: JointGraph, rewrites: Rewrites) -> None:
     """Replace every attention in a joint graph, where it stands."""
     graph = joint.module.graph
     for node in list(graph.nodes):
@@ -75,7 +75,7 @@ def fuse_attention(joint: Any, rewrites: Rewrites) -> None:
 # -- finding -----------------------------------------------------------------------------------------------------------
 
 
-def _find(node: Any) -> _Found:
+def _find(node: Node) -> _Found:
     value = node.meta["val"]
     require(value.dim() in (3, 4) and node.args[1] in (-1, value.dim() - 1) and value.is_contiguous())
     require(len(node.args) < 3 or not node.args[2])  # in the type that the scores have
@@ -102,12 +102,12 @@ def _find(node: Any) -> _Found:
     return _Found(scores, steps, node, dropout, product, gradient, of_query, of_key, of_value)
 
 
-def _require_dropout(node: Any) -> None:
+def _require_dropout(node: Node) -> None:
     is_on = node.args[2] is not False and 0 < node.args[1] < 1
     require(is_on and node.args[0].meta["val"].device.type == "cpu")  # a GPU draws in an order of its own
 
 
-def _steps(node: Any) -> tuple[Any, tuple[tuple[str, Any], ...]]:
+def _steps(node: Node) -> tuple[Any, tuple[tuple[str, Any], ...]]:
     """The product that a softmax's argument comes from, and what was done to it, first step first."""
     steps: list[tuple[str, Any]] = []
     whole, node = node.meta["val"], node.args[0]
@@ -129,13 +129,13 @@ def _steps(node: Any) -> tuple[Any, tuple[tuple[str, Any], ...]]:
     return node, tuple(reversed(steps))
 
 
-def _comes_from_product(node: Any) -> bool:
+def _comes_from_product(node: Node) -> bool:
     while isinstance(node, torch.fx.Node) and (is_reshape(node) or node.target in _STEPS):
         node = node.args[0]
     return isinstance(node, torch.fx.Node) and node.target is aten.bmm.default
 
 
-def _find_change(back: Any, dropout: Any, gradient: Any, product: Any) -> None:
+def _find_change(back: Node, dropout: Any, gradient: Tensor, product: Node) -> None:
     """The gradient of the probabilities must be that of the product, through dropout."""
     change = only(back.args[0])
     if dropout is not None:
@@ -146,7 +146,7 @@ def _find_change(back: Any, dropout: Any, gradient: Any, product: Any) -> None:
     require(same(change.args[1], product.args[1], turns=1))
 
 
-def _find_last(back: Any, steps: tuple[tuple[str, Any], ...], scores: Any) -> tuple[Any, Any]:
+def _find_last(back: Node, steps: tuple[tuple[str, Any], ...], scores: Node) -> tuple[Any, Any]:
     """The products that make the gradients of query and key, after the same factors as forward."""
     change, factors = back, [step for step in reversed(steps) if step[0] != "add"]
     while factors or len(readers(change)) == 1:
@@ -190,7 +190,7 @@ _FLASH = _Functions(
 )  # fmt: skip
 
 
-def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
+def _replace(graph: torch.fx.Graph, found: _Found, rewrites: Rewrites) -> None:
     inputs = (*found.scores.args, found.product.args[1])
     steps, value = found.steps, found.softmax.meta["val"]
     shape = list(value.shape)
@@ -223,7 +223,7 @@ def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
     erase(graph, _between(found))
 
 
-def _first_back(graph: Any, found: _Found) -> Any:
+def _first_back(graph: torch.fx.Graph, found: _Found) -> Any:
     """The first of the nodes that read the product's gradient."""
     order = {node: number for number, node in enumerate(graph.nodes)}
     return min((node for node in readers(found.gradient) if node in order), key=lambda node: order[node])

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gapless.torch.joint_graph import LOSS
+from gapless.torch.joint_graph import LOSS, JointGraph
 from gapless.torch.kernels import chunked_loss as functions
-from gapless.torch.library import torch
+from gapless.torch.library import Node, torch
 from gapless.torch.rewrite.matching import (
     Alternative,
     Lean,
@@ -41,11 +41,11 @@ class _Found:
     """The graph nodes of a linear layer with cross entropy: the layer's product, the loss, and its gradient; then those
     that make the gradients of what the layer is given, its weight and its bias (None without one)."""
 
-    layer: Any
+    layer: Node
     loss: Any
-    back: Any
-    of_given: Any
-    of_weight: Any
+    back: Node
+    of_given: Node
+    of_weight: Node
     of_bias: Any
 
     @property
@@ -55,7 +55,7 @@ class _Found:
         return given, weight, self.layer.args[0] if self.layer.target is aten.addmm.default else None
 
 
-def fuse_losses(joint: Any, rewrites: Rewrites) -> None:
+def fuse_losses(joint: JointGraph, rewrites: Rewrites) -> None:
     """Replace every linear layer with cross entropy in a joint graph, where it stands."""
     graph = joint.module.graph
     for node in list(graph.nodes):
@@ -98,7 +98,7 @@ def _find(loss: Any) -> _Found:
     return _Found(layer, loss, back, of_given, of_weight, of_bias)
 
 
-def _rows(node: Any) -> Any:
+def _rows(node: Node) -> Any:
     """The product whose rows, in this order, a node shows; nobody else may look at them."""
     width = node.meta["val"].shape[-1]
     while is_reshape(node):
@@ -108,7 +108,7 @@ def _rows(node: Any) -> Any:
     return node
 
 
-def _replace(graph: Any, found: _Found, rewrites: Rewrites) -> None:
+def _replace(graph: torch.fx.Graph, found: _Found, rewrites: Rewrites) -> None:
     label, ignored = found.loss.args[1], found.loss.args[4]
     is_turned = base(found.of_weight.args[1]) is base(found.arguments[0])
     arguments = (*found.arguments, label, ignored, found.loss.args[3] == _MEAN, is_turned)

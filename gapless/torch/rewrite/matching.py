@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gapless.torch.library import torch
+from gapless.torch.library import Node, torch
 
 __all__ = [
     "Alternative",
@@ -86,30 +86,30 @@ class Rewrites:
     close: dict[Any, str] = field(default_factory=dict)
     replaced: dict[Any, Any] = field(default_factory=dict)
 
-    def offer(self, node: Any, *found: Alternative) -> None:
+    def offer(self, node: Node, *found: Alternative) -> None:
         """Add alternatives to those that a graph node has."""
         self.alternatives.setdefault(node, []).extend(found)
 
-    def stand_in(self, node: Any, other: Any) -> None:
+    def stand_in(self, node: Node, other: Any) -> None:
         """Let one graph node take the place of another."""
         other.meta.setdefault("val", node.meta.get("val"))
         node.replace_all_uses_with(other)
         self.replaced[node] = other
 
 
-def is_view(node: Any) -> bool:
+def is_view(node: Node) -> bool:
     """Whether a graph node only looks at memory that another has made."""
     return bool(getattr(node.target, "is_view", False)) or node.target in _SAME_MEMORY
 
 
-def maker(node: Any) -> Any:
+def maker(node: Node) -> Any:
     """The node that computes what a node stands for or looks at."""
     while node.op == "call_function" and (node.target is operator.getitem or is_view(node)):
         node = node.args[0]
     return node
 
 
-def readers(node: Any) -> list[Any]:
+def readers(node: Node) -> list[Any]:
     """The nodes that read a tensor, through views too."""
     found: list[Any] = []
     for user in node.users:
@@ -117,7 +117,7 @@ def readers(node: Any) -> list[Any]:
     return found
 
 
-def part(node: Any, place: int) -> Any:
+def part(node: Node, place: int) -> Any:
     """The graph node that stands for one of the values that a node returns; None where nobody reads it."""
     return next((user for user in node.users if user.target is operator.getitem and user.args[1] == place), None)
 
@@ -134,14 +134,14 @@ def one(nodes: list[Any], or_none: bool = False) -> Any:
     return nodes[0] if nodes else None
 
 
-def is_reshape(node: Any) -> bool:
+def is_reshape(node: Node) -> bool:
     """Whether a node shows all elements of another, in their order."""
     if node.target not in _RESHAPES:
         return False
     return bool(node.meta["val"].numel() == node.args[0].meta["val"].numel())
 
 
-def _is_turn(node: Any) -> bool:
+def _is_turn(node: Node) -> bool:
     """Whether the last two dimensions of another have changed places in a node."""
     if node.target is aten.t.default:
         return True
@@ -151,7 +151,7 @@ def _is_turn(node: Any) -> bool:
     return {place % count for place in node.args[1:]} == {count - 2, count - 1}
 
 
-def only(node: Any) -> Any:
+def only(node: Node) -> Any:
     """What a node shows in another shape, if nobody else looks at it."""
     while is_reshape(node):
         require(len(node.users) == 1)
@@ -160,14 +160,14 @@ def only(node: Any) -> Any:
     return node
 
 
-def base(node: Any) -> Any:
+def base(node: Node) -> Any:
     """What a node looks at, through views."""
     while is_view(node):
         node = node.args[0]
     return node
 
 
-def same(node: Any, other: Any, turns: int = 0) -> bool:
+def same(node: Node, other: Any, turns: int = 0) -> bool:
     """Whether a node is another in some shape, with the last two dimensions changing places so often."""
     while node is not other and (is_reshape(node) or _is_turn(node)):
         turns -= _is_turn(node)
@@ -175,7 +175,9 @@ def same(node: Any, other: Any, turns: int = 0) -> bool:
     return node is other and not turns
 
 
-def put(graph: Any, before: Any, function: Callable[..., Any], arguments: tuple[Any, ...], count: int) -> list[Any]:
+def put(
+    graph: torch.fx.Graph, before: Node, function: Callable[..., Any], arguments: tuple[Any, ...], count: int
+) -> list[Any]:
     """A call with its `count` values put before a graph node, paired with the backward pass as that node is."""
     with graph.inserting_before(before):
         call = graph.call_function(function, arguments)
@@ -185,7 +187,7 @@ def put(graph: Any, before: Any, function: Callable[..., Any], arguments: tuple[
     return [call, *values]
 
 
-def erase(graph: Any, nodes: Iterable[Any]) -> None:
+def erase(graph: torch.fx.Graph, nodes: Iterable[Any]) -> None:
     """Take out those of some nodes that nobody reads any more; views of what stays may be left without a reader."""
     wanted = set(nodes)
     for node in reversed(list(graph.nodes)):

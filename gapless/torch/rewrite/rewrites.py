@@ -11,7 +11,7 @@ from typing import Any
 
 from gapless.torch.joint_graph import ATTENTION, LOSS, NORM, JointGraph
 from gapless.torch.kernels import functions, norms
-from gapless.torch.library import torch
+from gapless.torch.library import Node, torch
 from gapless.torch.rewrite.attention import fuse_attention
 from gapless.torch.rewrite.loss import fuse_losses
 from gapless.torch.rewrite.matching import Alternative, Rewrites, base, maker, part, readers
@@ -50,22 +50,22 @@ def rewrite(
     return joint, found
 
 
-def _on_cpu(node: Any) -> bool:
+def _on_cpu(node: Node) -> bool:
     return bool(node.meta["val"].device.type == "cpu")  # on a GPU, eager runs native_dropout itself
 
 
-def _is_contiguous(node: Any) -> bool:
+def _is_contiguous(node: Node) -> bool:
     return bool(node.meta["val"].is_contiguous())
 
 
-def _exact_dropout(node: Any) -> None:
+def _exact_dropout(node: Node) -> None:
     tensor, share, is_training = node.args
     if is_training is not False and 0 < share < 1:
         node.target = functions.dropout
         node.args = (tensor, share, functions.dropout_factor(share, tensor.meta["val"].dtype))
 
 
-def _exact_dropout_backward(node: Any, found: Rewrites) -> None:
+def _exact_dropout_backward(node: Node, found: Rewrites) -> None:
     gradient, mask, _ = node.args
     draw = maker(mask)
     if draw.target is functions.dropout:
@@ -77,7 +77,7 @@ def _exact_dropout_backward(node: Any, found: Rewrites) -> None:
         found.offer(node, redrawn)
 
 
-def _small_max_pool(node: Any) -> None:
+def _small_max_pool(node: Node) -> None:
     """Places in a byte instead of eight, where only the backward pass reads them and windows are small."""
     tensor, kernel, stride, padding, dilation, ceil_mode = _pool_options(node)
     readers = [user for part in node.users if part.args[1] == 1 for user in part.users]
@@ -93,7 +93,7 @@ def _small_max_pool(node: Any) -> None:
         user.args = (user.args[0], user.args[-1], shape, kernel, stride, padding, dilation, ceil_mode)
 
 
-def _pool_options(node: Any) -> tuple[Any, ...]:
+def _pool_options(node: Node) -> tuple[Any, ...]:
     tensor, kernel, *rest = node.args
     given = dict(enumerate(rest))
     stride = given.get(0) or kernel
@@ -105,7 +105,7 @@ def _pool_options(node: Any) -> tuple[Any, ...]:
     )
 
 
-def _offer_bits(joint: JointGraph, node: Any, found: Rewrites) -> None:
+def _offer_bits(joint: JointGraph, node: Node, found: Rewrites) -> None:
     """A ReLU's gradient from one bit an element, where no other op of the backward pass reads its output."""
     gradient, output, threshold = node.args
     relu = maker(output)
@@ -130,7 +130,7 @@ def _loss_maker(joint: JointGraph) -> Any:
 _PRECISE = (torch.float32, torch.float64)
 
 
-def _offer_outputs(joint: Any, parameters: Mapping[str, Any], rewrites: Rewrites) -> None:
+def _offer_outputs(joint: JointGraph, parameters: Mapping[str, Any], rewrites: Rewrites) -> None:
     """Offer a gradient from the output to every batch norm of a joint graph that has one in training."""
     for node in list(joint.module.graph.nodes):
         if node.target is aten.native_batch_norm_backward.default:
@@ -139,17 +139,17 @@ def _offer_outputs(joint: Any, parameters: Mapping[str, Any], rewrites: Rewrites
                 _offer(norm, node, rewrites)
 
 
-def _can(joint: Any, norm: Any, back: Any, parameters: Mapping[str, Any]) -> bool:
+def _can(joint: JointGraph, norm: Node, back: Node, parameters: Mapping[str, Any]) -> bool:
     gamma, beta = norm.args[1:3]
-    roles = [joint.inputs.get(node) for node in (gamma, beta)]
-    if any(role is None or role.kind != "parameter" for role in roles):
+    roles = [role for role in map(joint.inputs.get, (gamma, beta)) if role is not None and role.kind == "parameter"]
+    if len(roles) < 2:
         return False
     values = [parameters[role.name] for role in roles]
     is_precise = norm.args[0].meta["val"].dtype in _PRECISE and values[0].dtype in _PRECISE
     return back.args[7] is True and back.args[9][0] and is_precise and norms.is_invertible(*values)
 
 
-def _offer(norm: Any, back: Any, rewrites: Rewrites) -> None:
+def _offer(norm: Node, back: Node, rewrites: Rewrites) -> None:
     gamma, beta = norm.args[1:3]
     norm.target = norms.batch_norm  # which can run in place
     output = part(norm, 0)
@@ -168,11 +168,11 @@ def _offer(norm: Any, back: Any, rewrites: Rewrites) -> None:
             _offer_input(user, output, rewrites)
 
 
-def _slope(activation: Any) -> float:
+def _slope(activation: Node) -> float:
     return float(activation.args[1]) if len(activation.args) > 1 else 0.01
 
 
-def _offer_input(activation: Any, given: Any, rewrites: Rewrites) -> None:
+def _offer_input(activation: Node, given: Any, rewrites: Rewrites) -> None:
     """A ReLU's gradient from its input, which has the sign of its output."""
     for node in readers(activation):
         if node.target is aten.threshold_backward.default and base(node.args[1]) is activation and node.args[2] == 0:

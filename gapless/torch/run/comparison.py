@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gapless.torch.library import measure_peak, torch
+from gapless.torch.library import Module, measure_peak, torch
 from gapless.torch.run.difference import Outcome, buffer_difference, gradient_difference
 from gapless.torch.run.step import Step
 from gapless.torch.run.workload import Workload
@@ -71,7 +71,7 @@ def eager_peak_bytes(work: Workload) -> int:
 # -- methods -----------------------------------------------------------------------------------------------------------
 
 
-def blocks_of(model: Any) -> list[Any]:
+def blocks_of(model: Module) -> list[Any]:
     """The blocks that one would checkpoint: the members of the outermost lists of modules."""
     found: list[Any] = []
 
@@ -139,7 +139,7 @@ def _partitioned(work: Workload, step: Step, reference: Outcome, steps: int, rat
         torch._dynamo.reset()  # noqa: SLF001
 
 
-def _backward(work: Workload, model: Any) -> Any:
+def _backward(work: Workload, model: Module) -> Any:
     loss = work.loss_of(model)
     loss.backward()
     return loss.detach()
@@ -186,7 +186,7 @@ def _untouched(work: Workload) -> Iterator[None]:
             buffer.copy_(before)
 
 
-def _now_s(device: Any) -> float:
+def _now_s(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

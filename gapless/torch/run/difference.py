@@ -13,7 +13,7 @@ from math import hypot, inf, isfinite
 from typing import Any
 
 from gapless.errors import lacks_memory
-from gapless.torch.library import random_state, set_random_state, torch
+from gapless.torch.library import Module, Tensor, random_state, set_random_state, torch
 
 __all__ = ["Compared", "Difference", "Outcome", "buffer_difference", "compared", "difference", "gradient_difference"]
 
@@ -31,7 +31,7 @@ class Outcome:
     buffers: Mapping[str, Any]
 
     @classmethod
-    def of(cls, loss: Any, model: Any) -> Outcome:
+    def of(cls, loss: Any, model: Module) -> Outcome:
         """The outcome of a step that a model has just made; gradients are not copied."""
         gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
         return cls(loss.detach().clone(), gradients, {name: buffer.clone() for name, buffer in model.named_buffers()})
@@ -95,25 +95,25 @@ def _furthest(
     return worst
 
 
-def _same(tensor: Any, other: Any) -> bool:
+def _same(tensor: Tensor, other: Any) -> bool:
     """Equal bit by bit, but for the sign of zero."""
     if tensor is None or other is None:
         return tensor is other
     return torch.equal(tensor, other) or bool(((tensor == other) | (tensor.isnan() & other.isnan())).all())
 
 
-def _distance(tensor: Any, other: Any, floor: float) -> float:
+def _distance(tensor: Tensor, other: Any, floor: float) -> float:
     if tensor is None or other is None:
         return inf
     distance = _norm(_wide(tensor) - _wide(other))
     return distance / max(_norm(other), floor, 1e-30) if isfinite(distance) else inf
 
 
-def _norm(tensor: Any) -> float:
+def _norm(tensor: Tensor) -> float:
     return float(_wide(tensor).norm())
 
 
-def _wide(tensor: Any) -> Any:
+def _wide(tensor: Tensor) -> Any:
     """In a type that its norm fits into; what is complex as pairs of numbers."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return tensor if tensor.dtype == torch.float64 else tensor.float()
@@ -131,7 +131,7 @@ class Compared:
     keep: Callable[[], None]
 
 
-def compared(model: Any, planned: Callable[[], Any], eager: Callable[[], Any]) -> Compared:
+def compared(model: Module, planned: Callable[[], Any], eager: Callable[[], Any]) -> Compared:
     """Run a planned step and eager's, and put gradients, buffers and random state back as they were."""
     tensors = [*model.parameters(), *model.buffers()]
     devices = sorted({tensor.device for tensor in tensors if tensor.device.type == "cuda"}, key=str)
@@ -166,7 +166,7 @@ class _State:
     random: tuple[tuple[Any, Any], ...]
 
     @classmethod
-    def of(cls, model: Any, devices: list[Any]) -> _State:
+    def of(cls, model: Module, devices: list[Any]) -> _State:
         return cls(
             tuple((parameter, parameter.grad) for parameter in model.parameters()),
             tuple((buffer, buffer.clone()) for buffer in model.buffers()),
@@ -193,7 +193,7 @@ class _State:
             set_random_state(state, device)
 
 
-def _outcome_of(eager: Callable[[], Any], model: Any, devices: list[Any]) -> Outcome | None:
+def _outcome_of(eager: Callable[[], Any], model: Module, devices: list[Any]) -> Outcome | None:
     """What eager's step leaves; on a GPU its saved tensors lie in the host's memory, since it may not fit there."""
     on_gpu = len(devices) > 1
     try:

@@ -12,7 +12,7 @@ from gapless.errors import InputError
 from gapless.schedule import Event
 from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operator
 from gapless.torch.kernels.norms import INVERTING
-from gapless.torch.library import compact, has_layout, laid_out, random_state, set_random_state, torch
+from gapless.torch.library import Node, Tensor, compact, has_layout, laid_out, random_state, set_random_state, torch
 from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["Compiler", "Instruction", "Run"]
@@ -187,7 +187,7 @@ class Compiler:
 
         return instruct
 
-    def _look(self, value: Any, tensor: Any) -> None:
+    def _look(self, value: Any, tensor: Tensor) -> None:
         """See whether what an operator has returned is laid out as it was traced."""
         fake = self._step.storages.fake[value]
         if tensor is not None and not has_layout(tensor, fake.stride()):
@@ -248,19 +248,19 @@ class Compiler:
             return lambda there: {key: part(there) for key, part in named.items()}
         return lambda there: argument
 
-    def _node_reader(self, node: Any) -> Reader:
+    def _node_reader(self, node: Node) -> Reader:
         if node not in self._readers:
             self._readers[node] = self._view_reader(node) if self._is_view(node) else (lambda there: there[node])
         return self._readers[node]
 
-    def _is_view(self, node: Any) -> bool:
+    def _is_view(self, node: Node) -> bool:
         """Whether a node only looks at what others have made."""
         made = self._step.storages.made
         if node.op != "call_function" or node in made:
             return False
         return not (node.args and isinstance(node.args[0], torch.fx.Node) and node.args[0] in made and _is_part(node))
 
-    def _view_reader(self, node: Any) -> Reader:
+    def _view_reader(self, node: Node) -> Reader:
         read, function = self._reader((node.args, node.kwargs)), node.target
 
         def look(there: dict[Any, Any]) -> Any:
@@ -277,7 +277,7 @@ def _seeds(planned: list[_Planned]) -> set[str]:
     return {event.call.random for event in planned if event.call.random in again | drawn}
 
 
-def _is_part(node: Any) -> bool:
+def _is_part(node: Node) -> bool:
     return getattr(node.target, "__name__", "") == "getitem"
 
 
@@ -294,7 +294,7 @@ def _note_loss(read: Reader) -> Instruction:
     return act
 
 
-def _give(parameter: Any, value: Any) -> None:
+def _give(parameter: Tensor, value: Any) -> None:
     """Add a gradient to a parameter's."""
     if parameter.grad is None:
         parameter.grad = value
@@ -302,7 +302,7 @@ def _give(parameter: Any, value: Any) -> None:
         parameter.grad.add_(value)
 
 
-def _draw_again(state: Any, device: Any, function: Any, arguments: Any, options: Any) -> Any:
+def _draw_again(state: Any, device: torch.device, function: Any, arguments: Any, options: Any) -> Any:
     """A call under a state from before; the generator goes on from where it was."""
     now = random_state(device)
     set_random_state(state, device)

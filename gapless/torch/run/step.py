@@ -15,7 +15,7 @@ from gapless.torch.capture.model_state import ModelWatch, check_plain, refuse_au
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.joint_graph import TOLERANCE
 from gapless.torch.kernels.norms import check_invertible
-from gapless.torch.library import torch
+from gapless.torch.library import Module, torch
 from gapless.torch.run.difference import Difference, compared
 from gapless.torch.run.instructions import Compiler, Run
 from gapless.torch.run.step_plan import CAPTURE, StepPlan, example_arguments, planned
@@ -41,7 +41,7 @@ class Step:
     """
 
     def __init__(
-        self, plan: StepPlan, model: Any, tolerance: float | None = TOLERANCE, report: Callable[[str], None] = say
+        self, plan: StepPlan, model: Module, tolerance: float | None = TOLERANCE, report: Callable[[str], None] = say
     ) -> None:
         if tolerance is not None and not tolerance >= 0:
             raise InputError(f"tolerance must be >= 0, or None to compare nothing, got {tolerance}")
@@ -156,7 +156,7 @@ class Step:
 
 
 def run(
-    plan: StepPlan, model: Any, *, tolerance: float | None = TOLERANCE, report: Callable[[str], None] = say
+    plan: StepPlan, model: Module, *, tolerance: float | None = TOLERANCE, report: Callable[[str], None] = say
 ) -> Step:
     """The plan as a callable training step of the model. Raises `InputError` if it was made for another model.
 
@@ -189,7 +189,7 @@ def _compared(wanted: InputShape, got: InputShape) -> tuple[str, str]:
 
 def load_step(
     path: str | Path,
-    model: Any,
+    model: Module,
     loss: Callable[..., Any] | None = None,
     *,
     tolerance: float | None = TOLERANCE,

@@ -14,6 +14,7 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.fields import Whole
+from gapless.torch.library import Module, torch
 
 __all__ = ["Workload", "load_named", "load_workload"]
 
@@ -25,7 +26,7 @@ _OWN = {"train:gpt": "gapless.torch.pipeline.gpt:gpt", "train:net": "gapless.tor
 class Workload:
     """A model with the arguments of a step, as `capture` takes them."""
 
-    model: Any
+    model: Module
     inputs: Sequence[Any] | Mapping[str, Any]
     loss: Callable[..., Any] | None = None
     targets: Sequence[Any] = ()
@@ -35,7 +36,7 @@ class Workload:
         """Where the model is."""
         return next(iter(self.model.parameters())).device
 
-    def loss_of(self, model: Any) -> Any:
+    def loss_of(self, model: Module) -> Any:
         """The loss of a forward pass of the model, or of what stands for it."""
         found = model(**self.inputs) if isinstance(self.inputs, Mapping) else model(*self.inputs)
         return found if self.loss is None else self.loss(found, *self.targets)
@@ -54,8 +55,6 @@ def load_named(text: str, seed: int = 0, own_defaults: Mapping[str, int] | None 
     `train:gpt` and `train:net` are our own small models unless there is a module `train`; `own_defaults`: options of
     those where the text doesn't say them. Raises `InputError`.
     """
-    import torch
-
     place, *given = text.split(",")
     options = _options(given)
     if place in _OWN and not _has_train():

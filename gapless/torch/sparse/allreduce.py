@@ -71,7 +71,7 @@ def added(contributions: Sequence[Entries], begin: int, end: int) -> Entries:
     return Entries(places + begin, total[places])
 
 
-def gathered_rows(row: torch.Tensor, group: Any = None) -> torch.Tensor:
+def gathered_rows(row: torch.Tensor, group: torch.distributed.ProcessGroup | None = None) -> torch.Tensor:
     """What all ranks of a group give, equally long, as rows."""
     rows = row.new_empty(rank_count(group), row.numel())
     torch.distributed.all_gather(list(rows), row, group=group)
@@ -81,7 +81,7 @@ def gathered_rows(row: torch.Tensor, group: Any = None) -> torch.Tensor:
 class TopkAllgather:
     """An exchange for `SparseState` among the ranks of a group. `received_words`: by this rank, in all calls."""
 
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self, group: torch.distributed.ProcessGroup | None = None) -> None:
         self.group, self.received_words = group, 0
 
     def __call__(self, given: Entries, length: int, step: int) -> Entries:
@@ -125,7 +125,7 @@ class SparseAllreduce:
     where the process group has another number of ranks than the plan.
     """
 
-    def __init__(self, plan: SparsePlan, group: Any = None) -> None:
+    def __init__(self, plan: SparsePlan, group: torch.distributed.ProcessGroup | None = None) -> None:
         plan.check(plan.regions.length, rank_count(group))
         self.regions, self.words = plan.regions, Words()
         self._plan, self._ranks, self._rank = plan, rank_count(group), torch.distributed.get_rank(group)

@@ -33,7 +33,7 @@ class PlannedExchange:
 
     def __init__(
         self, plan: SparsePlan, density: float | None = None, period: int = 32, renewal: int | None = 64,
-        group: Any = None,
+        group: torch.distributed.ProcessGroup | None = None,
     ) -> None:  # fmt: skip
         if renewal is not None and renewal < 1:
             raise InputError(f"renewal: must be at least 1 step, got {renewal}")

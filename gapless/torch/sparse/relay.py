@@ -12,7 +12,6 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from gapless.torch.library import rank_count, torch
 
@@ -38,7 +37,7 @@ class Relay:
     `received_words`: by this rank, in all calls.
     """
 
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self, group: torch.distributed.ProcessGroup | None = None) -> None:
         self.received_words = 0
         self._rank, ranks = torch.distributed.get_rank(group), rank_count(group)
         self._peers = torch.distributed.get_process_group_ranks(group)

@@ -49,7 +49,7 @@ class TrainingTask:
     wait_s: float
 
 
-def trained(ddp: Any, task: TrainingTask, rank: int) -> list[float]:
+def trained(ddp: torch.nn.parallel.DistributedDataParallel, task: TrainingTask, rank: int) -> list[float]:
     """This rank's loss before each step. A step's batch is what the model's factory makes under a seed of its own, so
     that it differs by rank and step, and is the same in each training under the same task.
     """
