@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from gapless.lazy import names_of
 
 if TYPE_CHECKING:
-    from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning
+    from gapless.encodings.bagpipe.batch_plans import BatchPlan
     from gapless.encodings.bagpipe.cluster import Cluster
     from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
-    from gapless.encodings.bagpipe.partition.costs import Batch, capacities, cost_matrix
-    from gapless.encodings.bagpipe.partition.methods import Partition
-    from gapless.encodings.bagpipe.problem import Problem
+    from gapless.encodings.bagpipe.partition.batch import Batch, capacities, cost_matrix
+    from gapless.encodings.bagpipe.partition.one_batch import Partition
+    from gapless.encodings.bagpipe.problem import Planning, Problem
     from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
 
 __all__ = [
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 __getattr__ = names_of(__name__, {
-    "batch_plans": ("BatchPlan", "Planning",),
+    "batch_plans": ("BatchPlan",),
     "cluster": ("Cluster",),
-    "partition.costs": ("Batch", "capacities", "cost_matrix",),
+    "partition.batch": ("Batch", "capacities", "cost_matrix",),
     "parameters": ("Bound", "Parameters", "Search",),
-    "partition.methods": ("Partition",),
-    "problem": ("Problem",),
+    "partition.one_batch": ("Partition",),
+    "problem": ("Planning", "Problem",),
     "question": ("METHODS", "OBJECTIVES",),
 })  # fmt: skip

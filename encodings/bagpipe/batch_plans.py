@@ -10,7 +10,7 @@ trainer is the number of its rows that others own. An owner is chosen when a row
 leaves: the trainer that uses it most in its first batch (`first-touch`), or one by the row's number (`hash`).
 
 The fine-grained variant of LRPP (design `lrpp-fine-grained`) has a root for every row instead, which moves to where the
-row is used: `roots.py`. Plans say both, so that designs can be compared by the same plans.
+row is used: `partition/cuts.py`. Plans say both, so that designs can be compared by the same plans.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.budget import Budget, Pace
 from gapless.encodings.bagpipe.ids.distinct import positions
 from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.lookahead.demand import demand_steps
@@ -32,83 +31,75 @@ from gapless.encodings.bagpipe.lookahead.processes import lookahead_by_table
 from gapless.encodings.bagpipe.lookahead.replicated import bare_steps, with_replicated
 from gapless.encodings.bagpipe.lookahead.steps import MOST_LOOKAHEAD, Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition.costs import Batch, capacities, places_of
-from gapless.encodings.bagpipe.partition.methods import Partition, checked_method, partition
-from gapless.encodings.bagpipe.partition.roots import Past, Roots, one_user
-from gapless.encodings.bagpipe.partition.sharing import Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.partition.windows import WindowBatch, partition_window
-from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, LOOKAHEAD, OBJECTIVES, OWNERSHIPS, Question
+from gapless.encodings.bagpipe.partition.batch import Batch, Traffic, places_of, uses_by_trainer
+from gapless.encodings.bagpipe.partition.cuts import Past, one_user, settled_roots
+from gapless.encodings.bagpipe.partition.methods import Partitioned, checked_choice, partitioned
+from gapless.encodings.bagpipe.partition.one_batch import OneBatch, Partition
+from gapless.encodings.bagpipe.partition.windows import Window, WindowBatch
+from gapless.encodings.bagpipe.problem import REPLICATING, Planning
+from gapless.encodings.bagpipe.question import BASELINES
 from gapless.errors import InputError
-from gapless.io.record import check_known
+from gapless.methods import MethodChoice
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace
 
-__all__ = ["REPLICATING", "BatchPlan", "Planning", "batch_plans", "settled"]
+__all__ = ["BatchPlan", "Budget", "NoTimeLeftError", "Pace", "batch_plans", "settled"]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-MOST_COSTS = 2**28
-"""Examples of a batch times trainers: each pair has a cost."""
-REPLICATING = ("replicated", "lrpp", "lrpp-delayed")
-"""Designs in which a row may lie on every trainer for as long as one likes."""
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""
 
 
-@dataclass(frozen=True)
-class Planning:
-    """How a trace is planned: its batches, its trainers and their cache.
+class NoTimeLeftError(Exception):
+    """There is no time to look further ahead."""
 
-    `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
-    `objective`: `auto` is that of the design: `synchronised` for LRPP's, unless the method is for the paper's alone.
-    `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
-    `replicated`: tables, by number, whose rows stay on every trainer from their first use on.
-    Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds a batch: to plan with the quickest partition; to lower, replay and write."""
+
+    plan_s: float = 0.0
+    finish_s: float = 0.0
+
+
+class Budget:
+    """How many batches there is time for, from batch to batch.
+
+    What is planned has to be replayed and written, all within the time limit. What that takes is measured on the first
+    batch of the run (`Pace`), never guessed, and grows in proportion to the batches, since all of it goes window by
+    window. Each batch has the partition that was asked for; planning ends where finishing what is planned takes all
+    that is left. Without a limit none of this decides anything, and once somebody has asked to stop, it ends at once.
     """
 
-    trainers: int
-    batch_size: int
-    lookahead: int | None = None
-    cache_rows: int | None = None
-    objective: str = Question.objective
-    method: str = Question.method
-    ownership: str = Question.ownership
-    shares: tuple[float, ...] | None = None
-    batches: int | None = None
-    design: str = Question.design
-    replicated: tuple[int, ...] = ()
+    def __init__(self, deadline: Deadline, pace: Pace) -> None:
+        self._deadline, self._pace, self._planned = deadline, pace, 0
 
-    def __post_init__(self) -> None:
-        for title in ("trainers", "batch_size", "lookahead", "cache_rows", "batches"):
-            value = getattr(self, title)
-            if value is not None and value < 1:
-                raise InputError(f"{title}: must be >= 1, got {value}")
-        examples = self.batch_size
-        if self.trainers > examples:
-            raise InputError(f"trainers: must be at most the {examples} examples of a batch, got {self.trainers}")
-        if examples * self.trainers > MOST_COSTS:
-            got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
-            raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
-        check_known("objective", self.objective, OBJECTIVES)
-        check_known("ownership", self.ownership, OWNERSHIPS)
-        check_known("design", self.design, (*DESIGNS, *BASELINES))
-        if self.design in BASELINES and (self.cache_rows is None or self.lookahead is not None):
-            got = "none" if self.cache_rows is None else f"lookahead {self.lookahead} too"
-            raise InputError(f"cache_rows: must be given, and no lookahead, with design {self.design}, got {got}")
-        if self.objective == "auto":
-            is_own = self.design.startswith("lrpp") and self.method not in ("lp", "min_cost_flow")
-            object.__setattr__(self, "objective", "synchronised" if is_own else "paper")
-        if self.objective == "synchronised" and not self.design.startswith("lrpp"):
-            rule = "goes with the designs lrpp, lrpp-delayed and lrpp-fine-grained"
-            raise InputError(f"objective: synchronised {rule}, got design {self.design}")
-        if self.lookahead is None and self.cache_rows is None:
-            object.__setattr__(self, "lookahead", LOOKAHEAD)
-        for trainer, share in enumerate(self.shares or ()):
-            if not share > 0:
-                raise InputError(f"shares: must be > 0, got {share:g} for trainer {trainer}; leave such a trainer out")
-        capacities(self.batch_size, self.trainers, self.shares)
+    def check_reading(self) -> None:
+        """Called before a batch is read. Raises `NoTimeLeftError` where there is no time to plan one more."""
+        if not self._allows(self._left_s()):
+            raise NoTimeLeftError
+
+    def goes_on(self) -> bool:
+        """Called for each batch that was planned: whether there is time for another one."""
+        self._planned += 1
+        return self._allows(self._left_s() - self._pace.plan_s)
+
+    def partition_options(self) -> SolveOptions | None:
+        """Under which the next batch may be partitioned; None where there is no time for a search."""
+        left_s = self._left_s()
+        return self._deadline.stage(left_s) if self._allows(left_s) else None
+
+    def _left_s(self) -> float:
+        """What is left when the next batch is finished too."""
+        return self._deadline.remaining_s - (self._planned + 1) * self._pace.finish_s
+
+    def _allows(self, left_s: float) -> bool:
+        if left_s <= 0 < self._deadline.remaining_s:
+            self._deadline.strike()  # the clock decides, though it has not yet run out
+        return left_s > 0
 
 
 @dataclass(frozen=True)
@@ -183,12 +174,14 @@ def batch_plans(
 
     Runs ahead of its caller by no more than the lookahead's window, and as many batches as `parameters` partitions
     together. The trace is read twice, side by side. `budget` says when there is no time to read on, which raises
-    `OutOfTimeErrorError`, and what time a partition has; None for no limit. `known`: the trainers of the first batches'
+    `NoTimeLeftError`, and what time a partition has; None for no limit. `known`: the trainers of the first batches'
     examples, which are not partitioned again. Raises `InputError` for a cache smaller than a batch, and for what
     `partition` refuses.
     """
-    budget = budget or Budget(Deadline(options or SolveOptions()), Pace())
-    planner = _Planner(planning, parameters, budget, iter(known))
+    options, parameters = options or SolveOptions(), parameters or Parameters()
+    budget = budget or Budget(Deadline(options), Pace())
+    choice = checked_choice(planning.objective, planning.method, options.solver, parameters)
+    planner = _Planner(planning, parameters, choice, budget, iter(known))
     examples = trace.batches(planning.batch_size, planning.batches)
     coming = _while(trace.batches(planning.batch_size, planning.batches), budget.check_reading)
     steps = _timed(_steps(trace, planning, coming, planner.parameters.lookahead.processes))
@@ -250,16 +243,46 @@ def _while(batches: Iterable[Block], check: Callable[[], None]) -> Iterator[Bloc
         yield batch
 
 
+class _Roots:
+    """The root of every cached row, batch after batch."""
+
+    def __init__(self) -> None:
+        self._root = np.zeros(0, dtype=np.int64)  # by cache row, as the others
+        self._alone = np.zeros(0, dtype=np.bool_)
+        self._last = np.zeros(0, dtype=np.int64)
+
+    def past(self, step: Step) -> Past:
+        """What lies behind the rows of the next batch."""
+        self._grow(int(step.rows.max()) + 1)
+        root = np.where(step.prefetched, -1, self._root[step.rows])
+        last = self._last[step.rows]
+        return Past(root, self._alone[step.rows] & (root >= 0), (root >= 0) & np.equal(last, step.batch - 1))
+
+    def settle(self, step: Step, past: Past, users: Mask) -> Ints:
+        """The roots of a batch's rows after it. `users`: bool (n, p), at least one each."""
+        root = settled_roots(users, step.ids, past.root)
+        self._root[step.rows], self._alone[step.rows], self._last[step.rows] = root, one_user(users)[1], step.batch
+        return root
+
+    def _grow(self, rows: int) -> None:
+        more = rows - len(self._root)
+        if more > 0:
+            more = max(more, len(self._root), 1024)
+            self._root = np.concatenate([self._root, np.zeros(more, dtype=np.int64)])
+            self._alone = np.concatenate([self._alone, np.zeros(more, dtype=np.bool_)])
+            self._last = np.concatenate([self._last, np.zeros(more, dtype=np.int64)])
+
+
 class _Planner:
     """Knows whose part of the cache each row is in."""
 
     def __init__(
-        self, planning: Planning, parameters: Parameters | None, budget: Budget, known: Iterator[Ints]
+        self, planning: Planning, parameters: Parameters, choice: MethodChoice, budget: Budget, known: Iterator[Ints]
     ) -> None:  # fmt: skip
-        self._planning, self.parameters, self._budget = planning, parameters or Parameters(), budget
-        self._known = known
+        self._planning, self.parameters, self._choice = planning, parameters, choice
+        self._budget, self._known = budget, known
         self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
-        self._roots = Roots()
+        self._roots = _Roots()
 
     @property
     def together(self) -> int:
@@ -273,12 +296,8 @@ class _Planner:
         known = list(islice(self._known, len(coming)))
         if len(known) == len(coming):
             found = [Partition(trainer, self._planning.objective, 0, None, "known") for trainer in known]
-        elif self._planning.objective == "synchronised":
-            found = self._window([step for step, _, _ in coming], indices)
         else:
-            ((step, _, _),), (index,) = coming, indices
-            batch = Batch(_slots(index), self._owners_before(step), self._planning.trainers)
-            found = [self._partition(batch, self._places(index))]
+            found = self._partitions([step for step, _, _ in coming], indices)
         partition_s = (time.perf_counter() - begin_s) / len(coming)
         for (step, _, lookahead_s), index, each in zip(coming, indices, found, strict=True):
             yield self._settled(step, index, each, (partition_s, lookahead_s))
@@ -296,34 +315,28 @@ class _Planner:
         planning = self._planning
         return places_of(len(index), planning.batch_size, planning.trainers, planning.shares)
 
-    def _window(self, steps: Sequence[Step], indices: Sequence[Lookups]) -> list[Partition]:
-        """Batches that are partitioned together; contiguously where the method finds nothing in time."""
-        planning, options, found = self._planning, self._budget.partition_options(), None
-        method = checked_method("synchronised", planning.method, options.solver if options else None)
-        batches = [
-            WindowBatch(_slots(index), step.ids, step.in_next, step.evicted, self._places(index))
-            for step, index in zip(steps, indices, strict=True)
-        ]
-        past, is_rooted = self._roots.past(steps[0]), planning.design == "lrpp-fine-grained"
-        if options is not None:
-            found = partition_window(batches, past, is_rooted, method, self.parameters, options)
-        if found is None:
-            found = partition_window(batches, past, is_rooted, "contiguous", self.parameters, SolveOptions())
-            assert found is not None, "there is always a contiguous partition"
-            return [replace(each, is_cut=method != "contiguous") for each in found]
-        return found
+    def _partitions(self, steps: Sequence[Step], indices: Sequence[Lookups]) -> list[Partition]:
+        """As asked for; contiguous where the methods find nothing in time."""
+        asked, options = self._asked(steps, indices), self._budget.partition_options()
+        found = None if options is None else partitioned(asked, self._choice, options)
+        if found is not None:
+            return found
+        whole = partitioned(asked, MethodChoice(only=("contiguous",)), SolveOptions())
+        assert whole is not None, "there is always a contiguous partition"
+        return [replace(each, is_cut=self._planning.method != "contiguous") for each in whole]
 
-    def _partition(self, batch: Batch, places: Ints) -> Partition:
-        """As asked for; the contiguous partition where that finds nothing in time."""
-        objective, method = self._planning.objective, self._planning.method
-        options, found = self._budget.partition_options(), None
-        if options is not None:
-            found = partition(batch, places, objective, method, self.parameters, options)
-        if found is None:
-            found = partition(batch, places, objective, "contiguous")
-            assert found is not None, "there is always a contiguous partition"
-            return replace(found, is_cut=method != "contiguous")
-        return found
+    def _asked(self, steps: Sequence[Step], indices: Sequence[Lookups]) -> Partitioned:
+        """Batches that are partitioned together, or the one."""
+        planning, places = self._planning, [self._places(index) for index in indices]
+        if planning.objective != "synchronised":
+            batch = Batch(_slots(indices[0]), self._owners_before(steps[0]), planning.trainers)
+            return OneBatch(batch, places[0], planning.objective, self.parameters)
+        batches = [
+            WindowBatch(_slots(index), step.ids, step.in_next, step.evicted, own)
+            for step, index, own in zip(steps, indices, places, strict=True)
+        ]
+        is_rooted = planning.design == "lrpp-fine-grained"
+        return Window(tuple(batches), self._roots.past(steps[0]), is_rooted, self.parameters)
 
     def _owners_before(self, step: Step) -> Ints:
         """The owner of each id when its batch begins; what is only now prefetched has one under `hash` alone."""

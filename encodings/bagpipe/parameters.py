@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gapless.encodings.bagpipe.question import METHODS
 from gapless.errors import InputError
+from gapless.methods import MethodChoice
 from gapless.parameters import with_work
 
 __all__ = ["Bound", "Lookahead", "Parameters", "Replication", "Search", "Synchronised"]
@@ -137,6 +139,13 @@ class Parameters:
 
     replication: Replication = field(default_factory=Replication)
     """How replicated tables are chosen."""
+
+    methods: MethodChoice = field(default_factory=MethodChoice)
+    """Which methods `auto` may try: of those for the objective the first, in the order search, transport, contiguous,
+    random, min_cost_flow, milp, lp."""
+
+    def __post_init__(self) -> None:
+        self.methods.check(METHODS[1:])
 
     def with_share(self, share: float) -> Parameters:
         """The same with a share of the work."""

@@ -6,16 +6,83 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapless.brief import BriefQuestion
-from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, cluster_of
-from gapless.encodings.bagpipe.question import Question
+from gapless.encodings.bagpipe.partition.batch import capacities
+from gapless.encodings.bagpipe.question import (
+    BASELINES,
+    DESIGNS,
+    LOOKAHEAD,
+    OBJECTIVES,
+    OWNERSHIPS,
+    Question,
+)
 from gapless.errors import InputError
+from gapless.io.record import check_known
 from gapless.options import SolveOptions
 from gapless.profiles.traces.named import trace_of
 from gapless.profiles.traces.trace import Trace
 from gapless.question import from_question
 
-__all__ = ["Problem", "problem", "problem_of"]
+__all__ = ["REPLICATING", "Planning", "Problem", "problem", "problem_of"]
+
+MOST_COSTS = 2**28
+"""Examples of a batch times trainers: each pair has a cost."""
+REPLICATING = ("replicated", "lrpp", "lrpp-delayed")
+"""Designs in which a row may lie on every trainer for as long as one likes."""
+
+
+@dataclass(frozen=True)
+class Planning:
+    """How a trace is planned: its batches, its trainers and their cache.
+
+    `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
+    `objective`: `auto` is that of the design: `synchronised` for LRPP's, unless the method is for the paper's alone.
+    `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
+    `replicated`: tables, by number, whose rows stay on every trainer from their first use on.
+    Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
+    """
+
+    trainers: int
+    batch_size: int
+    lookahead: int | None = None
+    cache_rows: int | None = None
+    objective: str = Question.objective
+    method: str = Question.method
+    ownership: str = Question.ownership
+    shares: tuple[float, ...] | None = None
+    batches: int | None = None
+    design: str = Question.design
+    replicated: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for title in ("trainers", "batch_size", "lookahead", "cache_rows", "batches"):
+            value = getattr(self, title)
+            if value is not None and value < 1:
+                raise InputError(f"{title}: must be >= 1, got {value}")
+        examples = self.batch_size
+        if self.trainers > examples:
+            raise InputError(f"trainers: must be at most the {examples} examples of a batch, got {self.trainers}")
+        if examples * self.trainers > MOST_COSTS:
+            got = f"{examples:,} x {self.trainers:,}; take a smaller batch or fewer trainers"
+            raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
+        check_known("objective", self.objective, OBJECTIVES)
+        check_known("ownership", self.ownership, OWNERSHIPS)
+        check_known("design", self.design, (*DESIGNS, *BASELINES))
+        if self.design in BASELINES and (self.cache_rows is None or self.lookahead is not None):
+            got = "none" if self.cache_rows is None else f"lookahead {self.lookahead} too"
+            raise InputError(f"cache_rows: must be given, and no lookahead, with design {self.design}, got {got}")
+        if self.objective == "auto":
+            is_own = self.design.startswith("lrpp") and self.method not in ("lp", "min_cost_flow")
+            object.__setattr__(self, "objective", "synchronised" if is_own else "paper")
+        if self.objective == "synchronised" and not self.design.startswith("lrpp"):
+            rule = "goes with the designs lrpp, lrpp-delayed and lrpp-fine-grained"
+            raise InputError(f"objective: synchronised {rule}, got design {self.design}")
+        if self.lookahead is None and self.cache_rows is None:
+            object.__setattr__(self, "lookahead", LOOKAHEAD)
+        for trainer, share in enumerate(self.shares or ()):
+            if not share > 0:
+                raise InputError(f"shares: must be > 0, got {share:g} for trainer {trainer}; leave such a trainer out")
+        capacities(self.batch_size, self.trainers, self.shares)
 
 
 @dataclass(frozen=True, repr=False)

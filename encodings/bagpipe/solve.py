@@ -10,13 +10,13 @@ import numpy as np
 
 from gapless import __version__
 from gapless.encodings.bagpipe.advice.replication import choose_replicated
-from gapless.encodings.bagpipe.budget import Budget, Pace
+from gapless.encodings.bagpipe.batch_plans import Budget, Pace
 from gapless.encodings.bagpipe.designs.counts import Counts
 from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.designs.run_bound import run_bound_s
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition.methods import checked_method
+from gapless.encodings.bagpipe.partition.methods import checked_choice
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.run.file import RunPlan
 from gapless.encodings.bagpipe.run.reader import RunFile
@@ -39,7 +39,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     `parameters`: all defaults if None.
     """
     deadline, parameters, pace, first = Deadline(options), parameters or Parameters(), Pace(), None
-    checked_method(problem.planning.objective, problem.planning.method, options.solver)
+    checked_choice(problem.planning.objective, problem.planning.method, options.solver, parameters)
     problem, replication = _with_replicated(problem, parameters, deadline)
     if options.time_limit_s is not None:
         first, pace = _first_batch(problem, options, parameters, deadline)

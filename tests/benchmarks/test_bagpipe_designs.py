@@ -24,8 +24,8 @@ from gapless.encodings.bagpipe.advice.comparison import (
     lookahead_table,
     summary,
 )
-from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster, model_cluster
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.profiles.traces.generators import criteo_like_trace, skew_trace
 from gapless.profiles.traces.recommendation import named_dense_model
 

@@ -14,9 +14,9 @@ from bagpipe_batches import click_log_batch
 
 from gapless.encodings.bagpipe import Batch, Bound, Parameters, Partition, Planning, Search, capacities, cost_matrix
 from gapless.encodings.bagpipe.batch_plans import batch_plans
+from gapless.encodings.bagpipe.partition.batch import Sharing
 from gapless.encodings.bagpipe.partition.bounds import fetches_bound, max_load_bound
 from gapless.encodings.bagpipe.partition.methods import partition
-from gapless.encodings.bagpipe.partition.sharing import Sharing
 from gapless.encodings.bagpipe.partition.transport import lower_bound, transport
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.generators import criteo_like_trace, zipf_trace

@@ -30,8 +30,8 @@ from gapless.encodings.bagpipe import (
     capacities,
 )
 from gapless.encodings.bagpipe.batch_plans import batch_plans
+from gapless.encodings.bagpipe.partition.batch import Sharing
 from gapless.encodings.bagpipe.partition.bounds import fetches_bound, max_load_bound
-from gapless.encodings.bagpipe.partition.sharing import Sharing
 from gapless.encodings.bagpipe.run.file import write_run
 from gapless.encodings.bagpipe.solve import solve
 from gapless.io.plan import SavedPlan

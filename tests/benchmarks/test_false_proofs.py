@@ -16,7 +16,7 @@ from fusion_instances import KINDS, brute_force_s, random_instance, scaled_insta
 
 from gapless.encodings.bagpipe import capacities, cost_matrix
 from gapless.encodings.bagpipe.partition import milp as partition_milp
-from gapless.encodings.bagpipe.partition.sharing import Sharing
+from gapless.encodings.bagpipe.partition.batch import Sharing
 from gapless.encodings.bagpipe.partition.transport import transport
 from gapless.encodings.cupcake import milp as fusion_milp
 from gapless.encodings.cupcake.baselines import buckets

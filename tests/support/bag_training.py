@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.row_optimizers import OPTIMIZERS
 from gapless.torch.embeddings.training import Task, train_rank

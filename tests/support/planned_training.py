@@ -13,8 +13,9 @@ import torch
 from changed_plans import CHANGES, Plans
 from torch import nn
 
-from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.sharding import Sharding

@@ -16,8 +16,8 @@ from gapless.encodings.bagpipe.advice.comparison import (
     lookahead_table,
 )
 from gapless.encodings.bagpipe.advice.tuning import Tuning, tune_lookahead
-from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, cluster_of
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.encodings.bagpipe.question import AdviceQuestion
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions

@@ -12,11 +12,12 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.designs.counts import Counts, counted
 from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, Question
 from gapless.errors import InputError
 from gapless.options import Deadline

@@ -19,9 +19,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.batch_plans import REPLICATING, BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.parameters import Parameters
+from gapless.encodings.bagpipe.problem import REPLICATING, Planning
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.options import Deadline

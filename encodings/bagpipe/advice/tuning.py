@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gapless.encodings.bagpipe.advice.comparison import LEAST_MEASURED, LookaheadSummary, lookahead_table
-from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.lookahead.steps import lookahead_steps
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.encodings.bagpipe.question import Question
 from gapless.errors import InputError
 from gapless.options import Deadline

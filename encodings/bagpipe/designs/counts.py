@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.encodings.bagpipe.designs.rooted_counts import RootedCounts, rooted_row_of
-from gapless.encodings.bagpipe.partition.sharing import Traffic
+from gapless.encodings.bagpipe.partition.batch import Traffic
 from gapless.errors import InputError
 
 __all__ = ["EVICTED", "EVICTED_MOST", "ROOTED", "Counts", "counted", "row_of"]

@@ -1,4 +1,4 @@
-"""Rooted counts: how many rows the design `lrpp-fine-grained` moves, batch by batch (`roots.py`).
+"""Rooted counts: how many rows the design `lrpp-fine-grained` moves, batch by batch (`cuts.py`).
 
 A message carries one row, or its gradients, from one trainer to another. The busiest trainer of an exchange is the one
 that sends or receives the most messages; the exchange takes as long as that one.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
-from gapless.encodings.bagpipe.partition.sharing import Traffic
+from gapless.encodings.bagpipe.partition.batch import Traffic
 
 __all__ = ["EVICTED_ALONE", "RootedCounts", "busiest", "evicted_parts", "rooted_row_of"]
 

@@ -9,7 +9,7 @@
   background.
 
 - `lrpp-fine-grained`: a row lies where it is used. Each of its users fetches it; from batch to batch the trainer that
-  holds it, its root, sends it to the next users, and one of these gathers the gradients (`roots.py`): on the critical
+  holds it, its root, sends it to the next users, and one of these gathers the gradients (`cuts.py`): on the critical
   path from one batch to the very next, in the background otherwise. What one trainer alone uses twice stays there.
 
 The same rows are evicted in all five, each written back once.

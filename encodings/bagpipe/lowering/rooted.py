@@ -1,6 +1,6 @@
 """Rooted rows in a schedule: sent from the trainer that holds them to their next users, gathered at one of these.
 
-Which copies are current where, of a row that batch b uses and batch x uses next (`roots.py`): from the gathering after
+Which copies are current where, of a row that batch b uses and batch x uses next (`cuts.py`): from the gathering after
 b on its root's copy alone holds all updates up to b's; from the sending before x on those of x's users do. The others'
 copies are freed as they become stale: users' that aren't the next root when they have trained, the old root's when it
 has sent. Both exchanges run on the trainers' network: from b to b + 1 within the critical synchronisation of b, after

@@ -11,7 +11,7 @@ a batch; the replicas are looked up, and must hold all updates of batches before
 its private rows; synchronisation updates the shared ones, now or later; evicted rows are written back and freed. A row
 that lies on all trainers and is private in its last batch leaves the replicas for the trainer that uses it. Rows that
 one trainer owns and others use (a partitioned cache) go from the owner to its users and back in two collectives.
-Rooted rows lie with the trainers that use them: `fine_grained.py`.
+Rooted rows lie with the trainers that use them: `rooted.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
-"""Cuts: what a partition of a batch costs the cache of an LRPP design.
+"""Roots and cuts: who holds a row between two uses in an LRPP cache, and what a partition costs such a cache.
 
-The rows of a batch are the edges of a hypergraph on its examples. A row is *cut* where several trainers use it; with
-rooted rows (`roots.py`) it is cut too where its users aren't the one trainer that used it in the batch before, its
+**Roots** (the design `lrpp-fine-grained`). After batch b the gradients of a row that several trainers use are gathered
+at its root, one of those trainers; where one alone uses it, that one is the root and nothing is gathered. The root's
+copy is then the only current one. Before the row's next batch the root sends it to those of that batch's users that
+aren't the root; so a row that one trainer alone uses in both batches moves nowhere. At the end of its life the root
+writes it back. A root stays while it is among the users; else the next one is the first user after `id mod p`, so that
+roots of rows that all trainers use are spread over the trainers.
+
+**Cuts.** The rows of a batch are the edges of a hypergraph on its examples. A row is *cut* where several trainers use
+it; with rooted rows it is cut too where its users aren't the one trainer that used it in the batch before, its
 terminal, or will alone use it in the batch after. So with u(e) the trainers that use row e, a partition costs
 
     sum over e of  away(e) [u(e) is not {terminal(e)}]  for each of the two terminals
@@ -19,10 +26,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.partition.sharing import uses_by_trainer
-from gapless.profiles.traces.bags import Lookups, cells, chosen, lookups, sums
+from gapless.encodings.bagpipe.ids.loops import partition_loops
+from gapless.encodings.bagpipe.partition.batch import summed, uses_by_trainer
+from gapless.profiles.traces.bags import Lookups, chosen, lookups
 
-__all__ = ["Cuts", "Floats", "Ints", "Mask", "Terminal"]
+__all__ = ["Cuts", "Floats", "Ints", "Mask", "Past", "Terminal", "one_user", "settled_roots"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -31,8 +39,71 @@ Mask = NDArray[np.bool_]
 _UNIT = 128
 """Marginal costs are rounded to 1/128 of a row."""
 
-_MOST_AT_ONCE = 2**22
-"""Costs of uses that are gathered at a time, so that memory doesn't grow with examples times tables times trainers."""
+
+@dataclass(frozen=True)
+class Past:
+    """What lies behind the n rows of a batch when it begins; arrays of shape (n,).
+
+    `root`: int64, who holds the row, -1 where no trainer does. `alone`: bool, the root alone used it in its last batch.
+    `at_once`: bool, that was the batch before.
+    """
+
+    root: Ints
+    alone: Mask
+    at_once: Mask
+
+    @classmethod
+    def none(cls, rows: int) -> Past:
+        """Of rows that no trainer holds."""
+        return cls(np.full(rows, -1), np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_))
+
+    @property
+    def is_held(self) -> Mask:
+        """A trainer holds the row: it isn't fetched from the servers."""
+        return self.root >= 0
+
+    def kept(self, users: Mask) -> Mask:
+        """Rows that their root alone used and alone uses again: nothing moves. `users`: bool (n, p)."""
+        user, is_one = one_user(users)
+        return self.alone & is_one & np.equal(user, self.root)
+
+
+def settled_roots(users: Mask, ids: Ints, root: Ints) -> Ints:
+    """The roots after a batch, of rows that had these, -1 for none, before it."""
+    user, is_one = one_user(users)
+    after = np.where(is_one, user, root)
+    moving = np.flatnonzero(~is_one & ~_is_user(users, root))
+    after[moving] = _first_users(users[moving], ids[moving])
+    return after
+
+
+def one_user(users: Mask) -> tuple[Ints, Mask]:
+    """The last trainer that uses each row, and whether it is the only one."""
+    if (compiled := partition_loops(users.size)) is not None:
+        found: tuple[Ints, Mask] = compiled.one_user(np.ascontiguousarray(users.T))
+        return found
+    user = np.zeros(len(users), dtype=np.int64)
+    count = np.zeros(len(users), dtype=np.int16)
+    for trainer, uses in enumerate(users.T):
+        user[uses] = trainer
+        count += uses
+    return user, np.equal(count, 1)
+
+
+def _is_user(users: Mask, trainer: Ints) -> Mask:
+    """Whether this trainer, -1 for none, uses the row."""
+    found: Mask = users[np.arange(len(users)), np.maximum(trainer, 0)] & (trainer >= 0)
+    return found
+
+
+def _first_users(users: Mask, ids: Ints) -> Ints:
+    """The first user of each row from trainer `id mod p` on."""
+    trainers = users.shape[1]
+    turn = (ids % trainers)[:, None] + np.arange(trainers)
+    turn %= trainers
+    first = np.take_along_axis(users, turn, axis=1).argmax(axis=1)
+    found: Ints = np.take_along_axis(turn, first[:, None], axis=1)[:, 0]
+    return found
 
 
 @dataclass(frozen=True)
@@ -78,10 +149,6 @@ class Cuts:
         """How often each trainer's examples use each row, (n, p)."""
         return np.ascontiguousarray(uses_by_trainer(self.index, trainer, self.rows, self.trainers).T)
 
-    def add_uses(self, counts: NDArray[np.int32], examples: Ints, trainer: Ints, times: int) -> None:
-        """Add `times` the uses of the examples, on these trainers, to the counts."""
-        np.add.at(counts.reshape(-1), cells(chosen(self.index, examples), trainer, self.trainers), np.int32(times))
-
     def cost(self, counts: NDArray[np.int32]) -> float:
         """What a partition with these counts costs."""
         has = counts > 0
@@ -99,11 +166,7 @@ class Cuts:
         own = np.bincount(lookups(chosen(self.index, block))[1], minlength=self.rows)
         per_row = self._marginal_rows(others)
         per_row *= (_UNIT * (1.0 - 1.0 / self.trainers) ** np.maximum(own - 1, 0)).astype(np.float32)[:, None]
-        marginal = np.empty((len(block), self.trainers), np.int32)
-        at_once = max(1, _MOST_AT_ONCE * self.examples // max(1, self.index.size * self.trainers))
-        for first in range(0, len(block), at_once):
-            part = chosen(self.index, block[first : first + at_once])
-            marginal[first : first + at_once] = np.rint(sums(per_row, part))
+        marginal: NDArray[np.int32] = np.rint(summed(per_row, self.index, block)).astype(np.int32)
         return marginal
 
     def _marginal_rows(self, others: NDArray[np.int32]) -> NDArray[np.float32]:

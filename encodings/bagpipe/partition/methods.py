@@ -1,72 +1,134 @@
-"""Which trainer gets which example of a batch.
+"""The methods by which examples get their trainers, in the order in which they are tried.
 
-Objectives: `paper` charges each example for its ids that other trainers hold (the MILP of section 5.2.3); `fetches`
-charges an id once per trainer and batch, as it is fetched; `max-load` counts the rows that the busiest trainer receives
-and sends. The first has an exact method in milliseconds, the others a search and a lower bound.
+The first that finds a partition is taken: `search` where it is for the objective, else `transport`. What stands behind
+runs where it is asked for by name, or where a parameter file leaves out those before it.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition import milp
-from gapless.encodings.bagpipe.partition.bounds import fetches_bound, max_load_bound
-from gapless.encodings.bagpipe.partition.costs import Batch, checked_capacities, cost_matrix
-from gapless.encodings.bagpipe.partition.goals import Fetches, Goal, MaxLoad
-from gapless.encodings.bagpipe.partition.search import search
-from gapless.encodings.bagpipe.partition.sharing import Sharing
-from gapless.encodings.bagpipe.partition.transport import transport
+from gapless.encodings.bagpipe.partition.batch import Batch, checked_capacities
+from gapless.encodings.bagpipe.partition.one_batch import OneBatch, Partition
 from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
 from gapless.errors import InputError
 from gapless.io.record import check_known
-from gapless.options import Deadline, SolveOptions, relative_gap
-from gapless.solution import Solution, StopReason
-from gapless.solvers.proofs import solve_proven
-from gapless.solvers.registry import solve_model
+from gapless.methods import MethodChoice, run_methods
+from gapless.options import SolveOptions
 
-__all__ = ["Partition", "checked_method", "contiguous", "partition", "randomly"]
+__all__ = ["IN_ORDER", "Partition", "Partitioned", "checked_choice", "contiguous", "partition", "partitioned"]
 
 Ints = NDArray[np.int64]
+Found = list[Partition]
+"""A partition of each batch."""
 
-_OF_A_BATCH = ("paper", "fetches", "max-load")
-"""Objectives that don't depend on the batches before and after."""
+PAPER, BEYOND, SYNCHRONISED = ("paper",), ("fetches", "max-load"), ("synchronised",)
 
-_ENCODED_PER_S = 5e5
-"""Columns or rows of a model that are encoded and handed to a backend in a second at least."""
+
+class Partitioned(Protocol):
+    """What is partitioned: one batch, or batches in a row."""
+
+    @property
+    def objective(self) -> str:
+        """What partitions make small."""
+
+    @property
+    def capacities(self) -> list[Ints]:
+        """The places of each trainer, by batch."""
+
+    def worth(self, trainers: list[Ints], method: str) -> Found:
+        """What these partitions are worth, batch by batch."""
+
+    def transported(self, options: SolveOptions) -> Found: ...
+    def searched(self, options: SolveOptions) -> Found: ...
+    def modelled(self, options: SolveOptions) -> Found | None: ...
+
+
+@dataclass
+class _First:
+    """The search ends with the first partition; `options`: time limit, seed and backend of each method."""
+
+    asked: Partitioned
+    options: SolveOptions
+    best: Found | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.best is not None
+
+    def offer(self, candidate: Found) -> None:
+        self.best = candidate
 
 
 @dataclass(frozen=True)
-class Partition:
-    """The trainer of each example, and what that is worth.
+class PartitionMethod:
+    """A method for some objectives. `find`: gives None where there is no time. `has_backend`: whether a solver runs."""
 
-    `trainer`: int64, one per example. `value` and `bound` are of the objective; `bound` is None where nothing is
-    proven. `prices`: of a place on each trainer, where the method ends with them; with them
-    `lower_bound(cost_matrix(batch), capacity, prices)` proves the optimum to anyone. `bound_s`: wall time of the bound.
-    `is_cut`: whether the method was cut short by the clock, or because somebody asked to stop.
-    """
+    name: str
+    objectives: tuple[str, ...]
+    find: Callable[[Partitioned, SolveOptions], Found | None]
+    has_backend: bool = False
 
-    trainer: Ints
-    objective: str
-    value: int
-    bound: int | None
-    method: str
-    prices: Ints | None = None
-    details: dict[str, Any] = field(default_factory=dict)
-    bound_s: float = 0.0
-    is_cut: bool = False
+    def supports(self, problem: Partitioned) -> bool:
+        """Whether it is for the objective."""
+        return problem.objective in self.objectives
 
-    @property
-    def gap(self) -> float | None:
-        """(value - bound) / value, None without a bound."""
-        return relative_gap(self.value, self.bound)
+    def run(self, search: _First) -> Iterator[Found]:
+        """The partitions that it finds."""
+        if (found := self.find(search.asked, search.options)) is not None:
+            yield found
+
+
+def contiguous(capacity: Ints) -> Ints:
+    """The batch cut into runs, trainer by trainer, as the public code does."""
+    return np.repeat(np.arange(len(capacity)), capacity)
+
+
+def _contiguous(asked: Partitioned, options: SolveOptions) -> Found:
+    return asked.worth([contiguous(places) for places in asked.capacities], "contiguous")
+
+
+def _random(asked: Partitioned, options: SolveOptions) -> Found:
+    """Of each batch from the same seed."""
+    drawn = [np.random.default_rng(options.seed).permutation(contiguous(places)) for places in asked.capacities]
+    return asked.worth(drawn, "random")
+
+
+def _relaxed(asked: Partitioned, options: SolveOptions) -> Found | None:
+    assert isinstance(asked, OneBatch)
+    return asked.relaxed(options)
+
+
+def _flown(asked: Partitioned, options: SolveOptions) -> Found | None:
+    assert isinstance(asked, OneBatch)
+    return asked.flown(options)
+
+
+ALL = (*PAPER, *BEYOND, *SYNCHRONISED)
+IN_ORDER = (
+    PartitionMethod("search", (*BEYOND, *SYNCHRONISED), lambda asked, options: asked.searched(options)),
+    PartitionMethod("transport", ALL, lambda asked, options: asked.transported(options)),
+    PartitionMethod("contiguous", ALL, _contiguous),
+    PartitionMethod("random", ALL, _random),
+    PartitionMethod("min_cost_flow", PAPER, _flown),
+    PartitionMethod("milp", ALL, lambda asked, options: asked.modelled(options), has_backend=True),
+    PartitionMethod("lp", PAPER, _relaxed, has_backend=True),
+)
+"""What wins by docs/bagpipe.md's tables stands first; contiguous and random partitions are what others are held
+against, the rest agrees with `transport` in more time."""
+
+
+def partitioned(asked: Partitioned, choice: MethodChoice, options: SolveOptions) -> Found | None:
+    """A partition of each batch by the first of the chosen methods that finds one; None if none does in time."""
+    search = _First(asked, options)
+    run_methods(IN_ORDER, asked, search, choice)
+    return search.best
 
 
 def partition(
@@ -88,7 +150,7 @@ def partition(
     objective, method
         `paper`, `fetches` or `max-load`, and one of `METHODS`; for `synchronised` see `windows.py`.
     parameters
-        Of `search` and its bound; all defaults if None.
+        Of `search` and its bound, and which methods are tried; all defaults if None.
     options
         Time limit and seed; the backend, of `milp` and `lp` alone.
 
@@ -98,132 +160,37 @@ def partition(
         For an unknown objective or method, a method that doesn't suit the objective or takes no backend, capacities
         that don't fit.
     """
-    check_known("objective", objective, _OF_A_BATCH)
+    check_known("objective", objective, (*PAPER, *BEYOND))
     options, parameters = options or SolveOptions(), parameters or Parameters()
-    chosen = checked_method(objective, method, options.solver)
+    choice = checked_choice(objective, method, options.solver, parameters)
     places = checked_capacities(capacity, batch.examples, batch.trainers)
-    if chosen in ("contiguous", "random"):
-        trainer = contiguous(places) if chosen == "contiguous" else randomly(places, options.seed)
-        return Partition(trainer, objective, _value(batch, trainer, objective), None, chosen)
-    if objective == "paper":
-        return _paper(batch, places, chosen, options)
-    if chosen == "search":
-        return _search(batch, places, objective, parameters, options)
-    if chosen == "milp":
-        encode = milp.encode_fetches if objective == "fetches" else milp.encode_max_load
-        size = batch.slot.size * batch.trainers
-        return _by_model(batch, lambda: encode(Sharing.of(batch), places), size, objective, chosen, options)
-    found = transport(cost_matrix(batch), places)
-    return Partition(found.trainer, objective, _value(batch, found.trainer, objective), None, chosen)
+    found = partitioned(OneBatch(batch, places, objective, parameters), choice, options)
+    return None if found is None else found[0]
 
 
-def contiguous(capacity: Ints) -> Ints:
-    """The batch cut into runs, trainer by trainer, as the public code does."""
-    return np.repeat(np.arange(len(capacity)), capacity)
+def checked_choice(objective: str, method: str, solver: str | None, parameters: Parameters) -> MethodChoice:
+    """The methods that may run: the one that is named, or for `auto` those that the parameters allow.
 
-
-def randomly(capacity: Ints, seed: int) -> Ints:
-    """A random partition."""
-    return np.random.default_rng(seed).permutation(contiguous(capacity))
-
-
-def _paper(batch: Batch, places: Ints, method: str, options: SolveOptions) -> Partition | None:
-    cost = cost_matrix(batch)
-    if method == "transport":
-        found = transport(cost, places)
-        counts = {"steps": found.steps}
-        return Partition(found.trainer, "paper", found.cost, found.cost, method, found.prices, counts)
-    if method == "min_cost_flow":
-        options = replace(options, solver="min_cost_flow")
-    encode = partial(milp.encode, cost, places, relaxed=method == "lp")
-    claimed = _by_model(batch, encode, cost.size, "paper", method, options)
-    if claimed is None or claimed.bound is None:
-        return claimed
-    # What a solver claims of a transportation problem, the prices of our own method prove or refute.
-    optimum = transport(cost, places).cost
-    details = {"contradicted": claimed.bound} if claimed.bound > optimum else {}
-    bound = optimum if claimed.value == optimum else min(claimed.bound, optimum)
-    return replace(claimed, bound=bound, details=details)
-
-
-def _search(batch: Batch, places: Ints, objective: str, parameters: Parameters, options: SolveOptions) -> Partition:
-    """From the paper's optimum and from the start of the search itself, whichever is better."""
-    deadline = Deadline(options)
-    sharing = Sharing.of(batch)
-    goal = _goal(objective, parameters)
-    papers = transport(cost_matrix(batch), places).trainer
-    found = search(sharing, places, goal, [papers], parameters.search, options.seed, deadline)
-    begin_s = time.perf_counter()
-    bound_of = fetches_bound if objective == "fetches" else max_load_bound
-    bound = bound_of(sharing, places, parameters.bound, deadline) if parameters.bound.rounds else None
-    bound_s = time.perf_counter() - begin_s
-    details = {
-        "rounds": found.rounds,
-        "accepted": found.accepted,
-        "of_papers_optimum": goal.value(sharing.traffic(papers)),
-    }
-    value = goal.value(found.traffic)
-    return Partition(found.trainer, objective, value, bound, "search", None, details, bound_s, found.is_cut)
-
-
-def _goal(objective: str, parameters: Parameters) -> Goal:
-    """What the search makes small."""
-    return Fetches() if objective == "fetches" else MaxLoad(parameters.search.load_power)
-
-
-def _by_model(
-    batch: Batch, encode: Callable[[], milp.Encoding], size: int, objective: str, method: str, options: SolveOptions
-) -> Partition | None:
-    """The partition that a backend finds for a model; its bound rounded up, as the objective is whole.
-
-    None if it finds none in time. `size`: of the model, in columns or rows; one that takes most of the time only to be
-    encoded isn't.
+    Raises `InputError` for a method that is unknown, or doesn't go with the objective or solver.
     """
-    if not batch.examples:
-        return Partition(np.empty(0, np.int64), objective, 0, 0, method)
-    deadline, solver = Deadline(options), options.solver or "highs"
-    if size > 0.5 * _ENCODED_PER_S * deadline.remaining_s:
-        deadline.strike()
-        return None
-    encoding = encode()
-    solved = solve_model if objective == "paper" else solve_proven  # the paper's has a proof of our own
-    solution = solved(encoding.model, deadline.stage(), solver)
-    if solution.values is None:
-        return None
-    trainer = milp.decode(encoding, solution.values)
-    value = _value(batch, trainer, objective)
-    is_cut = solution.stop_reason in (StopReason.TIME_LIMIT, StopReason.INTERRUPTED)
-    return Partition(
-        trainer, objective, value, _whole_bound(solution, value), f"{method}+{solver}", is_cut=is_cut
-    )  # fmt: skip
-
-
-def _whole_bound(solution: Solution, value: int) -> int | None:
-    if solution.bound is None:
-        return None
-    slack = 1e-6 * max(1.0, abs(solution.bound))  # what solvers call equal
-    return min(int(np.ceil(solution.bound - slack)), value)
-
-
-def _value(batch: Batch, trainer: Ints, objective: str) -> int:
-    if objective == "paper":
-        return int(np.take_along_axis(cost_matrix(batch), trainer[:, None], axis=1).sum(dtype=np.int64))
-    traffic = Sharing.of(batch).traffic(trainer)
-    return traffic.fetches if objective == "fetches" else traffic.max_load
-
-
-def checked_method(objective: str, method: str, solver: str | None = None) -> str:
-    """The method that runs. Raises `InputError` for one that is unknown, or doesn't go with the objective or solver."""
     check_known("objective", objective, OBJECTIVES)
     check_known("method", method, METHODS)
-    if method == "auto":
-        method = "transport" if objective == "paper" else "search"
-    if solver is not None and method not in ("milp", "lp"):
-        raise InputError(f"solver: goes with method milp or lp, got {solver!r} with {method}")
-    if objective == "paper" and method == "search":
-        raise InputError("method: search is for fetches and max-load, the paper's objective has transport")
-    if objective == "synchronised" and method in ("lp", "min_cost_flow"):
-        raise InputError(f"method: {method} is for the paper's objective, synchronised has search, transport and milp")
-    if objective != "paper" and method in ("lp", "min_cost_flow"):
-        raise InputError(f"method: {method} is for the paper's objective, {objective} has search and milp")
-    return method
+    choice = parameters.methods if method == "auto" else MethodChoice(only=(method,))
+    allowed = [each for each in IN_ORDER if choice.allows(each.name)]
+    first = next((each for each in allowed if objective in each.objectives), None)
+    if solver is not None and not (first or allowed[0]).has_backend:
+        got = (first or allowed[0]).name
+        raise InputError(f"solver: goes with method milp or lp, got {solver!r} with {got}")
+    if first is None:
+        got = ", ".join(each.name for each in allowed)
+        suits = _listed([name for name in OBJECTIVES if any(name in each.objectives for each in allowed)])
+        suited = _listed([each.name for each in IN_ORDER if objective in each.objectives])
+        where = "method" if method != "auto" else "methods"
+        raise InputError(f"{where}: {got} is for {suits}, {_listed([objective])} has {suited}")
+    return choice
+
+
+def _listed(names: list[str]) -> str:
+    """Names of methods or objectives, for people."""
+    words = ["the paper's objective" if name == "paper" else name for name in names]
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -1,22 +1,27 @@
-"""The paper's partition MILP and its relaxation, and MILPs of the objectives beyond it for small batches.
+"""The paper's partition MILP and its relaxation, and MILPs of the objectives beyond it for small batches and windows.
 
 `x[i, j]` is 1 where example i is trained on trainer j. With costs per example and trainer the rows are those of a
 transportation problem: totally unimodular, so that the relaxation has a whole optimum and the model is a network.
+
+In a window `x` has the examples of all its batches. A row is kept on j, `keep[e, j]`, only where all examples that use
+it are: those of two batches that follow each other, or those of one batch where the row has a root already, j alone, or
+leaves the cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.partition.sharing import Sharing
+from gapless.encodings.bagpipe.partition.batch import Sharing
 from gapless.model import Model
 from gapless.profiles.traces.bags import lookups
 
-__all__ = ["Encoding", "decode", "encode", "encode_fetches", "encode_max_load"]
+__all__ = ["Encoding", "Keep", "decode", "encode", "encode_fetches", "encode_max_load", "encode_window"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -30,14 +35,18 @@ class Encoding:
     place: Ints
 
 
+@dataclass(frozen=True)
+class Keep:
+    """A row that is kept where these examples, numbered through the window, are on one trainer; `root`: on which."""
+
+    examples: Ints
+    root: int | None
+
+
 def encode(cost: NDArray[Any], capacity: Ints, relaxed: bool = False) -> Encoding:
     """The partition of least cost; with `relaxed` its linear relaxation."""
-    model = Model("bagpipe partition")
-    columns = model.continuous("x", cost.shape, upper=1.0) if relaxed else model.binaries("x", cost.shape)
-    encoding = Encoding(model, columns)
-    _one_trainer_each(encoding)
-    _full_trainers(encoding, capacity)
-    model.minimize((cost, encoding.place))
+    encoding = _with_places(Model("bagpipe partition"), [capacity], relaxed)
+    encoding.model.minimize((cost, encoding.place))
     return encoding
 
 
@@ -67,23 +76,43 @@ def encode_max_load(sharing: Sharing, capacity: Ints) -> Encoding:
     return encoding
 
 
+def encode_window(keeps: Sequence[Keep], capacities: Sequence[Ints]) -> Encoding:
+    """Fewest rows that aren't kept. `capacities`: places of each trainer, by batch."""
+    encoding, trainers = _with_places(Model("bagpipe window"), capacities), len(capacities[0])
+    model = encoding.model
+    pairs = [
+        (keep.examples, trainer)
+        for keep in keeps
+        for trainer in (range(trainers) if keep.root is None else (keep.root,))
+    ]
+    if pairs:
+        kept = model.binaries("keep", len(pairs))
+        where = np.concatenate([encoding.place[examples, trainer] for examples, trainer in pairs])
+        columns = np.stack([np.repeat(kept, [len(examples) for examples, _ in pairs]), where], axis=1)
+        model.add("kept where all are", (np.array([1.0, -1.0]), columns), upper=0.0)
+        model.minimize((-1.0, kept), offset=float(len(keeps)))
+    return encoding
+
+
 def decode(encoding: Encoding, values: Floats) -> Ints:
     """The trainer of each example at a point."""
     trainer: Ints = values[encoding.place].argmax(axis=1).astype(np.int64)
     return trainer
 
 
-def _one_trainer_each(encoding: Encoding) -> None:
-    """Each example is on one trainer."""
-    encoding.model.add("one trainer each", (1.0, encoding.place), lower=1.0, upper=1.0, cite="Bagpipe, constraint (i)")
-
-
-def _full_trainers(encoding: Encoding, capacity: Ints) -> None:
-    """Each trainer gets as many examples as it has places."""
-    places = capacity.astype(np.float64)
-    encoding.model.add(
-        "full trainers", (1.0, encoding.place.T), lower=places, upper=places, cite="Bagpipe, constraint (ii)"
-    )
+def _with_places(model: Model, capacities: Sequence[Ints], relaxed: bool = False) -> Encoding:
+    """x, for the examples of some batches: each on one trainer, each trainer with as many as it has places."""
+    sizes, trainers = [int(places.sum()) for places in capacities], len(capacities[0])
+    shape = (sum(sizes), trainers)
+    place = model.continuous("x", shape, upper=1.0) if relaxed else model.binaries("x", shape)
+    model.add("one trainer each", (1.0, place), lower=1.0, upper=1.0, cite="Bagpipe, constraint (i)")
+    row = np.repeat(np.arange(len(sizes)), sizes)[:, None] * trainers + np.arange(trainers)
+    full = np.concatenate(capacities).astype(np.float64)
+    model.add_sparse(
+        "full trainers", len(full), row.ravel(), place.ravel(), 1.0, lower=full, upper=full,
+        cite="Bagpipe, constraint (ii)",
+    )  # fmt: skip
+    return Encoding(model, place)
 
 
 def _with_uses(sharing: Sharing, capacity: Ints, name: str) -> tuple[Encoding, Ints, tuple[Ints, Ints]]:
@@ -91,10 +120,8 @@ def _with_uses(sharing: Sharing, capacity: Ints, name: str) -> tuple[Encoding, I
 
     Returns the columns of `fetch` and, aligned, their (ids, trainers).
     """
-    model = Model(name)
-    encoding = Encoding(model, model.binaries("x", (sharing.examples, sharing.trainers)))
-    _one_trainer_each(encoding)
-    _full_trainers(encoding, capacity)
+    encoding = _with_places(Model(name), [capacity])
+    model = encoding.model
     is_foreign = sharing.owner[:, None] != np.arange(sharing.trainers)
     id_, receiver = (axis.astype(np.int64) for axis in np.nonzero(is_foreign))
     used: Ints = model.binaries("fetch", len(id_))

@@ -20,19 +20,17 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.encodings.bagpipe.parameters import Parameters, Search
-from gapless.encodings.bagpipe.partition.cut_bounds import away_bound
-from gapless.encodings.bagpipe.partition.cut_milp import Keep, decode_window, encode_window
-from gapless.encodings.bagpipe.partition.cut_search import Placed, place_all, search_cuts
-from gapless.encodings.bagpipe.partition.cuts import Cuts, Ints, Mask, Terminal
-from gapless.encodings.bagpipe.partition.methods import Partition, contiguous, randomly
-from gapless.encodings.bagpipe.partition.roots import Past, one_user, settled_roots
-from gapless.encodings.bagpipe.partition.sharing import uses_by_trainer
+from gapless.encodings.bagpipe.partition import milp
+from gapless.encodings.bagpipe.partition.batch import uses_by_trainer
+from gapless.encodings.bagpipe.partition.bounds import away_bound
+from gapless.encodings.bagpipe.partition.cuts import Cuts, Ints, Mask, Past, Terminal, one_user, settled_roots
+from gapless.encodings.bagpipe.partition.one_batch import Partition, decoded, whole_bound
+from gapless.encodings.bagpipe.partition.search import Searched, place_all, search_cuts
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, lookups
-from gapless.solution import Solution, StopReason
 from gapless.solvers.proofs import solve_proven
 
-__all__ = ["WindowBatch", "partition_window"]
+__all__ = ["Window", "WindowBatch"]
 
 
 @dataclass(frozen=True)
@@ -56,35 +54,37 @@ class WindowBatch:
         return used
 
 
-def partition_window(
-    batches: Sequence[WindowBatch], past: Past, is_rooted: bool, method: str, parameters: Parameters,
-    options: SolveOptions,
-) -> list[Partition] | None:  # fmt: skip
-    """A partition of each batch; None where the method finds none in time.
-
-    `past`: of the first batch's rows. `is_rooted`: whether rows are; else they are all-reduced unless private.
-    `method`: `search`, `transport` (its start), `milp`, `contiguous` or `random`.
-    """
-    window = _Window(tuple(batches), past, is_rooted, parameters)
-    if method == "milp":
-        return window.by_model(options)
-    deadline = Deadline(options)
-    if method in ("contiguous", "random"):
-        whole = [each.places for each in batches]
-        return window.partitions(
-            [contiguous(each) if method == "contiguous" else randomly(each, options.seed) for each in whole], method
-        )
-    rounds = 0 if method == "transport" else parameters.search.rounds
-    trainers, is_cut = window.searched(rounds, options.seed, deadline)
-    return window.bounded(window.partitions(trainers, method, is_cut), deadline)
-
-
 @dataclass(frozen=True)
-class _Window:
+class Window:
+    """Batches in a row. `past`: of the first batch's rows. `is_rooted`: whether rows are; else they are all-reduced
+    unless private.
+    """
+
     batches: tuple[WindowBatch, ...]
     past: Past
     is_rooted: bool
     parameters: Parameters
+
+    objective = "synchronised"
+
+    @property
+    def capacities(self) -> list[Ints]:
+        """The places of each trainer, by batch."""
+        return [batch.places for batch in self.batches]
+
+    def transported(self, options: SolveOptions) -> list[Partition]:
+        """The start of the search, with bounds."""
+        return self._searched(0, "transport", options)
+
+    def searched(self, options: SolveOptions) -> list[Partition]:
+        """By local search, with bounds."""
+        return self._searched(self.parameters.search.rounds, "search", options)
+
+    def _searched(self, rounds: int, method: str, options: SolveOptions) -> list[Partition]:
+        deadline = Deadline(options)
+        trainers, is_cut = self._trainers(rounds, options.seed, deadline)
+        found = [replace(each, is_cut=is_cut) for each in self.worth(trainers, method)]
+        return self._bounded(found, deadline)
 
     @cached_property
     def shared(self) -> list[tuple[Ints, Ints]]:
@@ -103,7 +103,7 @@ class _Window:
             pasts.append(after)
         return pasts
 
-    def searched(self, rounds: int, seed: int, deadline: Deadline) -> tuple[list[Ints], bool]:
+    def _trainers(self, rounds: int, seed: int, deadline: Deadline) -> tuple[list[Ints], bool]:
         """The trainers of each batch, and whether the clock ended the search."""
         trainers: list[Ints] = []
         search, is_cut = replace(self.parameters.search, rounds=rounds), False
@@ -144,7 +144,7 @@ class _Window:
         copy = weights.background + weights.message * (past.at_once.astype(np.float64) + batch.in_next)
         return Cuts(batch.index, len(batch.places), tuple(terminals), split, copy, past.root)
 
-    def partitions(self, trainers: Sequence[Ints], method: str, is_cut: bool = False) -> list[Partition]:
+    def worth(self, trainers: Sequence[Ints], method: str) -> list[Partition]:
         """What these trainers are worth, batch by batch."""
         found = []
         for batch, trainer, past in zip(self.batches, trainers, self.pasts(trainers), strict=True):
@@ -153,10 +153,10 @@ class _Window:
                 value = np.count_nonzero(past.at_once & ~past.kept(users))
             else:
                 value = np.count_nonzero(~(batch.evicted & one_user(users)[1]))
-            found.append(Partition(trainer, "synchronised", int(value), None, method, is_cut=is_cut))
+            found.append(Partition(trainer, "synchronised", int(value), None, method))
         return found
 
-    def bounded(self, found: list[Partition], deadline: Deadline) -> list[Partition]:
+    def _bounded(self, found: list[Partition], deadline: Deadline) -> list[Partition]:
         """With a bound for each batch, if any is asked for: of its partitions, after those before it."""
         parameters = self.parameters.bound
         if not parameters.rounds:
@@ -174,42 +174,41 @@ class _Window:
             proven.append(replace(each, bound=bound, bound_s=deadline.elapsed_s - begin_s))
         return proven
 
-    def by_model(self, options: SolveOptions) -> list[Partition] | None:
+    def modelled(self, options: SolveOptions) -> list[Partition] | None:
         """By a backend; the bound on the whole window is split up among the batches, the last having what is left."""
-        places, keeps, fixed = [batch.places for batch in self.batches], self._keeps(), self._fixed()
-        encoding = encode_window(keeps, places)
-        solver = options.solver or "highs"
-        solution: Solution = solve_proven(encoding.model, options, solver)
-        if solution.values is None:
+        encoding, solver = milp.encode_window(self._keeps(), self.capacities), options.solver or "highs"
+        solution = solve_proven(encoding.model, options, solver)
+        solved = decoded(encoding, solution)
+        if solved is None:
             return None
-        is_cut = solution.stop_reason in (StopReason.TIME_LIMIT, StopReason.INTERRUPTED)
-        found = self.partitions(decode_window(encoding, solution.values, places), f"milp+{solver}", is_cut)
-        if solution.bound is None:
+        trainers = np.split(solved[0], np.cumsum([int(places.sum()) for places in self.capacities])[:-1])
+        found = [replace(each, is_cut=solved[1]) for each in self.worth(trainers, f"milp+{solver}")]
+        bound = whole_bound(solution)
+        if bound is None:
             return found
-        total = sum(each.value for each in found)
-        left = min(total, fixed + int(np.ceil(solution.bound - 1e-6 * max(1.0, abs(solution.bound)))))
+        left = min(sum(each.value for each in found), self._fixed() + bound)
         proven = []
         for each in found:
             proven.append(replace(each, bound=min(each.value, left)))
             left -= min(each.value, left)
         return proven
 
-    def _keeps(self) -> list[Keep]:
+    def _keeps(self) -> list[milp.Keep]:
         """The rows that some partition of the window keeps."""
         users = [_examples_of(batch) for batch in self.batches]
         firsts = np.cumsum([0, *(len(batch.index) for batch in self.batches)])
         if not self.is_rooted:
             return [
-                Keep(first + users[number][row], None)
+                milp.Keep(first + users[number][row], None)
                 for number, (batch, first) in enumerate(zip(self.batches, firsts, strict=False))
                 for row in np.flatnonzero(batch.evicted).tolist()
             ]
         terminal = _terminal(self.past)
-        keeps = [Keep(users[0][row], int(terminal[row])) for row in np.flatnonzero(terminal >= 0).tolist()]
+        keeps = [milp.Keep(users[0][row], int(terminal[row])) for row in np.flatnonzero(terminal >= 0).tolist()]
         for number, (here, there) in enumerate(self.shared):
             for row, other in zip(here.tolist(), there.tolist(), strict=True):
                 both = firsts[number] + users[number][row], firsts[number + 1] + users[number + 1][other]
-                keeps.append(Keep(np.concatenate(both), None))
+                keeps.append(milp.Keep(np.concatenate(both), None))
         return keeps
 
     def _fixed(self) -> int:
@@ -219,12 +218,12 @@ class _Window:
         return sum(int(np.count_nonzero(~batch.evicted)) for batch in self.batches)
 
 
-def _least_shared(batch: WindowBatch, parameters: Search, seed: int, deadline: Deadline) -> Placed:
+def _least_shared(batch: WindowBatch, parameters: Search, seed: int, deadline: Deadline) -> Searched:
     """From the contiguous partition, fewest evicted rows that several trainers use.
 
     Only examples that use a row which others use too matter: the others stay where they are.
     """
-    whole = contiguous(batch.places)
+    whole = np.repeat(np.arange(len(batch.places)), batch.places)
     example, row = lookups(batch.index)
     uses = np.bincount(row, minlength=len(batch.ids))
     kept = np.flatnonzero((batch.evicted & (uses > 1))[row])

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gapless.encodings.bagpipe.batch_plans import BatchPlan, Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.lowering.actions import EVERYWHERE, NOT_FETCHED, SYNC_LATER, SYNC_NOW, Actions
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.errors import InputError
 from gapless.profiles.traces.named import find_trace
 from gapless.profiles.traces.recommendation import FLOAT_BYTES

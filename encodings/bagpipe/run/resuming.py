@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.partition.costs import capacities
+from gapless.encodings.bagpipe.partition.batch import capacities
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.run.file import head_of
 from gapless.encodings.bagpipe.run.store import (

@@ -1,6 +1,6 @@
 """Run: the plans of batches one after the other, reduced to what trainers do; a run may end after any batch.
 
-Batches go to a file as they are planned (`run_store.py`). What is cached when a run ends early is written back after
+Batches go to a file as they are planned (`store.py`). What is cached when a run ends early is written back after
 its last use, which changes the evictions of the last L batches: in the file that stands apart (`written_back`), so that
 the run can go on later as if it had never ended.
 """
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
-from gapless.encodings.bagpipe.budget import Budget, OutOfTimeErrorError
+from gapless.encodings.bagpipe.batch_plans import BatchPlan, Budget, NoTimeLeftError, batch_plans
 from gapless.encodings.bagpipe.designs.counts import EVICTED, EVICTED_MOST, LOOKAHEAD, ROOTED, Counts, row_of
 from gapless.encodings.bagpipe.designs.rooted_counts import EVICTED_ALONE, evicted_parts
 from gapless.encodings.bagpipe.ids.row_map import RowMap
@@ -109,7 +108,7 @@ def plan_run(
             if not budget.goes_on():
                 run.is_whole = done == total
                 return
-    except OutOfTimeErrorError:
+    except NoTimeLeftError:
         return
     run.is_whole = True
 

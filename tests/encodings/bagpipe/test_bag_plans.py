@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import gapless
-from gapless.encodings.bagpipe.batch_plans import Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
-from gapless.encodings.bagpipe.partition.costs import Batch, cost_matrix
+from gapless.encodings.bagpipe.partition.batch import Batch, Sharing, cost_matrix
 from gapless.encodings.bagpipe.partition.methods import partition
-from gapless.encodings.bagpipe.partition.sharing import Sharing
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.trace import TABLE_SHIFT, trace_of_array

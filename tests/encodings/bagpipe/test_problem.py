@@ -10,9 +10,8 @@ import pytest
 
 from gapless import bagpipe
 from gapless.encodings.bagpipe.advice.advise import advise
-from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
-from gapless.encodings.bagpipe.problem import problem
+from gapless.encodings.bagpipe.problem import Planning, problem
 from gapless.encodings.bagpipe.question import DESIGNS, TRAINER_FLOPS_PER_S
 from gapless.errors import InputError
 

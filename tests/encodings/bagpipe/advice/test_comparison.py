@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe.advice.advise import advise
 from gapless.encodings.bagpipe.advice.comparison import compare_designs, counted_run, lookahead_table
-from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster, model_cluster
 from gapless.encodings.bagpipe.designs.pipeline import pipeline
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.encodings.bagpipe.question import DESIGNS
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions

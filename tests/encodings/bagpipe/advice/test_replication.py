@@ -12,11 +12,11 @@ import pytest
 from gapless import bagpipe
 from gapless.checker import check
 from gapless.encodings.bagpipe.advice.replication import choose_replicated, saved_s
-from gapless.encodings.bagpipe.batch_plans import Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.lowering.actions import EVERYWHERE, NOT_FETCHED, Actions
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.problem import Planning, Problem
 from gapless.encodings.bagpipe.solve import solve
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gapless.encodings.bagpipe.advice.tuning import TOLERANCE, candidates, fitting_lookahead, tune_lookahead
-from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.problem import Planning
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace import trace_of_array

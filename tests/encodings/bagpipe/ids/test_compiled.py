@@ -17,8 +17,8 @@ from gapless.encodings.bagpipe.ids import compiled, loops
 from gapless.encodings.bagpipe.ids.distinct import positions, unique_ids
 from gapless.encodings.bagpipe.lookahead.steps import lookahead_steps
 from gapless.encodings.bagpipe.partition import compiled as compiled_partition
+from gapless.encodings.bagpipe.partition.batch import Traffic
 from gapless.encodings.bagpipe.partition.methods import partition
-from gapless.encodings.bagpipe.partition.sharing import Traffic
 from gapless.encodings.bagpipe.partition.transport import transport
 from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.trace import Block, trace_of_array

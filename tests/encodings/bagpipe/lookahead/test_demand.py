@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 import gapless
 from gapless.encodings.bagpipe.advice.advise import advise
-from gapless.encodings.bagpipe.batch_plans import Planning
 from gapless.encodings.bagpipe.lookahead.demand import demand_steps
-from gapless.encodings.bagpipe.problem import problem
+from gapless.encodings.bagpipe.problem import Planning, problem
 from gapless.encodings.bagpipe.question import BASELINES
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import gapless
-from gapless.encodings.bagpipe.batch_plans import Planning, batch_plans
+from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.lookahead.processes import lookahead_by_table
 from gapless.encodings.bagpipe.lookahead.steps import Step, lookahead_steps
 from gapless.encodings.bagpipe.parameters import Lookahead, Parameters
-from gapless.encodings.bagpipe.problem import problem
+from gapless.encodings.bagpipe.problem import Planning, problem
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.generators import zipf_trace

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe import METHODS, Batch, Bound, Parameters, Search, capacities, cost_matrix
-from gapless.encodings.bagpipe.partition.methods import contiguous, partition
-from gapless.encodings.bagpipe.partition.sharing import Sharing
+from gapless.encodings.bagpipe.partition.batch import Sharing
+from gapless.encodings.bagpipe.partition.methods import IN_ORDER, contiguous, partition
 from gapless.encodings.bagpipe.partition.transport import lower_bound
 from gapless.errors import InputError
+from gapless.methods import MethodChoice
 from gapless.model import Model
 from gapless.options import SolveOptions
 from gapless.solution import Solution, Status, StopReason
@@ -232,6 +233,38 @@ def test_unknown_names_and_methods_that_do_not_suit_are_named() -> None:
     assert set(METHODS) >= {"transport", "milp", "lp", "min_cost_flow"}
 
 
+@pytest.mark.parametrize(
+    ("objective", "choice", "method"),
+    [
+        ("paper", MethodChoice(), "transport"),
+        ("fetches", MethodChoice(), "search"),
+        ("fetches", MethodChoice(without=("search",)), "transport"),
+        ("fetches", MethodChoice(without=("search", "transport")), "contiguous"),
+        ("max-load", MethodChoice(only=("milp", "lp")), "milp+highs"),
+        ("paper", MethodChoice(only=("search", "lp")), "lp+highs"),
+    ],
+)
+def test_a_parameter_file_leaves_methods_out(objective: str, choice: MethodChoice, method: str) -> None:
+    batch = random_batch(np.random.default_rng(1), 8, 3, tables=3, ids=6)
+    parameters = Parameters(bound=Bound(rounds=0), methods=choice)
+    found = partition(batch, None, objective, parameters=parameters)
+    assert found is not None
+    assert found.method == method
+    by_name = partition(batch, None, objective, "random", parameters)
+    assert by_name is not None
+    assert by_name.method == "random"
+
+
+def test_a_choice_without_a_method_for_the_objective_is_refused() -> None:
+    batch, parameters = click_log_batch(10, 2), Parameters(methods=MethodChoice(only=("lp",)))
+    with pytest.raises(InputError, match="methods: lp is for the paper's objective, fetches has search, transport, "):
+        partition(batch, None, "fetches", parameters=parameters)
+    with pytest.raises(InputError, match=r"methods.only: 'simplex' is no method"):
+        Parameters(methods=MethodChoice(only=("simplex",)))
+    assert [each.name for each in IN_ORDER if each.name not in METHODS] == []
+    assert len(IN_ORDER) == len(METHODS) - 1
+
+
 def test_a_false_optimum_of_a_solver_is_refuted_by_our_own_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that isn't the best, which the solver calls optimal."""
     batch = click_log_batch(40, 4)
@@ -245,7 +278,7 @@ def test_a_false_optimum_of_a_solver_is_refuted_by_our_own_prices(monkeypatch: p
         reason = StopReason.FINISHED
         return Solution(Status.OPTIMAL, reason, solver, "", 0, 0.0, values.ravel(), objective, objective)
 
-    monkeypatch.setattr("gapless.encodings.bagpipe.partition.methods.solve_model", claims)
+    monkeypatch.setattr("gapless.encodings.bagpipe.partition.one_batch.solve_model", claims)
     found = partition(batch, method="milp")
     assert found is not None
     assert found.value > found.bound == optimum.value

@@ -15,10 +15,10 @@ from gapless.encodings.bagpipe import Bound, Parameters, Planning, Search
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.designs.counts import counted
 from gapless.encodings.bagpipe.parameters import Synchronised
-from gapless.encodings.bagpipe.partition.cut_bounds import away_bound
-from gapless.encodings.bagpipe.partition.cuts import Cuts, Terminal
-from gapless.encodings.bagpipe.partition.roots import Past
-from gapless.encodings.bagpipe.partition.windows import WindowBatch, partition_window
+from gapless.encodings.bagpipe.partition.batch import add_uses
+from gapless.encodings.bagpipe.partition.bounds import away_bound
+from gapless.encodings.bagpipe.partition.cuts import Cuts, Past, Terminal
+from gapless.encodings.bagpipe.partition.windows import Window, WindowBatch
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.generators import zipf_trace
@@ -84,10 +84,9 @@ def test_a_small_window_is_solved_exactly(seed: int, batches: int, is_rooted: bo
     window, past = small_window(seed, batches)
     optimum = best_by_hand(window, past, is_rooted)
     parameters = Parameters(bound=Bound(rounds=20))
-    exact = partition_window(window, past, is_rooted, "milp", parameters, SolveOptions())
-    searched = partition_window(window, past, is_rooted, "search", parameters, SolveOptions())
+    whole = Window(tuple(window), past, is_rooted, parameters)
+    exact, searched = whole.modelled(SolveOptions()), whole.searched(SolveOptions())
     assert exact is not None
-    assert searched is not None
     assert sum(each.value for each in exact) == optimum == sum(each.bound or 0 for each in exact)
     assert sum(each.value for each in searched) >= optimum
     for each in searched:
@@ -171,11 +170,11 @@ def test_marginal_costs_are_what_one_more_example_costs() -> None:
     )  # fmt: skip
     trainer = rng.integers(0, 3, 10)
     counts = cuts.counts(trainer)
-    cuts.add_uses(counts, np.array([7]), trainer[7:8], -1)
+    add_uses(index, counts, np.array([7]), trainer[7:8], -1)
     without, marginal = cuts.cost(counts), cuts.marginal_costs(np.array([7]), counts)[0]
     for other in range(3):
         placed = counts.copy()
-        cuts.add_uses(placed, np.array([7]), np.array([other]), 1)
+        add_uses(index, placed, np.array([7]), np.array([other]), 1)
         assert cuts.cost(placed) - without == pytest.approx(marginal[other] / 128)
 
 

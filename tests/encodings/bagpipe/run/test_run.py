@@ -17,8 +17,7 @@ from examples import share
 import gapless
 from gapless import Result, SolveOptions
 from gapless.encodings.bagpipe import Planning
-from gapless.encodings.bagpipe.batch_plans import batch_plans
-from gapless.encodings.bagpipe.budget import Budget, OutOfTimeErrorError, Pace
+from gapless.encodings.bagpipe.batch_plans import Budget, NoTimeLeftError, Pace, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.lowering.actions import NOT_FETCHED, SENT_LATER, SENT_NOW
 from gapless.encodings.bagpipe.parameters import Parameters, Synchronised
@@ -124,7 +123,7 @@ def planned(clock: _Clock, pace: Pace, read_s: float, **settings: Any) -> list[b
 
     budget.check_reading = read  # type: ignore[method-assign]
     plans = []
-    with suppress(OutOfTimeErrorError):
+    with suppress(NoTimeLeftError):
         for plan in batch_plans(asked.trace, asked.planning, None, SolveOptions(), budget):
             plans.append(plan)
             clock.left_s -= pace.plan_s

@@ -7,10 +7,8 @@ import pytest
 from bagpipe_batches import random_batch
 
 from gapless.encodings.bagpipe.ids import loops
-from gapless.encodings.bagpipe.partition.costs import Batch
-from gapless.encodings.bagpipe.partition.goals import Rates
-from gapless.encodings.bagpipe.partition.sharing import Sharing
-from gapless.encodings.bagpipe.partition.uses import Uses
+from gapless.encodings.bagpipe.partition.batch import Batch, Sharing
+from gapless.encodings.bagpipe.partition.search import Rates, Uses
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,0 +1,185 @@
+"""The partition of one batch for an objective of its own.
+
+`paper` charges each example for its ids that other trainers hold (the MILP of section 5.2.3); `fetches` charges an id
+once per trainer and batch, as it is fetched; `max-load` counts the rows that the busiest trainer receives and sends.
+The first has an exact method in milliseconds, the others a search and a lower bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.bagpipe.parameters import Parameters
+from gapless.encodings.bagpipe.partition import milp
+from gapless.encodings.bagpipe.partition.batch import Batch, Sharing, cost_matrix
+from gapless.encodings.bagpipe.partition.bounds import fetches_bound, max_load_bound
+from gapless.encodings.bagpipe.partition.search import Fetches, MaxLoad, search
+from gapless.encodings.bagpipe.partition.transport import transport
+from gapless.options import Deadline, SolveOptions, relative_gap
+from gapless.solution import Solution, StopReason
+from gapless.solvers.proofs import solve_proven
+from gapless.solvers.registry import solve_model
+
+__all__ = ["OneBatch", "Partition", "decoded", "whole_bound"]
+
+Ints = NDArray[np.int64]
+
+_ENCODED_PER_S = 5e5
+"""Columns or rows of a model that are encoded and handed to a backend in a second at least."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The trainer of each example, and what that is worth.
+
+    `trainer`: int64, one per example. `value` and `bound` are of the objective; `bound` is None where nothing is
+    proven. `prices`: of a place on each trainer, where the method ends with them; with them
+    `lower_bound(cost_matrix(batch), capacity, prices)` proves the optimum to anyone. `bound_s`: wall time of the bound.
+    `is_cut`: whether the method was cut short by the clock, or because somebody asked to stop.
+    """
+
+    trainer: Ints
+    objective: str
+    value: int
+    bound: int | None
+    method: str
+    prices: Ints | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    bound_s: float = 0.0
+    is_cut: bool = False
+
+    @property
+    def gap(self) -> float | None:
+        """(value - bound) / value, None without a bound."""
+        return relative_gap(self.value, self.bound)
+
+
+@dataclass(frozen=True)
+class OneBatch:
+    """A batch whose partition makes an objective small, with `places` of each trainer for its examples."""
+
+    batch: Batch
+    places: Ints
+    objective: str
+    parameters: Parameters
+
+    @property
+    def capacities(self) -> list[Ints]:
+        """The places, by batch."""
+        return [self.places]
+
+    @cached_property
+    def _cost(self) -> NDArray[np.signedinteger[Any]]:
+        return cost_matrix(self.batch)
+
+    def worth(self, trainers: list[Ints], method: str) -> list[Partition]:
+        """What this partition is worth."""
+        return [Partition(trainer, self.objective, self._value(trainer), None, method) for trainer in trainers]
+
+    def transported(self, options: SolveOptions) -> list[Partition]:
+        """The paper's optimum, with the prices that prove it; for the other objectives a partition like others."""
+        found = transport(self._cost, self.places)
+        if self.objective != "paper":
+            return self.worth([found.trainer], "transport")
+        steps = {"steps": found.steps}
+        return [Partition(found.trainer, "paper", found.cost, found.cost, "transport", found.prices, steps)]
+
+    def searched(self, options: SolveOptions) -> list[Partition]:
+        """From the paper's optimum and from the start of the search itself, whichever is better."""
+        deadline, sharing, parameters = Deadline(options), Sharing.of(self.batch), self.parameters
+        is_fetches = self.objective == "fetches"
+        objective = Fetches() if is_fetches else MaxLoad(parameters.search.load_power)
+        papers = transport(self._cost, self.places).trainer
+        found = search(sharing, self.places, objective, [papers], parameters.search, options.seed, deadline)
+        begin_s = time.perf_counter()
+        bound_of = fetches_bound if is_fetches else max_load_bound
+        bound = bound_of(sharing, self.places, parameters.bound, deadline) if parameters.bound.rounds else None
+        bound_s = time.perf_counter() - begin_s
+        details = {
+            "rounds": found.rounds,
+            "accepted": found.accepted,
+            "of_papers_optimum": objective.value(sharing.traffic(papers)),
+        }
+        value = int(found.cost)
+        return [Partition(found.trainer, self.objective, value, bound, "search", None, details, bound_s, found.is_cut)]
+
+    def modelled(self, options: SolveOptions) -> list[Partition] | None:
+        """By a backend, exactly."""
+        return self._papers("milp", options) if self.objective == "paper" else self._beyond_papers(options)
+
+    def relaxed(self, options: SolveOptions) -> list[Partition] | None:
+        """By a backend, the linear relaxation of the paper's MILP, which has a whole optimum."""
+        return self._papers("lp", options)
+
+    def flown(self, options: SolveOptions) -> list[Partition] | None:
+        """The paper's optimum by a solver for flows."""
+        return self._papers("min_cost_flow", replace(options, solver="min_cost_flow"))
+
+    def _papers(self, method: str, options: SolveOptions) -> list[Partition] | None:
+        encode = partial(milp.encode, self._cost, self.places, relaxed=method == "lp")
+        claimed = self._by_model(encode, self._cost.size, method, options)
+        if claimed is None or claimed.bound is None:
+            return None if claimed is None else [claimed]
+        # What a solver claims of a transportation problem, the prices of our own method prove or refute.
+        optimum = transport(self._cost, self.places).cost
+        details = {"contradicted": claimed.bound} if claimed.bound > optimum else {}
+        bound = optimum if claimed.value == optimum else min(claimed.bound, optimum)
+        return [replace(claimed, bound=bound, details=details)]
+
+    def _beyond_papers(self, options: SolveOptions) -> list[Partition] | None:
+        encode = milp.encode_fetches if self.objective == "fetches" else milp.encode_max_load
+        size = self.batch.slot.size * self.batch.trainers
+        found = self._by_model(lambda: encode(Sharing.of(self.batch), self.places), size, "milp", options)
+        return None if found is None else [found]
+
+    def _by_model(
+        self, encode: Callable[[], milp.Encoding], size: int, method: str, options: SolveOptions
+    ) -> Partition | None:
+        """The partition that a backend finds for a model; its bound rounded up, as the objective is whole.
+
+        None if it finds none in time. `size`: of the model, in columns or rows; one that takes most of the time only
+        to be encoded isn't.
+        """
+        if not self.batch.examples:
+            return Partition(np.empty(0, np.int64), self.objective, 0, 0, method)
+        deadline, solver = Deadline(options), options.solver or "highs"
+        if size > 0.5 * _ENCODED_PER_S * deadline.remaining_s:
+            deadline.strike()
+            return None
+        encoding = encode()
+        solved = solve_model if self.objective == "paper" else solve_proven  # the paper's has a proof of our own
+        solution = solved(encoding.model, deadline.stage(), solver)
+        found = decoded(encoding, solution)
+        if found is None:
+            return None
+        trainer, is_cut = found
+        value, bound = self._value(trainer), whole_bound(solution)
+        bound = None if bound is None else min(bound, value)
+        return Partition(trainer, self.objective, value, bound, f"{method}+{solver}", is_cut=is_cut)
+
+    def _value(self, trainer: Ints) -> int:
+        if self.objective == "paper":
+            return int(np.take_along_axis(self._cost, trainer[:, None], axis=1).sum(dtype=np.int64))
+        traffic = Sharing.of(self.batch).traffic(trainer)
+        return traffic.fetches if self.objective == "fetches" else traffic.max_load
+
+
+def decoded(encoding: milp.Encoding, solution: Solution) -> tuple[Ints, bool] | None:
+    """The trainers of a solution, and whether it was cut short; None where there is none."""
+    if solution.values is None:
+        return None
+    is_cut = solution.stop_reason in (StopReason.TIME_LIMIT, StopReason.INTERRUPTED)
+    return milp.decode(encoding, solution.values), is_cut
+
+
+def whole_bound(solution: Solution) -> int | None:
+    """A solution's bound on whole numbers, rounded up, but for what solvers call equal."""
+    bound = solution.bound
+    return None if bound is None else int(np.ceil(bound - 1e-6 * max(1.0, abs(bound))))
