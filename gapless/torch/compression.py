@@ -16,7 +16,7 @@ from gapless.torch.library import rank_count, torch
 __all__ = ["HopCompressor", "collective", "exchanged_together", "left_behind", "returned"]
 
 
-def collective(message: Message, group: torch.distributed.ProcessGroup | None) -> Any:
+def collective(message: Message, group: torch.distributed.ProcessGroup | None) -> torch.Tensor:
     """The sum over ranks in place of the payload, or the payloads of all ranks as rows."""
     ranks, payload = rank_count(group), message.payload
     if message.collective == "all_reduce":
@@ -31,7 +31,7 @@ def collective(message: Message, group: torch.distributed.ProcessGroup | None) -
     return gathered.view(ranks, -1)
 
 
-def returned(exchange: Exchange, received: Any) -> Any:
+def returned(exchange: Exchange, received: torch.Tensor) -> torch.Tensor:
     """What the exchange makes of what arrived last."""
     try:
         exchange.send(received)
@@ -42,10 +42,10 @@ def returned(exchange: Exchange, received: Any) -> Any:
 
 def exchanged_together(
     exchanges: Sequence[Exchange], group: torch.distributed.ProcessGroup | None
-) -> tuple[list[Any], int]:
+) -> tuple[list[torch.Tensor], int]:
     """The means of several exchanges, whose messages are sent together, round by round; and the bytes sent."""
     messages = [next(exchange) for exchange in exchanges]
-    means: list[Any] = [None] * len(exchanges)
+    means: list[torch.Tensor] = [None] * len(exchanges)
     open_now, sent_bytes = list(range(len(exchanges))), 0
     while open_now:
         received, size_bytes = _sent_together([messages[k] for k in open_now], group)
@@ -60,9 +60,11 @@ def exchanged_together(
     return means, sent_bytes
 
 
-def _sent_together(messages: Sequence[Message], group: torch.distributed.ProcessGroup | None) -> tuple[list[Any], int]:
+def _sent_together(
+    messages: Sequence[Message], group: torch.distributed.ProcessGroup | None
+) -> tuple[list[torch.Tensor], int]:
     """What arrives of each, by one collective for all of a kind and type; and the bytes sent."""
-    received: list[Any] = [None] * len(messages)
+    received: list[torch.Tensor] = [None] * len(messages)
     kinds = [(message.collective, message.payload.dtype) for message in messages]
     sent_bytes = 0
     for kind in dict.fromkeys(kinds):

@@ -7,7 +7,10 @@ asked for is offered. Needs no PyTorch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["ATTENTION", "CLOSE", "LOSS", "NORM", "TOLERANCE", "JointGraph", "Role"]
 
@@ -38,12 +41,12 @@ class JointGraph:
     An output that isn't there (an input's gradient) has no role.
     """
 
-    module: Any
-    inputs: dict[Any, Role]
-    outputs: tuple[tuple[Any, Role], ...]
+    module: torch.fx.GraphModule
+    inputs: dict[torch.fx.Node, Role]
+    outputs: tuple[tuple[torch.fx.Node, Role], ...]
 
     @property
-    def constants(self) -> dict[Any, Any]:
+    def constants(self) -> dict[torch.fx.Node, torch.Tensor]:
         """The tensors that the module holds itself, by the nodes that read them."""
         nodes = [node for node in self.module.graph.nodes if node.op == "get_attr"]
         return {node: getattr(self.module, node.target) for node in nodes}

@@ -129,12 +129,12 @@ def has_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     return all(size == 1 or own == wanted for size, own, wanted in pairs)
 
 
-def laid_out(tensor: Tensor, strides: tuple[int, ...]) -> Any:
+def laid_out(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
     """A copy of a tensor in memory that is laid out by these strides."""
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def compact(tensor: Tensor, most_bytes: int) -> Any:
+def compact(tensor: Tensor | None, most_bytes: int) -> Tensor | None:
     """The tensor, copied if it lies in more memory than it should: some losses leave a scalar in a large buffer.
 
     None, which an operator returns where nobody asked for a gradient, stays what it is.

@@ -26,7 +26,7 @@ from gapless.torch.capture.operators import is_random, op_name, state_bytes, wri
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
 from gapless.torch.capture.storages import Storages, find_storages, rounded_bytes
 from gapless.torch.joint_graph import CLOSE, JointGraph, Role
-from gapless.torch.library import Module, Node, torch
+from gapless.torch.library import Module, Node, Tensor, torch
 from gapless.torch.rewrite.matching import Rewrites
 from gapless.torch.rewrite.rewrites import rewrite
 
@@ -156,10 +156,10 @@ class _Builder:
         devices = [self._device(node.call) for node in forward if is_random(node.call)]
         return sum(sizes) + sum(state_bytes(device) for device in (*devices, *devices[:1]))  # one more to go back to
 
-    def _tangents(self) -> list[Any]:
+    def _tangents(self) -> list[Node]:
         return [value for value, role in self.joint.inputs.items() if role.kind == "tangent"]
 
-    def _device(self, node: Node) -> Any:
+    def _device(self, node: Node) -> torch.device:
         value = self.storages.fake[node]
         return (value if isinstance(value, torch.Tensor) else value[0]).device
 
@@ -268,7 +268,7 @@ class _Builder:
                 self.forward.append(ForwardNode(node.name, op_name(node), size, (), _UNTIMED, creator=number))
                 self.operators.append(Operator(node.name, (call,), values, (node,), made_bytes=size))
 
-    def _values(self, node: _Node) -> tuple[tuple[Any, int | None, int], ...]:
+    def _values(self, node: _Node) -> tuple[tuple[Node, int | None, int], ...]:
         found = []
         for value, place in self.storages.values[node.call]:
             storage = self.storages.of[value][0]
@@ -280,7 +280,7 @@ class _Builder:
     def _add_backward(self, nodes: list[_Node]) -> None:
         made = {storage: number for number, node in enumerate(nodes) for storage in node.made}
         read = {storage for node in nodes for storage in node.reads}
-        wanted: dict[int, list[tuple[Any, str]]] = {}
+        wanted: dict[int, list[tuple[Node, str]]] = {}
         late = []
         for value, role in self.joint.outputs:
             if role.kind == "gradient":
@@ -305,7 +305,7 @@ class _Builder:
             self._add_backward_node(node, read, taken, gradients, grown_bytes)
 
     def _gradients(
-        self, node: _Node, wanted: dict[int, list[tuple[Any, str]]], read: set[int], parameters: dict[str, Any]
+        self, node: _Node, wanted: dict[int, list[tuple[Node, str]]], read: set[int], parameters: dict[str, Tensor]
     ) -> tuple[tuple[Gradient, ...], set[int]]:
         """The gradients that a node completes, and the storages that become gradients as they are."""
         gradients, taken = [], set()
@@ -385,7 +385,7 @@ class _Builder:
         return min(self._by_sequence.get(call.meta.get("seq_nr"), 0), len(self.forward) - 2)
 
     @cached_property
-    def _by_sequence(self) -> dict[Any, int]:
+    def _by_sequence(self) -> dict[Node, int]:
         by_name = {node.name: number for number, node in enumerate(self.forward)}
         return {node.meta.get("seq_nr"): by_name[node.name] for node in self.storages.made if node.name in by_name}
 

@@ -13,7 +13,7 @@ from gapless.profiles.training.graph import TrainingGraph
 from gapless.torch.capture.model_state import ModelState
 from gapless.torch.capture.storages import Storages
 from gapless.torch.joint_graph import Role
-from gapless.torch.library import Tensor, torch
+from gapless.torch.library import Node, Tensor, torch
 
 __all__ = ["LASTS", "PASSES", "Call", "CapturedStep", "Gradient", "InputShape", "Operator"]
 
@@ -50,7 +50,7 @@ class Gradient:
     else it is copied, since others read its memory or its strides are not the parameter's.
     """
 
-    value: Any
+    value: Node
     parameter: str
     is_taken: bool
 
@@ -68,8 +68,8 @@ class Operator:
 
     name: str
     calls: tuple[Call, ...]
-    values: tuple[tuple[Any, int | None, int], ...] = ()
-    holds: tuple[Any, ...] = ()
+    values: tuple[tuple[Node, int | None, int], ...] = ()
+    holds: tuple[Node, ...] = ()
     gradients: tuple[Gradient, ...] = ()
     made_bytes: int = 0
 
@@ -112,10 +112,10 @@ class CapturedStep:
 
     graph: TrainingGraph
     operators: tuple[Operator | None, ...]
-    roles: dict[Any, Role]
-    constants: dict[Any, Any]
-    updates: tuple[tuple[Any, str], ...]
-    loss: Any
+    roles: dict[Node, Role]
+    constants: dict[Node, Tensor]
+    updates: tuple[tuple[Node, str], ...]
+    loss: Node
     late_gradients: tuple[Gradient, ...]
     inputs: tuple[InputShape, ...]
     structure: Any

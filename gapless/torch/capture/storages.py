@@ -32,11 +32,11 @@ class Storages:
     somebody reads, the graph node that stands for it and its place (None: the node's only one).
     """
 
-    fake: dict[Any, Any] = field(default_factory=dict)
-    of: dict[Any, tuple[int, ...]] = field(default_factory=dict)
+    fake: dict[Node, Any] = field(default_factory=dict)
+    of: dict[Node, tuple[int, ...]] = field(default_factory=dict)
     size_bytes: list[int] = field(default_factory=list)
-    made: dict[Any, tuple[int, ...]] = field(default_factory=dict)
-    values: dict[Any, list[tuple[Any, int | None]]] = field(default_factory=dict)
+    made: dict[Node, tuple[int, ...]] = field(default_factory=dict)
+    values: dict[Node, list[tuple[Node, int | None]]] = field(default_factory=dict)
 
     def read_by(self, arguments: Any) -> set[int]:
         """The storages that the tensors among some arguments live in."""
@@ -96,7 +96,7 @@ def tensors_in(value: Any) -> list[Any]:
     return [part for part in values if isinstance(part, torch.Tensor)]
 
 
-def _run(node: Node, joint: JointGraph, fake: dict[Any, Any], mode: Any) -> Any:
+def _run(node: Node, joint: JointGraph, fake: dict[Node, Any], mode: Any) -> Any:
     if node.op == "placeholder":
         return node.meta["val"]
     if node.op == "get_attr":
@@ -105,7 +105,7 @@ def _run(node: Node, joint: JointGraph, fake: dict[Any, Any], mode: Any) -> Any:
     return node.target(*arguments, **options)
 
 
-def _values(node: Node, value: Any) -> list[tuple[Any, int | None]]:
+def _values(node: Node, value: Any) -> list[tuple[Node, int | None]]:
     if isinstance(value, torch.Tensor):
         return [(node, None)]
     return [(user, user.args[1]) for user in node.users if user.target is operator.getitem]

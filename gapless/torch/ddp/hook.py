@@ -83,7 +83,7 @@ class HookState(FeedbackState):
         """Forget what was sent, and how late: another step begins."""
         self.sent, self.late_s = [], 0.0
 
-    def reduce(self, bucket: Any) -> Any:
+    def reduce(self, bucket: torch.distributed.GradBucket) -> Any:
         """The future of the mean over all ranks of what a bucket's modes makes of its gradient."""
         future: Any = torch.futures.Future()
         if self._is_idle:

@@ -65,7 +65,7 @@ class LayerState(FeedbackState):
         self._methods = {name: method_of(mode) for name, mode in modes.items()}
         self._modes = dict(modes)
 
-    def reduce(self, bucket: Any) -> Any:
+    def reduce(self, bucket: torch.distributed.GradBucket) -> torch.Tensor:
         """The mean over all ranks of what the modes make of a bucket's gradients."""
         if self._is_idle:
             return bucket.buffer()

@@ -142,7 +142,7 @@ class Kept:
     step: int = 0
 
 
-def poison(tensor: Tensor) -> Any:
+def poison(tensor: Tensor) -> Tensor:
     """A scalar that is 0 where all entries are finite, and not a number otherwise; nothing waits for a GPU."""
     if not tensor.numel():
         return tensor.new_zeros(())

@@ -278,7 +278,7 @@ class GradientRecord:
         return found
 
 
-def _tails(gradient: Tensor) -> Any:
+def _tails(gradient: Tensor) -> Tensor:
     """Of the gradient as a matrix: `[r]` is the squared error of its best approximation of rank r."""
     squares = torch.linalg.svdvals(gradient.reshape(gradient.shape[0], -1).double()).square()
     return squares.flip(0).cumsum(0).flip(0)

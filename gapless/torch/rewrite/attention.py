@@ -52,7 +52,7 @@ class _Found:
     scores: Node
     steps: tuple[tuple[str, Any], ...]
     softmax: Node
-    dropout: Any
+    dropout: Node | None
     product: Node
     gradient: Tensor
     of_query: Node
@@ -135,12 +135,13 @@ def _comes_from_product(node: Node) -> bool:
     return isinstance(node, torch.fx.Node) and node.target is aten.bmm.default
 
 
-def _find_change(back: Node, dropout: Any, gradient: Tensor, product: Node) -> None:
+def _find_change(back: Node, dropout: Node | None, gradient: Tensor, product: Node) -> None:
     """The gradient of the probabilities must be that of the product, through dropout."""
     change = only(back.args[0])
     if dropout is not None:
-        require(change.target is aten.native_dropout_backward.default and change.args[1] is part(dropout, 1))
-        require(len(part(dropout, 1).users) == 1)
+        mask = part(dropout, 1)
+        require(change.target is aten.native_dropout_backward.default and change.args[1] is mask)
+        require(mask is not None and len(mask.users) == 1)
         change = only(change.args[0])
     require(change.target is aten.bmm.default and change.args[0] is gradient)
     require(same(change.args[1], product.args[1], turns=1))
@@ -223,13 +224,13 @@ def _replace(graph: torch.fx.Graph, found: _Found, rewrites: Rewrites) -> None:
     erase(graph, _between(found))
 
 
-def _first_back(graph: torch.fx.Graph, found: _Found) -> Any:
+def _first_back(graph: torch.fx.Graph, found: _Found) -> Node:
     """The first of the nodes that read the product's gradient."""
     order = {node: number for number, node in enumerate(graph.nodes)}
     return min((node for node in readers(found.gradient) if node in order), key=lambda node: order[node])
 
 
-def _between(found: _Found) -> set[Any]:
+def _between(found: _Found) -> set[Node]:
     """The nodes that nobody needs any more: all that the scores lead to."""
     wanted = {found.product, found.of_query, found.of_key, found.of_value, found.softmax, found.scores}
     ahead = [found.softmax, found.scores]

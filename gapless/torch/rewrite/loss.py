@@ -42,11 +42,11 @@ class _Found:
     that make the gradients of what the layer is given, its weight and its bias (None without one)."""
 
     layer: Node
-    loss: Any
+    loss: Node
     back: Node
     of_given: Node
     of_weight: Node
-    of_bias: Any
+    of_bias: Node | None
 
     @property
     def arguments(self) -> tuple[Any, Any, Any]:
@@ -98,7 +98,7 @@ def _find(loss: Any) -> _Found:
     return _Found(layer, loss, back, of_given, of_weight, of_bias)
 
 
-def _rows(node: Node) -> Any:
+def _rows(node: Node) -> Node:
     """The product whose rows, in this order, a node shows; nobody else may look at them."""
     width = node.meta["val"].shape[-1]
     while is_reshape(node):
@@ -136,7 +136,7 @@ def _replace(graph: torch.fx.Graph, found: _Found, rewrites: Rewrites) -> None:
     erase(graph, _between(found, wanted))
 
 
-def _between(found: _Found, wanted: set[Any]) -> set[Any]:
+def _between(found: _Found, wanted: set[Node]) -> set[Node]:
     """The nodes that nobody needs any more: all that the scores and their gradient lead to."""
     ahead = [found.layer, found.back, found.loss]
     while ahead:

@@ -54,7 +54,7 @@ class Alternative:
     name: str
     function: Any
     arguments: tuple[Any, ...]
-    random: Any = None
+    random: Node | None = None
     close: str = ""
 
 
@@ -79,18 +79,18 @@ class Rewrites:
     kind of a graph node that is only close to eager's. `replaced`: graph nodes, by those that they stand for.
     """
 
-    alternatives: dict[Any, list[Alternative]] = field(default_factory=dict)
-    beside: dict[Any, Any] = field(default_factory=dict)
-    lean: dict[Any, Lean] = field(default_factory=dict)
-    draws: dict[Any, Any] = field(default_factory=dict)
-    close: dict[Any, str] = field(default_factory=dict)
-    replaced: dict[Any, Any] = field(default_factory=dict)
+    alternatives: dict[Node, list[Alternative]] = field(default_factory=dict)
+    beside: dict[Node, Node] = field(default_factory=dict)
+    lean: dict[Node, Lean] = field(default_factory=dict)
+    draws: dict[Node, Node] = field(default_factory=dict)
+    close: dict[Node, str] = field(default_factory=dict)
+    replaced: dict[Node, Node] = field(default_factory=dict)
 
     def offer(self, node: Node, *found: Alternative) -> None:
         """Add alternatives to those that a graph node has."""
         self.alternatives.setdefault(node, []).extend(found)
 
-    def stand_in(self, node: Node, other: Any) -> None:
+    def stand_in(self, node: Node, other: Node) -> None:
         """Let one graph node take the place of another."""
         other.meta.setdefault("val", node.meta.get("val"))
         node.replace_all_uses_with(other)
@@ -102,22 +102,22 @@ def is_view(node: Node) -> bool:
     return bool(getattr(node.target, "is_view", False)) or node.target in _SAME_MEMORY
 
 
-def maker(node: Node) -> Any:
+def maker(node: Node) -> Node:
     """The node that computes what a node stands for or looks at."""
     while node.op == "call_function" and (node.target is operator.getitem or is_view(node)):
         node = node.args[0]
     return node
 
 
-def readers(node: Node) -> list[Any]:
+def readers(node: Node) -> list[Node]:
     """The nodes that read a tensor, through views too."""
-    found: list[Any] = []
+    found: list[Node] = []
     for user in node.users:
         found += readers(user) if is_view(user) else [user]
     return found
 
 
-def part(node: Node, place: int) -> Any:
+def part(node: Node, place: int) -> Node | None:
     """The graph node that stands for one of the values that a node returns; None where nobody reads it."""
     return next((user for user in node.users if user.target is operator.getitem and user.args[1] == place), None)
 
@@ -128,7 +128,7 @@ def require(is_so: bool) -> None:
         raise Unlike
 
 
-def one(nodes: list[Any], or_none: bool = False) -> Any:
+def one(nodes: list[Node], or_none: bool = False) -> Node:
     """The only node of a list; None of an empty one where that may be."""
     require(len(nodes) == 1 or (or_none and not nodes))
     return nodes[0] if nodes else None
@@ -151,7 +151,7 @@ def _is_turn(node: Node) -> bool:
     return {place % count for place in node.args[1:]} == {count - 2, count - 1}
 
 
-def only(node: Node) -> Any:
+def only(node: Node) -> Node:
     """What a node shows in another shape, if nobody else looks at it."""
     while is_reshape(node):
         require(len(node.users) == 1)
@@ -160,14 +160,14 @@ def only(node: Node) -> Any:
     return node
 
 
-def base(node: Node) -> Any:
+def base(node: Node) -> Node:
     """What a node looks at, through views."""
     while is_view(node):
         node = node.args[0]
     return node
 
 
-def same(node: Node, other: Any, turns: int = 0) -> bool:
+def same(node: Node, other: Node, turns: int = 0) -> bool:
     """Whether a node is another in some shape, with the last two dimensions changing places so often."""
     while node is not other and (is_reshape(node) or _is_turn(node)):
         turns -= _is_turn(node)
@@ -177,7 +177,7 @@ def same(node: Node, other: Any, turns: int = 0) -> bool:
 
 def put(
     graph: torch.fx.Graph, before: Node, function: Callable[..., Any], arguments: tuple[Any, ...], count: int
-) -> list[Any]:
+) -> list[Node]:
     """A call with its `count` values put before a graph node, paired with the backward pass as that node is."""
     with graph.inserting_before(before):
         call = graph.call_function(function, arguments)
@@ -187,7 +187,7 @@ def put(
     return [call, *values]
 
 
-def erase(graph: torch.fx.Graph, nodes: Iterable[Any]) -> None:
+def erase(graph: torch.fx.Graph, nodes: Iterable[Node]) -> None:
     """Take out those of some nodes that nobody reads any more; views of what stays may be left without a reader."""
     wanted = set(nodes)
     for node in reversed(list(graph.nodes)):

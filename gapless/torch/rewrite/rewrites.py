@@ -122,7 +122,7 @@ def _offer_bits(joint: JointGraph, node: Node, found: Rewrites) -> None:
     found.offer(node, Alternative("1-bit mask", functions.relu_bits_backward, (gradient, bits)))
 
 
-def _loss_maker(joint: JointGraph) -> Any:
+def _loss_maker(joint: JointGraph) -> Node:
     (loss,) = [value for value, role in joint.outputs if role.kind == "loss"]
     return maker(loss)
 

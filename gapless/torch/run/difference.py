@@ -26,12 +26,12 @@ _LEAST_SHARE = 1e-3
 class Outcome:
     """What a step leaves behind. A gradient is None where there is none."""
 
-    loss: Any
-    gradients: Mapping[str, Any]
-    buffers: Mapping[str, Any]
+    loss: Tensor
+    gradients: Mapping[str, Tensor | None]
+    buffers: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, loss: Any, model: Module) -> Outcome:
+    def of(cls, loss: Tensor, model: Module) -> Outcome:
         """The outcome of a step that a model has just made; gradients are not copied."""
         gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
         return cls(loss.detach().clone(), gradients, {name: buffer.clone() for name, buffer in model.named_buffers()})
@@ -81,12 +81,12 @@ def buffer_difference(found: Outcome, expected: Outcome) -> tuple[float, str]:
     return _furthest("the buffer", found.buffers, expected.buffers)
 
 
-def _present(outcome: Outcome) -> list[Any]:
+def _present(outcome: Outcome) -> list[Tensor]:
     return [gradient for gradient in outcome.gradients.values() if gradient is not None]
 
 
 def _furthest(
-    title: str, found: Mapping[str, Any], expected: Mapping[str, Any], floor: float = 0.0
+    title: str, found: Mapping[str, Tensor | None], expected: Mapping[str, Tensor | None], floor: float = 0.0
 ) -> tuple[float, str]:
     worst = (0.0, "")
     for name, other in expected.items():
@@ -113,7 +113,7 @@ def _norm(tensor: Tensor) -> float:
     return float(_wide(tensor).norm())
 
 
-def _wide(tensor: Tensor) -> Any:
+def _wide(tensor: Tensor) -> Tensor:
     """In a type that its norm fits into; what is complex as pairs of numbers."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return tensor if tensor.dtype == torch.float64 else tensor.float()
@@ -126,12 +126,12 @@ class Compared:
     `difference`: None where there was not enough memory for eager's step.
     """
 
-    loss: Any
+    loss: Tensor
     difference: Difference | None
     keep: Callable[[], None]
 
 
-def compared(model: Module, planned: Callable[[], Any], eager: Callable[[], Any]) -> Compared:
+def compared(model: Module, planned: Callable[[], Tensor], eager: Callable[[], Tensor]) -> Compared:
     """Run a planned step and eager's, and put gradients, buffers and random state back as they were."""
     tensors = [*model.parameters(), *model.buffers()]
     devices = sorted({tensor.device for tensor in tensors if tensor.device.type == "cuda"}, key=str)
@@ -166,7 +166,7 @@ class _State:
     random: tuple[tuple[Any, Any], ...]
 
     @classmethod
-    def of(cls, model: Module, devices: list[Any]) -> _State:
+    def of(cls, model: Module, devices: list[torch.device]) -> _State:
         return cls(
             tuple((parameter, parameter.grad) for parameter in model.parameters()),
             tuple((buffer, buffer.clone()) for buffer in model.buffers()),
@@ -193,7 +193,7 @@ class _State:
             set_random_state(state, device)
 
 
-def _outcome_of(eager: Callable[[], Any], model: Module, devices: list[Any]) -> Outcome | None:
+def _outcome_of(eager: Callable[[], Tensor], model: Module, devices: list[torch.device]) -> Outcome | None:
     """What eager's step leaves; on a GPU its saved tensors lie in the host's memory, since it may not fit there."""
     on_gpu = len(devices) > 1
     try:

@@ -18,7 +18,7 @@ from gapless.torch.run.step_plan import StepPlan
 __all__ = ["Compiler", "Instruction", "Run"]
 
 Instruction = Callable[["Run"], None]
-Reader = Callable[[dict[Any, Any]], Any]
+Reader = Callable[[dict[Node, Any]], Any]
 
 _IN_PLACE = "in place"
 """What the lowering calls a forward operator that runs in place."""
@@ -35,10 +35,10 @@ class Run:
     layout of what operators return is still to be seen.
     """
 
-    there: dict[Any, Any]
-    states: dict[str, Any] = field(default_factory=dict)
-    sums: dict[int, Any] = field(default_factory=dict)
-    loss: Any = None
+    there: dict[Node, Any]
+    states: dict[str, Tensor] = field(default_factory=dict)
+    sums: dict[int, Tensor] = field(default_factory=dict)
+    loss: Tensor | None = None
     is_first: bool = False
 
 
@@ -50,21 +50,21 @@ class _Planned:
     operator: Operator
     call: Call
     claimed: frozenset[int]
-    gone: tuple[Any, ...]
+    gone: tuple[Node, ...]
     is_first: bool
 
 
 class Compiler:
     """Makes the instructions of a plan for one model."""
 
-    def __init__(self, plan: StepPlan, parameters: dict[str, Any]) -> None:
+    def __init__(self, plan: StepPlan, parameters: dict[str, Tensor]) -> None:
         self._step, self._schedule = plan.step, plan.schedule
         graph = plan.step.graph
         self._names = [*(node.name for node in graph.forward), *(node.name for node in graph.backward)]
         self._number = {name: number for number, name in enumerate(self._names)}
         self._parameters = parameters
-        self._readers: dict[Any, Reader] = {}
-        self._strides: dict[Any, tuple[int, ...]] = {}
+        self._readers: dict[Node, Reader] = {}
+        self._strides: dict[Node, tuple[int, ...]] = {}
         """Of the values that operators return in another layout than was traced, the traced one: views rely on it."""
         self._left = Counter(id(parameters[gradient.parameter]) for gradient in self._gradients())
 
@@ -140,7 +140,7 @@ class Compiler:
             claimed.add(node)
         return frozenset(claimed)
 
-    def _gone(self, event: Event) -> tuple[Any, ...]:
+    def _gone(self, event: Event) -> tuple[Node, ...]:
         """The values that an event frees, or that it has written over."""
         implementation = self._schedule.graph.ops[event.op].implementations[event.implementation]
         tensors = [*(tensor for tensor, _ in event.frees), *implementation.overwrites]
@@ -187,19 +187,19 @@ class Compiler:
 
         return instruct
 
-    def _look(self, value: Any, tensor: Tensor) -> None:
+    def _look(self, value: Node, tensor: Tensor) -> None:
         """See whether what an operator has returned is laid out as it was traced."""
         fake = self._step.storages.fake[value]
         if tensor is not None and not has_layout(tensor, fake.stride()):
             self._strides[value] = fake.stride()
 
-    def _bytes(self, value: Any) -> int:
+    def _bytes(self, value: Node) -> int:
         """What a value was captured to take."""
         (storage,) = self._step.storages.of[value]
         return self._step.storages.size_bytes[storage]
 
     @property
-    def _device(self) -> Any:
+    def _device(self) -> torch.device:
         return self._step.inputs[0].device if self._step.inputs else torch.device("cpu")
 
     def _after(self, event: _Planned) -> tuple[Instruction, ...]:
@@ -263,7 +263,7 @@ class Compiler:
     def _view_reader(self, node: Node) -> Reader:
         read, function = self._reader((node.args, node.kwargs)), node.target
 
-        def look(there: dict[Any, Any]) -> Any:
+        def look(there: dict[Node, Any]) -> Any:
             arguments, options = read(there)
             return function(*arguments, **options)
 

@@ -15,7 +15,7 @@ from gapless.torch.capture.model_state import ModelWatch, check_plain, refuse_au
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.joint_graph import TOLERANCE
 from gapless.torch.kernels.norms import check_invertible
-from gapless.torch.library import Module, torch
+from gapless.torch.library import Module, Node, Tensor, torch
 from gapless.torch.run.difference import Difference, compared
 from gapless.torch.run.instructions import Compiler, Run
 from gapless.torch.run.step_plan import CAPTURE, StepPlan, example_arguments, planned
@@ -87,7 +87,7 @@ class Step:
         self._state = self._state.after_forward(self._model, self._captured.objective)
         return found.loss
 
-    def _run(self, leaves: list[Any]) -> Any:
+    def _run(self, leaves: list[Tensor]) -> Tensor:
         with torch.no_grad():
             for gamma, beta in self._inverted:
                 check_invertible(gamma, self._parameters[gamma], self._parameters[beta])
@@ -99,7 +99,7 @@ class Step:
             self._is_first = False
         return state.loss
 
-    def _eager(self, leaves: list[Any]) -> Any:
+    def _eager(self, leaves: list[Tensor]) -> Tensor:
         """Loss and gradients as the model itself finds them."""
         arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, self._captured.structure)  # noqa: SLF001
         found = self._model(*arguments, **named)
@@ -123,7 +123,7 @@ class Step:
                     raise InputError(f"step: {kind} {name!r} was replaced since the step was made; make the step anew")
         self._watch = ModelWatch(self._model, objective, self._state.advanced)
 
-    def _leaves(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    def _leaves(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Tensor]:
         count = len(arguments) - self._captured.target_count
         tree = torch.utils._pytree  # noqa: SLF001
         leaves, structure = tree.tree_flatten((arguments[:count], named, arguments[count:]))
@@ -142,7 +142,7 @@ class Step:
                 raise InputError(f"step: tensor {number} must have {wanted}, as it was captured, got {got}; {hint}")
         return list(leaves)
 
-    def _environment(self, leaves: list[Any]) -> dict[Any, Any]:
+    def _environment(self, leaves: list[Tensor]) -> dict[Node, Tensor]:
         found = dict(self._captured.constants)
         for node, role in self._captured.roles.items():
             if role.kind == "input":
@@ -167,7 +167,7 @@ def run(
     return Step(plan, model, tolerance, report)
 
 
-def _check_model(step: CapturedStep, parameters: dict[str, Any], buffers: dict[str, Any]) -> None:
+def _check_model(step: CapturedStep, parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
     for node, role in step.roles.items():
         if role.kind not in ("parameter", "buffer"):
             continue

@@ -32,16 +32,16 @@ class Workload:
     targets: Sequence[Any] = ()
 
     @property
-    def device(self) -> Any:
+    def device(self) -> torch.device:
         """Where the model is."""
         return next(iter(self.model.parameters())).device
 
-    def loss_of(self, model: Module) -> Any:
+    def loss_of(self, model: Module) -> torch.Tensor:
         """The loss of a forward pass of the model, or of what stands for it."""
         found = model(**self.inputs) if isinstance(self.inputs, Mapping) else model(*self.inputs)
         return found if self.loss is None else self.loss(found, *self.targets)
 
-    def train(self, step: Callable[..., Any]) -> Any:
+    def train(self, step: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The loss of a planned step, as `run` makes it."""
         if isinstance(self.inputs, Mapping):
             return step(*self.targets, **self.inputs)
