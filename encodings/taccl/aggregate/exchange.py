@@ -20,7 +20,7 @@ from functools import cached_property
 from gapless.encodings.taccl.aggregate.gossip import GOLDEN, closure, sums_for_all
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer
-from gapless.encodings.taccl.symmetry.masks import image_of, image_table
+from gapless.encodings.taccl.symmetry.groups import image_of, image_table
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology

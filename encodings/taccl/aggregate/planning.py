@@ -22,7 +22,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.sketch.phases import turned_round
-from gapless.encodings.taccl.symmetry.quotient_network import Message, QuotientNetwork, quotient_network
+from gapless.encodings.taccl.symmetry.quotient import Message, QuotientNetwork, quotient_network
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 

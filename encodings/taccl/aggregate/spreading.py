@@ -12,7 +12,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from gapless.encodings.taccl.symmetry.quotient_network import Message, QuotientNetwork
+from gapless.encodings.taccl.symmetry.quotient import Message, QuotientNetwork
 
 __all__ = ["Construction", "Preferences", "spread"]
 

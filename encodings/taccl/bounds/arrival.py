@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.bounds.ports import SIDES, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.symmetry.orbits import orbits
+from gapless.encodings.taccl.symmetry.groups import orbits
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.topologies.topology import Topology
 

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.latency import distances_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
-from gapless.encodings.taccl.symmetry.groups import Image, resources_of
-from gapless.encodings.taccl.symmetry.orbits import orbits
+from gapless.encodings.taccl.symmetry.groups import Image, orbits, resources_of
 from gapless.encodings.taccl.symmetry.rotations import automorphic_rotations
 from gapless.model import Model
 from gapless.options import Deadline, SolveOptions

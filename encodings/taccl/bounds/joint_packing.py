@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.bounds.packing import Cut, least_time, master_of
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.symmetry.orbits import orbits, rotation
+from gapless.encodings.taccl.symmetry.groups import orbits, rotation
 from gapless.encodings.taccl.symmetry.rotations import Rotations
 from gapless.options import Deadline, SolveOptions
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.milp.rows import add_distinct, time_covers_every_link_and_side
-from gapless.encodings.taccl.symmetry.orbits import orbits
+from gapless.encodings.taccl.symmetry.groups import orbits
 from gapless.model import Model
 
 __all__ = ["Commodities", "FlowModel", "Path", "commodities", "decomposed", "encode", "paths"]

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Routing
-from gapless.encodings.taccl.symmetry.groups import resources_of
-from gapless.encodings.taccl.symmetry.orbits import rotation
+from gapless.encodings.taccl.symmetry.groups import resources_of, rotation
 from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
 
 __all__ = ["Mirror", "find_mirror"]

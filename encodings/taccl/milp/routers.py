@@ -17,7 +17,7 @@ from gapless.encodings.taccl.flow import routing as flow_routing
 from gapless.encodings.taccl.milp import path_routing
 from gapless.encodings.taccl.milp import tree_routing as routing
 from gapless.encodings.taccl.ordering.sends import Routing
-from gapless.encodings.taccl.symmetry.orbits import orbits
+from gapless.encodings.taccl.symmetry.groups import orbits
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.solution import Solution

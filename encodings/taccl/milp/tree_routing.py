@@ -24,7 +24,7 @@ from gapless.encodings.taccl.milp.rows import (
     used_links_are_counted,
 )
 from gapless.encodings.taccl.ordering.sends import Routing
-from gapless.encodings.taccl.symmetry.orbits import orbits
+from gapless.encodings.taccl.symmetry.groups import orbits
 from gapless.model import Model
 
 __all__ = ["RoutingModel", "decode", "encode", "shortest_path_routing"]

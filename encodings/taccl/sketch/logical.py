@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from gapless.collective import Collective
 from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch
-from gapless.encodings.taccl.symmetry.orbits import Automorphism, automorphism, rotation
+from gapless.encodings.taccl.symmetry.automorphisms import Automorphism, automorphism
+from gapless.encodings.taccl.symmetry.groups import rotation
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
 from gapless.topologies.congestion import Congestion

@@ -1,11 +1,13 @@
-"""Groups: permutations of the ranks that keep a topology as it is, and the groups that act freely which they make.
+"""Groups: permutations of the ranks that keep a topology as it is, their orbits, and the groups that act freely.
 
 A group acts freely where nothing but the identity leaves anything in its place. So an element is known by where it
-takes the first thing, and there are at most as many as things; the images of one send are as many sends.
+takes the first thing, and there are at most as many as things; the images of one send are as many sends. Sets of ranks
+are masks: the bits of a number, whose images under a permutation are looked up byte by byte.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +16,8 @@ from numpy.typing import NDArray
 from gapless.schedule import Ragged
 from gapless.topologies.topology import Topology
 
-__all__ = ["Image", "Images", "free_closure", "resources_of"]
+__all__ = ["Image", "Images", "free_closure", "image_of", "image_table", "orbits", "resources_of", "rotation"]
+
 
 Ids = NDArray[np.int64]
 
@@ -90,3 +93,49 @@ def free_closure(group: Ids, generators: list[Ids], moved: Ids) -> Ids | None:
         cosets.append(coset)
         pending += [generator[element] for generator in generators]
     return np.concatenate(cosets)
+
+
+def rotation(offset: int, group: int, rank_count: int) -> Ids:
+    """Rank r goes to (r + offset) mod group within its group of consecutive ranks."""
+    rank = np.arange(rank_count)
+    return np.asarray(rank // group * group + (rank % group + offset) % group)
+
+
+def orbits(permutations: Sequence[Ids], count: int) -> Ids:
+    """`label[i]`: the smallest item that i can be carried to, the same for all of an orbit; int64, shape (count,)."""
+    label = np.arange(count)
+    while True:
+        before = label
+        for permutation in permutations:
+            image = label[permutation]
+            label = np.minimum(label, image)
+            np.minimum.at(label, permutation, image)
+        label = label[label]
+        if np.array_equal(label, before):
+            return label
+
+
+_BITS = 8
+_BYTE = 1 << _BITS
+
+
+def image_table(images: Sequence[int]) -> list[list[int]]:
+    """For each byte of a mask, what a permutation makes of each of its values; `images[r]`: where it takes rank r."""
+    table = []
+    for first in range(0, len(images), _BITS):
+        bits = images[first : first + _BITS]
+        row = [0] * _BYTE
+        for value in range(1, _BYTE):
+            low = (value & -value).bit_length() - 1
+            row[value] = row[value & (value - 1)] | (1 << bits[low] if low < len(bits) else 0)
+        table.append(row)
+    return table
+
+
+def image_of(table: list[list[int]], mask: int) -> int:
+    """The image of a set."""
+    found = 0
+    for row in table:
+        found |= row[mask & (_BYTE - 1)]
+        mask >>= _BITS
+    return found

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.symmetry.groups import Image, Images, free_closure, resources_of
-from gapless.encodings.taccl.symmetry.orbits import orbits, rotation
+from gapless.encodings.taccl.symmetry.groups import Image, Images, free_closure, orbits, resources_of, rotation
 from gapless.topologies.topology import Topology
 
 __all__ = ["Rotations", "automorphic_rotations", "find_rotations", "no_rotations", "rotation_candidates", "subgroup"]

@@ -9,8 +9,8 @@ import pytest
 
 from gapless.collective import collective_by_name
 from gapless.encodings.taccl.sketch.logical import apply_sketch
-from gapless.encodings.taccl.symmetry.automorphisms import free_symmetry
-from gapless.encodings.taccl.symmetry.orbits import automorphism, orbits
+from gapless.encodings.taccl.symmetry.automorphisms import automorphism, free_symmetry
+from gapless.encodings.taccl.symmetry.groups import orbits
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology
 
