@@ -71,7 +71,7 @@ def test_a_solve_whose_plan_breaks_a_rule_claims_nothing(solved_wrong: Any) -> N
 def test_the_command_says_invalid_and_ends_with_5(
     solved_wrong: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from gapless.profiles.compression.trace_file import write_compression_trace
+    from gapless.profiles.compression.trace import write_compression_trace
 
     write_compression_trace(tmp_path / "trace.npz", small_trace())
     asked = ["--trace", str(tmp_path / "trace.npz"), "--data", "0.5x", "--phases", "epoch"]

@@ -16,7 +16,7 @@ import gapless
 from gapless import SolveOptions
 from gapless.errors import InputError
 from gapless.parameters import parameters_of
-from gapless.profiles.compression.trace_file import write_compression_trace
+from gapless.profiles.compression.trace import write_compression_trace
 from gapless.solution import Status
 from gapless.system import find_system
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.topologies.building import LinkBuilder
+from gapless.topologies.links import LinkBuilder
 
 __all__ = ["Fabric", "Nics", "join"]
 

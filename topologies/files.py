@@ -33,10 +33,10 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record, parse_record, suggestion
-from gapless.topologies.building import MOST_LINKS
 from gapless.topologies.congestion import read_slowdown
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.families import FAMILIES, family_topology, is_generated, read_options
+from gapless.topologies.links import MOST_LINKS
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Topology
 from gapless.units import BYTES_PER_MB, S_PER_US, parse_bytes

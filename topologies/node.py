@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.topologies.building import MOST_LINKS, LinkBuilder, refuse_too_many
 from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.fabric import Fabric, Nics, join
+from gapless.topologies.links import MOST_LINKS, LinkBuilder, refuse_too_many
 from gapless.topologies.topology import Nic, Switch, Topology
 
 __all__ = ["Cluster", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]

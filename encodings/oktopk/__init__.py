@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING
 from gapless.lazy import names_of
 
 if TYPE_CHECKING:
-    from gapless.encodings.oktopk.balancing import balancing_moves
-    from gapless.encodings.oktopk.boundaries import exact_boundaries
-    from gapless.encodings.oktopk.loads import Loads
+    from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
+    from gapless.encodings.oktopk.cuts.boundaries import exact_boundaries
+    from gapless.encodings.oktopk.cuts.loads import Loads
     from gapless.encodings.oktopk.problem import Problem
     from gapless.encodings.oktopk.question import METHODS
 
 __all__ = ["METHODS", "Loads", "Problem", "balancing_moves", "exact_boundaries"]
 
 __getattr__ = names_of(__name__, {
-    "balancing": ("balancing_moves",),
-    "boundaries": ("exact_boundaries",),
-    "loads": ("Loads",),
+    "allreduce.balancing": ("balancing_moves",),
+    "cuts.boundaries": ("exact_boundaries", "renewed_cuts"),
+    "cuts.loads": ("Loads",),
     "problem": ("Problem",),
     "question": ("METHODS",),
 })  # fmt: skip

@@ -11,12 +11,12 @@ import numpy as np
 
 from gapless.brief import BriefText
 from gapless.checker import check
+from gapless.encodings.oktopk.allreduce.others import dense_ring, topka
+from gapless.encodings.oktopk.allreduce.strategies import judged
+from gapless.encodings.oktopk.cuts.methods import SEARCHES
 from gapless.encodings.oktopk.drift import drift_of
-from gapless.encodings.oktopk.judging import judged
-from gapless.encodings.oktopk.other_allreduces import dense_ring, topka
 from gapless.encodings.oktopk.parameters import DEFAULTS
 from gapless.encodings.oktopk.problem import Problem, problem
-from gapless.encodings.oktopk.search import SEARCHES
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.sparsity.index_sets import IndexSets

@@ -41,7 +41,7 @@ PROFILE = Command(
         _WAIT,
         Field("output", Text(), "the index sets to write, .npz", is_required=True, metavar="FILE", short="-o"),
     ),
-    lazy("gapless.encodings.oktopk.profiling:profile_sparsity"),
+    lazy("gapless.encodings.oktopk.processes:profile_sparsity"),
     f"""\
 {_FACTORY_HELP}
 The gradient is one flat vector, parameters in the model's order. Each rank selects the top-k of its gradient and of
@@ -66,7 +66,7 @@ RUN = Command(
         Field("repeats", Whole(1, 10**6), "runs of which the median is taken", 9, metavar="N"),
         _WAIT,
     ),
-    lazy("gapless.encodings.oktopk.execution:execute"),
+    lazy("gapless.encodings.oktopk.processes:execute"),
     """\
 Runs the steps that the plan's schedule has, over gloo. Each sum is compared, to the bit, with the dense sum of the
 ranks' entries in the order of ranks. The words that each rank receives are compared with those of the plan. TopkA
@@ -95,8 +95,8 @@ VALIDATION = Command(
               extra="plot"),
     ),
     drawn(
-        lazy("gapless.encodings.oktopk.validation:validate_training"),
-        "gapless.encodings.oktopk.validation:draw_losses",
+        lazy("gapless.encodings.oktopk.processes:validate_training"),
+        "gapless.encodings.oktopk.processes:draw_losses",
     ),
     f"""\
 {_FACTORY_HELP}

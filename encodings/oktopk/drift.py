@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.baselines import averaged_cuts
-from gapless.encodings.oktopk.boundaries import exact_boundaries
-from gapless.encodings.oktopk.loads import Loads, received_of, region_counts
-from gapless.encodings.oktopk.lowering import ENTRY_BYTES
-from gapless.encodings.oktopk.network import Network
+from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES
+from gapless.encodings.oktopk.allreduce.network import Network
+from gapless.encodings.oktopk.cuts.boundaries import averaged_cuts, exact_boundaries
+from gapless.encodings.oktopk.cuts.loads import Loads, received_of, region_counts
 from gapless.profiles.sparsity.index_sets import IndexSets
 
 __all__ = ["drift_of", "over_ideal", "renewal_steps"]

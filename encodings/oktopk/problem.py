@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.brief import BriefQuestion
-from gapless.encodings.oktopk.lowering import ENTRY_BYTES
-from gapless.encodings.oktopk.network import Network, flat_topology
+from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES
+from gapless.encodings.oktopk.allreduce.network import Network, flat_topology
 from gapless.encodings.oktopk.question import (
     BANDWIDTH_BYTES_PER_S,
     LATENCY_S,
@@ -23,8 +23,8 @@ from gapless.encodings.oktopk.question import (
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
+from gapless.profiles.sparsity.index_file import find_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets
-from gapless.profiles.sparsity.named import find_index_sets
 from gapless.question import from_question
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology

@@ -36,7 +36,7 @@ class Question(Asked):
     indices: str | Path | IndexSets = asked(
         Object(("gapless.profiles.sparsity.index_sets.IndexSets",)),
         "recorded index sets (.npz), or clustered, drifting, uniform, as in clustered:elements=1000000,steps=8",
-        is_required=True, metavar="NAME|FILE", names=lazy("gapless.profiles.sparsity.named:index_generator_names"),
+        is_required=True, metavar="NAME|FILE", names=lazy("gapless.profiles.sparsity.index_file:index_generator_names"),
     )  # fmt: skip
     _: KW_ONLY
     ranks: int | None = asked(

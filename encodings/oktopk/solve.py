@@ -9,23 +9,23 @@ from numpy.typing import NDArray
 
 from gapless import __version__
 from gapless.checker import check
-from gapless.encodings.oktopk.balancing import balancing_moves
-from gapless.encodings.oktopk.baselines import averaged_cuts, even_cuts
-from gapless.encodings.oktopk.bounds import step_bound_s
-from gapless.encodings.oktopk.drift import drift_of, over_ideal
-from gapless.encodings.oktopk.judging import Judged, judged
-from gapless.encodings.oktopk.loads import received_of, region_counts
-from gapless.encodings.oktopk.lowering import received_words
-from gapless.encodings.oktopk.other_allreduces import dense_ring, topka, topkdsa
-from gapless.encodings.oktopk.parameters import DEFAULTS, Parameters
-from gapless.encodings.oktopk.problem import Problem
-from gapless.encodings.oktopk.search import SEARCHES
-from gapless.encodings.oktopk.words import (
+from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
+from gapless.encodings.oktopk.allreduce.bounds import (
     least_words,
     lower_bound_words,
+    step_bound_s,
     upper_bound_words,
     words_of_others,
 )
+from gapless.encodings.oktopk.allreduce.lowering import received_words
+from gapless.encodings.oktopk.allreduce.others import dense_ring, topka, topkdsa
+from gapless.encodings.oktopk.allreduce.strategies import Judged, judged
+from gapless.encodings.oktopk.cuts.boundaries import averaged_cuts, even_cuts
+from gapless.encodings.oktopk.cuts.loads import received_of, region_counts
+from gapless.encodings.oktopk.cuts.methods import SEARCHES
+from gapless.encodings.oktopk.drift import drift_of, over_ideal
+from gapless.encodings.oktopk.parameters import DEFAULTS, Parameters
+from gapless.encodings.oktopk.problem import Problem
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.solution import Solution, claim_of

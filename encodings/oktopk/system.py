@@ -56,12 +56,12 @@ SYSTEM = System(
     summary=("method", "order", "gather", "balances"),
     lighter="fewer steps, or a lower density",
     device_names=_rank_names,
-    view=lazy("gapless.encodings.oktopk.view:render"),
+    view=lazy("gapless.encodings.oktopk.report:render"),
     headline=("allreduce of {indices}", "density {density}", "on {topology}"),
     pictures=("loads", "density", "gantt"),
     drawers={
-        "loads": lazy("gapless.encodings.oktopk.pictures:draw_loads"),
-        "density": lazy("gapless.encodings.oktopk.pictures:draw_density"),
+        "loads": lazy("gapless.encodings.oktopk.report:draw_loads"),
+        "density": lazy("gapless.encodings.oktopk.report:draw_density"),
     },
     advice=(
         Command(
@@ -70,7 +70,7 @@ SYSTEM = System(
             ADVICE,
             drawn(
                 answering_in_time("gapless.encodings.oktopk.advice:advise"),
-                "gapless.encodings.oktopk.pictures:draw_advice",
+                "gapless.encodings.oktopk.report:draw_advice",
             ),
             _ADVICE_HELP,
             is_limited=True,

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
 from gapless.budget import is_within
-from gapless.encodings.ranks import milp
 from gapless.encodings.ranks.baselines import RULES, all_baselines, best_at, regret
+from gapless.encodings.ranks.limits import encode, switched
 from gapless.encodings.ranks.lowering import phases_of, to_schedule
 from gapless.encodings.ranks.parameters import DEFAULTS, Parameters
 from gapless.encodings.ranks.problem import Problem
-from gapless.encodings.ranks.switching import switched
+from gapless.errors import InputError
+from gapless.io.record import Record
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.solvers.proofs import solve_proven
 from gapless.system import Plan
 
-__all__ = ["Found", "choose", "is_allowed", "solve"]
+if TYPE_CHECKING:
+    from gapless.checker import Report
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["Found", "choose", "cost", "is_allowed", "solve"]
 
 Ints = NDArray[np.int64]
 
@@ -114,7 +119,7 @@ def _by_milp(
     solver, bound = options.solver or "highs", None
     allowed = start if start is not None and is_allowed(problem, start.modes) else None
     for margin in (0.0, _MARGIN):
-        encoding = milp.encode(problem, margin)
+        encoding = encode(problem, margin)
         point = None if allowed is None else encoding.point(allowed.modes)
         solution = solve_proven(encoding.model, replace(deadline.stage(), on_plan=None), solver, point)
         if not margin:
@@ -172,3 +177,19 @@ def _details(problem: Problem, found: Found, parameters: Parameters, seed: int) 
             for each in rules
         ],
     }  # fmt: skip
+
+
+def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:
+    """The error of the plan's modes, inf where they break a limit. Raises `InputError` for modes that aren't there."""
+    trace = problem.trace
+    number = {mode: place for place, mode in enumerate(trace.modes)}
+    rows: list[list[int]] = []
+    for phase in Record(dict(plan.details), "details").records("phases"):
+        row = phase.array("modes")
+        if len(row) != trace.layer_count or not set(map(str, row)) <= set(number):
+            raise InputError("details: phases must have a mode of the trace for each layer")
+        rows += [[number[str(mode)] for mode in row]] * phase.integer("epochs", 1)
+    if len(rows) != trace.epoch_count:
+        raise InputError(f"details: phases must have {trace.epoch_count} epochs, got {len(rows)}")
+    modes = np.array(rows, dtype=np.int64)
+    return problem.spoiled(modes) if is_allowed(problem, modes) else math.inf

@@ -137,31 +137,31 @@ SYSTEM = System(
 """,
     summary=("method", "sent_floats", "error", "switch_count", "least_floats", "cheapest_step_s"),
     lighter="fewer epochs or modes",
-    view=lazy("gapless.encodings.ranks.view:render"),
+    view=lazy("gapless.encodings.ranks.report:render"),
     remarks=_remarks,
     headline=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
     pictures=("modes", "gantt"),
-    drawers={"modes": lazy("gapless.encodings.ranks.pictures:draw_modes")},
+    drawers={"modes": lazy("gapless.encodings.ranks.report:draw_modes")},
     advice=(
         Command(
             "ranks", "the front of data and error, beside the rules", ADVICE,
-            drawn(answering("gapless.encodings.ranks.advice:advise"), "gapless.encodings.ranks.pictures:draw_front"),
+            drawn(answering("gapless.encodings.ranks.report:advise"), "gapless.encodings.ranks.report:draw_front"),
             _ADVICE_HELP,
         ),
     ),
     runs=(
         Command(
             "ranks", "a training with a plan's modes, beside others", RUN,
-            lazy("gapless.encodings.ranks.execution:execute"), _RUN_HELP, when_stopped="ending the processes",
+            lazy("gapless.encodings.ranks.processes:execute"), _RUN_HELP, when_stopped="ending the processes",
         ),
     ),
     profiles=(
         Command(
             "compression", "what compressors of weight gradients spoil, by layer and epoch of a training", PROFILE,
-            lazy("gapless.encodings.ranks.profiling:profile_compression"), _PROFILE_HELP,
+            lazy("gapless.encodings.ranks.processes:profile_compression"), _PROFILE_HELP,
             when_stopped="ending the processes",
         ),
     ),
-    cost=lazy("gapless.encodings.ranks.challenges:cost"),
+    cost=lazy("gapless.encodings.ranks.solve:cost"),
     package="gapless.encodings.ranks",
 )  # fmt: skip

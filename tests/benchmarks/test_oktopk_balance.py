@@ -14,12 +14,12 @@ import pytest
 from result_tables import ResultTables
 from trained_sets import trained_sets
 
-from gapless.encodings.oktopk.baselines import averaged_cuts, even_cuts
-from gapless.encodings.oktopk.loads import received_of, region_counts
-from gapless.encodings.oktopk.network import flat_topology
+from gapless.encodings.oktopk.allreduce.network import flat_topology
+from gapless.encodings.oktopk.cuts.boundaries import averaged_cuts, even_cuts
+from gapless.encodings.oktopk.cuts.loads import received_of, region_counts
+from gapless.encodings.oktopk.cuts.methods import SEARCHES
 from gapless.encodings.oktopk.parameters import DEFAULTS
 from gapless.encodings.oktopk.problem import Problem
-from gapless.encodings.oktopk.search import SEARCHES
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.sparsity.index_sets import IndexSets
 

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gapless.encodings.oktopk.baselines import averaged_cuts
-from gapless.encodings.oktopk.boundaries import Boundaries, exact_boundaries
-from gapless.encodings.oktopk.loads import Loads, received_of, region_counts
+from gapless.encodings.oktopk.cuts.boundaries import Boundaries, averaged_cuts, exact_boundaries
+from gapless.encodings.oktopk.cuts.loads import Loads, received_of, region_counts
 from gapless.profiles.sparsity.index_sets import IndexSets
 
 

@@ -20,7 +20,7 @@ from gapless.challenges import Attempt, ChallengeParameters, ChallengeReport, Ve
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.options import SolveOptions
-from gapless.profiles.compression.trace_file import write_compression_trace
+from gapless.profiles.compression.trace import write_compression_trace
 from gapless.profiles.gradients.profile_file import write_fusion_profile
 from gapless.profiles.training.graph_file import write_training_graph
 from gapless.result import Result

@@ -21,9 +21,8 @@ from compression_traces import small_trace
 from machine_texts import matrix_text
 
 from gapless.cli.commands import build_parser
-from gapless.profiles.compression.trace_file import write_compression_trace
-from gapless.profiles.sparsity.index_file import write_index_sets
-from gapless.profiles.sparsity.named import find_index_sets
+from gapless.profiles.compression.trace import write_compression_trace
+from gapless.profiles.sparsity.index_file import find_index_sets, write_index_sets
 
 MOST_GAP = 0.15
 ELSEWHERE = ("run", "profile", "validate", "bench", "torchrun")

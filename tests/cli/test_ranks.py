@@ -12,7 +12,7 @@ from compression_traces import small_trace
 from extras import needs_torch
 from small_plans import small_plan
 
-from gapless.profiles.compression.trace_file import write_compression_trace
+from gapless.profiles.compression.trace import write_compression_trace
 
 MODEL = "train:net,layers=2,width=8,batch=48,size=8,classes=6"
 TRAINING = ("--model", MODEL, "--batch", "4")
@@ -148,7 +148,7 @@ def test_bad_trainings_are_one_line(
 
 @needs_torch
 def test_rules_need_the_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from gapless.encodings.ranks.execution import Asked, _variants
+    from gapless.encodings.ranks.processes import Asked, _variants
     from gapless.errors import InputError
     from gapless.io.plan import read_plan
 

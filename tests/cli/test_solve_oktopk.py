@@ -11,9 +11,8 @@ from calls import run
 
 import gapless
 from gapless.io.plan import read_plan
-from gapless.profiles.sparsity.index_file import write_index_sets
+from gapless.profiles.sparsity.index_file import find_index_sets, write_index_sets
 from gapless.profiles.sparsity.index_sets import index_sets
-from gapless.profiles.sparsity.named import find_index_sets
 
 SOLVE = ["solve", "oktopk", "--indices", "drifting:elements=4000,steps=4", "--ranks", "4", "--density", "0.02"]
 ADVISE = ["advise", "sparse", "--indices", "drifting:elements=4000,steps=3", "--ranks", "4"]

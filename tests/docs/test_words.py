@@ -58,7 +58,7 @@ ALLOWED_NAMES = {
 }
 
 OWN_WORDS = {
-    "topologies/networks.py": "pods of a fat tree, Al-Fares et al.'s own word",
+    "topologies/families.py": "pods of a fat tree, Al-Fares et al.'s own word",
 }
 """Files whose words are those of a paper."""
 

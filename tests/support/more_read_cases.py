@@ -16,7 +16,7 @@ from read_cases import CASES, ReadCase, command, json_maker, make_run, use_plan,
 from gapless.io.collective_file import read_collective
 from gapless.io.groups_file import read_groups
 from gapless.io.measured_file import Measured, read_measured, write_measured
-from gapless.profiles.compression.trace_file import read_compression_trace, write_compression_trace
+from gapless.profiles.compression.trace import read_compression_trace, write_compression_trace
 from gapless.profiles.heads.named import find_head_profile
 from gapless.profiles.heads.profile_file import read_head_profile, write_head_profile
 from gapless.profiles.pipelines.compression_file import read_compression_table

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gapless.topologies.measured.flows import Flow
+from gapless.topologies.measured.experiments import Flow
 from gapless.topologies.topology import Topology
 
 

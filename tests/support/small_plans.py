@@ -10,7 +10,7 @@ from compression_traces import small_trace
 from hand_training import chain
 
 from gapless.cli.main import main
-from gapless.profiles.compression.trace_file import write_compression_trace
+from gapless.profiles.compression.trace import write_compression_trace
 from gapless.profiles.training.graph_file import write_training_graph
 
 SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "oktopk", "pipeline", "chai", "ranks")

@@ -12,8 +12,8 @@ from gapless.checker.report import Rule
 from gapless.errors import InputError
 from gapless.graph import Graph, Placement
 from gapless.schedule import Event, EventKind, schedule_from_events
-from gapless.topologies.building import MOST_LINKS
 from gapless.topologies.fabric import Fabric
+from gapless.topologies.links import MOST_LINKS
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Link, Topology
 

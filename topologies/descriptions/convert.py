@@ -9,8 +9,7 @@ import numpy as np
 
 from gapless.errors import InputError
 from gapless.topologies.descriptions.nccl_tests import Measured
-from gapless.topologies.descriptions.nvidia_smi import is_matrix, read_matrix
-from gapless.topologies.descriptions.trees import is_tree, read_tree
+from gapless.topologies.descriptions.readers import is_matrix, is_tree, read_matrix, read_tree
 from gapless.topologies.descriptions.wiring import LEVELS, Wiring
 from gapless.topologies.node import LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 

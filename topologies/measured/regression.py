@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.topologies.measured.flows import Sample
+from gapless.topologies.measured.experiments import Sample
 
 __all__ = ["Line", "fit_line"]
 

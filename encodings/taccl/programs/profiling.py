@@ -12,7 +12,7 @@ from gapless.errors import InputError
 from gapless.io.atomic import check_writable, write_text
 from gapless.system import Answer, Session
 from gapless.text import table
-from gapless.topologies.measured.record import class_rows
+from gapless.topologies.measured.machine import class_rows
 from gapless.topologies.writing import cluster_text
 
 if TYPE_CHECKING:

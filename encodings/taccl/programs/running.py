@@ -17,7 +17,7 @@ from gapless.system import Answer, Session
 from gapless.units import format_bytes
 
 if TYPE_CHECKING:
-    from gapless.torch.collectives.run import CollectiveRun
+    from gapless.torch.collectives.rank import CollectiveRun
 
 __all__ = ["execute"]
 
@@ -31,8 +31,7 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     if not report.valid:
         return not_run(report)
     from gapless.encodings.taccl.baselines.gloo import SAME, library_baseline, slower_than
-    from gapless.torch.collectives.rank import Task
-    from gapless.torch.collectives.run import run_collective
+    from gapless.torch.collectives.rank import Task, run_collective
     from gapless.torch.processes import check_backend
 
     sizes = set(plan.schedule.graph.size_bytes.tolist())

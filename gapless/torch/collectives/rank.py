@@ -1,20 +1,29 @@
-"""One rank of a comparison of a plan with the library. The folder holds `plan.json` and `task.json`."""
+"""A plan of a collective on processes of this machine, beside the library's own, call by call in turn.
+
+A folder holds `plan.json` and `task.json` for the ranks.
+"""
 
 from __future__ import annotations
 
+import shutil
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gapless.collective import Collective
 from gapless.torch.collectives.executor import PlannedCollective, planned
 from gapless.torch.collectives.libraries import library_call
 from gapless.torch.library import torch
 from gapless.torch.processes import Program, backend_device, read_task
+from gapless.torch.ranks import Ranks, run_ranks
 
-__all__ = ["Task", "prepared"]
+__all__ = ["CollectiveRun", "Task", "prepared", "run_collective"]
 
 _LARGEST = 1000
 """Numbers to be added are whole and below this: their sums are exact in any order."""
@@ -89,3 +98,39 @@ def _buffers(collective: Collective, task: Task, rank: int) -> tuple[torch.Tenso
     if not len(given) and not wanted:
         given = torch.empty(length, dtype=kind)
     return given, torch.cat(wanted) if wanted else torch.empty(0, dtype=kind)
+
+
+@dataclass(frozen=True)
+class CollectiveRun:
+    """What the ranks found. `wrong`: numbers that the collective's definition has otherwise, on all ranks.
+
+    `plan_s`, `library_s`: float, shape (repeats,), until the slowest rank is done; `library_s` is empty where the
+    library has no such collective. `sent_bytes[r]`: of one call of the plan.
+    """
+
+    wrong: int
+    plan_s: NDArray[np.float64]
+    library_s: NDArray[np.float64]
+    sent_bytes: tuple[int, ...]
+
+
+def run_collective(
+    plan: str | Path, task: Task, stop: threading.Event | None = None, among: Ranks | None = None
+) -> CollectiveRun:
+    """Run a plan file in as many processes as it has ranks, or `among` those that are there.
+
+    Raises `RunError` where one fails.
+    """
+    found = run_ranks(
+        prepared, task, task.ranks, task.wait_s, stop, among, lambda folder: shutil.copyfile(plan, folder / "plan.json")
+    )
+    return CollectiveRun(
+        wrong=sum(rank["wrong"] for rank in found),
+        plan_s=_slowest(found, "plan_s"),
+        library_s=_slowest(found, "library_s"),
+        sent_bytes=tuple(rank["sent_bytes"] for rank in found),
+    )
+
+
+def _slowest(found: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
+    return np.asarray(np.max([rank.get(name, []) for rank in found], axis=0), dtype=np.float64)

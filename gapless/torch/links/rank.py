@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
-from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
-from gapless.topologies.measured.record import machine_of, record_of
+from gapless.topologies.measured.machine import MeasuredMachine, machine_of, measure_machine, record_of
 from gapless.torch.library import torch
 from gapless.torch.links.transfers import Transfers
 from gapless.torch.processes import WAITS, Program, read_task

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.topologies.measured.flows import Flow
+from gapless.topologies.measured.experiments import Flow
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["Transfers"]

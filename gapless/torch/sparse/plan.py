@@ -60,7 +60,7 @@ class SparsePlan:
     `density`: the share of entries that each rank sends. `count`: so many of the sums go to all ranks; None: all of
     them. `contributions`: on their way to owners, `of` the rank they come from, and the owner; `sums`: on their way to
     all, `of` the rank that holds them. Both in an order in which a rank has what it passes on. `package`: of the
-    planner, whose module `training` has `balancing_moves(held, node_of)` and `renewed_cuts(places, elements, owners)`.
+    planner, which has `balancing_moves(held, node_of)` and `renewed_cuts(places, elements, owners)`.
     `node_of`: the node of each rank. `balances`: whether sums are balanced before they go to all.
     """
 
@@ -85,13 +85,13 @@ class SparsePlan:
         """What balancing moves where ranks hold so many sums."""
         if not self.balances:
             return []
-        found: list[tuple[int, int, int]] = named(f"{self.package}.training:balancing_moves")(held, self.node_of)
+        found: list[tuple[int, int, int]] = named(f"{self.package}:balancing_moves")(held, self.node_of)
         return found
 
     def renewed(self, places: Sequence[NDArray[np.int32]]) -> Regions:
         """Regions for the next steps, from all ranks' places in this one, ascending."""
         owners = self.regions.owners
-        cuts = named(f"{self.package}.training:renewed_cuts")(places, self.regions.length, owners)
+        cuts = named(f"{self.package}:renewed_cuts")(places, self.regions.length, owners)
         return Regions(tuple(map(int, cuts)), owners)
 
 

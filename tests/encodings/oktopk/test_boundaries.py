@@ -8,13 +8,17 @@ from itertools import combinations_with_replacement, permutations
 import numpy as np
 import pytest
 
-from gapless.encodings.oktopk.balancing import balancing_moves, even_share
-from gapless.encodings.oktopk.baselines import averaged_cuts, even_cuts
-from gapless.encodings.oktopk.boundaries import exact_boundaries
-from gapless.encodings.oktopk.joint import joint_bound, joint_cost, joint_search
-from gapless.encodings.oktopk.loads import Loads
-from gapless.encodings.oktopk.milp import solve_milp
-from gapless.encodings.oktopk.owners import matched_owners, owner_costs
+from gapless.encodings.oktopk.allreduce.balancing import balancing_moves, even_share
+from gapless.encodings.oktopk.cuts.boundaries import (
+    averaged_cuts,
+    even_cuts,
+    exact_boundaries,
+    matched_owners,
+    owner_costs,
+)
+from gapless.encodings.oktopk.cuts.joint import joint_bound, joint_cost, joint_search
+from gapless.encodings.oktopk.cuts.loads import Loads
+from gapless.encodings.oktopk.cuts.milp import solve_milp
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.sparsity.index_sets import IndexSets, index_sets
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import gapless
+from gapless.encodings.oktopk.allreduce.network import Network, flat_topology
 from gapless.encodings.oktopk.drift import drift_of, renewal_steps
-from gapless.encodings.oktopk.network import Network, flat_topology
+from gapless.profiles.sparsity.index_file import find_index_sets
 from gapless.profiles.sparsity.index_sets import index_sets
-from gapless.profiles.sparsity.named import find_index_sets
 
 NETWORK = Network(flat_topology(8, 1e9, 1e-6))
 

@@ -9,11 +9,7 @@ import pytest
 
 import gapless
 from gapless.checker import check
-from gapless.encodings.oktopk.gathering import GATHERS
-from gapless.encodings.oktopk.lowering import StepSizes, in_turn, lower, received_words
-from gapless.encodings.oktopk.network import Network, flat_topology
-from gapless.encodings.oktopk.other_allreduces import dense_ring, topka, topkdsa
-from gapless.encodings.oktopk.words import (
+from gapless.encodings.oktopk.allreduce.bounds import (
     dissemination_entries,
     least_words,
     lower_bound_words,
@@ -21,8 +17,12 @@ from gapless.encodings.oktopk.words import (
     upper_bound_words,
     words_of_others,
 )
+from gapless.encodings.oktopk.allreduce.gathers import GATHERS
+from gapless.encodings.oktopk.allreduce.lowering import StepSizes, in_turn, lower, received_words
+from gapless.encodings.oktopk.allreduce.network import Network, flat_topology
+from gapless.encodings.oktopk.allreduce.others import dense_ring, topka, topkdsa
+from gapless.profiles.sparsity.index_file import find_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets, index_sets
-from gapless.profiles.sparsity.named import find_index_sets
 from gapless.schedule import Schedule
 from gapless.topologies.files import load_topology
 

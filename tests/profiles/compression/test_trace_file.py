@@ -12,7 +12,7 @@ import pytest
 from compression_traces import small_trace
 
 from gapless.errors import InputError
-from gapless.profiles.compression.trace_file import read_compression_trace, write_compression_trace
+from gapless.profiles.compression.trace import read_compression_trace, write_compression_trace
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

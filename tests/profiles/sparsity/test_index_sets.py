@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from gapless.errors import InputError
-from gapless.profiles.sparsity.index_file import read_index_sets, write_index_sets
+from gapless.profiles.sparsity.index_file import find_index_sets, read_index_sets, write_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets, index_sets
-from gapless.profiles.sparsity.named import find_index_sets
 
 
 def small(values: bool = True) -> IndexSets:

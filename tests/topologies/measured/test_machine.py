@@ -15,10 +15,9 @@ from recovered import Recovered, recovered
 from simulated_network import SimulatedNetwork
 
 from gapless.topologies.files import read_machine
-from gapless.topologies.measured.clusters import classes_of, near_groups
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
-from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
-from gapless.topologies.measured.record import machine_of, record_of
+from gapless.topologies.measured.machine import MeasuredMachine, machine_of, measure_machine, record_of
+from gapless.topologies.measured.structure import classes_of, near_groups
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Link, Topology
 from gapless.topologies.writing import cluster_text

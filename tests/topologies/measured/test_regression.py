@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from examples import share
 
-from gapless.topologies.measured.flows import Flow, Sample
+from gapless.topologies.measured.experiments import Flow, Sample
 from gapless.topologies.measured.regression import fit_line
 
 ALPHA_S, BETA = 5e-6, 1e-9

@@ -28,8 +28,7 @@ from gapless.io.plan import read_plan
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.torch.collectives import planned
-from gapless.torch.collectives.rank import Task
-from gapless.torch.collectives.run import run_collective
+from gapless.torch.collectives.rank import Task, run_collective
 from gapless.torch.processes import backend_device
 
 RANKS = 3

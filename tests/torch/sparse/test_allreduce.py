@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 import torch
 
-from gapless.encodings.oktopk.balancing import balancing_moves
+from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
 from gapless.errors import InputError
 from gapless.torch.sparse.allreduce import Entries, SparseAllreduce, TopkAllgather
 from gapless.torch.sparse.plan import Regions, SparsePlan

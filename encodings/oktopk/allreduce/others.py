@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.baselines import even_cuts
-from gapless.encodings.oktopk.gathering import GATHERS, Piece
-from gapless.encodings.oktopk.loads import region_counts
-from gapless.encodings.oktopk.lowering import ENTRY_BYTES, Rows, StepSizes, lower
-from gapless.encodings.oktopk.network import Network
+from gapless.encodings.oktopk.allreduce.gathers import GATHERS, Piece
+from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES, Rows, StepSizes, lower
+from gapless.encodings.oktopk.allreduce.network import Network
+from gapless.encodings.oktopk.cuts.boundaries import even_cuts
+from gapless.encodings.oktopk.cuts.loads import region_counts
 from gapless.errors import InputError
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.schedule import Event, EventKind, Schedule

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gapless.encodings.oktopk.network import Network
+from gapless.encodings.oktopk.allreduce.network import Network
 from gapless.errors import InputError
 from gapless.topologies.ring import fastest_ring
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.topologies.building import LinkBuilder
+from gapless.topologies.links import LinkBuilder
 from gapless.topologies.topology import Nic, Topology
 
 __all__ = ["Network", "flat_topology"]

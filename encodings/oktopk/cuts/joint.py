@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.boundaries import Boundaries
-from gapless.encodings.oktopk.loads import Loads, received_of, sent_of
-from gapless.encodings.oktopk.owners import matched_owners, owner_costs
+from gapless.encodings.oktopk.cuts.boundaries import Boundaries, matched_owners, owner_costs
+from gapless.encodings.oktopk.cuts.loads import Loads, received_of, sent_of
 from gapless.options import Deadline
 
 __all__ = ["joint_bound", "joint_cost", "joint_search"]

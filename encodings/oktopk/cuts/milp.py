@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.boundaries import Boundaries
-from gapless.encodings.oktopk.joint import joint_cost
-from gapless.encodings.oktopk.loads import Loads
+from gapless.encodings.oktopk.cuts.boundaries import Boundaries
+from gapless.encodings.oktopk.cuts.joint import joint_cost
+from gapless.encodings.oktopk.cuts.loads import Loads
 from gapless.model import Model
 from gapless.options import SolveOptions
 from gapless.solvers.proofs import solve_proven

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.balancing import balancing_moves
-from gapless.encodings.oktopk.gathering import GATHERS, Message, Piece
-from gapless.encodings.oktopk.network import Network
+from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
+from gapless.encodings.oktopk.allreduce.gathers import GATHERS, Message, Piece
+from gapless.encodings.oktopk.allreduce.network import Network
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.schedule_builder import ScheduleBuilder

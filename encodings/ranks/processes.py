@@ -1,29 +1,45 @@
-"""A plan's modes in a training under DDP on processes of this machine, beside other modes: `gapless run`."""
+"""Trainings under DDP on processes of this machine; needs the extra `torch`.
+
+`gapless run ranks`: with a plan's modes, beside other modes. `gapless profile compression`: with plain gradients, to
+record what each mode would spoil.
+"""
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gapless.encodings.ranks.baselines import RULES, all_baselines
 from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem
+from gapless.encodings.ranks.system import RANKS, learning_rates
 from gapless.errors import InputError
 from gapless.fields import Whole
+from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, check_known
 from gapless.plans_to_run import not_run, plan_to_run
-from gapless.profiles.compression.trace_file import read_compression_trace
+from gapless.profiles.compression.trace import (
+    CompressionTrace,
+    check_trace_name,
+    read_compression_trace,
+    write_compression_trace,
+)
 from gapless.profiles.compressors.grammar import method_of, sent_bytes
 from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.system import Answer, Session
 from gapless.text import described, table
 
 if TYPE_CHECKING:
-    from gapless.torch.ddp.training import Trained, Variant
+    from gapless.torch.ddp.measuring import Gradients
+    from gapless.torch.ddp.training import Recipe, Trained, Variant
 
-__all__ = ["Asked", "execute"]
+__all__ = ["Asked", "execute", "profile_compression", "recorded_trace"]
 
 _CONSTANT = "constant"
 
@@ -144,3 +160,108 @@ def _text(data: Mapping[str, Any]) -> str:
         rows.append([row["name"], f"{row['loss']:.4f}", f"{row['train_loss']:.4f}", floats, is_equal])
     end = f"{data['epochs']} epochs of {data['steps']} steps, {data['workers']} workers; floats of each worker"
     return "\n".join([table(rows), end])
+
+
+_REPEATS = 5
+"""How often a mode is timed on a layer."""
+
+
+def profile_compression(values: Mapping[str, Any], session: Session) -> Answer:
+    """Train once with plain gradients, record what the modes would spoil, and write the trace."""
+    from gapless.torch.ddp.training import Recipe
+
+    check_trace_name(values["output"])
+    check_writable(values["output"])
+    measured = tuple(values["compressors"] or ())
+    ranks = values["ranks"] or (() if measured else RANKS)
+    modes = tuple(dict.fromkeys((*(f"powersgd:{rank}" for rank in ranks), *measured)))
+    recipe = Recipe(
+        values["model"], session.options.seed, values["batch"], learning_rates(values), values["momentum"],
+        values["held_out"], values["workers"], values["wait"], values["samples"],
+    )  # fmt: skip
+    session.say(f"training {values['model']} for {values['epochs']} epochs in {values['workers']} processes ...")
+    trace, loss = recorded_trace(recipe, modes, measured, session)
+    write_compression_trace(values["output"], trace)
+    sent = trace.steps.sum() * trace.sent_bytes.sum(axis=0) / FLOAT_BYTES
+    errors = (trace.weight[:, None, None] * trace.error).sum(axis=(0, 1))
+    rows = [
+        {"mode": mode, "sent_floats": floats, "error": error}
+        for mode, floats, error in zip(trace.modes, sent.tolist(), errors.tolist(), strict=True)
+    ]
+    data = {
+        "trace": trace.name, "source": trace.source, "epochs": trace.epoch_count, "layers": trace.layer_count,
+        "loss": loss, "modes": rows, "output": values["output"],
+    }  # fmt: skip
+    return Answer(data, _text(data))
+
+
+def recorded_trace(
+    recipe: Recipe, modes: Sequence[str], measured: Sequence[str], session: Session
+) -> tuple[CompressionTrace, float]:
+    """The trace of a training, and its loss on what is held out; `measured`: modes that aren't judged by tails."""
+    from gapless.torch.ddp.measuring import measure_gradients
+    from gapless.torch.ddp.training import Variant, examples_of, train
+
+    for mode in modes:
+        sent_bytes(mode, (1,))  # refused before anything is trained
+    examples = examples_of(recipe)
+    first = examples.batch(slice(0, recipe.batch))
+    gradients = measure_gradients(examples.work.model, first.loss_of, _REPEATS)
+    plain = (("plain",) * len(gradients.names),) * len(recipe.learning_rate)
+    (run,) = train(
+        recipe, [Variant("plain", gradients.names, plain, tuple(modes), tuple(measured))], session.options.stop
+    )
+    looked = f"{min(recipe.samples, examples.steps)} of {examples.steps} steps of an epoch looked at"
+    how = (
+        f"trained with plain gradients by {recipe.workers} workers x batch {recipe.batch}, seed {recipe.seed}; {looked}"
+    )
+    return CompressionTrace(
+        name=recipe.model,
+        layer_names=gradients.names,
+        shapes=gradients.shapes,
+        modes=tuple(modes),
+        steps=np.full(len(recipe.learning_rate), examples.steps, dtype=np.int64),
+        learning_rate=np.array(recipe.learning_rate),
+        error=np.array(run.record["error"]),
+        norm=np.array(run.record["norm"]),
+        deviation_ratio=np.array(run.record["deviation_ratio"]),
+        forward_s=gradients.forward_s,
+        backward_s=np.array(gradients.gaps_s),
+        compress_s=_compress_s(gradients, modes),
+        source=how,
+    ), run.loss[-1]
+
+
+def _compress_s(gradients: Gradients, modes: Sequence[str]) -> Any:
+    """What a worker computes to send each layer in each mode, float, shape (L, M): the median of some runs.
+
+    What is sent whole in several modes takes the same time in all of them.
+    """
+    from gapless.torch.compression import left_behind
+    from gapless.torch.library import torch
+
+    known: dict[tuple[str, int, tuple[int, ...]], float] = {}
+    for shape in gradients.shapes:
+        gradient = torch.randn(shape)
+        for mode in modes:
+            key = (mode.partition(":")[0], sent_bytes(mode, shape), shape)
+            if key in known:
+                continue
+            memory: dict[str, Any] = {}
+            taken = []
+            for _ in range(_REPEATS):
+                begin_s = time.perf_counter()
+                left_behind(mode, gradient, memory)
+                taken.append(time.perf_counter() - begin_s)
+            known[key] = statistics.median(taken)
+    return np.array([
+        [known[mode.partition(":")[0], sent_bytes(mode, shape), shape] for mode in modes] for shape in gradients.shapes
+    ])  # fmt: skip
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    rows = [["mode", "sends in all", "error"]]
+    for row in data["modes"]:
+        rows.append([row["mode"], described("sent_floats", row["sent_floats"]), f"{row['error']:.4g}"])
+    end = f"{data['epochs']} epochs of {data['layers']} layers; loss of what is held out {data['loss']:.4f}"
+    return "\n".join([table(rows), end, data["source"]])

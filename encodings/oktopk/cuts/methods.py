@@ -9,13 +9,18 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.baselines import averaged_cuts, even_cuts
-from gapless.encodings.oktopk.boundaries import Boundaries, exact_boundaries
-from gapless.encodings.oktopk.joint import joint_search
-from gapless.encodings.oktopk.loads import Loads, received_of, region_counts
-from gapless.encodings.oktopk.lowering import ENTRY_BYTES
-from gapless.encodings.oktopk.milp import solve_milp
-from gapless.encodings.oktopk.owners import matched_owners, owner_costs
+from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES
+from gapless.encodings.oktopk.cuts.boundaries import (
+    Boundaries,
+    averaged_cuts,
+    even_cuts,
+    exact_boundaries,
+    matched_owners,
+    owner_costs,
+)
+from gapless.encodings.oktopk.cuts.joint import joint_search
+from gapless.encodings.oktopk.cuts.loads import Loads, received_of, region_counts
+from gapless.encodings.oktopk.cuts.milp import solve_milp
 from gapless.encodings.oktopk.parameters import Parameters
 from gapless.encodings.oktopk.problem import Problem
 from gapless.options import Deadline

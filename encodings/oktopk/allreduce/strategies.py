@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.boundaries import Boundaries
-from gapless.encodings.oktopk.gathering import GATHERS
-from gapless.encodings.oktopk.loads import received_of, region_counts, sent_of
-from gapless.encodings.oktopk.lowering import StepSizes, in_turn, lower
+from gapless.encodings.oktopk.allreduce.gathers import GATHERS
+from gapless.encodings.oktopk.allreduce.lowering import StepSizes, in_turn, lower
+from gapless.encodings.oktopk.cuts.boundaries import Boundaries
+from gapless.encodings.oktopk.cuts.loads import received_of, region_counts, sent_of
 from gapless.encodings.oktopk.parameters import Parameters
 from gapless.encodings.oktopk.problem import Problem
 from gapless.options import Deadline

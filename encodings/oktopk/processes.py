@@ -1,0 +1,216 @@
+"""Ok-Topk on processes of this machine; needs the extra `torch`.
+
+`gapless run oktopk`: a plan, beside TopkA and the dense allreduce. `gapless profile sparsity`: index sets recorded in
+training. `gapless validate sparse`: training by a plan beside training with dense gradients and by TopkA.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES, received_words
+from gapless.encodings.oktopk.cuts.loads import region_counts
+from gapless.errors import InputError
+from gapless.io.atomic import check_writable
+from gapless.io.plan import SavedPlan
+from gapless.plans_to_run import not_run, plan_to_run
+from gapless.plot.style import PALETTE, new_axes
+from gapless.profiles.sparsity.index_file import find_index_sets, write_index_sets
+from gapless.profiles.sparsity.index_sets import IndexSets
+from gapless.system import Answer, Session
+from gapless.units import format_seconds
+
+__all__ = ["draw_losses", "execute", "profile_sparsity", "validate_training"]
+
+
+def execute(values: Mapping[str, Any], session: Session) -> Answer:
+    """Run the steps that the plan's schedule has, and compare bits and words."""
+    plan, report = plan_to_run(values["plan"], "oktopk")
+    if not report.valid:
+        return not_run(report)
+    ranks = plan.schedule.topology.device_count
+    if values["ranks"] not in (None, ranks):
+        raise InputError(f"ranks: must be those of the plan, {ranks}, got {values['ranks']}; plan for as many")
+    from gapless.torch.sparse.plan import sparse_plan
+    from gapless.torch.sparse.run import run_sparse
+
+    sets = _sets(plan, values["indices"], session.options.seed)
+    selected = [
+        sets.union(step) if plan.problem["selection"] == "all" else sets.global_top(step, int(sets.counts[step].max()))
+        for step in range(sets.steps)
+    ]
+    session.say(f"running {ranks} processes ...")
+    found = run_sparse(
+        sparse_plan(plan), sets, selected, values["repeats"], values["wait"], session.options.stop, session.ranks
+    )
+    received, planned = found.received_words.sum(axis=0), received_words(plan.schedule)
+    is_valid = not found.wrong and bool((received.sum(axis=1) == planned).all())
+    data = {
+        "ranks": ranks,
+        "steps": plan.details["replayed_steps"],
+        "sums": ranks * sum(map(len, selected)),
+        "wrong": found.wrong,
+        "received_words": received.tolist(),
+        "planned_words": planned.tolist(),
+        "predicted_s": report.makespan_s / sets.steps,
+        "measured_s": {name: float(np.median(times_s)) for name, times_s in found.times_s.items()},
+        "times_s": {name: times_s.tolist() for name, times_s in found.times_s.items()},
+        "valid": is_valid,
+    }
+    return Answer(data, _text(data, plan.schedule.topology.name), is_valid=is_valid)
+
+
+def _sets(plan: SavedPlan, indices: str | None, seed: int) -> IndexSets:
+    """The index sets of the steps in the plan's schedule, with drawn values where none were recorded."""
+    name, ranks, density = indices or str(plan.problem["indices"]), plan.problem["ranks"], plan.problem["density"]
+    if indices is None and ":" in name and not name.startswith(("clustered", "drifting", "uniform")):
+        raise InputError(f"indices: must be given, the file of the recorded sets {name!r} that the plan was made for")
+    sets = find_index_sets(name, ranks)
+    if not math.isclose(sets.density, density, rel_tol=1e-6):
+        sets = find_index_sets(name, ranks, density)
+    steps = plan.details["replayed_steps"]
+    if max(steps) >= sets.steps:
+        raise InputError(f"indices: must have step {max(steps)}, which the plan's schedule has, got {sets.steps} steps")
+    values = sets.values
+    if values is None:
+        values = np.random.default_rng(seed).standard_normal(len(sets.indices)).astype(np.float32)
+    sets = _chosen(replace(sets, values=values), steps)
+    counts = region_counts(sets, np.asarray(plan.details["cuts"]))
+    initial = plan.schedule.graph.size_bytes[plan.schedule.graph.initial.tensors]
+    is_same = np.array_equal(np.sort(ENTRY_BYTES * counts[counts > 0]), np.sort(initial))
+    if sets.elements != plan.problem["elements"] or not is_same:
+        raise InputError(f"indices: must be those that the plan was made for, {plan.problem['indices']!r}")
+    return sets
+
+
+def _chosen(sets: IndexSets, steps: list[int]) -> IndexSets:
+    """Some steps, in this order."""
+    rows = [step * sets.ranks + rank for step in steps for rank in range(sets.ranks)]
+    places = np.concatenate([np.arange(sets.start[row], sets.start[row + 1]) for row in rows])
+    assert sets.values is not None
+    return replace(
+        sets, steps=len(steps), start=np.append(0, np.cumsum(np.diff(sets.start)[rows])),
+        indices=sets.indices[places], values=sets.values[places],
+    )  # fmt: skip
+
+
+def _text(data: Mapping[str, Any], machine: str) -> str:
+    measured_s = data["measured_s"]
+    words = [sum(each) for each in data["received_words"]]
+    is_planned = words == data["planned_words"]
+    parts = " + ".join(f"{sum(column):,}" for column in zip(*data["received_words"], strict=True))
+    wrong = "the bits of the dense sum" if not data["wrong"] else f"{data['wrong']} are wrong"
+    lines = [
+        ("sums", f"{data['sums']:,} on all ranks: {wrong}"),
+        ("received", f"{max(words):,} words by the busiest rank, {'as' if is_planned else 'other than'} planned"),
+        ("", f"{parts} words by all: contributions, balancing, sums"),
+        ("predicted", f"{format_seconds(data['predicted_s'])} a step on {machine}"),
+        *(("measured" if name == "plan" else name, format_seconds(time_s)) for name, time_s in measured_s.items()),
+    ]
+    return "\n".join(f"{title:<10} {text}" for title, text in lines)
+
+
+def profile_sparsity(values: Mapping[str, Any], session: Session) -> Answer:
+    """Train, record what each rank selects, and write the sets."""
+    check_writable(values["output"])
+    if not values["output"].endswith(".npz"):
+        raise InputError(f"output: must end in .npz, got {values['output']!r}")
+    from gapless.torch.sparse.training import TrainingTask, recorded
+
+    counts = (values[name] for name in ("steps", "ranks", "learning_rate", "wait"))
+    task = TrainingTask(values["model"], session.options.seed, *counts)
+    session.say(f"training {values['model']} in {values['ranks']} processes ...")
+    found = recorded(task, values["density"], session.options.stop, session.ranks)
+    if session.is_first:
+        write_index_sets(values["output"], found.sets)
+    sets = found.sets
+    data = {
+        "name": sets.name,
+        "elements": sets.elements,
+        "parameters": len(sets.parameter_names),
+        "ranks": sets.ranks,
+        "steps": sets.steps,
+        "density": sets.density,
+        "fill_in": [len(sets.union(step)) / sets.elements for step in (0, sets.steps - 1)],
+        "losses": list(found.losses),
+        "output": values["output"],
+    }
+    return Answer(data, _text(data, sets))
+
+
+def _text(data: Mapping[str, Any], sets: IndexSets) -> str:
+    each, first, last = int(sets.counts[-1].mean()), data["losses"][0], data["losses"][-1]
+    fill_in = " to ".join(f"{share:.2%}" for share in data["fill_in"])
+    return "\n".join([
+        f"{each:,} of {data['elements']:,} entries a rank and step, in {data['parameters']} parameters; "
+        f"{data['steps']} steps of {data['ranks']} ranks",
+        f"density {data['density']:.2%}; of all ranks together {fill_in}, first to last step",
+        f"loss {first:.3f} to {last:.3f}",
+    ])  # fmt: skip
+
+
+_MEAN_OF = 10
+"""Steps over which the losses of batches that differ are averaged."""
+
+
+def validate_training(values: Mapping[str, Any], session: Session) -> Answer:
+    """The losses, and the words received, of all three."""
+    plan, report = plan_to_run(values["plan"], "oktopk")
+    if not report.valid:
+        return not_run(report)
+    ranks = plan.schedule.topology.device_count
+    if values["ranks"] not in (None, ranks):
+        raise InputError(f"ranks: must be those of the plan, {ranks}, got {values['ranks']}; plan for as many")
+    from gapless.torch.sparse.plan import sparse_plan
+    from gapless.torch.sparse.training import TrainingTask, compare_training
+
+    counts = (values[name] for name in ("learning_rate", "wait"))
+    task = TrainingTask(values["model"], session.options.seed, values["steps"], ranks, *counts)
+    session.say(f"training {values['model']} three times in {ranks} processes ...")
+    found = compare_training(task, sparse_plan(plan), session.options.stop, session.ranks)
+    rows = [
+        {
+            "name": each.name,
+            "first_loss": _mean(each.losses[:1]),
+            "last_loss": _mean(each.losses[-_MEAN_OF:]),
+            "received_words": each.received_words,
+            "losses": list(each.losses),
+        }
+        for each in found
+    ]
+    data = {"model": values["model"], "ranks": ranks, "steps": values["steps"], "rows": rows}
+    return Answer(data, _text(data))
+
+
+def _mean(losses: tuple[float, ...]) -> float:
+    return sum(losses) / len(losses)
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    lines = [f"{'':<8} {'first loss':>10} {'last loss':>10} {'words a step':>14}"]
+    for row in data["rows"]:
+        losses = f"{row['first_loss']:>10.4f} {row['last_loss']:>10.4f}"
+        lines.append(f"{row['name']:<8} {losses} {row['received_words']:>14,.0f}")
+    last = f"last losses are means of {min(_MEAN_OF, data['steps'])} steps; words: received by the busiest rank"
+    return "\n".join([*lines, f"{data['steps']} steps of {data['model']} on {data['ranks']} ranks; {last}"])
+
+
+def draw_losses(data: Mapping[str, Any]) -> Any:
+    """A curve of the loss for each training, averaged over a few steps; returns the figure."""
+    axes = new_axes(6.0, 3.6)
+    for row, colour in zip(data["rows"], cycle(PALETTE), strict=False):
+        losses = row["losses"]
+        means = [_mean(losses[max(0, step - _MEAN_OF + 1) : step + 1]) for step in range(len(losses))]
+        axes.plot(range(len(losses)), means, label=f"{row['name']}, {row['received_words']:,.0f} words", color=colour)
+    axes.set_xlabel("step")
+    axes.set_ylabel(f"loss, mean of {_MEAN_OF} steps")
+    axes.set_title(f"{data['model']}, {data['ranks']} ranks", fontsize=9)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return axes.figure
