@@ -63,7 +63,7 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         "times_s": {name: times_s.tolist() for name, times_s in found.times_s.items()},
         "valid": is_valid,
     }
-    return Answer(data, _text(data, plan.schedule.topology.name), is_valid=is_valid)
+    return Answer(data, _run_text(data, plan.schedule.topology.name), is_valid=is_valid)
 
 
 def _sets(plan: SavedPlan, indices: str | None, seed: int) -> IndexSets:
@@ -100,7 +100,7 @@ def _chosen(sets: IndexSets, steps: list[int]) -> IndexSets:
     )  # fmt: skip
 
 
-def _text(data: Mapping[str, Any], machine: str) -> str:
+def _run_text(data: Mapping[str, Any], machine: str) -> str:
     measured_s = data["measured_s"]
     words = [sum(each) for each in data["received_words"]]
     is_planned = words == data["planned_words"]
@@ -141,10 +141,10 @@ def profile_sparsity(values: Mapping[str, Any], session: Session) -> Answer:
         "losses": list(found.losses),
         "output": values["output"],
     }
-    return Answer(data, _text(data, sets))
+    return Answer(data, _record_text(data, sets))
 
 
-def _text(data: Mapping[str, Any], sets: IndexSets) -> str:
+def _record_text(data: Mapping[str, Any], sets: IndexSets) -> str:
     each, first, last = int(sets.counts[-1].mean()), data["losses"][0], data["losses"][-1]
     fill_in = " to ".join(f"{share:.2%}" for share in data["fill_in"])
     return "\n".join([
@@ -185,14 +185,14 @@ def validate_training(values: Mapping[str, Any], session: Session) -> Answer:
         for each in found
     ]
     data = {"model": values["model"], "ranks": ranks, "steps": values["steps"], "rows": rows}
-    return Answer(data, _text(data))
+    return Answer(data, _training_text(data))
 
 
 def _mean(losses: tuple[float, ...]) -> float:
     return sum(losses) / len(losses)
 
 
-def _text(data: Mapping[str, Any]) -> str:
+def _training_text(data: Mapping[str, Any]) -> str:
     lines = [f"{'':<8} {'first loss':>10} {'last loss':>10} {'words a step':>14}"]
     for row in data["rows"]:
         losses = f"{row['first_loss']:>10.4f} {row['last_loss']:>10.4f}"

@@ -114,7 +114,7 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     data = {"workers": recipe.workers, "epochs": len(asked.modes), "steps": examples.steps, "rows": rows,
             "ledger_floats": report.spent[0]}  # fmt: skip
     is_valid = all(row["as_planned"] for row in rows) and rows[0]["planned_floats"] == report.spent[0]
-    return Answer({**data, "valid": is_valid}, _text(data), is_valid=is_valid)
+    return Answer({**data, "valid": is_valid}, _run_text(data), is_valid=is_valid)
 
 
 def _variants(values: Mapping[str, Any], asked: Asked, plan: SavedPlan) -> list[Variant]:
@@ -152,7 +152,7 @@ def _row(asked: Asked, variant: Variant, run: Trained) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _text(data: Mapping[str, Any]) -> str:
+def _run_text(data: Mapping[str, Any]) -> str:
     rows = [["", "loss held out", "loss trained", "sent", "as planned"]]
     for row in data["rows"]:
         floats = described("sent_floats", row["sent_floats"])
@@ -192,7 +192,7 @@ def profile_compression(values: Mapping[str, Any], session: Session) -> Answer:
         "trace": trace.name, "source": trace.source, "epochs": trace.epoch_count, "layers": trace.layer_count,
         "loss": loss, "modes": rows, "output": values["output"],
     }  # fmt: skip
-    return Answer(data, _text(data))
+    return Answer(data, _trace_text(data))
 
 
 def recorded_trace(
@@ -259,7 +259,7 @@ def _compress_s(gradients: Gradients, modes: Sequence[str]) -> Any:
     ])  # fmt: skip
 
 
-def _text(data: Mapping[str, Any]) -> str:
+def _trace_text(data: Mapping[str, Any]) -> str:
     rows = [["mode", "sends in all", "error"]]
     for row in data["modes"]:
         rows.append([row["mode"], described("sent_floats", row["sent_floats"]), f"{row['error']:.4g}"])
