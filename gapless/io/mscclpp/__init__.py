@@ -1,9 +1,8 @@
 """MSCCL++ execution plans: the plan, its reader and writer, the rules, an executor's model, and the lowering to it."""
 
-from gapless.io.mscclpp.check import Verdict, judge
+from gapless.io.mscclpp.execute import Verdict, judge
+from gapless.io.mscclpp.json_file import is_plan, parse_plan, plan_text, read_plan, write_plan
 from gapless.io.mscclpp.lower import lower
 from gapless.io.mscclpp.program import Plan
-from gapless.io.mscclpp.read import is_plan, parse_plan, read_plan
-from gapless.io.mscclpp.write import plan_text, write_plan
 
 __all__ = ["Plan", "Verdict", "is_plan", "judge", "lower", "parse_plan", "plan_text", "read_plan", "write_plan"]

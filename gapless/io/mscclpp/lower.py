@@ -16,6 +16,7 @@ a port between nodes) and each step a few one-sided operations:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gapless.collective import Collective
@@ -36,13 +37,67 @@ from gapless.io.mscclpp.program import (
     RemoteBuffer,
     RemoteIds,
 )
-from gapless.io.mscclpp.writer import BlockWriter
 from gapless.io.taccl_ef.flat import flatten
 from gapless.io.taccl_ef.lower import lower as lower_to_steps
 from gapless.io.taccl_ef.program import Program, Step
 from gapless.schedule import Schedule
 
-__all__ = ["PLACEMENTS", "lower", "translate"]
+__all__ = ["PLACEMENTS", "BlockWriter", "lower", "translate"]
+
+
+class BlockWriter:
+    """Appends operations. Threads must meet between a wait and what relies on it, between accesses to one chunk of
+    which one writes it, and between any of these and a signal, which says that they are done."""
+
+    def __init__(self) -> None:
+        self.ops: list[Operation] = []
+        self.is_learning = False
+        self.read: set[int] = set()
+        self.written: set[int] = set()
+
+    def meet(self) -> None:
+        self.ops.append(Operation("nop"))
+        self.is_learning = False
+        self.read.clear()
+        self.written.clear()
+
+    def wait(self, operation: Operation) -> None:
+        """Append a wait for a signal."""
+        self.ops.append(operation)
+        self.is_learning = True
+
+    def acquire(self, name: str, semaphores: Sequence[int]) -> None:
+        """Append the acquisition of semaphores, as many operations as it takes."""
+        for operation in _by_semaphores(name, semaphores):
+            self.wait(operation)
+
+    def data(self, operation: Operation, reads: Iterable[int], writes: Iterable[int]) -> None:
+        """Append what reads and writes chunks of the own GPU, by their cells in its memory."""
+        reading, writing = set(reads), set(writes)
+        clashes = writing & (self.read | self.written) or reading & self.written
+        if self.is_learning or clashes:
+            self.meet()
+        self.ops.append(operation)
+        self.read |= reading
+        self.written |= writing
+
+    def publish(self, operation: Operation) -> None:
+        """Append what signals to others that all so far is done."""
+        if self.is_learning or self.read or self.written:
+            self.meet()
+        self.ops.append(operation)
+
+    def release(self, name: str, semaphores: Sequence[int]) -> None:
+        """Append the release of semaphores, as many operations as it takes."""
+        for operation in _by_semaphores(name, semaphores):
+            self.publish(operation)
+
+
+def _by_semaphores(name: str, semaphores: Sequence[int]) -> Iterable[Operation]:
+    for start in range(0, len(semaphores), LIMITS.semaphores_per_operation):
+        ids = tuple(semaphores[start : start + LIMITS.semaphores_per_operation])
+        yield Operation(name, semaphore_ids=ids)
+
 
 PLACEMENTS = ("out-of-place", "in-place")
 STEP_LIMITS = (24, 16, 12, 8, 6, 4)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from gapless.collective import COLLECTIVES, ROOTED, Collective, collective_by_name, sendrecv
 from gapless.errors import InputError
-from gapless.io.taccl_ef.interpret import Outcome, run
-from gapless.io.taccl_ef.program import RECEIVING, SENDING, Problem, Program
-from gapless.io.taccl_ef.runtimes import MAX_SCRATCH_BYTES, runtime_for
+from gapless.io.taccl_ef.execute import Outcome, run
+from gapless.io.taccl_ef.program import MAX_SCRATCH_BYTES, RECEIVING, SENDING, Problem, Program, runtime_for
 from gapless.io.taccl_ef.verify import verify
 
 __all__ = ["Verdict", "judge"]

@@ -1,17 +1,28 @@
-"""The buffers of all GPUs while a program is executed, filled so that whatever goes wrong shows in the result."""
+"""The buffers of all GPUs while a program is executed: what every step does to them, and which steps race.
+
+They are filled so that whatever goes wrong shows in the result. A data race is two accesses to one chunk, one of them
+a write, that nothing orders. What orders steps: their order in a block, dependencies, and a message (its send comes
+before its receive). That a full queue made a sender wait is no order: how much a queue holds differs from run to run.
+The runtimes' loop over slices adds nothing: all three buffers are addressed by slice, so different slices touch
+different elements.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
 from gapless.io.taccl_ef.buffers import alias_start
-from gapless.io.taccl_ef.program import Problem
+from gapless.io.taccl_ef.flat import Columns, Flat, Numbers, runs
+from gapless.io.taccl_ef.program import READS_SOURCE, RECEIVING, SENDING, WRITES, Problem, Step
 
-__all__ = ["ELEMENTS", "Memory", "Values", "layout"]
+__all__ = ["ELEMENTS", "Memory", "Values", "layout", "race_problems", "replay"]
+
 
 Values = NDArray[np.int64]
 ELEMENTS = 4
@@ -98,3 +109,223 @@ def layout(rank: int, inputs: int, outputs: int, in_place: bool) -> dict[str, in
     if not in_place:
         return {"i": 0, "o": inputs, "s": inputs + outputs}
     return {**alias_start(rank, inputs, outputs), "s": max(inputs, outputs)}
+
+
+def replay(flat: Flat, columns: Columns, rounds: Numbers, memory: Memory) -> list[Problem]:
+    """Apply all steps to the memory, round after round; returns reads of nothing, and messages of another count.
+
+    Steps of one round don't wait for each other, so that they may run together; if two of them touch one chunk, they
+    race, which races.py finds.
+    """
+    order = np.argsort(rounds, kind="stable")
+    counts = columns.cnt[order]
+    step = np.repeat(order, counts)
+    k = runs(np.zeros(len(order), dtype=np.int64), counts)
+    source, target = (first[step] + k for first in columns.places(memory.bases, memory.starts))
+    first_message = np.cumsum(columns.cnt) - columns.cnt
+    outgoing = first_message[step] + k
+    sent_by = columns.sent_by[step]
+    comes = columns.receives[step] & (k < columns.cnt[sent_by])
+    incoming = first_message[sent_by] + k
+    messages = np.zeros((int(columns.cnt.sum()), ELEMENTS), dtype=np.int64)
+    ends = np.searchsorted(rounds[step], np.arange(1, int(rounds.max(initial=0)) + 2))
+    reads, adds, writes, sends = (each[step] for each in (columns.reads, columns.adds, columns.writes, columns.sends))
+    unwritten: list[tuple[Numbers, bool]] = []
+    for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        value = np.zeros((end - begin, ELEMENTS), dtype=np.int64)
+        here = begin + np.flatnonzero(comes[begin:end])
+        value[here - begin] = messages[incoming[here]]
+        for flags, cells, is_target in ((reads, source, False), (adds, target, True)):
+            here = begin + np.flatnonzero(flags[begin:end])
+            value[here - begin] += memory.store[cells[here]]
+            unwritten.append((step[here[~memory.store_is_written[cells[here]]]], is_target))
+        here = begin + np.flatnonzero(writes[begin:end])
+        memory.store[target[here]] = value[here - begin]
+        memory.store_is_written[target[here]] = True
+        here = begin + np.flatnonzero(sends[begin:end])
+        messages[outgoing[here]] = value[here - begin]
+    problems = [
+        _unwritten(flat, number, is_target) for numbers, is_target in unwritten for number in np.unique(numbers)
+    ]
+    return problems + _mismatches(flat, columns)
+
+
+def _unwritten(flat: Flat, number: int, is_target: bool) -> Problem:
+    step = flat.steps[number]
+    name = f"{step.dstbuf}[{step.dstoff}]" if is_target else f"{step.srcbuf}[{step.srcoff}]"
+    text = f"reads {step.cnt} chunks from {name} on, where nothing was written before"
+    return Problem("unwritten-read", text, *flat.where(number))
+
+
+def _mismatches(flat: Flat, columns: Columns) -> list[Problem]:
+    is_other = columns.receives & (columns.cnt != columns.cnt[columns.sent_by])
+    return [
+        Problem(
+            "cnt-mismatch",
+            f"takes {columns.cnt[number]} chunks of a message of {columns.cnt[columns.sent_by[number]]}",
+            *flat.where(number),
+        )
+        for number in np.flatnonzero(is_other).tolist()
+    ]
+
+
+Bases = list[dict[str, int]]
+"""For each GPU, where each buffer starts in its memory; buffers that are the same memory overlap."""
+
+
+def race_problems(flat: Flat, columns: Columns, trace: list[int], memory: Memory) -> list[Problem]:
+    """Every pair of racing steps, once; `trace` is a complete run of the program."""
+    # Nearly always a step itself waits for those that it must not race with, which arrays decide. Clocks carried along
+    # the run are needed only where one doesn't, and clocks over the blocks of the whole program, carried along with the
+    # messages, only where the dependencies on the GPU itself don't suffice.
+    if _is_ordered_directly(flat, columns, trace, memory):
+        return []
+    pairs = _Scan(flat, memory.bases, is_global=False).pairs(trace)
+    if pairs:
+        pairs = _Scan(flat, memory.bases, is_global=True).pairs(trace)
+    return [
+        Problem("race", f"{deed} while {flat.name(earlier)} may still use it: nothing orders them", *flat.where(later))
+        for (earlier, later), deed in pairs.items()
+    ]
+
+
+def _is_ordered_directly(flat: Flat, columns: Columns, trace: list[int], memory: Memory) -> bool:
+    """Whether of two steps that use one chunk, one of them to write, the later is in the same block or waits itself,
+    or the block did before, for the earlier or one after it in its block."""
+    place = np.empty(len(trace), dtype=np.int64)
+    place[trace] = np.arange(len(trace))
+    source, target = columns.places(memory.bases, memory.starts)
+    writes = columns.writes & ~(columns.copies & (source == target))
+    reading, changing = np.flatnonzero(columns.reads), np.flatnonzero(writes)
+    cell = np.concatenate([runs(source[reading], columns.cnt[reading]), runs(target[changing], columns.cnt[changing])])
+    step = np.repeat(np.concatenate([reading, changing]), columns.cnt[np.concatenate([reading, changing])])
+    writing = np.arange(len(step)) >= columns.cnt[reading].sum()
+    order = np.lexsort((writing, place[step], cell))
+    cell, step, writing = cell[order], step[order], writing[order]
+    at = np.arange(len(cell))
+    last = np.maximum.accumulate(np.where(writing, at, -1))
+    before = np.concatenate([[-1], last[:-1]])[: len(at)]  # the write before each access, of this cell or another
+    follows = (before >= 0) & (cell[before] == cell)
+    later = np.minimum.accumulate(np.where(writing, at, len(at))[::-1])[::-1]  # the write that follows each read
+    is_overwritten = ~writing & (later < len(at))
+    is_overwritten[is_overwritten] = cell[later[is_overwritten]] == cell[is_overwritten]
+    earlier_steps = np.concatenate([step[before[follows]], step[is_overwritten]])
+    later_steps = np.concatenate([step[follows], step[later[is_overwritten]]])
+    return _waits_directly(flat, columns, earlier_steps, later_steps)
+
+
+def _waits_directly(flat: Flat, columns: Columns, earlier: Numbers, later: Numbers) -> bool:
+    """Whether every later step, or one before it in its block, waits for the earlier one or one after that."""
+    apart = columns.block[earlier] != columns.block[later]
+    earlier, later = earlier[apart], later[apart]
+    awaited = np.array(flat.awaited, dtype=np.int64)
+    waiting = np.flatnonzero(awaited >= 0)
+    blocks, count = len(flat.place), len(flat.steps) + 1
+
+    def key(of: Numbers, upon: Numbers) -> Numbers:
+        return columns.block[of] * blocks + columns.block[upon]
+
+    # Sorted by (block, block that it waits for, step): the last step waited for so far is a running maximum, since flat
+    # numbers grow from block to block.
+    pair = key(waiting, awaited[waiting])
+    order = np.lexsort((waiting, pair))
+    pair, waiting = pair[order], waiting[order]
+    group = np.cumsum(np.concatenate([[0], pair[1:] != pair[:-1]])) if len(pair) else pair
+    most = np.maximum.accumulate(group * count + awaited[waiting]) - group * count
+    known = np.searchsorted(pair, key(later, earlier))
+    is_known = known < len(pair)
+    is_known[is_known] = pair[known[is_known]] == key(later, earlier)[is_known]
+    if not is_known.all():
+        return False
+    at = np.searchsorted(group * count + waiting, group[known] * count + later, side="right") - 1
+    return bool(((at >= known) & (most[at] >= earlier)).all())
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A chunk of one GPU's memory, and its name."""
+
+    cell: int
+    is_write: bool
+    name: str
+
+
+class _Scan:
+    """One pass over a run with vector clocks: entry b of a clock counts the steps of block b that came before."""
+
+    def __init__(self, flat: Flat, bases: Bases, is_global: bool) -> None:
+        self.flat, self.bases, self.is_global = flat, bases, is_global
+        blocks = range(len(flat.place))
+        self.offset = [0 if is_global else flat.first_block[flat.place[block][0]] for block in blocks]
+        ends = [len(flat.place) if is_global else flat.first_block[flat.place[block][0] + 1] for block in blocks]
+        self.clocks = [np.zeros(end - start, dtype=np.int32) for end, start in zip(ends, self.offset, strict=True)]
+        self.users = Counter(target for target in flat.awaited if target >= 0)
+        self.snapshots: dict[int, NDArray[np.int32]] = {}
+        self.messages: list[deque[NDArray[np.int32]]] = [deque() for _ in flat.connections]
+        self.last_write: list[dict[int, int]] = [{} for _ in bases]
+        self.readers: list[dict[int, list[int]]] = [{} for _ in bases]
+        self.found: dict[tuple[int, int], str] = {}
+
+    def pairs(self, trace: list[int]) -> dict[tuple[int, int], str]:
+        """(earlier, later) in this run, and what the later step does."""
+        for number in trace:
+            self.enter(number)
+            for access in _accesses(self.flat.steps[number], self.bases[self.flat.where(number)[0]]):
+                self.check(number, access)
+            self.leave(number)
+        return self.found
+
+    def enter(self, number: int) -> None:
+        block = self.flat.owner[number]
+        clock, target = self.clocks[block], self.flat.awaited[number]
+        if target >= 0:
+            np.maximum(clock, self.snapshots[target], out=clock)
+            self.users[target] -= 1
+            if not self.users[target]:
+                del self.snapshots[target]
+        if self.is_global and self.flat.steps[number].type in RECEIVING:
+            np.maximum(clock, self.messages[self.flat.incoming[block]].popleft(), out=clock)
+        clock[block - self.offset[block]] = number - self.flat.first[block] + 1
+
+    def leave(self, number: int) -> None:
+        block = self.flat.owner[number]
+        if self.users[number]:
+            self.snapshots[number] = self.clocks[block].copy()
+        if self.is_global and self.flat.steps[number].type in SENDING:
+            self.messages[self.flat.outgoing[block]].append(self.clocks[block].copy())
+
+    def check(self, number: int, access: _Access) -> None:
+        gpu = self.flat.where(number)[0]
+        last = self.last_write[gpu].get(access.cell, -1)
+        if last >= 0 and not self.comes_before(last, number):
+            self.note(last, number, access)
+        if not access.is_write:
+            self.readers[gpu].setdefault(access.cell, []).append(number)
+            return
+        for reader in self.readers[gpu].pop(access.cell, ()):
+            if not self.comes_before(reader, number):
+                self.note(reader, number, access)
+        self.last_write[gpu][access.cell] = number
+
+    def comes_before(self, earlier: int, later: int) -> bool:
+        block, other = self.flat.owner[later], self.flat.owner[earlier]
+        seen = self.clocks[block][other - self.offset[block]]
+        return bool(seen > earlier - self.flat.first[other])
+
+    def note(self, earlier: int, later: int, access: _Access) -> None:
+        deed = "writes" if access.is_write else "reads"
+        self.found.setdefault((earlier, later), f"{deed} {access.name}")
+
+
+def _accesses(step: Step, base: dict[str, int]) -> list[_Access]:
+    """The chunks that a step reads, then those that it writes."""
+    source, target = base[step.srcbuf] + step.srcoff, base[step.dstbuf] + step.dstoff
+    found: list[_Access] = []
+    if step.type in READS_SOURCE:
+        found += [_Access(source + k, False, f"{step.srcbuf}[{step.srcoff + k}]") for k in range(step.cnt)]
+    if step.type == "cpy" and source == target:
+        # In place, the own-chunk copy of an out-of-place program stores what is already there.
+        return found
+    if step.type in WRITES:
+        found += [_Access(target + k, True, f"{step.dstbuf}[{step.dstoff + k}]") for k in range(step.cnt)]
+    return found

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from gapless.errors import InputError
 from gapless.io.ef_options import DTYPE_BYTES
-from gapless.io.taccl_ef.program import Problem, Program
-from gapless.io.taccl_ef.runtimes import MAX_SCRATCH_BYTES, RUNTIMES, Runtime
+from gapless.io.taccl_ef.program import MAX_SCRATCH_BYTES, RUNTIMES, Problem, Program, Runtime
 from gapless.io.taccl_ef.verify import verify
 
 __all__ = ["Call", "Candidate", "Selection", "select"]

@@ -9,9 +9,8 @@ import pytest
 from hand_made_collectives import CASES, taker
 
 from gapless.io.taccl_ef import lower
-from gapless.io.taccl_ef.columns import columns_of, rounds_of
 from gapless.io.taccl_ef.execute import execute
-from gapless.io.taccl_ef.flat import Flat, flatten
+from gapless.io.taccl_ef.flat import Flat, columns_of, flatten, rounds_of
 
 
 def flat_of(name: str) -> Flat:

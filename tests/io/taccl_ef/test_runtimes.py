@@ -10,8 +10,7 @@ from hand_made_collectives import CASES, chain_scatter, pairs_alltoall, relayed_
 
 from gapless.errors import InputError
 from gapless.io.taccl_ef import Gpu, Step, ThreadBlock, judge, lower, parse_xml, run, served_placement, verify, xml_text
-from gapless.io.taccl_ef.program import NO_MAX_BYTES
-from gapless.io.taccl_ef.runtimes import EXECUTOR, ORIGINAL, runtime_for
+from gapless.io.taccl_ef.program import EXECUTOR, NO_MAX_BYTES, ORIGINAL, runtime_for
 
 
 def rules(program, runtime, **how):

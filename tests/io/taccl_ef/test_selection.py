@@ -9,7 +9,7 @@ from hand_made_collectives import CASES, ring_allgather
 
 from gapless.errors import InputError
 from gapless.io.taccl_ef import Call, Candidate, lower, run, select, served_placement
-from gapless.io.taccl_ef.runtimes import RUNTIMES
+from gapless.io.taccl_ef.program import RUNTIMES
 
 PROGRAM = lower(*ring_allgather(4, 2)[::-1], placement="both", runtime="executor", min_bytes=1024, max_bytes=8192)
 CALL = Call("allgather", 4096, "float32", 4)

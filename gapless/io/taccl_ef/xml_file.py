@@ -1,22 +1,28 @@
-"""Read a TACCL-EF file, anybody's, as the runtimes would read it.
+"""Read and write TACCL-EF files, as the runtimes read them.
 
 The runtimes' parsers are written by hand and misread what an XML library takes in its stride: a tab, single quotes, an
 attribute on a second line. So this reader scans by their rules. What they misread or refuse is an `InputError`, one
 line with file, line, element, attribute, rule and value; what they skip is a warning; what only one of them requires
 may be missing, and the program says so. Entities, declarations and DOCTYPE are refused, so nothing expands.
+
+What is written has no declaration, no tabs, double quotes, all attributes of an element on one line with single spaces
+between them. Every attribute that either runtime requires is written.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gapless.errors import InputError
+from gapless.io.atomic import write_lines
 from gapless.io.taccl_ef.program import (
     BUFFERS,
     DEFAULT_MAX_BYTES,
     MAX_ATTRIBUTES,
+    MAX_NAME,
     MAX_VALUE,
     STEP_TYPES,
     Gpu,
@@ -26,7 +32,8 @@ from gapless.io.taccl_ef.program import (
 )
 from gapless.io.text_file import load_text
 
-__all__ = ["parse_xml", "read_program"]
+__all__ = ["parse_xml", "rank_path", "read_program", "write_program", "xml_lines", "xml_text"]
+
 
 ATTRIBUTE = r'[A-Za-z_][A-Za-z0-9_.-]*="[^"<\n\r\t]*"'
 MOST_MATCHED = 256
@@ -286,3 +293,86 @@ def _step(reader: _Reader, element: _Element) -> Step:
         deps=reader.number(element, "deps"),
         hasdep=reader.flag(element, "hasdep"),
     )
+
+
+PLAIN = re.compile(r"[A-Za-z0-9 _.,:;+*/()\[\]@#=-]*")
+"""What a value may hold: the parsers know no entities, so nothing that XML would escape."""
+
+
+def xml_text(program: Program) -> str:
+    """The file's text; the same program gives the same bytes.
+
+    Raises `InputError` for a name or other text that the parsers would misread.
+    """
+    return "".join(xml_lines(program))
+
+
+def xml_lines(program: Program) -> Iterator[str]:
+    """The same, piece by piece."""
+    attributes = [
+        f'name="{_plain("name", program.name, MAX_NAME)}"',
+        f'proto="{_plain("proto", program.proto)}"',
+        f'nchannels="{program.nchannels}"',
+        f'nchunksperloop="{program.nchunksperloop}"',
+        f'ngpus="{program.ngpus}"',
+        f'coll="{_plain("coll", program.coll)}"',
+        f'inplace="{program.inplace:d}"',
+        f'outofplace="{program.outofplace:d}"',
+        f'minBytes="{program.min_bytes}"',
+        f'maxBytes="{program.max_bytes}"',
+        f'redop="{_plain("redop", program.redop)}"',
+    ]
+    if program.nthreads is not None:
+        attributes.append(f'nthreads="{program.nthreads}"')
+    yield f"<algo {' '.join(attributes)}>\n"
+    for gpu in program.gpus:
+        yield from _gpu_lines(gpu)
+    yield "</algo>\n"
+
+
+def write_program(path: Path | str, program: Program, per_rank: bool = False) -> None:
+    """Write the file; an existing one is replaced only by a complete new one.
+
+    `per_rank`: one file a rank, which is named as `rank_path` has it. Raises `InputError` as `xml_text` does, or where
+    a file can't be written.
+    """
+    if not per_rank:
+        write_lines(path, xml_lines(program))
+        return
+    for gpu in program.gpus:
+        write_lines(rank_path(path, gpu.id), xml_lines(replace(program, gpus=(gpu,))))
+
+
+def rank_path(path: Path | str, rank: int) -> Path:
+    """Where a rank's own file lies: plan.7.xml for plan.xml."""
+    whole = Path(path)
+    return whole.with_name(f"{whole.stem}.{rank}{whole.suffix}")
+
+
+def _gpu_lines(gpu: Gpu) -> Iterator[str]:
+    chunks = f'i_chunks="{gpu.i_chunks}" o_chunks="{gpu.o_chunks}" s_chunks="{gpu.s_chunks}"'
+    yield f'  <gpu id="{gpu.id}" {chunks}>\n'
+    for block in gpu.threadblocks:
+        yield _block_text(block)
+    yield "  </gpu>\n"
+
+
+def _block_text(block: ThreadBlock) -> str:
+    head = f'    <tb id="{block.id}" send="{block.send}" recv="{block.recv}" chan="{block.chan}">\n'
+    return "".join([head, *map(_step_text, block.steps), "    </tb>\n"])
+
+
+def _step_text(step: Step) -> str:
+    return (
+        f'      <step s="{step.s}" type="{step.type}" srcbuf="{step.srcbuf}" srcoff="{step.srcoff}" '
+        f'dstbuf="{step.dstbuf}" dstoff="{step.dstoff}" cnt="{step.cnt}" '
+        f'depid="{step.depid}" deps="{step.deps}" hasdep="{step.hasdep:d}"/>\n'
+    )
+
+
+def _plain(title: str, value: str, limit: int = MAX_VALUE) -> str:
+    if len(value) > limit:
+        raise InputError(f"taccl-ef {title}: must have at most {limit} characters, got {len(value)}: {value[:20]!r}...")
+    if not PLAIN.fullmatch(value):
+        raise InputError(f"taccl-ef {title}: must be plain ASCII without quotes, tabs, <, > or &, got {value!r}")
+    return value
