@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -28,6 +29,7 @@ __all__ = [
     "rank_count",
     "set_random_state",
     "torch",
+    "unchanged",
 ]
 
 
@@ -142,3 +144,19 @@ def compact(tensor: Tensor | None, most_bytes: int) -> Tensor | None:
     if tensor is None or tensor.untyped_storage().nbytes() <= most_bytes:
         return tensor
     return tensor.clone()
+
+
+@contextmanager
+def unchanged(model: Module, device: torch.device) -> Iterator[None]:
+    """Put back buffers (running statistics), gradients and the random state."""
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, saved in buffers:
+                buffer.copy_(saved)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient

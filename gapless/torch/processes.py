@@ -130,8 +130,8 @@ def _what_failed(folder: Path, codes: list[int | None]) -> str:
     if killed:
         return f"rank {killed[0]}: its process was killed by signal {-(codes[killed[0]] or 0)}; the others were ended"
     rank = next(rank for rank, code in enumerate(codes) if code)
-    found = folder / f"rank{rank}.error"
-    return f"rank {rank}: {found.read_text('utf-8') if found.exists() else f'ended with {codes[rank]}'}"
+    path = folder / f"rank{rank}.error"
+    return f"rank {rank}: {path.read_text('utf-8') if path.exists() else f'ended with {codes[rank]}'}"
 
 
 def _kill(processes: list[subprocess.Popen[bytes]]) -> None:

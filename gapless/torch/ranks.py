@@ -126,12 +126,12 @@ class Ranks:
         different = [str(rank) for rank, other in enumerate(others) if other != others[0]]
         if different:
             raise InputError(f"ranks {', '.join(different)}: must have the same plan and options as rank 0")
-        found = self._in_time(lambda: self._work(prepared, folder), wait_s, stop)
+        answer = self._in_time(lambda: self._work(prepared, folder), wait_s, stop)
         written = io.BytesIO()
-        torch.save(found, written)
-        all_found = self._exchanged("found", written.getvalue(), wait_s, stop)
+        torch.save(answer, written)
+        answers = self._exchanged("found", written.getvalue(), wait_s, stop)
         torch.distributed.destroy_process_group()
-        return [torch.load(io.BytesIO(other), weights_only=True) for other in all_found]
+        return [torch.load(io.BytesIO(other), weights_only=True) for other in answers]
 
     def report(self, error: BaseException) -> bool:
         """Let all ranks know what this one fails with, unless another one was first. Whether rank 0 will know."""
@@ -240,15 +240,15 @@ class Ranks:
 
     def _answered(self, ask: Callable[[], T]) -> T | None:
         """What the store answers; None where it doesn't, since the process that has it is gone, or hangs."""
-        found: list[T] = []
+        answers: list[T] = []
 
         def asked() -> None:
             try:
-                found.append(ask())
+                answers.append(ask())
             except RuntimeError:
                 return
 
         thread = threading.Thread(target=asked, daemon=True)
         thread.start()
         thread.join(_LEAVING_S)
-        return found[0] if found else None
+        return answers[0] if answers else None

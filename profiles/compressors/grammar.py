@@ -25,8 +25,8 @@ __all__ = ["compressor_names", "method_of", "named_compressor", "sent_bytes", "s
 @cache
 def _kinds() -> dict[str, Kind]:
     """By name, in the order of the files: every compressor that a file of this folder has."""
-    found = [import_module(f"{compressors.__name__}.{each.name}") for each in iter_modules(compressors.__path__)]
-    return {kind.name: kind for module in found for kind in getattr(module, "KINDS", ())}
+    modules = [import_module(f"{compressors.__name__}.{each.name}") for each in iter_modules(compressors.__path__)]
+    return {kind.name: kind for module in modules for kind in getattr(module, "KINDS", ())}
 
 
 def compressor_names() -> list[str]:

@@ -269,11 +269,11 @@ class _Builder:
                 self.operators.append(Operator(node.name, (call,), values, (node,), made_bytes=size))
 
     def _values(self, node: _Node) -> tuple[tuple[Node, int | None, int], ...]:
-        found = []
+        rows = []
         for value, place in self.storages.values[node.call]:
             storage = self.storages.of[value][0]
-            found.append((value, place, LASTS if storage in self.lasting else self.node_of.get(storage, PASSES)))
-        return tuple(found)
+            rows.append((value, place, LASTS if storage in self.lasting else self.node_of.get(storage, PASSES)))
+        return tuple(rows)
 
     # -- backward ------------------------------------------------------------------------------------------------------
 
@@ -362,14 +362,14 @@ class _Builder:
             random="" if draw is None else draw.name,
             close=self.rewrites.close.get(node.call, ""),
         )
-        found = [own]
+        calls = [own]
         for other in self.rewrites.alternatives.get(node.call, ()):
             needs, _ = self._sources(self.storages.read_by(other.arguments))
             random = "" if other.random is None else other.random.name
-            found.append(
+            calls.append(
                 Call(other.function, other.arguments, name=other.name, needs=needs, random=random, close=other.close)
             )
-        return tuple(self._ends_in_place(call, node, number, outputs) for call in found)
+        return tuple(self._ends_in_place(call, node, number, outputs) for call in calls)
 
     def _ends_in_place(self, call: Call, node: _Node, number: int, outputs: list[int]) -> Call:
         loss = len(self.forward) - 1

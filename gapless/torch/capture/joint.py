@@ -55,15 +55,15 @@ def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
     except InputError:
         raise
     except Exception as error:  # whatever a model does wrong comes out of the tracer as whatever it is
-        found = error
-    if _looks_into_data(found):
+        first = error
+    if _looks_into_data(first):
         with contextlib.suppress(Exception), known_values():
             return _traced(step, arguments)
-    for flags in _WITHOUT_DATA if _looks_into_data(found) else ():
+    for flags in _WITHOUT_DATA if _looks_into_data(first) else ():
         known = _attributes(torch.compiler, **dict.fromkeys(flags, True))
         with contextlib.suppress(Exception), known:  # the first error says what the model does in training
             return _traced(step, arguments)
-    raise InputError(f"capture: the model can't be captured as one graph: {_reason(found)}") from found
+    raise InputError(f"capture: the model can't be captured as one graph: {_reason(first)}") from first
 
 
 def _traced(step: Any, arguments: tuple[Any, ...]) -> JointGraph:

@@ -47,8 +47,8 @@ _OWN = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
 
 def plain_attributes(module: Any) -> dict[str, Any]:
     """A module's own attributes that are plain, or short lists, tuples and mappings of plain values, by name."""
-    found = {name: _copied(value) for name, value in vars(module).items() if name not in _OWN}
-    return {name: value for name, value in found.items() if value is not ABSENT}
+    copies = {name: _copied(value) for name, value in vars(module).items() if name not in _OWN}
+    return {name: value for name, value in copies.items() if value is not ABSENT}
 
 
 def same(one: Any, other: Any) -> bool:
@@ -149,9 +149,9 @@ class ModelState:
         now = ModelState.of(model, loss)
         for title in sorted({*now.modules, *self.modules}):
             self._check_module(title, self.modules.get(title), now.modules.get(title))
-        for (title, name), was, found in self._changed(now):
+        for (title, name), was, value in self._changed(now):
             had = f"no plain {name} of its own" if was is ABSENT else f"{name} = {shown(was)}"
-            has = "none" if found is ABSENT else shown(found)
+            has = "none" if value is ABSENT else shown(value)
             rule = f"step: {title} had {had} at capture, has {has} now"
             raise InputError(f"{rule}; set it back, capture again, or make it a buffer, which may change")
         if name := min(now.trainable ^ self.trainable, default=""):
@@ -161,22 +161,22 @@ class ModelState:
             names = ", ".join(sorted(min(differ, key=sorted)))
             raise InputError(f"step: {names} must share a tensor, or not, as at capture; capture again")
 
-    def _check_module(self, title: str, was: ModuleState | None, found: ModuleState | None) -> None:
-        if was is None or found is None:
+    def _check_module(self, title: str, was: ModuleState | None, now: ModuleState | None) -> None:
+        if was is None or now is None:
             raise InputError(f"step: {title} was {'not there' if was is None else 'there'} at capture; capture again")
-        if was.kind is not found.kind:
-            rule = f"step: {title} was a {was.kind.__name__} at capture, is a {found.kind.__name__}"
+        if was.kind is not now.kind:
+            rule = f"step: {title} was a {was.kind.__name__} at capture, is a {now.kind.__name__}"
             raise InputError(f"{rule}; put it back, or capture again")
-        if was.is_training != found.is_training:
+        if was.is_training != now.is_training:
             rule = f"step: {title} was captured in {'training' if was.is_training else 'evaluation'} mode"
             raise InputError(f"{rule}; set it back with .train() or .eval(), or capture again in this mode")
 
     def _changed(self, now: ModelState) -> Iterator[tuple[tuple[str, str], Any, Any]]:
         """(title, attribute), its value in this state and now, of the attributes that differ."""
         for title, was in self.modules.items():
-            found = now.modules[title].attributes if title in now.modules else {}
-            for name in sorted({*was.attributes, *found}):
-                values = was.attributes.get(name, ABSENT), found.get(name, ABSENT)
+            own = now.modules[title].attributes if title in now.modules else {}
+            for name in sorted({*was.attributes, *own}):
+                values = was.attributes.get(name, ABSENT), own.get(name, ABSENT)
                 if (title, name) not in self.advanced and not same(*values):
                     yield (title, name), *values
 
@@ -213,10 +213,10 @@ def check_plain(model: Module) -> None:
 
 def refuse_hooks(model: Module) -> None:
     """Raise `InputError` for a hook on a module or parameter, or on all modules, which a planned step doesn't run."""
-    found = next(_hooks(model), None)
-    if found is not None:
+    hook = next(_hooks(model), None)
+    if hook is not None:
         rule = "which a planned step doesn't run; remove it, and do its work on outputs or .grad after the step"
-        raise InputError(f"{found}, {rule}")
+        raise InputError(f"{hook}, {rule}")
 
 
 def _hooks(model: Module) -> Iterator[str]:
@@ -282,8 +282,8 @@ def _module(model: Module, loss: Any, structure: Any) -> Any:
 
         def forward(self, *leaves: Any) -> Any:
             arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, structure)  # noqa: SLF001
-            found = self.model(*arguments, **named)
-            return found if loss is None else loss(found, *targets)
+            output = self.model(*arguments, **named)
+            return output if loss is None else loss(output, *targets)
 
     step = Step()
     step.training = model.training  # without touching the modes of the model's parts

@@ -40,14 +40,14 @@ class Storages:
 
     def read_by(self, arguments: Any) -> set[int]:
         """The storages that the tensors among some arguments live in."""
-        found: set[int] = set()
+        storages: set[int] = set()
 
         def note(node: Node) -> Any:
-            found.update(self.of[node])
+            storages.update(self.of[node])
             return node
 
         torch.fx.node.map_arg(arguments, note)
-        return found
+        return storages
 
 
 def rounded_bytes(size_bytes: int, device: torch.device) -> int:
@@ -59,7 +59,7 @@ def rounded_bytes(size_bytes: int, device: torch.device) -> int:
 
 def find_storages(joint: JointGraph) -> Storages:
     """Run a joint graph on tensors without data. Raises `InputError` where an op returns both a view and a new one."""
-    found = Storages()
+    storages = Storages()
     numbers: dict[int, int] = {}
     held = []  # a storage that went would leave its address to another
     mode = next(iter(joint.inputs)).meta["val"].fake_mode
@@ -67,7 +67,7 @@ def find_storages(joint: JointGraph) -> Storages:
         for node in joint.module.graph.nodes:
             if node.op == "output":
                 continue
-            found.fake[node] = value = _run(node, joint, found.fake, mode)
+            storages.fake[node] = value = _run(node, joint, storages.fake, mode)
             of, new = [], []
             for tensor in tensors_in(value):
                 if tensor.layout != torch.strided:
@@ -79,15 +79,15 @@ def find_storages(joint: JointGraph) -> Storages:
                 if key not in numbers:
                     numbers[key] = len(numbers)
                     new.append(numbers[key])
-                    found.size_bytes.append(rounded_bytes(int(storage.nbytes()), tensor.device))
+                    storages.size_bytes.append(rounded_bytes(int(storage.nbytes()), tensor.device))
                 of.append(numbers[key])
-            found.of[node] = tuple(of)
+            storages.of[node] = tuple(of)
             if new and node.op == "call_function":
                 if len(set(of)) != len(new):
                     raise InputError(f"capture: op {node.target} returns a view beside a new tensor")
-                found.made[node] = tuple(new)
-                found.values[node] = _values(node, value)
-    return found
+                storages.made[node] = tuple(new)
+                storages.values[node] = _values(node, value)
+    return storages
 
 
 def tensors_in(value: Any) -> list[Any]:

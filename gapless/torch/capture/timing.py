@@ -56,16 +56,16 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
     device = step.inputs[0].device if step.inputs else torch.device("cpu")
     where = f"{device_name(device)}, PyTorch {torch.__version__}"
     known = {} if cache is None else _read(Path(cache))
-    found = dict(known.get(where, {}))
+    measured_here = dict(known.get(where, {}))
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         measured = [
             None
             if operator is None
-            else [_measure(operator, call, step, found, repeats, device) for call in operator.calls]
+            else [_measure(operator, call, step, measured_here, repeats, device) for call in operator.calls]
             for operator in step.operators
         ]
     if cache is not None:
-        _write(Path(cache), {**known, where: found})
+        _write(Path(cache), {**known, where: measured_here})
     estimates = sum(times.is_estimate for calls in measured if calls for times in calls)
     source = f"captured and timed on {where}" + (f"; {estimates} ops estimated" if estimates else "")
     return replace(step, graph=_timed(step, measured, source))
@@ -153,27 +153,27 @@ def _copied_bytes(step: CapturedStep, operator: Operator | None) -> int:
 
 
 def _measure(
-    operator: Operator, call: Call, step: CapturedStep, found: dict[str, Measured], repeats: int, device: torch.device
+    operator: Operator, call: Call, step: CapturedStep, known: dict[str, Measured], repeats: int, device: torch.device
 ) -> Measured:
     key = _key(call, step)
-    if key not in found:
+    if key not in known:
         try:
-            found[key] = _run(operator, call, step, repeats, device)
+            known[key] = _run(operator, call, step, repeats, device)
         except (RuntimeError, IndexError, ValueError):  # made-up data that the operator doesn't take
-            found[key] = _estimate(call, step)
-    return found[key]
+            known[key] = _estimate(call, step)
+    return known[key]
 
 
 def _run(operator: Operator, call: Call, step: CapturedStep, repeats: int, device: torch.device) -> Measured:
     arguments, options = torch.fx.node.map_arg((call.arguments, call.options), lambda node: _value(node, step))
     call.function(*arguments, **options)
-    peak_bytes, found = measure_peak(lambda: call.function(*arguments, **options), device)
+    peak_bytes, made = measure_peak(lambda: call.function(*arguments, **options), device)
     if not call.in_place:  # where the step copies what it returns, both are there at once
-        whole = sum(int(tensor.untyped_storage().nbytes()) for tensor in tensors_in(found))
-        layouts = _layouts(operator, step, found)
-        copied = sum(_copied(tensor, strides) for tensor, strides in zip(tensors_in(found), layouts, strict=True))
+        whole = sum(int(tensor.untyped_storage().nbytes()) for tensor in tensors_in(made))
+        layouts = _layouts(operator, step, made)
+        copied = sum(_copied(tensor, strides) for tensor, strides in zip(tensors_in(made), layouts, strict=True))
         peak_bytes = max(peak_bytes, whole + copied)
-    del found
+    del made
     taken: list[float] = []
     while len(taken) < repeats or (sum(taken) < _ENOUGH_S and len(taken) < _MOST_RUNS):
         marks = Marks(device)
@@ -185,12 +185,12 @@ def _run(operator: Operator, call: Call, step: CapturedStep, repeats: int, devic
     return Measured(duration_s if duration_s >= _TINY_S else 0.0, peak_bytes)
 
 
-def _layouts(operator: Operator, step: CapturedStep, found: Any) -> list[tuple[int, ...] | None]:
+def _layouts(operator: Operator, step: CapturedStep, made: Any) -> list[tuple[int, ...] | None]:
     """The strides that each tensor an operator returns was traced with; None where nobody reads it."""
     traced = {place: step.storages.fake[value].stride() for value, place, _ in operator.values}
-    if isinstance(found, torch.Tensor):
+    if isinstance(made, torch.Tensor):
         return [traced.get(None)]
-    return [traced.get(place) for place, part in enumerate(found) if isinstance(part, torch.Tensor)]
+    return [traced.get(place) for place, part in enumerate(made) if isinstance(part, torch.Tensor)]
 
 
 def _copied(tensor: Tensor, strides: tuple[int, ...] | None) -> int:

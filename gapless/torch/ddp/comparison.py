@@ -101,8 +101,8 @@ def compare(task: RunTask, stop: threading.Event | None = None) -> tuple[Measure
         check_same_parameters(parameters, task.buckets(strategy))
         for sending in strategy.sendings:
             method_of(sending.mode)
-    found = run_ranks(prepared, task, task.ranks, task.wait_s, stop)
-    return tuple(_together(rows) for rows in zip(*(rank["strategies"] for rank in found), strict=True))
+    answers = run_ranks(prepared, task, task.ranks, task.wait_s, stop)
+    return tuple(_together(rows) for rows in zip(*(rank["strategies"] for rank in answers), strict=True))
 
 
 def _together(rows: Sequence[dict[str, Any]]) -> Measured:

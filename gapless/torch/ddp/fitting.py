@@ -50,7 +50,7 @@ def fitted_mode(
     decode = _line(sums["encoded"], np.array([each.decode_s for each in times]))
     send = _line(sums["sent"], np.array([each.send_s for each in times]))
     between = _line(sums["sent"], np.array([each.between_s for each in times]))
-    found = np.array([each.encode_s + each.send_s + each.decode_s for each in times])
+    taken_s = np.array([each.encode_s + each.send_s + each.decode_s for each in times])
     lines = encode(sums["encoded"]) + decode(sums["encoded"]) + send(sums["sent"])
     mode = Mode(
         name=name,
@@ -61,7 +61,7 @@ def fitted_mode(
         encoded_bytes=None if (encoded == size_bytes).all() else tuple(encoded.tolist()),
         sent_bytes=None if (sent == size_bytes).all() else tuple(sent.tolist()),
     )
-    return FittedMode(mode, statistics.median(each.spread for each in times), float(np.abs(found / lines - 1).max()))
+    return FittedMode(mode, statistics.median(each.spread for each in times), float(np.abs(taken_s / lines - 1).max()))
 
 
 def _number_bytes(gradients: Gradients) -> int:
@@ -98,12 +98,12 @@ def _not_negative(columns: Floats, taken_s: Floats) -> Floats:
     weights = 1 / np.maximum(taken_s, 1e-9)
     kept = list(range(columns.shape[1]))
     while True:
-        found, *_ = np.linalg.lstsq(columns[:, kept] * weights[:, None], taken_s * weights, rcond=None)
-        if (found >= 0).all() or len(kept) == 1:
+        solution, *_ = np.linalg.lstsq(columns[:, kept] * weights[:, None], taken_s * weights, rcond=None)
+        if (solution >= 0).all() or len(kept) == 1:
             break
-        del kept[int(found.argmin())]
+        del kept[int(solution.argmin())]
     coefficients = np.zeros(columns.shape[1])
-    coefficients[kept] = np.maximum(found, 0.0)
+    coefficients[kept] = np.maximum(solution, 0.0)
     return coefficients
 
 

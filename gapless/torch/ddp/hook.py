@@ -191,9 +191,9 @@ class HookState(FeedbackState):
         """When the last rank had something to send: ranks of one machine have one clock."""
         if rank_count(self.group) == 1:
             return ready_s
-        found = torch.tensor(ready_s, dtype=torch.float64)
-        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX, group=self.group)
-        return float(found)
+        latest_s = torch.tensor(ready_s, dtype=torch.float64)
+        torch.distributed.all_reduce(latest_s, torch.distributed.ReduceOp.MAX, group=self.group)
+        return float(latest_s)
 
     def _decoded(self, job: "_Job", received: Any, future: Any) -> None:
         try:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -18,7 +17,7 @@ from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.ddp.buckets import size_bytes, trainable
 from gapless.torch.ddp.hook import HookState, Sent, reduce_bucket
-from gapless.torch.library import Marks, Module, rank_count, torch
+from gapless.torch.library import Marks, Module, rank_count, torch, unchanged
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import load_named
@@ -65,7 +64,7 @@ def measure_gradients(
             raise InputError(f"{title}: must be at least {least}, got {value}")
     parameters = trainable(model)
     device = next(iter(parameters.values())).device
-    with _unchanged(model, device):
+    with unchanged(model, device):
         taken = [_step(model, loss_of, parameters, device) for _ in range(warm_up + steps)][warm_up:]
     _check_order(taken)
     names, forward_s, ready_s, spread = _of_rank_0((taken[0].order, *_medians(taken)), group)
@@ -181,9 +180,12 @@ def _step(
 def _medians(steps: Sequence[_Step]) -> tuple[float, list[float], float]:
     """Forward time, the ready time of each gradient, which rise as they do in each step, and the spread of the last."""
     columns = [sorted(column) for column in zip(*(step.ready_s for step in steps), strict=True)]
-    last = columns[-1]
-    spread = (last[3 * len(last) // 4] - last[len(last) // 4]) / statistics.median(last)
-    return statistics.median(step.forward_s for step in steps), [*map(statistics.median, columns)], spread
+    return statistics.median(step.forward_s for step in steps), [*map(statistics.median, columns)], _spread(columns[-1])
+
+
+def _spread(rising: Sequence[float]) -> float:
+    """The range of the middle half, as a share of the median."""
+    return (rising[3 * len(rising) // 4] - rising[len(rising) // 4]) / statistics.median(rising)
 
 
 def _of_rank_0(measured: Any, group: torch.distributed.ProcessGroup | None) -> Any:
@@ -192,22 +194,6 @@ def _of_rank_0(measured: Any, group: torch.distributed.ProcessGroup | None) -> A
     box = [measured]
     torch.distributed.broadcast_object_list(box, group=group, group_src=0)
     return box[0]
-
-
-@contextmanager
-def _unchanged(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """Put back buffers (running statistics), gradients and the random state."""
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            yield
-    finally:
-        with torch.no_grad():
-            for buffer, saved in buffers:
-                buffer.copy_(saved)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
 
 
 def _check_each_once(order: Sequence[str], parameters: dict[str, torch.nn.Parameter]) -> None:
@@ -269,25 +255,25 @@ def measured(task: ProfileTask, stop: threading.Event | None = None) -> tuple[Gr
     for mode in task.modes:
         method_of(mode)  # refused here, not in each rank
     trainable(load_named(task.model, task.seed).model)
-    found, *_ = run_ranks(prepared, task, task.ranks, task.wait_s, stop)
-    rows = found["gradients"]
+    answer, *_ = run_ranks(prepared, task, task.ranks, task.wait_s, stop)
+    rows = answer["gradients"]
     columns = {name: tuple(rows[name]) for name in ("names", "size_bytes", "gaps_s")}
     gradients = Gradients(**{**rows, **columns, "shapes": tuple(map(tuple, rows["shapes"]))})
-    return gradients, [HookTimes(**row) for row in found["hooks"]]
+    return gradients, [HookTimes(**row) for row in answer["hooks"]]
 
 
 def sample_groups(size_bytes: Sequence[int]) -> list[tuple[int, int]]:
     """Consecutive gradients to measure hooks with, (first, last): from either end, each at least twice as large as the
     one before it, and all of them.
     """
-    count, found = len(size_bytes), set()
+    count, groups = len(size_bytes), set()
     for of_end in (False, True):
         least = 0
         for number, total in enumerate(accumulate(reversed(size_bytes) if of_end else size_bytes)):
             if total >= least:
-                found.add((count - 1 - number, count - 1) if of_end else (0, number))
+                groups.add((count - 1 - number, count - 1) if of_end else (0, number))
                 least = 2 * total
-    return sorted(found | {(0, count - 1)})
+    return sorted(groups | {(0, count - 1)})
 
 
 def prepared(folder: Path) -> Program:
@@ -328,12 +314,11 @@ def _hook_times(mode: str, gradients: Gradients, first: int, last: int, repeats:
     titles = ("encode_s", "send_s", "decode_s", "between_s")
     slowest_s = _slowest([statistics.median(getattr(each, title) for each in taken) for title in titles])
     sums = sorted(each.encode_s + each.send_s + each.decode_s for each in taken)
-    spread = (sums[3 * len(sums) // 4] - sums[len(sums) // 4]) / statistics.median(sums)
-    return HookTimes(mode, first, last, **dict(zip(titles, slowest_s, strict=True)), spread=spread)
+    return HookTimes(mode, first, last, **dict(zip(titles, slowest_s, strict=True)), spread=_spread(sums))
 
 
 def _slowest(times_s: list[float]) -> list[float]:
-    found = torch.tensor(times_s, dtype=torch.float64)
+    slowest_s = torch.tensor(times_s, dtype=torch.float64)
     if rank_count() > 1:
-        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
-    return [float(time_s) for time_s in found]
+        torch.distributed.all_reduce(slowest_s, torch.distributed.ReduceOp.MAX)
+    return [float(time_s) for time_s in slowest_s]

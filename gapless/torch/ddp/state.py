@@ -253,16 +253,16 @@ class HookMemory:
 
     def loaded(self, data: Mapping[str, Any], parameters: Mapping[str, Any]) -> HookMemory:
         """What `data` gave, with this one's scaler; raises `InputError` that names the first parameter that differs."""
-        found = HookMemory(self._scaler)
+        memory = HookMemory(self._scaler)
         for names, row in zip(data["buckets"], data["kept"], strict=True):
             for name, length in zip(names, row["lengths"], strict=True):
                 _check(name, length, parameters)
             key, device = tuple(id(parameters[name]) for name in names), parameters[names[0]].device
             tree = torch.utils._pytree  # noqa: SLF001
             row = tree.tree_map_only(torch.Tensor, lambda tensor, to=device: tensor.to(to), dict(row))
-            found._kept[key] = Kept(tuple(row["lengths"]), row["error"], row["memory"], row["step"])
-        found._scale, found.steps = float(data["scale"]), int(data["steps"])
-        return found
+            memory._kept[key] = Kept(tuple(row["lengths"]), row["error"], row["memory"], row["step"])
+        memory._scale, memory.steps = float(data["scale"]), int(data["steps"])
+        return memory
 
 
 def _check(name: str, length: int, parameters: Mapping[str, Any]) -> None:

@@ -151,8 +151,8 @@ def train(recipe: Recipe, variants: Sequence[Variant], stop: threading.Event | N
             other = sorted(set(variant.parameters) ^ set(parameters))[0]
             raise InputError(f"parameter {other!r}: must be in the model and in the plan; measure the model again")
     task = _Task(recipe, tuple(variants))
-    found = run_ranks(prepared, task, recipe.workers, recipe.wait_s, stop)
-    return tuple(_together(rows) for rows in zip(*(rank["runs"] for rank in found), strict=True))
+    answers = run_ranks(prepared, task, recipe.workers, recipe.wait_s, stop)
+    return tuple(_together(rows) for rows in zip(*(rank["runs"] for rank in answers), strict=True))
 
 
 def _together(rows: Sequence[dict[str, Any]]) -> Trained:
@@ -208,9 +208,9 @@ def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> dic
 def _loss(model: Module, held_out: Any) -> float:
     model.eval()
     with torch.no_grad():
-        found = float(held_out.loss_of(model))
+        loss = float(held_out.loss_of(model))
     model.train()
-    return found
+    return loss
 
 
 class GradientRecord:
@@ -263,19 +263,19 @@ class GradientRecord:
 
     def _spoiled(self, gradient: Tensor, layer: int) -> list[float]:
         """The squared error of each mode: of low ranks the tail of the singular values, unless it is to be measured."""
-        found, tails = [], None
+        errors, tails = [], None
         for mode in self._modes:
             method = method_of(mode)
             if method.rank and mode not in self._measured:
                 if not method.is_factored(tuple(gradient.shape)):
-                    found.append(0.0)
+                    errors.append(0.0)
                     continue
                 tails = _tails(gradient) if tails is None else tails
-                found.append(float(tails[method.rank]) if method.rank < len(tails) else 0.0)
+                errors.append(float(tails[method.rank]) if method.rank < len(tails) else 0.0)
             else:
                 self._number += 1
-                found.append(left_behind(mode, gradient, self._memory[layer].setdefault(mode, {}), self._number))
-        return found
+                errors.append(left_behind(mode, gradient, self._memory[layer].setdefault(mode, {}), self._number))
+        return errors
 
 
 def _tails(gradient: Tensor) -> Tensor:

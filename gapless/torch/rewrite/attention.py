@@ -45,7 +45,7 @@ _STEPS = {
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Pattern:
     """The graph nodes of an attention: products, softmax and dropout (None without) of the forward pass, then those of
     the backward pass, which make the gradients of query, key and value."""
 
@@ -66,16 +66,16 @@ def fuse_attention(joint: JointGraph, rewrites: Rewrites) -> None:
     for node in list(graph.nodes):
         if node.target in (softmax, safe_softmax):
             try:
-                found = _find(node)
+                pattern = _find(node)
             except Unlike:
                 continue
-            _replace(graph, found, rewrites)
+            _replace(graph, pattern, rewrites)
 
 
 # -- finding -----------------------------------------------------------------------------------------------------------
 
 
-def _find(node: Node) -> _Found:
+def _find(node: Node) -> _Pattern:
     value = node.meta["val"]
     require(value.dim() in (3, 4) and node.args[1] in (-1, value.dim() - 1) and value.is_contiguous())
     require(len(node.args) < 3 or not node.args[2])  # in the type that the scores have
@@ -99,7 +99,7 @@ def _find(node: Node) -> _Found:
     gradient = of_value.args[1]
     _find_change(back, dropout, gradient, product)
     of_query, of_key = _find_last(back, steps, scores)
-    return _Found(scores, steps, node, dropout, product, gradient, of_query, of_key, of_value)
+    return _Pattern(scores, steps, node, dropout, product, gradient, of_query, of_key, of_value)
 
 
 def _require_dropout(node: Node) -> None:
@@ -191,24 +191,24 @@ _FLASH = _Functions(
 )  # fmt: skip
 
 
-def _replace(graph: torch.fx.Graph, found: _Found, rewrites: Rewrites) -> None:
-    inputs = (*found.scores.args, found.product.args[1])
-    steps, value = found.steps, found.softmax.meta["val"]
+def _replace(graph: torch.fx.Graph, pattern: _Pattern, rewrites: Rewrites) -> None:
+    inputs = (*pattern.scores.args, pattern.product.args[1])
+    steps, value = pattern.steps, pattern.softmax.meta["val"]
     shape = list(value.shape)
-    whole: tuple[Any, ...] = (steps, shape, found.softmax.target is safe_softmax)
+    whole: tuple[Any, ...] = (steps, shape, pattern.softmax.target is safe_softmax)
     used, extra_count = _PLAIN, 1
-    if found.dropout is not None:
-        share = found.dropout.args[1]
+    if pattern.dropout is not None:
+        share = pattern.dropout.args[1]
         used, extra_count = _DROPPED, 2
         whole = (*whole, share, dropout_factor(share, value.dtype))
     elif functions.can_flash(inputs[0].meta["val"], inputs[2].meta["val"], steps, shape):
         used = _FLASH
     others = 2 if used is _FLASH else 1
-    forward, output, *made = put(graph, found.product, used.keeping, (*inputs, *whole), others + extra_count)
+    forward, output, *made = put(graph, pattern.product, used.keeping, (*inputs, *whole), others + extra_count)
     extra = made[others - 1 :]
-    needs = (found.gradient, *inputs)
+    needs = (pattern.gradient, *inputs)
     arguments = (*needs, output, made[0], steps, shape) if used is _FLASH else (*needs, *whole)
-    node, *gradients = put(graph, _first_back(graph, found), used.backward, arguments, 3)
+    node, *gradients = put(graph, _first_back(graph, pattern), used.backward, arguments, 3)
     node.meta["seq_nr"] = forward.meta["seq_nr"]
     rewrites.lean[forward] = Lean(used.lean, tuple(extra))
     if used is _FLASH:
@@ -218,26 +218,26 @@ def _replace(graph: torch.fx.Graph, found: _Found, rewrites: Rewrites) -> None:
     rewrites.close[node] = ATTENTION
     if used is _DROPPED:
         rewrites.draws[node] = forward
-    rewrites.stand_in(found.product, output)
-    for other, gradient in zip((found.of_query, found.of_key, found.of_value), gradients, strict=True):
+    rewrites.stand_in(pattern.product, output)
+    for other, gradient in zip((pattern.of_query, pattern.of_key, pattern.of_value), gradients, strict=True):
         rewrites.stand_in(other, gradient)
-    erase(graph, _between(found))
+    erase(graph, _between(pattern))
 
 
-def _first_back(graph: torch.fx.Graph, found: _Found) -> Node:
+def _first_back(graph: torch.fx.Graph, pattern: _Pattern) -> Node:
     """The first of the nodes that read the product's gradient."""
     order = {node: number for number, node in enumerate(graph.nodes)}
-    return min((node for node in readers(found.gradient) if node in order), key=lambda node: order[node])
+    return min((node for node in readers(pattern.gradient) if node in order), key=lambda node: order[node])
 
 
-def _between(found: _Found) -> set[Node]:
+def _between(pattern: _Pattern) -> set[Node]:
     """The nodes that nobody needs any more: all that the scores lead to."""
-    wanted = {found.product, found.of_query, found.of_key, found.of_value, found.softmax, found.scores}
-    ahead = [found.softmax, found.scores]
+    wanted = {pattern.product, pattern.of_query, pattern.of_key, pattern.of_value, pattern.softmax, pattern.scores}
+    ahead = [pattern.softmax, pattern.scores]
     while ahead:
         for user in ahead.pop().users:
             if user not in wanted and user.op == "call_function":
                 wanted.add(user)
                 ahead.append(user)
-    wanted.update(user for user in found.gradient.users if user.target is aten.bmm.default)
+    wanted.update(user for user in pattern.gradient.users if user.target is aten.bmm.default)
     return wanted

@@ -37,7 +37,7 @@ _SUM, _MEAN = 2, 1
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Pattern:
     """The graph nodes of a linear layer with cross entropy: the layer's product, the loss, and its gradient; then those
     that make the gradients of what the layer is given, its weight and its bias (None without one)."""
 
@@ -61,13 +61,13 @@ def fuse_losses(joint: JointGraph, rewrites: Rewrites) -> None:
     for node in list(graph.nodes):
         if node.target is aten.nll_loss_forward.default:
             try:
-                found = _find(node)
+                pattern = _find(node)
             except Unlike:
                 continue
-            _replace(graph, found, rewrites)
+            _replace(graph, pattern, rewrites)
 
 
-def _find(loss: Any) -> _Found:
+def _find(loss: Any) -> _Pattern:
     scaled, _, weights, reduction, _ = loss.args
     softmax = base(scaled)
     require(weights is None and reduction in (_SUM, _MEAN) and softmax.target is log_softmax)
@@ -95,7 +95,7 @@ def _find(loss: Any) -> _Found:
     if of_bias is not None:
         require(of_bias.target is aten.sum.dim_IntList and of_bias.args[1] == [0] and same(of_bias.args[0], change))
         require(layer.args[0].meta["val"].dim() == 1)
-    return _Found(layer, loss, back, of_given, of_weight, of_bias)
+    return _Pattern(layer, loss, back, of_given, of_weight, of_bias)
 
 
 def _rows(node: Node) -> Node:
@@ -108,37 +108,37 @@ def _rows(node: Node) -> Node:
     return node
 
 
-def _replace(graph: torch.fx.Graph, found: _Found, rewrites: Rewrites) -> None:
-    label, ignored = found.loss.args[1], found.loss.args[4]
-    is_turned = base(found.of_weight.args[1]) is base(found.arguments[0])
-    arguments = (*found.arguments, label, ignored, found.loss.args[3] == _MEAN, is_turned)
-    count = 2 if found.of_bias is None else 3
-    forward, loss, *kept = put(graph, found.loss, functions.linear_cross_entropy_keeping, arguments, 1 + count)
+def _replace(graph: torch.fx.Graph, pattern: _Pattern, rewrites: Rewrites) -> None:
+    label, ignored = pattern.loss.args[1], pattern.loss.args[4]
+    is_turned = base(pattern.of_weight.args[1]) is base(pattern.arguments[0])
+    arguments = (*pattern.arguments, label, ignored, pattern.loss.args[3] == _MEAN, is_turned)
+    count = 2 if pattern.of_bias is None else 3
+    forward, loss, *kept = put(graph, pattern.loss, functions.linear_cross_entropy_keeping, arguments, 1 + count)
     backward = functions.linear_cross_entropy_backward
-    node, *gradients = put(graph, found.back, backward, (found.back.args[0], *arguments), count)
+    node, *gradients = put(graph, pattern.back, backward, (pattern.back.args[0], *arguments), count)
     node.meta["seq_nr"] = forward.meta["seq_nr"]
     rewrites.lean[forward] = Lean(functions.linear_cross_entropy, tuple(kept))
-    scale = (found.back.args[0], *kept)
+    scale = (pattern.back.args[0], *kept)
     rewrites.offer(
         node, Alternative("gradients with the loss", functions.linear_cross_entropy_scale, scale, close=LOSS)
     )
     rewrites.close[node] = LOSS
-    wanted = {found.loss, found.back, found.layer, found.of_given, found.of_weight}
-    rewrites.stand_in(part(found.loss, 0), loss)
-    rewrites.stand_in(found.of_given, gradients[0])
-    rewrites.stand_in(found.of_weight, gradients[1])
-    if found.of_bias is not None:
+    wanted = {pattern.loss, pattern.back, pattern.layer, pattern.of_given, pattern.of_weight}
+    rewrites.stand_in(part(pattern.loss, 0), loss)
+    rewrites.stand_in(pattern.of_given, gradients[0])
+    rewrites.stand_in(pattern.of_weight, gradients[1])
+    if pattern.of_bias is not None:
         with graph.inserting_after(gradients[2]):
-            shape = list(found.of_bias.meta["val"].shape)
-            rewrites.stand_in(found.of_bias, graph.call_function(aten.view.default, (gradients[2], shape)))
-        wanted.add(found.of_bias)
+            shape = list(pattern.of_bias.meta["val"].shape)
+            rewrites.stand_in(pattern.of_bias, graph.call_function(aten.view.default, (gradients[2], shape)))
+        wanted.add(pattern.of_bias)
     wanted.update(node for node in graph.nodes if node.target in (log_softmax, log_softmax_backward) and not node.users)
-    erase(graph, _between(found, wanted))
+    erase(graph, _between(pattern, wanted))
 
 
-def _between(found: _Found, wanted: set[Node]) -> set[Node]:
+def _between(pattern: _Pattern, wanted: set[Node]) -> set[Node]:
     """The nodes that nobody needs any more: all that the scores and their gradient lead to."""
-    ahead = [found.layer, found.back, found.loss]
+    ahead = [pattern.layer, pattern.back, pattern.loss]
     while ahead:
         for user in ahead.pop().users:
             if user not in wanted and user.op == "call_function":

@@ -86,9 +86,9 @@ class Rewrites:
     close: dict[Node, str] = field(default_factory=dict)
     replaced: dict[Node, Node] = field(default_factory=dict)
 
-    def offer(self, node: Node, *found: Alternative) -> None:
+    def offer(self, node: Node, *alternatives: Alternative) -> None:
         """Add alternatives to those that a graph node has."""
-        self.alternatives.setdefault(node, []).extend(found)
+        self.alternatives.setdefault(node, []).extend(alternatives)
 
     def stand_in(self, node: Node, other: Node) -> None:
         """Let one graph node take the place of another."""
@@ -111,10 +111,10 @@ def maker(node: Node) -> Node:
 
 def readers(node: Node) -> list[Node]:
     """The nodes that read a tensor, through views too."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     for user in node.users:
-        found += readers(user) if is_view(user) else [user]
-    return found
+        nodes += readers(user) if is_view(user) else [user]
+    return nodes
 
 
 def part(node: Node, place: int) -> Node | None:

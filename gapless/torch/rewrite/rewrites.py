@@ -30,24 +30,24 @@ def rewrite(
     `close`: the kinds of implementations, of `CLOSE`, that are only close to eager's and wanted all the same.
     `parameters`: of the traced module, by name; those of batch norms are looked at.
     """
-    found = Rewrites()
+    rewrites = Rewrites()
     if ATTENTION in close:
-        fuse_attention(joint, found)
+        fuse_attention(joint, rewrites)
     if LOSS in close:
-        fuse_losses(joint, found)
+        fuse_losses(joint, rewrites)
     if NORM in close:
-        _offer_outputs(joint, parameters or {}, found)
-    joint = replace(joint, outputs=tuple((found.replaced.get(value, value), role) for value, role in joint.outputs))
+        _offer_outputs(joint, parameters or {}, rewrites)
+    joint = replace(joint, outputs=tuple((rewrites.replaced.get(value, value), role) for value, role in joint.outputs))
     for node in list(joint.module.graph.nodes):
         if node.target is aten.native_dropout.default and _on_cpu(node.args[0]):
             _exact_dropout(node)
         elif node.target is aten.native_dropout_backward.default:
-            _exact_dropout_backward(node, found)
+            _exact_dropout_backward(node, rewrites)
         elif node.target is aten.max_pool2d_with_indices.default:
             _small_max_pool(node)
         elif node.target is aten.threshold_backward.default:
-            _offer_bits(joint, node, found)
-    return joint, found
+            _offer_bits(joint, node, rewrites)
+    return joint, rewrites
 
 
 def _on_cpu(node: Node) -> bool:
@@ -65,7 +65,7 @@ def _exact_dropout(node: Node) -> None:
         node.args = (tensor, share, functions.dropout_factor(share, tensor.meta["val"].dtype))
 
 
-def _exact_dropout_backward(node: Node, found: Rewrites) -> None:
+def _exact_dropout_backward(node: Node, rewrites: Rewrites) -> None:
     gradient, mask, _ = node.args
     draw = maker(mask)
     if draw.target is functions.dropout:
@@ -74,7 +74,7 @@ def _exact_dropout_backward(node: Node, found: Rewrites) -> None:
         strides = list(draw.meta["val"][1].stride())
         options = (gradient, share, factor, strides)
         redrawn = Alternative("redrawn", functions.dropout_backward_redrawn, options, draw)
-        found.offer(node, redrawn)
+        rewrites.offer(node, redrawn)
 
 
 def _small_max_pool(node: Node) -> None:
@@ -105,7 +105,7 @@ def _pool_options(node: Node) -> tuple[Any, ...]:
     )
 
 
-def _offer_bits(joint: JointGraph, node: Node, found: Rewrites) -> None:
+def _offer_bits(joint: JointGraph, node: Node, rewrites: Rewrites) -> None:
     """A ReLU's gradient from one bit an element, where no other op of the backward pass reads its output."""
     gradient, output, threshold = node.args
     relu = maker(output)
@@ -118,8 +118,8 @@ def _offer_bits(joint: JointGraph, node: Node, found: Rewrites) -> None:
         return
     with joint.module.graph.inserting_after(relu):
         bits = joint.module.graph.call_function(functions.relu_bits, (relu,))
-    found.beside[bits] = relu
-    found.offer(node, Alternative("1-bit mask", functions.relu_bits_backward, (gradient, bits)))
+    rewrites.beside[bits] = relu
+    rewrites.offer(node, Alternative("1-bit mask", functions.relu_bits_backward, (gradient, bits)))
 
 
 def _loss_maker(joint: JointGraph) -> Node:

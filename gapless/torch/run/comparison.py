@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gapless.torch.library import Module, measure_peak, torch
+from gapless.torch.library import Module, measure_peak, torch, unchanged
 from gapless.torch.run.difference import Outcome, buffer_difference, gradient_difference
 from gapless.torch.run.step import Step
 from gapless.torch.run.workload import Workload
@@ -73,18 +73,18 @@ def eager_peak_bytes(work: Workload) -> int:
 
 def blocks_of(model: Module) -> list[Any]:
     """The blocks that one would checkpoint: the members of the outermost lists of modules."""
-    found: list[Any] = []
+    blocks: list[Any] = []
 
     def visit(module: Any) -> None:
         for child in module.children():
             inner = list(child.children())
             if isinstance(child, torch.nn.ModuleList | torch.nn.Sequential) and len(inner) > 1 and _is_deep(inner):
-                found.extend(block for block in inner if list(block.children()))
+                blocks.extend(block for block in inner if list(block.children()))
             else:
                 visit(child)
 
     visit(model)
-    return found
+    return blocks
 
 
 def _is_deep(modules: list[Any]) -> bool:
@@ -174,16 +174,11 @@ def _outcome(work: Workload, run: Callable[[], Any]) -> Outcome:
 
 @contextlib.contextmanager
 def _untouched(work: Workload) -> Iterator[None]:
-    """The same random state for all, no gradients before and after, and buffers put back."""
-    buffers = [buffer.clone() for buffer in work.model.buffers()]
+    """The same random state for all, no gradients before, and all put back."""
     work.model.zero_grad(set_to_none=True)
-    with torch.random.fork_rng(devices=[work.device] if work.device.type == "cuda" else []):
+    with unchanged(work.model, work.device):
         torch.manual_seed(_SEED)
         yield
-    work.model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for buffer, before in zip(work.model.buffers(), buffers, strict=True):
-            buffer.copy_(before)
 
 
 def _now_s(device: torch.device) -> float:

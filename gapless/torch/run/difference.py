@@ -61,24 +61,24 @@ class Difference:
         return f"{self.name} is off eager's by {self.relative:.1g} of its norm, and nothing by more"
 
 
-def difference(found: Outcome, expected: Outcome) -> Difference:
+def difference(outcome: Outcome, expected: Outcome) -> Difference:
     """How far an outcome is from eager's."""
-    worst = max(gradient_difference(found, expected), buffer_difference(found, expected))
+    worst = max(gradient_difference(outcome, expected), buffer_difference(outcome, expected))
     return Difference(*worst, (len(_present(expected)), len(expected.buffers)))
 
 
-def gradient_difference(found: Outcome, expected: Outcome) -> tuple[float, str]:
+def gradient_difference(outcome: Outcome, expected: Outcome) -> tuple[float, str]:
     """How far the loss or gradient is that is furthest from eager's, and its name; 0, "" where all are equal."""
     floor = _LEAST_SHARE * hypot(*(_norm(gradient) for gradient in _present(expected)))
     return max(
-        _furthest("the loss", {"": found.loss}, {"": expected.loss}),
-        _furthest("the gradient of", found.gradients, expected.gradients, floor),
+        _furthest("the loss", {"": outcome.loss}, {"": expected.loss}),
+        _furthest("the gradient of", outcome.gradients, expected.gradients, floor),
     )
 
 
-def buffer_difference(found: Outcome, expected: Outcome) -> tuple[float, str]:
+def buffer_difference(outcome: Outcome, expected: Outcome) -> tuple[float, str]:
     """The same for buffers."""
-    return _furthest("the buffer", found.buffers, expected.buffers)
+    return _furthest("the buffer", outcome.buffers, expected.buffers)
 
 
 def _present(outcome: Outcome) -> list[Tensor]:
@@ -86,12 +86,12 @@ def _present(outcome: Outcome) -> list[Tensor]:
 
 
 def _furthest(
-    title: str, found: Mapping[str, Tensor | None], expected: Mapping[str, Tensor | None], floor: float = 0.0
+    title: str, outcome: Mapping[str, Tensor | None], expected: Mapping[str, Tensor | None], floor: float = 0.0
 ) -> tuple[float, str]:
     worst = (0.0, "")
     for name, other in expected.items():
-        if not _same(found[name], other):
-            worst = max(worst, (_distance(found[name], other, floor), f"{title} {name}".strip()))
+        if not _same(outcome[name], other):
+            worst = max(worst, (_distance(outcome[name], other, floor), f"{title} {name}".strip()))
     return worst
 
 
@@ -140,12 +140,12 @@ def compared(model: Module, planned: Callable[[], Tensor], eager: Callable[[], T
     try:
         before.without_gradients()
         loss = planned()
-        found, after = Outcome.of(loss, model), _State.of(model, devices)
+        planned_outcome, after = Outcome.of(loss, model), _State.of(model, devices)
         before.without_gradients()
         expected = _outcome_of(eager, model, devices)
     finally:
         before.put_back()
-    apart = None if expected is None else difference(found, expected)
+    apart = None if expected is None else difference(planned_outcome, expected)
 
     def keep() -> None:
         after.put_back()

@@ -98,11 +98,11 @@ def run_and_compare(
     result = solve(problem, options or problem.default_options, tuned, command)
     if not result.valid:
         return Execution(result, budget_bytes)
-    found = planned(step, result)
+    step_plan = planned(step, result)
     if output is not None:
-        found.save(output)
+        step_plan.save(output)
     report("running ...")
-    train = run(found, work.model, tolerance=None)  # which the table compares as it does all methods
+    train = run(step_plan, work.model, tolerance=None)  # which the table compares as it does all methods
     methods = tuple(compare(work, train, steps))
     return Execution(result, budget_bytes, train, methods, output, _refusal(methods[-1], tolerance))
 

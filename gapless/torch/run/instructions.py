@@ -85,9 +85,9 @@ class Compiler:
     def instructions(self) -> tuple[Instruction, ...]:
         """One for each event that computes, and one for the gradients that no operator completes."""
         saved = _seeds(self._planned)
-        found = [self._compute(event, saved) for event in self._planned]
+        computed = [self._compute(event, saved) for event in self._planned]
         late = [self._collect(gradient) for gradient in self._step.late_gradients]
-        return (*found, *late)
+        return (*computed, *late)
 
     def _gradients(self) -> list[Gradient]:
         operators = [operator for operator in self._step.operators if operator is not None]
@@ -99,7 +99,7 @@ class Compiler:
     def _planned(self) -> list[_Planned]:
         events = list(self._schedule.events())
         nodes = [self._node(event) for event in events]
-        found: list[_Planned] = []
+        planned: list[_Planned] = []
         ran: set[int] = set()
         for place, (event, node) in enumerate(zip(events, nodes, strict=True)):
             operator = self._step.operators[node]
@@ -107,11 +107,11 @@ class Compiler:
             if operator is not None and operator.calls:
                 claimed = self._claimed(nodes, place)
                 call = self._call(event, operator, claimed)
-                found.append(_Planned(node, operator, call, claimed, gone, node not in ran))
+                planned.append(_Planned(node, operator, call, claimed, gone, node not in ran))
                 ran.add(node)
             elif gone:  # an intermediate, or the loss: nothing runs, but what ends here goes
-                found[-1] = _Planned(**{**vars(found[-1]), "gone": (*found[-1].gone, *gone)})
-        return found
+                planned[-1] = _Planned(**{**vars(planned[-1]), "gone": (*planned[-1].gone, *gone)})
+        return planned
 
     def _node(self, event: Event) -> int:
         name = self._schedule.graph.ops[event.op].name
@@ -167,19 +167,19 @@ class Compiler:
             if is_draw:
                 run.states[random] = random_state(self._device)
             if random and not is_draw:
-                found = _draw_again(run.states[random], self._device, function, arguments, options)
+                result = _draw_again(run.states[random], self._device, function, arguments, options)
             else:
-                found = function(*arguments, **options)
+                result = function(*arguments, **options)
             del arguments, options
             tensor = None
             for value, place, most_bytes in keep:
-                tensor = found if place is None else found[place]
+                tensor = result if place is None else result[place]
                 if run.is_first:
                     self._look(value, tensor)
                 if value in strides:
                     tensor = laid_out(tensor, strides[value])
                 run.there[value] = compact(tensor, most_bytes)
-            del found, tensor
+            del result, tensor
             for act in after:
                 act(run)
             for value in gone:
@@ -282,9 +282,9 @@ def _is_part(node: Node) -> bool:
 
 
 def _mentions(argument: Any) -> bool:
-    found: list[Any] = []
-    torch.fx.node.map_arg(argument, found.append)
-    return bool(found)
+    nodes: list[Any] = []
+    torch.fx.node.map_arg(argument, nodes.append)
+    return bool(nodes)
 
 
 def _note_loss(read: Reader) -> Instruction:

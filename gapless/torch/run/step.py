@@ -72,20 +72,20 @@ class Step:
         self._check_unchanged()
         if self._tolerance is None:
             return self._run(leaves)
-        found = compared(self._model, lambda: self._run(leaves), lambda: self._eager(leaves))
-        self.difference = found.difference
+        first = compared(self._model, lambda: self._run(leaves), lambda: self._eager(leaves))
+        self.difference = first.difference
         title = f"first step of {self._captured.graph.name!r}"
-        if found.difference is None:
+        if first.difference is None:
             self._report(f"{title}: not compared with eager's, for which there is not enough memory")
-        elif found.difference.relative > self._tolerance:
-            rule = f"{title}: {found.difference}; the tolerance is {self._tolerance:g}"
+        elif first.difference.relative > self._tolerance:
+            rule = f"{title}: {first.difference}; the tolerance is {self._tolerance:g}"
             raise DifferenceError(f"{rule}; train without the plan, or pass a tolerance that allows for it")
         else:
-            self._report(f"{title}: {found.difference}")
-        found.keep()
+            self._report(f"{title}: {first.difference}")
+        first.keep()
         self._tolerance = None
         self._state = self._state.after_forward(self._model, self._captured.objective)
-        return found.loss
+        return first.loss
 
     def _run(self, leaves: list[Tensor]) -> Tensor:
         with torch.no_grad():
@@ -102,8 +102,8 @@ class Step:
     def _eager(self, leaves: list[Tensor]) -> Tensor:
         """Loss and gradients as the model itself finds them."""
         arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, self._captured.structure)  # noqa: SLF001
-        found = self._model(*arguments, **named)
-        loss = found if self._captured.objective is None else self._captured.objective(found, *targets)
+        output = self._model(*arguments, **named)
+        loss = output if self._captured.objective is None else self._captured.objective(output, *targets)
         loss.backward()
         return loss.detach()
 
@@ -143,16 +143,16 @@ class Step:
         return list(leaves)
 
     def _environment(self, leaves: list[Tensor]) -> dict[Node, Tensor]:
-        found = dict(self._captured.constants)
+        environment = dict(self._captured.constants)
         for node, role in self._captured.roles.items():
             if role.kind == "input":
-                found[node] = leaves[role.index]
+                environment[node] = leaves[role.index]
             elif role.kind == "tangent":
                 fake = self._captured.storages.fake[node]
-                found[node] = torch.ones(tuple(fake.shape), dtype=fake.dtype, device=fake.device)
+                environment[node] = torch.ones(tuple(fake.shape), dtype=fake.dtype, device=fake.device)
             else:
-                found[node] = (self._parameters if role.kind == "parameter" else self._buffers)[role.name]
-        return found
+                environment[node] = (self._parameters if role.kind == "parameter" else self._buffers)[role.name]
+        return environment
 
 
 def run(

@@ -106,9 +106,9 @@ class StepPlan:
             *((node.output_bytes, node.name) for node in graph.forward),
             *((node.output_bytes, f"gradients of {node.name}") for node in graph.backward),
         ]
-        found = list(zip(planned.size_bytes.tolist(), planned.tensor_names, strict=True))[: len(wanted)]
-        if found != wanted:
-            pairs = zip_longest(found, wanted, fillvalue=(0, "nothing"))
+        tensors = list(zip(planned.size_bytes.tolist(), planned.tensor_names, strict=True))[: len(wanted)]
+        if tensors != wanted:
+            pairs = zip_longest(tensors, wanted, fillvalue=(0, "nothing"))
             (size, name), (own_size, own_name) = next(pair for pair in pairs if pair[0] != pair[1])
             rule = f"plan must be for the step {graph.name!r}, is for another"
             differ = f"it has {name} of {size} bytes, the step {own_name} of {own_size}"

@@ -38,8 +38,8 @@ class Workload:
 
     def loss_of(self, model: Module) -> torch.Tensor:
         """The loss of a forward pass of the model, or of what stands for it."""
-        found = model(**self.inputs) if isinstance(self.inputs, Mapping) else model(*self.inputs)
-        return found if self.loss is None else self.loss(found, *self.targets)
+        output = model(**self.inputs) if isinstance(self.inputs, Mapping) else model(*self.inputs)
+        return output if self.loss is None else self.loss(output, *self.targets)
 
     def train(self, step: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The loss of a planned step, as `run` makes it."""
@@ -65,16 +65,16 @@ def load_named(text: str, seed: int = 0, own_defaults: Mapping[str, int] | None 
 
 
 def _options(given: list[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    options: dict[str, int] = {}
     for option in given:
         name, equals, value = option.partition("=")
         if not equals:
             raise InputError(f"model: options must be as in train:gpt,layers=4,hidden=64, got {option!r}")
         try:
-            found[name] = Whole(1)(value)
+            options[name] = Whole(1)(value)
         except InputError as error:
             raise InputError(f"model: {name}: {error}") from None
-    return found
+    return options
 
 
 def _has_train() -> bool:
@@ -112,10 +112,9 @@ def _factory(name: str) -> Callable[[], Any]:
         module = _file(Path(place)) if place.endswith(".py") else _module(place)
     except (ImportError, OSError) as error:
         raise InputError(f"model: {name} can't be imported: {error}") from None
-    found = getattr(module, attribute, None)
-    if not callable(found):
+    factory: Callable[[], Any] | None = getattr(module, attribute, None)
+    if not callable(factory):
         raise InputError(f"model: {place} has no function {attribute!r}")
-    factory: Callable[[], Any] = found
     return factory
 
 

@@ -113,9 +113,9 @@ class SparseState:
         least, most = torch.aminmax(self._total)
         limit = self._most / max(self._scale, 1.0)
         is_fine = bool((least >= -limit) & (most <= limit))
-        found = torch.tensor([not is_fine], dtype=torch.int32)
-        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX, group=self.exchange.group)
-        return bool(found)
+        any_overflow = torch.tensor([not is_fine], dtype=torch.int32)
+        torch.distributed.all_reduce(any_overflow, torch.distributed.ReduceOp.MAX, group=self.exchange.group)
+        return bool(any_overflow)
 
     def _mean(self) -> torch.Tensor:
         """Of what ranks send of the gradient with the error that was left."""

@@ -85,8 +85,8 @@ class SparsePlan:
         """What balancing moves where ranks hold so many sums."""
         if not self.balances:
             return []
-        found: list[tuple[int, int, int]] = named(f"{self.package}:balancing_moves")(held, self.node_of)
-        return found
+        moves: list[tuple[int, int, int]] = named(f"{self.package}:balancing_moves")(held, self.node_of)
+        return moves
 
     def renewed(self, places: Sequence[NDArray[np.int32]]) -> Regions:
         """Regions for the next steps, from all ranks' places in this one, ascending."""

@@ -68,16 +68,16 @@ def run_sparse(
         np.savez(folder / "selected.npz", *selected)
 
     task = _Task(plan, repeats, wait_s, sets.ranks)
-    found = run_ranks(prepared, task, sets.ranks, wait_s, stop, among, leave)
+    answers = run_ranks(prepared, task, sets.ranks, wait_s, stop, among, leave)
     return SparseRun(
-        wrong=sum(rank["wrong"] for rank in found),
-        received_words=np.array([rank["words"] for rank in found], dtype=np.int64).transpose(1, 0, 2),
-        times_s={name: _slowest(found, name) for name in NAMES},
+        wrong=sum(rank["wrong"] for rank in answers),
+        received_words=np.array([rank["words"] for rank in answers], dtype=np.int64).transpose(1, 0, 2),
+        times_s={name: _slowest(answers, name) for name in NAMES},
     )
 
 
-def _slowest(found: Sequence[dict[str, Any]], name: str) -> NDArray[np.float64]:
-    return np.asarray(np.max([rank["times_s"][name] for rank in found], axis=0), dtype=np.float64)
+def _slowest(answers: Sequence[dict[str, Any]], name: str) -> NDArray[np.float64]:
+    return np.asarray(np.max([rank["times_s"][name] for rank in answers], axis=0), dtype=np.float64)
 
 
 def prepared(folder: Path) -> Program:
@@ -89,15 +89,15 @@ def prepared(folder: Path) -> Program:
 def _work(folder: Path, task: _Task, rank: int) -> dict[str, Any]:
     sets = read_index_sets(folder / "sets.npz")
     allreduce = SparseAllreduce(task.plan)
-    found: dict[str, Any] = {"wrong": 0, "words": [], "times_s": {"plan": [], "TopkA": [], "dense": []}}
+    answer: dict[str, Any] = {"wrong": 0, "words": [], "times_s": {"plan": [], "TopkA": [], "dense": []}}
     with np.load(folder / "selected.npz") as selected:
         for step in range(sets.steps):
-            _step(found, allreduce, sets, torch.from_numpy(selected[f"arr_{step}"]), (step, rank), task.repeats)
-    return found
+            _step(answer, allreduce, sets, torch.from_numpy(selected[f"arr_{step}"]), (step, rank), task.repeats)
+    return answer
 
 
 def _step(
-    found: dict[str, Any], allreduce: SparseAllreduce, sets: IndexSets, selected: torch.Tensor, at: tuple[int, int],
+    answer: dict[str, Any], allreduce: SparseAllreduce, sets: IndexSets, selected: torch.Tensor, at: tuple[int, int],
     repeats: int,
 ) -> None:  # fmt: skip
     """Run a step, and add what it came to; `at`: step and rank."""
@@ -117,9 +117,9 @@ def _step(
     allreduce.words = Words()
     sums = sparse()
     words = allreduce.words
-    found["words"].append([words.reduced, words.balanced, words.gathered])
+    answer["words"].append([words.reduced, words.balanced, words.gathered])
     missing = len(selected) - int(is_selected[sums.places].sum())
-    found["wrong"] += missing + len(sums) - int(_same_bits(sums.values, total[sums.places]).sum())
+    answer["wrong"] += missing + len(sums) - int(_same_bits(sums.values, total[sums.places]).sum())
     calls: dict[str, Callable[[], object]] = {
         "plan": sparse, "TopkA": lambda: gathered(own, sets.elements, at[0]), "dense": library,
     }  # fmt: skip
@@ -133,7 +133,7 @@ def _step(
             call()
             times_s[name].append(time.perf_counter() - begin_s)
     for name, each_s in times_s.items():
-        found["times_s"][name].append(each_s)
+        answer["times_s"][name].append(each_s)
 
 
 def _entries(sets: IndexSets, step: int, rank: int) -> Entries:

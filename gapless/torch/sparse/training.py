@@ -91,9 +91,9 @@ def recorded(
     lengths = [parameter.numel() for parameter in parameters.values()]
     entry_count(density, sum(lengths))
     whole = _RecordingTask(task, density)
-    found = run_ranks(prepared_recording, whole, task.ranks, task.wait_s, stop, among)
-    held = [rank["places"][step] for step in range(task.steps) for rank in found]
-    values = [rank["values"][step] for step in range(task.steps) for rank in found]
+    answers = run_ranks(prepared_recording, whole, task.ranks, task.wait_s, stop, among)
+    held = [rank["places"][step] for step in range(task.steps) for rank in answers]
+    values = [rank["values"][step] for step in range(task.steps) for rank in answers]
     sets = IndexSets(
         name=task.model,
         elements=sum(lengths),
@@ -105,7 +105,7 @@ def recorded(
         parameter_start=np.append(0, np.cumsum(lengths)[:-1]).astype(np.int64),
         parameter_names=tuple(parameters),
     )
-    return Recording(sets, tuple(np.mean([rank["losses"] for rank in found], axis=0).tolist()))
+    return Recording(sets, tuple(np.mean([rank["losses"] for rank in answers], axis=0).tolist()))
 
 
 class _Recorded:
@@ -185,12 +185,12 @@ def compare_training(
     """
     plan.check(sum(each.numel() for each in trainable(load_named(task.model, task.seed).model).values()), task.ranks)
     whole = _ComparisonTask(task, plan)
-    found = run_ranks(prepared_comparison, whole, task.ranks, task.wait_s, stop, among)
+    answers = run_ranks(prepared_comparison, whole, task.ranks, task.wait_s, stop, among)
     return tuple(
         Trained(
             name,
-            tuple(np.mean([rank[name]["losses"] for rank in found], axis=0).tolist()),
-            max(rank[name]["received_words"] for rank in found) / task.steps,
+            tuple(np.mean([rank[name]["losses"] for rank in answers], axis=0).tolist()),
+            max(rank[name]["received_words"] for rank in answers) / task.steps,
         )
         for name in STRATEGIES
     )
