@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.ids.distinct import positions
 from gapless.encodings.bagpipe.ids.loops import partition_loops
-from gapless.encodings.bagpipe.lookahead.demand import demand_steps
 from gapless.encodings.bagpipe.lookahead.processes import lookahead_by_table
-from gapless.encodings.bagpipe.lookahead.replicated import bare_steps, with_replicated
 from gapless.encodings.bagpipe.lookahead.steps import MOST_LOOKAHEAD, Step, lookahead_steps
+from gapless.encodings.bagpipe.lookahead.without_lookahead import bare_steps, demand_steps, with_replicated
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition.batch import Batch, Traffic, places_of, uses_by_trainer
 from gapless.encodings.bagpipe.partition.cuts import Past, one_user, settled_roots

@@ -21,7 +21,7 @@ from gapless.encodings.bagpipe.question import (
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.traces.recommendation import FLOAT_BYTES, DenseModel, named_dense_model
-from gapless.profiles.traces.row_optimizers import state_values
+from gapless.profiles.traces.trace_question import state_values
 
 __all__ = ["ALL_REDUCE_SHARE", "MEASURED_EXAMPLES", "Cluster", "cluster_of", "find_cluster", "model_cluster"]
 

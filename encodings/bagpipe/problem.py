@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.brief import BriefQuestion
 from gapless.encodings.bagpipe.cluster import Cluster, cluster_of
@@ -22,8 +22,14 @@ from gapless.options import SolveOptions
 from gapless.profiles.traces.named import trace_of
 from gapless.profiles.traces.trace import Trace
 from gapless.question import from_question
+from gapless.solution import PlanClass
+from gapless.system import Challenge
 
-__all__ = ["REPLICATING", "Planning", "Problem", "problem", "problem_of"]
+if TYPE_CHECKING:
+    from gapless.checker import Report
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["REPLICATING", "Planning", "Problem", "challenges", "cost", "problem", "problem_of"]
 
 MOST_COSTS = 2**28
 """Examples of a batch times trainers: each pair has a cost."""
@@ -154,3 +160,19 @@ def problem_of(asked: Question) -> Problem:
 
 problem = from_question(Question)(problem_of)
 """`problem_of` the question that the arguments ask."""
+
+
+def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
+    """Rows with other owners: the same trace, cache and design."""
+    return [
+        Challenge(f"--ownership {name}", PlanClass.QUESTION, {"ownership": name})
+        for name in OWNERSHIPS
+        if name != problem.planning.ownership
+    ]
+
+
+def cost(problem: Problem, plan: SavedPlan, report: Report) -> float | None:
+    """The time of the run; None where some of the question's batches aren't planned."""
+    asked = problem.batch_count
+    is_whole = asked is None or plan.details.get("batches_planned") == asked
+    return report.makespan_s if is_whole else None

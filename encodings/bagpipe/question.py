@@ -7,8 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
-from gapless.profiles.traces.row_optimizers import OPTIMIZERS
-from gapless.profiles.traces.trace_question import TraceQuestion
+from gapless.profiles.traces.trace_question import OPTIMIZERS, TraceQuestion
 from gapless.question import Asked, asked
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ OBJECTIVES = ("auto", "paper", "fetches", "max-load", "synchronised")
 OWNERSHIPS = ("first-touch", "hash")
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 BASELINES = {"static-hot": "lrpp", "lfu": "partitioned"}
-"""Caches without lookahead (`demand.py`), each with the design by which its rows lie on the trainers and move."""
+"""Caches that don't look ahead, each with the design by which its rows lie on the trainers and move."""
 
 
 PLACEMENTS = ("apart", "same-network", "colocated")

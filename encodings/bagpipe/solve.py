@@ -12,16 +12,14 @@ from gapless import __version__
 from gapless.encodings.bagpipe.advice.replication import choose_replicated
 from gapless.encodings.bagpipe.batch_plans import Budget, Pace
 from gapless.encodings.bagpipe.designs.counts import Counts
-from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline
-from gapless.encodings.bagpipe.designs.run_bound import run_bound_s
+from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline, run_bound_s
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition.methods import checked_choice
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.run.file import RunPlan
 from gapless.encodings.bagpipe.run.reader import RunFile
-from gapless.encodings.bagpipe.run.resuming import Begun, begun, share_of
-from gapless.encodings.bagpipe.run.run import Run, plan_run, written_back
+from gapless.encodings.bagpipe.run.run import Begun, Run, begun, plan_run, share_of, written_back
 from gapless.io.reading import Limits
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Bound, PlanClass, StopReason, claim_of

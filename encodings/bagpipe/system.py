@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gapless.encodings.bagpipe.question import OBJECTIVES, AdviceQuestion, Question
 from gapless.fields import Choice, Field, Number, Seconds, Whole
-from gapless.profiles.traces.row_optimizers import OPTIMIZERS
-from gapless.profiles.traces.trace_question import TraceQuestion
+from gapless.profiles.traces.trace_question import OPTIMIZERS, TraceQuestion
 from gapless.question import fields_of, picked
 from gapless.system import Command, System, answering_in_time, lazy, named
 
@@ -98,7 +97,7 @@ SYSTEM = System(
             when_stopped="ending the processes",
         ),
     ),
-    challenges=lazy("gapless.encodings.bagpipe.challenges:challenges"),
-    cost=lazy("gapless.encodings.bagpipe.challenges:cost"),
+    challenges=lazy("gapless.encodings.bagpipe.problem:challenges"),
+    cost=lazy("gapless.encodings.bagpipe.problem:cost"),
     package="gapless.encodings.bagpipe",
 )

@@ -1,4 +1,9 @@
-"""What is asked of a trace of embedding accesses: a generator or a file, with the options that go with it."""
+"""What is asked of embedding tables: the trace of their accesses, and the optimiser of their rows.
+
+A trace is a generator or a file, with the options that go with it. What an optimiser keeps beside a row moves with it
+from server to cache and back. All trainers that hold a row apply the same sum of gradients to the same state: gradients
+are synchronised, state never.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.fields import Listed, Number, Object, Text, Whole
+from gapless.io.record import check_known
 from gapless.question import Asked, asked
 
 if TYPE_CHECKING:
@@ -18,7 +24,21 @@ if TYPE_CHECKING:
     from gapless.profiles.traces.bags import Bags
     from gapless.profiles.traces.trace import Trace
 
-__all__ = ["EXPONENT", "GENERATORS", "HOT_SHARE", "TraceQuestion"]
+__all__ = ["EXPONENT", "GENERATORS", "HOT_SHARE", "OPTIMIZERS", "TraceQuestion", "state_values"]
+
+OPTIMIZERS = ("sgd", "rowwise-adagrad", "adagrad", "adam")
+"""Plain descent; Adagrad with one sum of squares a row (the mean over its values), and with one a value; Adam."""
+
+
+def state_values(optimizer: str, dimension: int) -> int:
+    """How many fp32 values an optimiser keeps for a row of `dimension` values. Raises `InputError` for an unknown one.
+
+    >>> [state_values(name, 48) for name in OPTIMIZERS]
+    [0, 1, 48, 96]
+    """
+    check_known("optimizer", optimizer, OPTIMIZERS)
+    return {"sgd": 0, "rowwise-adagrad": 1, "adagrad": dimension, "adam": 2 * dimension}[optimizer]
+
 
 GENERATORS = ("criteo-like", "zipf", "skew")
 EXPONENT, HOT_SHARE = 1.0, 0.4

@@ -10,7 +10,7 @@ import torch
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.problem import Planning
 from gapless.profiles.traces.generators import zipf_trace
-from gapless.profiles.traces.row_optimizers import OPTIMIZERS
+from gapless.profiles.traces.trace_question import OPTIMIZERS
 from gapless.torch.embeddings.training import Task, train_rank
 
 TABLE_ROWS, DIMENSION, BATCH_SIZE = (60, 9, 150), 8, 16

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gapless.encodings.bagpipe.designs.counts import Counts
-from gapless.encodings.bagpipe.designs.rooted_counts import RootedCounts
+from gapless.encodings.bagpipe.designs.counts import Counts, RootedCounts
 
 
 def random_counts(rng: np.random.Generator, batches: int, trainers: int, most: int = 1000) -> Counts:

@@ -10,12 +10,13 @@ from gapless.brief import BriefText
 from gapless.encodings.bagpipe.advice.comparison import (
     DesignSummary,
     LookaheadSummary,
+    Tuning,
     batches_wanted,
     compare_baselines,
     compare_designs,
     lookahead_table,
+    tune_lookahead,
 )
-from gapless.encodings.bagpipe.advice.tuning import Tuning, tune_lookahead
 from gapless.encodings.bagpipe.cluster import Cluster, cluster_of
 from gapless.encodings.bagpipe.problem import Planning
 from gapless.encodings.bagpipe.question import AdviceQuestion

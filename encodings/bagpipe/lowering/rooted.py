@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.designs.counts import busiest
 from gapless.encodings.bagpipe.designs.pipeline import Times
-from gapless.encodings.bagpipe.designs.rooted_counts import busiest
 from gapless.encodings.bagpipe.lowering.actions import (
     BY_USERS,
     SENT_LATER,

@@ -14,8 +14,8 @@ from gapless.encodings.bagpipe.problem import Planning
 from gapless.errors import InputError
 from gapless.profiles.traces.named import find_trace
 from gapless.profiles.traces.recommendation import FLOAT_BYTES
-from gapless.profiles.traces.row_optimizers import state_values
 from gapless.profiles.traces.trace import Trace, split_global_ids
+from gapless.profiles.traces.trace_question import state_values
 from gapless.system import Answer, Session
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.designs.counts import ROOTED
-from gapless.encodings.bagpipe.designs.rooted_counts import RootedCounts
+from gapless.encodings.bagpipe.designs.counts import ROOTED, RootedCounts
 from gapless.encodings.bagpipe.lowering.actions import BY_ROW, SHARED, Actions
 from gapless.errors import InputError
 

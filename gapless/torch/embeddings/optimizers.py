@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from gapless.io.record import check_known
-from gapless.profiles.traces.row_optimizers import OPTIMIZERS, state_values
+from gapless.profiles.traces.trace_question import OPTIMIZERS, state_values
 from gapless.torch.library import torch
 
 __all__ = ["stepped", "with_state"]

@@ -1,15 +1,23 @@
-"""What the sampler and the cache need of plans and of the embedding servers; whoever made them."""
+"""What the sampler and the cache need of plans and of the embedding servers, whoever made them; plans in a file, for
+processes that follow them.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.profiles.traces.bags import Lookups
+from gapless.errors import InputError
+from gapless.profiles.traces.bags import Bags, Lookups
+from gapless.profiles.traces.trace import split_global_ids
+from gapless.torch.library import torch
 
-__all__ = ["BatchPlan", "CacheStep", "Ints", "Mask", "Sharding"]
+__all__ = ["BatchPlan", "CacheStep", "Ints", "Mask", "SavedPlan", "SavedStep", "Sharding", "load_plans", "save_plans"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -63,14 +71,91 @@ class BatchPlan(Protocol):
     def sync_later(self) -> Mask: ...
 
 
-class Sharding(Protocol):
-    """Which of `servers` embedding servers has which row: row r is number r // servers of server r % servers."""
+@dataclass(frozen=True)
+class SavedStep:
+    """A `CacheStep`."""
 
-    @property
-    def servers(self) -> int: ...
+    batch: int
+    examples: int
+    ids: Ints
+    rows: NDArray[np.int32]
+    prefetched: Mask
+    evicted: Mask
+    prefetch_after: int
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """A `BatchPlan`."""
+
+    step: CacheStep
+    index: Lookups
+    trainer: Ints
+    users: Mask
+    is_private: Mask
+    sync_now: Mask
+    sync_later: Mask
+
+
+_NUMBERS = ("batch", "examples", "prefetch_after")
+_OF_STEP = ("ids", "rows", "prefetched", "evicted")
+_OF_PLAN = ("trainer", "users", "is_private", "sync_now", "sync_later")
+
+
+def save_plans(path: Path, plans: Iterable[BatchPlan]) -> None:
+    """Write what the cache and the sampler need of the plans."""
+    torch.save([_record(plan) for plan in plans], path)
+
+
+def load_plans(path: Path) -> list[SavedPlan]:
+    """The plans that `save_plans` wrote."""
+    return [_plan(record) for record in torch.load(path, weights_only=True)]
+
+
+def _record(plan: BatchPlan) -> dict[str, Any]:
+    bags = plan.index if isinstance(plan.index, Bags) else None
+    columns = {name: getattr(plan.step, name) for name in _OF_STEP} | {name: getattr(plan, name) for name in _OF_PLAN}
+    columns |= {"index": plan.index} if bags is None else {"index": bags.values, "lengths": bags.lengths}
+    numbers = {name: int(getattr(plan.step, name)) for name in _NUMBERS}
+    return {**numbers, **{name: torch.from_numpy(np.ascontiguousarray(column)) for name, column in columns.items()}}
+
+
+def _plan(record: dict[str, Any]) -> SavedPlan:
+    columns = {name: value.numpy() for name, value in record.items() if name not in _NUMBERS}
+    step = SavedStep(**{name: record[name] for name in _NUMBERS}, **{name: columns[name] for name in _OF_STEP})
+    index = Bags(columns["index"], columns["lengths"]) if "lengths" in columns else columns["index"]
+    return SavedPlan(step, index, **{name: columns[name] for name in _OF_PLAN})
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which server has which row. All tables' rows are numbered in a line; row r is number r // p of server r % p.
+
+    `table_rows`: rows of each table; `servers`: p. Raises `InputError` unless all are >= 1.
+    """
+
+    table_rows: tuple[int, ...]
+    servers: int
+
+    def __post_init__(self) -> None:
+        for title, least in (("table_rows", min(self.table_rows, default=0)), ("servers", self.servers)):
+            if least < 1:
+                raise InputError(f"{title}: must be >= 1, got {least}")
 
     def rows(self, ids: Ints) -> Ints:
-        """The rows of global ids."""
+        """The rows of global ids. Raises `InputError` for an id that its table doesn't have."""
+        table, id_ = split_global_ids(ids)
+        sizes = np.array(self.table_rows, dtype=np.int64)
+        if len(ids) and int(table.max()) >= len(sizes):
+            raise InputError(f"table_rows: must have one entry for each table, got {len(sizes)}, table {table.max()}")
+        is_outside = id_ >= sizes[table]
+        if is_outside.any():
+            where = int(is_outside.argmax())
+            rule = f"ids must be below its {sizes[table[where]]} rows"
+            raise InputError(f"table {table[where]}: {rule}, got {id_[where]}")
+        rows: Ints = (np.cumsum(sizes) - sizes)[table] + id_
+        return rows
 
     def rows_of(self, server: int) -> Ints:
         """The rows that a server has, in its order."""
+        return np.arange(server, sum(self.table_rows), self.servers)

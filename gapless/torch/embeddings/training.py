@@ -1,4 +1,4 @@
-"""A DLRM trained by plans, one process a trainer, and without them in one; `python -m` it is one of the processes.
+"""A small DLRM trained by plans, one process a trainer, and without them in one; `python -m` it is one process.
 
 Numbers and labels are drawn; ids are the plans'. In one process the tables are `torch.nn.EmbeddingBag`s and their
 optimisers PyTorch's own (of row-wise Adagrad it has none), so that little is shared with what is compared.
@@ -16,17 +16,41 @@ import numpy as np
 
 from gapless.errors import RunError
 from gapless.profiles.traces.bags import Bags, by_table
-from gapless.profiles.traces.sharding import Sharding
 from gapless.profiles.traces.trace import split_global_ids
 from gapless.torch.embeddings.cache import MOVES, LrppCache, add_gradients
-from gapless.torch.embeddings.dlrm import Dlrm
-from gapless.torch.embeddings.plans import BatchPlan
-from gapless.torch.embeddings.saved_plans import load_plans, save_plans
+from gapless.torch.embeddings.plans import BatchPlan, Sharding, load_plans, save_plans
 from gapless.torch.library import torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 
-__all__ = ["Task", "Trained", "compared", "train", "train_rank"]
+__all__ = ["Dlrm", "Task", "Trained", "compared", "train", "train_rank"]
+
+_WIDTH = 16
+
+
+class Dlrm(torch.nn.Module):  # type: ignore[misc,unused-ignore]
+    """A score an example, from so many numbers and an embedding from each table.
+
+    Numbers go through one stack, pairwise products with the embeddings through another.
+    """
+
+    def __init__(self, numbers: int, tables: int, dimension: int) -> None:
+        super().__init__()
+        vectors, nn = tables + 1, torch.nn
+        self.bottom = nn.Sequential(nn.Linear(numbers, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, dimension), nn.ReLU())
+        self.top = nn.Sequential(
+            nn.Linear(dimension + vectors * (vectors - 1) // 2, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, 1)
+        )
+        self.first, self.second = torch.tril_indices(vectors, vectors, -1)
+
+    def forward(self, numbers: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
+        """`numbers`: (examples, numbers); `pooled`: (examples, tables, dimension). Returns (examples,)."""
+        dense = self.bottom(numbers)
+        vectors = torch.cat([dense[:, None], pooled], dim=1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2))[:, self.first, self.second]
+        scores: torch.Tensor = self.top(torch.cat([dense, products], dim=1))[:, 0]
+        return scores
+
 
 _NUMBERS = 4
 """Of an example, beside its ids."""

@@ -25,8 +25,8 @@ from planned_training import (
     train_uncached,
 )
 
-from gapless.profiles.traces.sharding import Sharding
 from gapless.torch.embeddings.cache import MOVES
+from gapless.torch.embeddings.plans import Sharding
 
 Found = Callable[[int], list[dict[str, Trained]]]
 

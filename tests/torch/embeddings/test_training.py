@@ -19,10 +19,10 @@ from gloo_ranks import run_ranks
 
 from gapless.errors import RunError
 from gapless.profiles.traces.bags import Bags
-from gapless.profiles.traces.row_optimizers import OPTIMIZERS, state_values
+from gapless.profiles.traces.trace_question import OPTIMIZERS, state_values
 from gapless.torch.embeddings.cache import Lookup
 from gapless.torch.embeddings.optimizers import stepped, with_state
-from gapless.torch.embeddings.saved_plans import load_plans, save_plans
+from gapless.torch.embeddings.plans import load_plans, save_plans
 from gapless.torch.embeddings.training import compared
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gapless.encodings.bagpipe.advice.tuning import TOLERANCE, candidates, fitting_lookahead, tune_lookahead
+from gapless.encodings.bagpipe.advice.comparison import TOLERANCE, candidates, fitting_lookahead, tune_lookahead
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.problem import Planning
 from gapless.errors import InputError

@@ -13,8 +13,7 @@ import gapless
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.designs.counts import counted
-from gapless.encodings.bagpipe.designs.pipeline import pipeline
-from gapless.encodings.bagpipe.designs.run_bound import run_bound_s
+from gapless.encodings.bagpipe.designs.pipeline import pipeline, run_bound_s
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.problem import Planning, Problem
 from gapless.encodings.bagpipe.question import BASELINES, DESIGNS

@@ -7,7 +7,7 @@ import pytest
 
 from gapless import bagpipe
 from gapless.encodings.bagpipe.run.execution import planned_bytes
-from gapless.profiles.traces.row_optimizers import OPTIMIZERS
+from gapless.profiles.traces.trace_question import OPTIMIZERS
 from gapless.schedule import EventKind
 
 

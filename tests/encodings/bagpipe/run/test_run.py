@@ -22,7 +22,7 @@ from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.lowering.actions import NOT_FETCHED, SENT_LATER, SENT_NOW
 from gapless.encodings.bagpipe.parameters import Parameters, Synchronised
 from gapless.encodings.bagpipe.problem import Problem
-from gapless.encodings.bagpipe.run import resuming
+from gapless.encodings.bagpipe.run import run as runs
 from gapless.encodings.bagpipe.run import store as run_store
 from gapless.errors import InputError
 from gapless.io.reading import Limits
@@ -162,7 +162,7 @@ def test_a_batch_that_is_read_alone_is_the_first_of_the_run() -> None:
 @pytest.fixture
 def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two or three batches each."""
-    for module in (run_store, resuming):
+    for module in (run_store, runs):
         monkeypatch.setattr(module, "WINDOW_ROWS", 60)
 
 
@@ -208,7 +208,7 @@ def test_so_does_one_whose_batches_are_partitioned_two_at_a_time(
     design: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file may end between the two: both are partitioned again."""
-    for module in (run_store, resuming):
+    for module in (run_store, runs):
         monkeypatch.setattr(module, "WINDOW_ROWS", 1)  # a window in the file is a batch
     two, settings = Parameters(synchronised=Synchronised(window=2)), {"objective": "synchronised", "design": design}
     gapless.solve(problem(**settings), parameters=two).save(tmp_path / "whole.npz")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
+
 from gapless.errors import InputError
-from gapless.profiles.traces.sharding import Sharding
 from gapless.profiles.traces.trace import global_ids
+from gapless.torch.embeddings.plans import Sharding
 
 
 def test_servers_share_all_rows_of_all_tables() -> None:

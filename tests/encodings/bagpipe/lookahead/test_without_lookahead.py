@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import gapless
 from gapless.encodings.bagpipe.advice.advise import advise
-from gapless.encodings.bagpipe.lookahead.demand import demand_steps
+from gapless.encodings.bagpipe.lookahead.without_lookahead import demand_steps
 from gapless.encodings.bagpipe.problem import Planning, problem
 from gapless.encodings.bagpipe.question import BASELINES
 from gapless.errors import InputError
