@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gapless.brief import BriefQuestion
-from gapless.encodings.cupcake.affine import affine_costs
+from gapless.encodings.cupcake.methods.affine import affine_costs
 from gapless.encodings.cupcake.question import DEVICE, METHODS, Question
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known

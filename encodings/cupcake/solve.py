@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gapless import __version__
-from gapless.encodings.cupcake import algorithm1, milp
-from gapless.encodings.cupcake.affine import affine_costs, solve_affine
-from gapless.encodings.cupcake.baselines import BASELINES, Baseline, all_baselines
-from gapless.encodings.cupcake.joint import solve_joint
 from gapless.encodings.cupcake.lowering import to_schedule
+from gapless.encodings.cupcake.methods import algorithm1, milp
+from gapless.encodings.cupcake.methods.affine import affine_costs, solve_affine
+from gapless.encodings.cupcake.methods.baselines import BASELINES, Baseline, all_baselines
+from gapless.encodings.cupcake.methods.joint import solve_joint
 from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.encodings.cupcake.problem import Problem
 from gapless.options import Deadline, Progress, SolveOptions

@@ -13,12 +13,11 @@ import numpy as np
 
 from gapless.brief import BriefText
 from gapless.checker import check
-from gapless.encodings.pipeline.building import Cut, stages_of
-from gapless.encodings.pipeline.cut import CutSearch
-from gapless.encodings.pipeline.errors import spoiling_of
-from gapless.encodings.pipeline.hops import EvenHops, Replicas
+from gapless.encodings.pipeline.compression.modes import spoiling_of
+from gapless.encodings.pipeline.cut.costs import Cut, stages_of
+from gapless.encodings.pipeline.cut.search import CutSearch
 from gapless.encodings.pipeline.parameters import Parameters
-from gapless.encodings.pipeline.problem import Problem, problem
+from gapless.encodings.pipeline.problem import EvenHops, Problem, Replicas, problem
 from gapless.encodings.pipeline.solve import planned
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions

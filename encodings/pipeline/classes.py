@@ -6,22 +6,26 @@ what holds for every placement and every cut of the same layers on the same rank
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.checker import check
-from gapless.encodings.pipeline.lowering import to_schedule
+from gapless.encodings.pipeline.order.stages import PLACEMENTS
 from gapless.encodings.pipeline.parameters import Parameters
-from gapless.encodings.pipeline.placement import PLACEMENTS
 from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.programs.lowering import to_schedule
 from gapless.encodings.pipeline.search import Search
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.pipelines.profile import PipelineProfile, uniform_profile
 from gapless.solution import Bound, PlanClass
+from gapless.system import Challenge, Narrowing
 
-__all__ = ["LEAST_GAIN", "any_placement_s", "class_bounds", "wider"]
+if TYPE_CHECKING:
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["LEAST_GAIN", "any_placement_s", "challenges", "class_bounds", "narrowing", "wider"]
 
 _SHARE = 0.025
 """Of the work on cuts: what is spent on those that the question leaves out."""
@@ -127,3 +131,26 @@ def _with_stages(problem: Problem, chunks: int) -> PipelineProfile:
         return profile
     f_s, b_s, w_s = (column[0].item() * own for column in (profile.forward_s, profile.backward_s, profile.weight_s))
     return uniform_profile(f_s, b_s, w_s, problem.ranks, chunks, profile.name)
+
+
+def narrowing(problem: Problem, said: Mapping[str, Any]) -> list[Narrowing]:
+    """A placement, which is the linear one where nothing is said; a cut, but for the rule that leaves it open."""
+    found = [Narrowing(PlanClass.PLACEMENT, {"placement": None, "chunks": None})]
+    if not isinstance(problem.cut, str) or problem.cut == "even":
+        found.append(Narrowing(PlanClass.CUT, {"cut": None}))
+    return found
+
+
+def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
+    """The other placements, with as few stages on a rank as each has; and any cut, for the rule of the bottleneck."""
+    found = [
+        Challenge(
+            f"--placement {name}", PlanClass.QUESTION,
+            {"placement": name, "chunks": None, "method": None, "cut": problem.cut if problem.cut == "even" else None},
+        )
+        for name in PLACEMENTS
+        if name != problem.placement
+    ]  # fmt: skip
+    if problem.cut == "bottleneck":
+        found.append(Challenge("without --cut", PlanClass.PLACEMENT, {"cut": None}))
+    return found

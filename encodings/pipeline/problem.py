@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from gapless.brief import BriefQuestion
-from gapless.encodings.pipeline.baselines import BASELINES
-from gapless.encodings.pipeline.hops import EvenHops, Hops, Replicas, TopologyHops
-from gapless.encodings.pipeline.placement import PLACEMENTS, rank_of_stages
+from gapless.encodings.pipeline.order.baselines import BASELINES
+from gapless.encodings.pipeline.order.stages import PLACEMENTS, rank_of_stages
 from gapless.encodings.pipeline.question import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS, Question
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -20,8 +20,95 @@ from gapless.profiles.pipelines.named import find_compression, find_pipeline_pro
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.question import from_question
 from gapless.topologies.files import load_topology
+from gapless.topologies.topology import Topology
 
-__all__ = ["Problem", "problem", "problem_of"]
+__all__ = ["EvenHops", "Hops", "Problem", "Replicas", "TopologyHops", "problem", "problem_of"]
+
+
+@dataclass(frozen=True)
+class EvenHops:
+    """Hops that are all alike: `alpha_s` and `beta_s_per_byte`. Raises `InputError` for what is below 0."""
+
+    alpha_s: float
+    beta_s_per_byte: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("latency", self.alpha_s), ("beta_s_per_byte", self.beta_s_per_byte)):
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"{name}: must be finite and >= 0, got {value}")
+
+    def cost(self, source: int, target: int) -> tuple[float, float]:
+        """Seconds, and seconds a byte, from one rank to another."""
+        return self.alpha_s, self.beta_s_per_byte
+
+    def check(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Everything is connected."""
+
+
+class TopologyHops:
+    """The links of a topology; rank r of the pipeline is rank r there. The fastest of parallel links is taken."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        columns = topology.columns
+        links = zip(columns.source.tolist(), columns.target.tolist(), columns.alpha_s.tolist(),
+                    columns.beta_s_per_byte.tolist(), range(len(columns.source)), strict=True)  # fmt: skip
+        self._best: dict[tuple[int, int], tuple[float, float, int]] = {}
+        for source, target, alpha_s, beta_s_per_byte, link in links:
+            known = self._best.get((source, target))
+            if known is None or (beta_s_per_byte, alpha_s) < (known[1], known[0]):
+                self._best[source, target] = (alpha_s, beta_s_per_byte, link)
+
+    def cost(self, source: int, target: int) -> tuple[float, float]:
+        """Seconds, and seconds a byte, from one rank to another."""
+        alpha_s, beta_s_per_byte, _ = self._best[source, target]
+        return alpha_s, beta_s_per_byte
+
+    def check(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Each pair has a link, and no two hold the same switch side or NIC, which a pipeline's order doesn't share.
+
+        Raises `InputError`.
+        """
+        name, held = self.topology.name, dict[int, tuple[int, int]]()
+        for pair in sorted(set(pairs)):
+            if pair not in self._best:
+                rule = f"no link from rank {pair[0]} to rank {pair[1]}, neighbours in the pipeline"
+                raise InputError(f"topology {name!r}: {rule}; give another topology, or hop")
+            for resource in self.topology.links[self._best[pair][2]].resources:
+                if held.setdefault(resource, pair) != pair:
+                    others = f"{held[resource][0]} to {held[resource][1]} and {pair[0]} to {pair[1]}"
+                    what = self.topology.resources[resource]
+                    raise InputError(
+                        f"topology {name!r}: hops {others} share {what!r}, which is not modelled; give hop"
+                    )
+
+
+Hops = EvenHops | TopologyHops
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Data parallelism: each stage's gradients are summed over `count` replicas around a ring.
+
+    `alpha_s`, `beta_s_per_byte`: of one step out of a rank. `fuses_embedding`: whether the gradients of weights that
+    the first and the last stage share are summed once, over the 2 D copies (Optimus-CC, section 6).
+    """
+
+    count: int = 1
+    alpha_s: float = 0.0
+    beta_s_per_byte: float = 0.0
+    fuses_embedding: bool = True
+
+    def cost(self, copies: int) -> tuple[float, float]:
+        """Seconds, and seconds a byte, of a ring all-reduce: 2 (D - 1) steps of a D-th each."""
+        steps = 2 * (copies - 1)
+        return steps * self.alpha_s, steps * self.beta_s_per_byte / copies
+
+    def reduce_s(self, size_bytes: float, copies: int | None = None) -> float:
+        """A sum of that many bytes; `copies`: D, if not one a replica."""
+        each_s, s_per_byte = self.cost(self.count if copies is None else copies)
+        return each_s + s_per_byte * size_bytes
+
 
 _MOST_OPS = 200_000
 """Forwards, backwards and weight gradients that are ordered: 64 stages of a thousand micro-batches."""
@@ -45,8 +132,8 @@ class Problem(BriefQuestion):
     micro_batches: int
     placement: str = Question.placement
     chunks: int = 1
-    hops: Hops = EvenHops(0.0)  # noqa: RUF009, frozen
-    replicas: Replicas = Replicas()  # noqa: RUF009, frozen
+    hops: Hops = EvenHops(0.0)
+    replicas: Replicas = Replicas()
     memory_bytes: float = math.inf
     in_flight: int | None = None
     backward: str = Question.backward

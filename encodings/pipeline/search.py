@@ -9,22 +9,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.pipeline.baselines import whole
-from gapless.encodings.pipeline.bounds import bounds_of
-from gapless.encodings.pipeline.building import Cut, stages_of
-from gapless.encodings.pipeline.cut import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
-from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
-from gapless.encodings.pipeline.heuristic import zero_bubble
-from gapless.encodings.pipeline.joint import compressed, mean_stages, relaxed_bound_s
-from gapless.encodings.pipeline.memory import held_bytes
-from gapless.encodings.pipeline.modes import fastest_modes
-from gapless.encodings.pipeline.order import Order, peak_bytes, timed
-from gapless.encodings.pipeline.ordering import Candidate, baselines, best_orders, first_orders
+from gapless.encodings.pipeline.compression.joint import compressed, mean_stages, relaxed_bound_s
+from gapless.encodings.pipeline.compression.modes import Spoiling, fastest_modes, spoiling_of
+from gapless.encodings.pipeline.compression.recipes import RECIPES, followed
+from gapless.encodings.pipeline.cut.costs import Cut, are_all_choices, recomputation_choices, stages_of
+from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
+from gapless.encodings.pipeline.methods import Candidate, baselines, best_orders, first_orders
+from gapless.encodings.pipeline.order.baselines import whole
+from gapless.encodings.pipeline.order.bounds import bounds_of
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Order, peak_bytes, timed
+from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
-from gapless.encodings.pipeline.recipes import RECIPES, followed
-from gapless.encodings.pipeline.recomputation import are_all_choices, recomputation_choices
-from gapless.encodings.pipeline.stages import Stages
+from gapless.encodings.pipeline.programs.memory import held_bytes
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from gapless import __version__
 from gapless.encodings.pipeline.classes import LEAST_GAIN, class_bounds, wider
-from gapless.encodings.pipeline.cut import least_memory_bytes
-from gapless.encodings.pipeline.errors import Spoiling, spoiling_of
-from gapless.encodings.pipeline.lowering import to_schedule
-from gapless.encodings.pipeline.order import peak_bytes
-from gapless.encodings.pipeline.ordering import Candidate
+from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
+from gapless.encodings.pipeline.compression.recipes import followed
+from gapless.encodings.pipeline.cut.search import least_memory_bytes
+from gapless.encodings.pipeline.methods import Candidate
+from gapless.encodings.pipeline.order.timeline import peak_bytes
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
-from gapless.encodings.pipeline.recipes import followed
+from gapless.encodings.pipeline.programs.lowering import to_schedule
 from gapless.encodings.pipeline.search import Case, Search
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status, StopReason, claim_of

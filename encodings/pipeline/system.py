@@ -45,7 +45,7 @@ _FORMS = ("compute", "communication")
 EXPORTS = (
     Export(
         "torch-pipeline", "a schedule for torch.distributed.pipelining",
-        lazy("gapless.encodings.pipeline.exporting:export_torch"),
+        lazy("gapless.encodings.pipeline.programs.frameworks:export_torch"),
         (
             Field(
                 "form", Choice(_FORMS), "compute, or communication: messages too; torch adds them else",
@@ -57,7 +57,7 @@ EXPORTS = (
         ),
     ),
     Export(
-        "megatron", "arguments of Megatron-LM", lazy("gapless.encodings.pipeline.exporting:export_megatron"),
+        "megatron", "arguments of Megatron-LM", lazy("gapless.encodings.pipeline.programs.frameworks:export_megatron"),
         (
             Field(
                 "micro_batch_size", Whole(1), "sequences of a micro-batch", 1, metavar="N",
@@ -183,11 +183,11 @@ SYSTEM = System(
     runs=(
         Command(
             "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine", RUN,
-            lazy("gapless.encodings.pipeline.execution:execute"), _RUN_HELP,
+            lazy("gapless.encodings.pipeline.programs.execution:execute"), _RUN_HELP,
             when_stopped="ending the processes",
         ),
     ),
-    view=lazy("gapless.encodings.pipeline.view:render"),
+    view=lazy("gapless.encodings.pipeline.programs.view:render"),
     device_names=_rank_names,
     headline=(
         "{profile} on {ranks} ranks, {micro_batches} micro-batches", "within {memory_bytes} a rank",
@@ -195,18 +195,18 @@ SYSTEM = System(
     ),
     budgets=lambda plan: plan.schedule.topology.memory_bytes if "memory_bytes" in plan.problem else (),
     pictures=("pipeline", "memory", "gantt"),
-    drawers={"pipeline": lazy("gapless.encodings.pipeline.diagram:draw_pipeline")},
+    drawers={"pipeline": lazy("gapless.encodings.pipeline.programs.view:draw_pipeline")},
     profiles=(
         Command(
             "pipeline", "what the layers of a PyTorch model take on this machine", LAYERS,
-            lazy("gapless.encodings.pipeline.profiling:profile_layers"), _LAYERS_HELP,
+            lazy("gapless.encodings.pipeline.programs.execution:profile_layers"), _LAYERS_HELP,
         ),
         Command(
             "compression-error", "what compressors of gradients spoil on a calibration batch", ERRORS,
-            lazy("gapless.encodings.pipeline.profiling:profile_errors"), _ERRORS_HELP,
+            lazy("gapless.encodings.pipeline.programs.execution:profile_errors"), _ERRORS_HELP,
         ),
     ),
-    narrowing=lazy("gapless.encodings.pipeline.challenges:narrowing"),
-    challenges=lazy("gapless.encodings.pipeline.challenges:challenges"),
+    narrowing=lazy("gapless.encodings.pipeline.classes:narrowing"),
+    challenges=lazy("gapless.encodings.pipeline.classes:challenges"),
     package="gapless.encodings.pipeline",
 )  # fmt: skip

@@ -106,7 +106,7 @@ def _profiles() -> Rows:
     from gapless.profiles.devices import device_names, named_device
     from gapless.profiles.gradients.named import fusion_profile_names
     from gapless.profiles.heads.named import head_profile_names
-    from gapless.profiles.pipelines.transformer import NAMED
+    from gapless.profiles.pipelines.named import NAMED
     from gapless.profiles.training.networks import network_names
     from gapless.units import format_bytes
 
@@ -139,7 +139,7 @@ def _heads_text(name: str) -> str:
 
 
 def _layers_text(name: str) -> str:
-    from gapless.profiles.pipelines.transformer import NAMED
+    from gapless.profiles.pipelines.named import NAMED
     from gapless.units import format_bytes, format_seconds
 
     profile = NAMED[name]()

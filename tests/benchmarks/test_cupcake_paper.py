@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from result_tables import ResultTables
 
-from gapless.encodings.cupcake.baselines import all_baselines
+from gapless.encodings.cupcake.commands.what_if import what_if
+from gapless.encodings.cupcake.methods.baselines import all_baselines
 from gapless.encodings.cupcake.solve import best_fusion
-from gapless.encodings.cupcake.what_if import what_if
 from gapless.profiles.compressors.casts import NONE
 from gapless.profiles.compressors.grammar import named_compressor
 from gapless.profiles.gradients.communication import Network, find_network

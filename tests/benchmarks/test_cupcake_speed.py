@@ -18,7 +18,7 @@ import pytest
 from espresso import COMPRESSORS, DATA, NETWORKS, fusion_profile
 from result_tables import ResultTables
 
-from gapless.encodings.cupcake.baselines import all_baselines
+from gapless.encodings.cupcake.methods.baselines import all_baselines
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
 from gapless.options import SolveOptions
 from gapless.profiles.gradients.cost_functions import AffineCost, PointsCost

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 from gapless import SolveOptions
-from gapless.encodings.cupcake.validation import validate
+from gapless.encodings.cupcake.commands.execution import validate
 from gapless.system import Session
 
 MODELS = {"convolutional": "train:net,width=32", "transformer": "train:gpt,hidden=128"}

@@ -18,8 +18,8 @@ from gapless.encodings.bagpipe import capacities, cost_matrix
 from gapless.encodings.bagpipe.partition import milp as partition_milp
 from gapless.encodings.bagpipe.partition.batch import Sharing
 from gapless.encodings.bagpipe.partition.transport import transport
-from gapless.encodings.cupcake import milp as fusion_milp
-from gapless.encodings.cupcake.baselines import buckets
+from gapless.encodings.cupcake.methods import milp as fusion_milp
+from gapless.encodings.cupcake.methods.baselines import buckets
 from gapless.model import Model
 from gapless.options import SolveOptions
 from gapless.profiles.gradients.fusion import Costs, timeline

@@ -16,8 +16,8 @@ from optimus_cc import PAPER_DAYS, speedup
 from result_tables import ResultTables
 
 from gapless.checker import check
+from gapless.encodings.pipeline.compression.recipes import RECIPES, follow
 from gapless.encodings.pipeline.problem import Problem, problem
-from gapless.encodings.pipeline.recipes import RECIPES, follow
 from gapless.encodings.pipeline.solve import solve
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.compression import CompressionTable
@@ -35,8 +35,8 @@ RECIPE, HOP_MODE, SUM_MODE = "1f1b+cb+fe+sc75", 1, 2
 def measured() -> CompressionTable:
     """What rank 16 of hops and rank 128 of sums spoil, as the paper's settings have them."""
     pytest.importorskip("torch")
-    from gapless.torch.pipeline.calibration import measure_errors
     from gapless.torch.pipeline.layers import load_layers
+    from gapless.torch.pipeline.measuring import measure_errors
 
     micro_batches = 8
     found = measure_errors(load_layers(SMALL_GPT, micro_batches, 0), micro_batches, ("rank 1", "rank 8"), repeats=1)

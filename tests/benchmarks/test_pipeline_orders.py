@@ -12,7 +12,7 @@ import pytest
 from result_tables import ResultTables
 from tiny_pipelines import trial
 
-from gapless.encodings.pipeline.ordering import best_orders
+from gapless.encodings.pipeline.methods import best_orders
 from gapless.encodings.pipeline.parameters import DEFAULTS
 from gapless.options import Deadline, SolveOptions
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from calls import run
 
-from gapless.encodings.cupcake import advice
+from gapless.encodings.cupcake.commands import advice
 from gapless.profiles.compressors.compressor import ERRORS
 from gapless.profiles.compressors.grammar import compressor_names
 from gapless.profiles.gradients.named import load_fusion_profile

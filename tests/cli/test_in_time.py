@@ -115,7 +115,7 @@ def test_a_picture_that_is_not_finished_is_not_there(
 def test_advice_that_has_found_nothing_says_so(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, stuck: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr("gapless.encodings.cupcake.advice.find_fusion_profile", stuck)
+    monkeypatch.setattr("gapless.encodings.cupcake.commands.advice.find_fusion_profile", stuck)
     asked = ("advise", "compression", "--profile", "vgg16", "--ranks", "16", "--bandwidth", "10Gbps")
     code, out, err = run(capfd, *asked)
     assert (code, out) == (4, "")

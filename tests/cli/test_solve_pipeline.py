@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from calls import run
 
-from gapless.profiles.pipelines.profile import PipelineProfile
-from gapless.profiles.pipelines.profile_file import pipeline_profile_text
+from gapless.profiles.pipelines.profile import PipelineProfile, pipeline_profile_text
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from gapless.io.measured_file import read_measured
 from gapless.io.plan import read_plan
 from gapless.io.record import parse_record
 from gapless.profiles.gradients import profile_file as fusion_profile_file
-from gapless.profiles.pipelines import compression_file as compression_errors_file
-from gapless.profiles.pipelines import profile_file as pipeline_profile_file
-from gapless.profiles.pipelines.transformer import NAMED
+from gapless.profiles.pipelines import compression as compression_errors_file
+from gapless.profiles.pipelines import profile as pipeline_profile_file
+from gapless.profiles.pipelines.named import NAMED
 from gapless.profiles.traces.files import read_npy_trace
 from gapless.profiles.training import graph_file as training_graph_file
 from gapless.profiles.training.networks import build

@@ -21,7 +21,7 @@ from gapless.encodings.chai import question as chai
 from gapless.encodings.cupcake import question as cupcake
 from gapless.encodings.oktopk import question as oktopk
 from gapless.encodings.pipeline import question as pipeline
-from gapless.encodings.pipeline.baselines import BASELINES
+from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.ranks import question as ranks
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.fields import Share

@@ -19,8 +19,8 @@ from gapless.io.measured_file import Measured, read_measured, write_measured
 from gapless.profiles.compression.trace import read_compression_trace, write_compression_trace
 from gapless.profiles.heads.named import find_head_profile
 from gapless.profiles.heads.profile_file import read_head_profile, write_head_profile
-from gapless.profiles.pipelines.compression_file import read_compression_table
-from gapless.profiles.pipelines.profile_file import read_pipeline_profile
+from gapless.profiles.pipelines.compression import read_compression_table
+from gapless.profiles.pipelines.profile import read_pipeline_profile
 from gapless.profiles.sparsity.index_file import read_index_sets, write_index_sets
 from gapless.profiles.sparsity.index_sets import index_sets
 

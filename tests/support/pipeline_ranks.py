@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gapless.encodings.pipeline.program import Program
+from gapless.encodings.pipeline.programs.program import Program
 from gapless.io.torch_pipeline import write_torch_pipeline
 from gapless.torch.pipeline.rank import Task, run_rank
 from gapless.torch.processes import read_task, write_task

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gapless.encodings.pipeline.building import even_cut, stages_of
-from gapless.encodings.pipeline.order import Kind, number, peak_bytes, plain, timed
-from gapless.encodings.pipeline.placement import rank_of_stages
+from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
+from gapless.encodings.pipeline.order.timeline import Kind, number, peak_bytes, plain, timed
 from gapless.encodings.pipeline.problem import Problem, problem
-from gapless.encodings.pipeline.stages import Stages
 
 MOST_ORDERS = 2500
 

@@ -20,7 +20,7 @@ from gapless.torch.ddp.buckets import actual_buckets, check_same_parameters, dis
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.library import Module, torch
-from gapless.torch.pipeline.reference import squared_error
+from gapless.torch.pipeline.layers import squared_error
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import Workload, load_named

@@ -11,9 +11,8 @@ from gapless.errors import InputError
 from gapless.io.torch_pipeline import ActionOrder, write_torch_pipeline
 from gapless.torch.compression import HopCompressor
 from gapless.torch.library import torch
-from gapless.torch.pipeline.layers import LayeredModel
+from gapless.torch.pipeline.layers import LayeredModel, one_process, squared_error
 from gapless.torch.pipeline.rank import Task, prepared
-from gapless.torch.pipeline.reference import one_process, squared_error
 from gapless.torch.ranks import run_ranks as in_processes
 
 __all__ = ["RanksRun", "compared", "run_ranks"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gapless.encodings.cupcake.advice import compression
+from gapless.encodings.cupcake.commands.advice import compression
+from gapless.encodings.cupcake.commands.what_if import FIGURES, what_if
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.encodings.cupcake.problem import problem
-from gapless.encodings.cupcake.what_if import FIGURES, what_if
 from gapless.errors import InputError
 from gapless.profiles.gradients.named import load_fusion_profile
 from gapless.profiles.gradients.profile_file import write_fusion_profile

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from gapless.encodings.pipeline.building import even_cut, stages_of
-from gapless.encodings.pipeline.hops import Replicas
-from gapless.encodings.pipeline.problem import Problem, problem
+from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.problem import Problem, Replicas, problem
 from gapless.errors import InputError
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from gapless.checker import check
-from gapless.encodings.pipeline.baselines import BASELINES, suits, whole
-from gapless.encodings.pipeline.building import stages_of
-from gapless.encodings.pipeline.errors import spoiling_of
-from gapless.encodings.pipeline.order import timed
+from gapless.encodings.pipeline.compression.modes import spoiling_of
+from gapless.encodings.pipeline.cut.costs import stages_of
+from gapless.encodings.pipeline.order.baselines import BASELINES, suits, whole
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.solve import solve

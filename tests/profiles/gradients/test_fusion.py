@@ -12,8 +12,15 @@ from fusion_instances import KINDS, known_instance, mixed_instance, random_insta
 
 from gapless.checker import Rule, check
 from gapless.encodings.cupcake import Problem
-from gapless.encodings.cupcake.baselines import all_baselines, buckets, even_split, layer_wise, one_group, selective
 from gapless.encodings.cupcake.lowering import COMPUTE, DECODE, NETWORK, to_schedule
+from gapless.encodings.cupcake.methods.baselines import (
+    all_baselines,
+    buckets,
+    even_split,
+    layer_wise,
+    one_group,
+    selective,
+)
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.encodings.cupcake.summary import render_baselines, render_groups
 from gapless.errors import InputError

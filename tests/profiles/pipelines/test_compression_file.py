@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gapless.errors import InputError
-from gapless.profiles.pipelines.compression_file import (
+from gapless.profiles.pipelines.compression import (
     compression_table_text,
     read_compression_table,
     write_compression_table,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from gapless.errors import InputError
-from gapless.profiles.pipelines.profile_file import pipeline_profile_text, read_pipeline_profile, write_pipeline_profile
-from gapless.profiles.pipelines.transformer import NAMED
+from gapless.profiles.pipelines.named import NAMED
+from gapless.profiles.pipelines.profile import pipeline_profile_text, read_pipeline_profile, write_pipeline_profile
 
 LAYER = {
     "name": "embedding", "forward_s": 0.01, "backward_s": 0, "weight_s": 0.02, "parameter_bytes": 40,

@@ -8,7 +8,7 @@ import pytest
 from gapless.errors import InputError
 from gapless.profiles.devices import BANDWIDTH_EFFICIENCY, HALF_EFFICIENCY, Device, named_device
 from gapless.profiles.pipelines.compression import CompressionMode
-from gapless.profiles.pipelines.transformer import NAMED, Transformer, transformer_profile
+from gapless.profiles.pipelines.named import NAMED, Transformer, transformer_profile
 
 TINY = Transformer("tiny", layers=3, hidden=64, sequence=32, vocabulary=100, micro_batch=2, tensor_parallel=2, heads=4)
 

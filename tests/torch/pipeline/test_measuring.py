@@ -14,13 +14,10 @@ import torch
 
 import gapless
 from gapless.errors import InputError
-from gapless.profiles.pipelines.compression import CompressionTable
-from gapless.profiles.pipelines.compression_file import read_compression_table, write_compression_table
-from gapless.profiles.pipelines.profile_file import read_pipeline_profile, write_pipeline_profile
-from gapless.torch.pipeline.calibration import measure_errors
-from gapless.torch.pipeline.layers import LayeredModel, load_layers
-from gapless.torch.pipeline.measuring import measure_layers
-from gapless.torch.pipeline.reference import one_process
+from gapless.profiles.pipelines.compression import CompressionTable, read_compression_table, write_compression_table
+from gapless.profiles.pipelines.profile import read_pipeline_profile, write_pipeline_profile
+from gapless.torch.pipeline.layers import LayeredModel, load_layers, one_process
+from gapless.torch.pipeline.measuring import measure_errors, measure_layers
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,7 @@ from gloo_ranks import run_ranks
 from pipeline_plans import baseline_plan, errors_table, gpt_profile
 from pipeline_ranks import leave_task, run_tasks, task_of
 
-from gapless.encodings.pipeline.program import Program, program_of
+from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.torch.pipeline.rank import Task
 from gapless.torch.pipeline.run import RanksRun, compared
 

@@ -1,0 +1,362 @@
+"""Whether to compress at all: the best plan of each compressor against plain buckets, and where it stops paying.
+
+A compressor's plan may leave groups plain. Up to which bandwidth it pays is a question of its own: all gradients
+compressed, in the best size of buckets, against plain ones in theirs. Latencies are rarely known well, so that comes
+with the range over a tenth to ten times the one given. Compressors are ranked within their class of error only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from gapless.brief import BriefText
+from gapless.encodings.cupcake.methods.baselines import Baseline, buckets
+from gapless.encodings.cupcake.question import DEVICE
+from gapless.encodings.cupcake.solve import BestFusion, best_fusion
+from gapless.errors import InputError
+from gapless.io.record import check_known
+from gapless.options import Deadline, SolveOptions
+from gapless.profiles.compressors.casts import NONE
+from gapless.profiles.compressors.compressor import ERRORS, Compressor, relative_speed
+from gapless.profiles.compressors.grammar import compressor_names, named_compressor
+from gapless.profiles.devices import Device
+from gapless.profiles.gradients.communication import Network, TwoLevelNetwork, find_network, gathered_bytes
+from gapless.profiles.gradients.ddp_model import crossover_bytes_per_s
+from gapless.profiles.gradients.fusion import Costs
+from gapless.profiles.gradients.modes import PLAIN
+from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
+from gapless.profiles.gradients.profile import FusionProfile
+from gapless.text import described, table
+from gapless.units import format_bytes
+
+__all__ = ["LATENCIES", "Advice", "Option", "advise", "compression", "limit_words", "network_data", "pays"]
+
+LATENCIES = (0.1, 10.0)
+"""Times the one given: the range over which a crossover is looked for."""
+
+_PRECISION = 2e-3
+"""Of a crossover: times that are estimated don't distinguish bandwidths more closely."""
+
+_SEARCH_S = 60.0
+"""What one search may take at most, as `solve` does by default."""
+
+_ROUNDING = 1e-9
+"""Sums in another order differ by less than this share."""
+
+_UNKNOWN = "unknown"
+"""The class of errors of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """The bandwidth from which plain buckets are as fast; 0 where compression never pays, inf where it always does.
+
+    `low`, `high`: the least and the most over the latencies.
+    """
+
+    bytes_per_s: float
+    low_bytes_per_s: float
+    high_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Option:
+    """A compressor with its best plan, in which groups may be plain. `bound_s`: proven, None where nothing is.
+
+    `scaling`: step time of one worker alone over that of this one. `time_saved`: share of the plain step's time.
+    `crossover`: None for `none`. `gathered_bytes`: the most that a rank holds of the messages of all for a group.
+    """
+
+    compressor: Compressor
+    groups: tuple[tuple[int, int], ...]
+    compressed: tuple[int, ...]
+    iteration_s: float
+    bound_s: float | None
+    scaling: float
+    time_saved: float
+    crossover: Crossover | None
+    gathered_bytes: float
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """A row of the answer, in plain values."""
+        compressor = self.compressor
+        return {
+            "compressor": compressor.name, "error": compressor.error, "plan": "best plan", "ratio": compressor.ratio,
+            "collective": "all-reduce" if compressor.all_reducible else "all-gather",
+            "iteration_s": self.iteration_s, "bound_s": self.bound_s, "scaling": self.scaling,
+            "time_saved": self.time_saved, **_pays(self.crossover), "gathered_bytes": self.gathered_bytes,
+            "groups": [list(group) for group in self.groups], "compressed": list(self.compressed),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Advice(BriefText):
+    """Options by class of error, the fastest first, and what they compete with: no compression, the best buckets.
+
+    `memory_bytes`: what a rank has for the messages that it gathers. `left_out`: the names of the compressors that
+    there was no time for, empty where there are none.
+    """
+
+    profile: FusionProfile
+    network: Network
+    device: str
+    plain: Baseline
+    options: tuple[Option, ...]
+    memory_bytes: float = math.inf
+    left_out: str = ""
+
+    @property
+    def plain_scaling(self) -> float:
+        """Step time of one worker alone over that without compression."""
+        return self.profile.compute_s / self.plain.iteration_s
+
+    @property
+    def best(self) -> Option | None:
+        """The fastest option that is known to converge and whose messages fit, None where plain buckets are faster."""
+        return _fastest([option for option in self.options if option.compressor.error != _UNKNOWN], self.memory_bytes)
+
+    @property
+    def best_by_error(self) -> dict[str, Option | None]:
+        """The fastest whose messages fit in each class of error; None where plain buckets are as fast."""
+        classes = groupby(self.options, key=lambda option: option.compressor.error)
+        return {error: _fastest(list(options), self.memory_bytes) for error, options in classes}
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain buckets and all options, in plain values."""
+        plain = {
+            "compressor": "none", "error": NONE.error, "plan": f"buckets of {self.plain.setting}", "ratio": 1.0,
+            "collective": "all-reduce", "iteration_s": self.plain.iteration_s, "bound_s": None,
+            "scaling": self.plain_scaling, "time_saved": 0.0, **_pays(None), "gathered_bytes": 0.0,
+            "groups": [list(group) for group in self.plain.fusion.groups], "compressed": [],
+        }  # fmt: skip
+        return [plain, *(option.data for option in self.options)]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The answer in plain values."""
+        best = self.rows[0] if self.best is None else self.best.data
+        return {
+            "problem": "cupcake", "profile": self.profile.name, "batch": self.profile.batch or None,
+            "device": self.device, **network_data(self.network), "compute_s": self.profile.compute_s,
+            "best": {key: best[key] for key in ("compressor", "error", "plan", "iteration_s", "time_saved")},
+            "best_by_error": {
+                error: None if option is None else option.compressor.name
+                for error, option in self.best_by_error.items()
+            },
+            "warnings": list(self.warnings), "rows": self.rows,
+        }  # fmt: skip
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of what isn't known to converge, and of what doesn't fit."""
+        unknown = [option.compressor.name for option in self.options if option.compressor.error == _UNKNOWN]
+        large = [option for option in self.options if option.gathered_bytes > self.memory_bytes]
+        return (
+            *([f"{', '.join(unknown)}: {ERRORS[_UNKNOWN]}"] if unknown else []),
+            *(
+                f"{option.compressor.name}: gathers {format_bytes(option.gathered_bytes)} of messages at once, "
+                f"more than {format_bytes(self.memory_bytes)}"
+                for option in large
+            ),
+        )
+
+    @property
+    def text(self) -> str:
+        """The answer as a table, and in a line for each class of error."""
+        titles = ["error", "compressor", "plan", "groups", "compressed", "iteration", "scaling", "time saved"]
+        lines = [[*titles, "gathered", "pays below", "range"]]
+        for row in self.rows:
+            lines.append([
+                row["error"], row["compressor"], row["plan"], str(len(row["groups"])), str(len(row["compressed"])),
+                described("iteration_s", row["iteration_s"]), f"{row['scaling']:.3f}",
+                f"{100 * row['time_saved']:.1f} %", format_bytes(row["gathered_bytes"]), limit_words(row),
+                "-" if row["range"] is None else " .. ".join(map(limit_words, row["range"])),
+            ])  # fmt: skip
+        said = [f"{error}, {ERRORS[error]}: {_in_words(option)}" for error, option in self.best_by_error.items()]
+        said += [f"warning: {warning}" for warning in self.warnings]
+        batch = f"at batch {self.profile.batch}, " if self.profile.batch else ""
+        low, high = (f"{factor:g}" for factor in LATENCIES)
+        said += [f"pays below: all compressed, {batch}with the range over {low} to {high} times the latency"]
+        best = "no compression, plain buckets" if self.best is None else _in_words(self.best)
+        known = "" if self.best is None else f", class of error: {self.best.compressor.error}"
+        return "\n".join([table(lines), *said, f"best: {best}{known}"])
+
+
+def _fastest(options: Sequence[Option], memory_bytes: float) -> Option | None:
+    """Of those that compress something, or are another plan for plain gradients."""
+    fitting = [
+        option
+        for option in options
+        if option.gathered_bytes <= memory_bytes and (option.compressed or option.compressor is NONE)
+    ]
+    option = min(fitting, key=lambda option: option.iteration_s, default=None)
+    return option if option is not None and option.time_saved > _ROUNDING else None
+
+
+def _in_words(option: Option | None) -> str:
+    if option is None:
+        return "no compression"
+    return f"{option.compressor.name} in its best plan, saves {100 * option.time_saved:.1f} % of a step"
+
+
+def compression(
+    profile: str | Path | FusionProfile,
+    *,
+    compressor: Sequence[str | Compressor] = ("all",),
+    device: str | Device = DEVICE,
+    error: str | None = None,
+    memory: float | None = None,
+    options: SolveOptions | None = None,
+    **network: Any,
+) -> Advice:
+    """Whether compressing the gradients of a profile pays on a network, and with which of the compressors.
+
+    `all` among the compressors stands for all of them. `error`: the worst class of `ERRORS` that is accepted.
+    `memory`: what a rank has for the messages that it gathers, in bytes. `options`: of the searches; their time limit
+    is that of all of them together. `network`: as for `find_network`.
+    Raises `InputError` as `find_network` and `advise` do.
+    """
+    found = find_network(**network)
+    asked = list(dict.fromkeys([compressor] if isinstance(compressor, str) else compressor))
+    chosen = [named_compressor(name) for name in (compressor_names() if "all" in asked else asked)]
+    if error is not None:
+        check_known("error", error, ERRORS)
+        classes = list(ERRORS)[: list(ERRORS).index(error) + 1]
+        chosen = [each for each in chosen if each.error in classes]
+        if not chosen:
+            raise InputError(f"error: leaves no compressor, none of those asked for is {error} or better")
+    advice = advise(find_fusion_profile(profile), found, chosen, device, options)
+    return replace(advice, memory_bytes=math.inf if memory is None else memory)
+
+
+def advise(
+    profile: FusionProfile,
+    network: Network,
+    compressors: Sequence[Compressor],
+    device: str | Device = DEVICE,
+    options: SolveOptions | None = None,
+) -> Advice:
+    """Compare compressors on a profile's gradients; its own costs are replaced by theirs on the network.
+
+    `none` among the compressors stands for the best fusion without compression. A compressor whose plan isn't found in
+    time is left out. Raises `InputError` for a network of one rank, and for a step that takes no time.
+    """
+    if network.ranks < 2:
+        raise InputError(f"ranks: must be >= 2 for there to be something to communicate, got {network.ranks}")
+    if profile.compute_s <= 0:
+        raise InputError(
+            f"profile {profile.name!r}: forward_s and backward_s must not all be 0: nothing to scale against"
+        )
+    deadline = Deadline(options or SolveOptions())
+    case = _Case(profile, network, relative_speed(device), deadline)
+    plain = case.bucketed(network, NONE)
+    name = device if isinstance(device, str) else device.name
+    found: list[Option] = []
+    for compressor in compressors:
+        option = None if deadline.over else _option(case, compressor, plain)
+        if option is None or deadline.over:  # whatever was cut short is not its best plan
+            break
+        found.append(option)
+    left_out = ", ".join(compressor.name for compressor in compressors[len(found) :])
+    classes = list(ERRORS)
+    found.sort(key=lambda option: (classes.index(option.compressor.error), option.iteration_s))
+    return Advice(profile, network, name, plain, tuple(found), left_out=left_out)
+
+
+def network_data(network: Network) -> dict[str, Any]:
+    """A network in plain values; an unlimited bandwidth is None. In two levels, bandwidth and latency are of nodes."""
+    data = {
+        "ranks": network.ranks, "bandwidth_bytes_per_s": _finite(network.bytes_per_s), "latency_s": network.alpha_s,
+        "aggregation": network.aggregation, "ranks_per_node": network.ranks_per_node,
+    }  # fmt: skip
+    if isinstance(network, TwoLevelNetwork):
+        data |= {
+            "inner_bandwidth_bytes_per_s": _finite(network.inner.bytes_per_s),
+            "inner_latency_s": network.inner.alpha_s,
+        }
+    return data
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def pays(crossover_bytes_per_s: float | None) -> dict[str, Any]:
+    """Whether compression pays always, never or below a crossover, in plain values; None for what isn't compressed."""
+    words = {None: None, 0.0: "never", math.inf: "always"}.get(crossover_bytes_per_s, "below")
+    return {"pays": words, "crossover_bytes_per_s": crossover_bytes_per_s if words == "below" else None}
+
+
+def _pays(crossover: Crossover | None) -> dict[str, Any]:
+    if crossover is None:
+        return {**pays(None), "range": None}
+    ends = [pays(crossover.low_bytes_per_s), pays(crossover.high_bytes_per_s)]
+    return {**pays(crossover.bytes_per_s), "range": ends}
+
+
+def limit_words(row: Mapping[str, Any]) -> str:
+    """What `pays` says, in words."""
+    limit = described("crossover_bytes_per_s", row["crossover_bytes_per_s"])
+    return {"below": limit, None: "-"}.get(row["pays"], str(row["pays"]))
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Gradients on a network. `speed`: how much faster than a V100 the device encodes and decodes."""
+
+    profile: FusionProfile
+    network: Network
+    speed: float
+    deadline: Deadline
+
+    def under(self, network: Network, compressors: Sequence[Compressor]) -> FusionProfile:
+        return with_compressors(self.profile, compressors, network, self.speed)
+
+    def bucketed(self, network: Network, compressor: Compressor) -> Baseline:
+        """All gradients in one mode, the best of several sizes of buckets."""
+        return buckets(Costs.of(self.under(network, [compressor])))
+
+    def best(self, compressor: Compressor) -> BestFusion:
+        offered = list(dict.fromkeys([NONE, compressor]))
+        options = replace(self.deadline.stage(_SEARCH_S), on_progress=None)
+        return best_fusion(self.under(self.network, offered), options)
+
+    def crossover(self, compressor: Compressor) -> Crossover:
+        def at(alpha_s: float) -> float:
+            def saved_s(bytes_per_s: float) -> float:
+                network = self.network.with_outer(bytes_per_s=bytes_per_s, alpha_s=alpha_s)
+                plain_s = self.bucketed(network, NONE).iteration_s
+                return plain_s * (1 - _ROUNDING) - self.bucketed(network, compressor).iteration_s
+
+            return crossover_bytes_per_s(saved_s, _PRECISION)
+
+        alpha_s = self.network.alpha_s
+        found = [at(alpha_s), *(at(factor * alpha_s) for factor in LATENCIES if alpha_s)]
+        return Crossover(found[0], min(found), max(found))
+
+
+def _option(case: _Case, compressor: Compressor, plain: Baseline) -> Option:
+    found = case.best(compressor)
+    compressed = tuple(number for number, mode in enumerate(found.fusion.modes) if mode != PLAIN)
+    size_bytes = [int(case.profile.size_bytes[first : last + 1].sum()) for first, last in found.groups]
+    return Option(
+        compressor=compressor,
+        groups=found.groups,
+        compressed=compressed,
+        iteration_s=found.iteration_s,
+        bound_s=found.bound_s,
+        scaling=case.profile.compute_s / found.iteration_s,
+        time_saved=1 - found.iteration_s / plain.iteration_s,
+        crossover=None if compressor is NONE else case.crossover(compressor),
+        gathered_bytes=max(
+            (gathered_bytes(case.network, compressor, size_bytes[number]) for number in compressed), default=0.0
+        ),
+    )

@@ -1,0 +1,107 @@
+"""Pictures of what `advise` answers, from its plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gapless.encodings.cupcake.commands.what_if import FIGURES
+from gapless.plot.style import GREY, PALETTE, check_plot, new_axes, time_scale
+from gapless.plot.sweep_curves import plot_sweep
+from gapless.profiles.compressors.compressor import ERRORS
+from gapless.text import described
+
+__all__ = ["draw_compression", "draw_what_if"]
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One measure of a row, as `plot_sweep` takes it."""
+
+    fields: Mapping[str, str | int | float]
+    swept: tuple[str, ...]
+    details: Mapping[str, float]
+    system: str = ""
+
+
+def draw_what_if(data: Mapping[str, Any]) -> Any:
+    """Draw a figure's measures along its first axis, a curve for each combination of the others; returns the figure."""
+    check_plot()
+    shown = FIGURES[data["figure"]].shown
+    points = list(_points(data["rows"], data["axes"], shown))
+    along = data["axes"][0]
+    axes = plot_sweep(points, new_axes(6.5, 4.0), _words(along), f"details.{_measure(shown)}")
+    if along == "bandwidth_bytes_per_s" and FIGURES[data["figure"]].has_crossover:
+        _shade_ranges(axes, data["rows"])
+    fixed = {"ranks": data["ranks"], "batch": data["batch"]}
+    said = [f"{name} {value}" for name, value in fixed.items() if value and name not in data["axes"]]
+    axes.set_title(", ".join([data["profile"], data["compressor"], *said]), fontsize=9)
+    return axes.figure
+
+
+def _shade_ranges(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The ranges of the crossovers, as far as the axis goes."""
+    limits = axes.get_xlim()
+    least, most = (end(row["bandwidth_bytes_per_s"] for row in rows) for end in (min, max))
+    ends_at = {"never": least, "always": most}
+    for low, high in {tuple(_at(end, ends_at) for end in row["range"]) for row in rows}:
+        if least <= high and low <= most:
+            axes.axvspan(max(low, least), min(high, most), color=GREY, alpha=0.15, linewidth=0)
+    axes.plot([], [], color=GREY, alpha=0.3, linewidth=6, label="range of the crossover")
+    axes.set_xlim(limits)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _at(end: Mapping[str, Any], ends_at: Mapping[str, float]) -> float:
+    return float(ends_at.get(end["pays"], end["crossover_bytes_per_s"]))
+
+
+def _points(rows: Sequence[Mapping[str, Any]], axes: Sequence[str], shown: Sequence[str]) -> Iterator[_Point]:
+    for row in rows:
+        fields = {_words(axis): _label(axis, row[axis]) for axis in axes}
+        for measure in shown:
+            kind = {"gradients": _WORDS[measure]} if len(shown) > 1 else {}
+            if row[measure] is not None:  # a ratio that doesn't exist
+                yield _Point({**fields, **kind}, (*fields, *kind), {_measure(shown): row[measure]})
+
+
+_WORDS = {"uncompressed_s": "plain", "compressed_s": "compressed", "beside_s": "compressed beside the backward pass"}
+
+
+def _measure(shown: Sequence[str]) -> str:
+    return "step_s" if len(shown) > 1 else shown[0]
+
+
+def _words(column: str) -> str:
+    for ending in ("_bytes_per_s", "_bytes", "_s"):
+        column = column.removesuffix(ending)
+    return column.replace("_", " ")
+
+
+def _label(column: str, value: Any) -> str | int | float:
+    """What stands at the axis: with its unit, which `plot_sweep` reads."""
+    if column.endswith(("_s", "_bytes")):
+        return described(column, value)
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def draw_compression(data: Mapping[str, Any]) -> Any:
+    """Draw the step of every row as a bar in the colour of its class of error; returns the figure."""
+    check_plot()
+    rows = data["rows"]
+    axes = new_axes(6.5, 1.2 + 0.3 * len(rows))
+    scale, unit = time_scale(max(row["iteration_s"] for row in rows))
+    places = {error: [place for place, row in enumerate(rows) if row["error"] == error] for error in ERRORS}
+    for (error, at), colour in zip(places.items(), PALETTE, strict=False):
+        if at:
+            axes.barh(at, [rows[place]["iteration_s"] / scale for place in at], color=colour, label=error)
+    axes.axvline(data["compute_s"] / scale, color=GREY, linestyle="--", label="a worker alone")
+    axes.set_yticks(range(len(rows)), [f"{row['compressor']}, {row['plan']}" for row in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"step ({unit})")
+    axes.spines[["top", "right"]].set_visible(False)
+    batch = f", batch {data['batch']}" if data["batch"] else ""
+    axes.set_title(f"{data['profile']}, {data['ranks']} ranks{batch}", fontsize=9)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axes.figure

@@ -1,0 +1,1 @@
+"""Cuts of a model's layers into stages, and what the stages cost."""

@@ -1,0 +1,151 @@
+"""From a problem and a cut to the costs of its stages, where some may run their forward again before their backward."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
+from gapless.encodings.pipeline.problem import Problem
+
+__all__ = ["Cut", "are_all_choices", "even_cut", "recomputation_choices", "stages_of", "sums_s"]
+
+Cut = tuple[int, ...]
+"""The first layer of each stage but the first, growing."""
+
+Floats = NDArray[np.float64]
+
+
+def even_cut(layers: int, stages: int) -> Cut:
+    """As many layers in each stage as in the others, one more in the first ones where that doesn't come out even."""
+    size, rest = divmod(layers, stages)
+    return tuple(stage * size + min(stage, rest) for stage in range(1, stages))
+
+
+def stages_of(problem: Problem, cut: Cut, recomputes: NDArray[np.bool_] | None = None) -> Stages:
+    """The costs of the stages; `recomputes[s]`: whether stage s runs its forward again before its backward."""
+    profile, count = problem.profile, problem.stage_count
+    firsts = np.array([0, *cut], dtype=np.int64)
+    recomputes = np.zeros(count, dtype=np.bool_) if recomputes is None else recomputes
+    forward_s, backward_s, weight_s = (
+        np.add.reduceat(column, firsts) for column in (profile.forward_s, profile.backward_s, profile.weight_s)
+    )
+    splits = problem.backward == "split"
+    if not splits:
+        backward_s, weight_s = backward_s + weight_s, np.zeros_like(weight_s)
+    stash_bytes, state_bytes, parameter_bytes = (
+        np.add.reduceat(column, firsts)
+        for column in (profile.stash_bytes, profile.state_bytes, profile.parameter_bytes)
+    )
+    boundary_bytes = profile.boundary_bytes[firsts[1:] - 1]
+    rank = rank_of_stages(problem.placement, problem.ranks, problem.chunks)
+    return Stages(
+        ranks=problem.ranks,
+        micro_batches=problem.micro_batches,
+        rank=rank,
+        forward_s=forward_s,
+        backward_s=backward_s + np.where(recomputes, forward_s, 0.0),
+        weight_s=weight_s,
+        splits=splits,
+        stash_bytes=stash_bytes,
+        input_bytes=np.minimum(np.concatenate([[0], boundary_bytes]), stash_bytes),
+        recomputes=recomputes,
+        state_bytes=state_bytes,
+        parameter_bytes=parameter_bytes,
+        boundary_bytes=boundary_bytes,
+        **_hop_costs(problem, rank, boundary_bytes),
+        **_reduce_costs(problem, rank, parameter_bytes),
+        memory_bytes=_memory(problem, rank, stash_bytes, state_bytes),
+        blocks=problem.blocking_sends,
+    )
+
+
+def _hop_costs(problem: Problem, rank: NDArray[np.int64], sizes: NDArray[np.int64]) -> dict[str, Any]:
+    """Plain and compressed hops; within a rank nothing is sent, and nothing is compressed."""
+    pairs = list(zip(rank[:-1].tolist(), rank[1:].tolist(), strict=True))
+    forward_s = np.array([_seconds(problem, a, b, size) for (a, b), size in zip(pairs, sizes.tolist(), strict=True)])
+    table, crosses = problem.compression, np.array([a != b for a, b in pairs], dtype=np.bool_)
+    modes = () if table is None else table.modes
+    hop_s, encode_s, decode_s = (np.zeros((1 + len(modes), len(pairs))) for _ in range(3))
+    for number in range(1 + len(modes)):
+        mode = modes[number - 1] if number else None
+        sent = (
+            sizes.astype(np.float64)
+            if mode is None
+            else np.rint(sizes * mode.hop_ratio(problem.profile.boundary_shape))
+        )
+        hop_s[number] = [_seconds(problem, b, a, size) for (a, b), size in zip(pairs, sent.tolist(), strict=True)]
+        if mode is not None:
+            encode_s[number] = np.where(crosses, sizes * mode.encode_s_per_byte, 0.0)
+            decode_s[number] = np.where(crosses, sizes * mode.decode_s_per_byte, 0.0)
+    return {"forward_hop_s": forward_s, "hop_s": hop_s, "encode_s": encode_s, "decode_s": decode_s}
+
+
+def _seconds(problem: Problem, source: int, target: int, size_bytes: float) -> float:
+    if source == target:
+        return 0.0
+    alpha_s, beta_s_per_byte = problem.hops.cost(source, target)
+    return alpha_s + beta_s_per_byte * size_bytes
+
+
+def _reduce_costs(problem: Problem, rank: NDArray[np.int64], parameter_bytes: NDArray[np.int64]) -> dict[str, Any]:
+    """Sums of gradients among replicas, and the exchange of a shared embedding (Optimus-CC, equations 15 and 16).
+
+    A rank that runs both the first and the last stage adds up its two gradients itself, and sums them once.
+    """
+    replicas, shared = problem.replicas, problem.profile.embedding_bytes
+    sizes, embedding_s = parameter_bytes.astype(np.float64), 0.0
+    if shared and rank[0] == rank[-1]:
+        if problem.profile.layer_count > 1:
+            sizes[-1] -= shared
+    elif shared and replicas.fuses_embedding:
+        sizes[[0, -1]] -= shared
+        embedding_s = replicas.reduce_s(shared, 2 * replicas.count)
+    elif shared:
+        embedding_s = replicas.reduce_s(shared, 2)
+    return {"reduce_s": sums_s(problem, sizes), "embedding_s": embedding_s}
+
+
+def sums_s(problem: Problem, sizes: Floats) -> Floats:
+    """Seconds of the sums of so many bytes among replicas in each mode, float of shape (modes, len(sizes))."""
+    each_s, s_per_byte = problem.replicas.cost(problem.replicas.count)
+    modes = () if problem.compression is None else problem.compression.modes
+    if problem.replicas.count == 1:
+        return np.zeros((1 + len(modes), len(sizes)))
+    coding = [(1.0, 0.0), *((mode.ratio, mode.encode_s_per_byte + mode.decode_s_per_byte) for mode in modes)]
+    return np.array([each_s + sizes * (ratio * s_per_byte + coding_s) for ratio, coding_s in coding])
+
+
+def _memory(
+    problem: Problem, rank: NDArray[np.int64], stash_bytes: NDArray[np.int64], state_bytes: NDArray[np.int64]
+) -> Floats:
+    if problem.in_flight is None:
+        return np.full(problem.ranks, problem.memory_bytes)
+    kept, states = (np.bincount(rank, weights=sizes, minlength=problem.ranks) for sizes in (stash_bytes, state_bytes))
+    return np.asarray(states + problem.in_flight * kept, dtype=np.float64)
+
+
+Choice = NDArray[np.bool_]
+
+
+def recomputation_choices(problem: Problem, most_stages: int) -> list[Choice]:
+    """What stages may recompute, bool of shape (S,) each; those with fewest stages first.
+
+    Where it is left to the search: every subset of up to `most_stages` stages; of more, only none, all, and the first
+    so many, which are those that keep most micro-batches.
+    """
+    count = problem.stage_count
+    if problem.recomputation != "auto":
+        return [np.full(count, problem.recomputation == "all")]
+    if count <= most_stages:
+        subsets = sorted(product((False, True), repeat=count), key=lambda choice: (sum(choice), choice[::-1]))
+        return [np.array(subset) for subset in subsets]
+    return [np.arange(count) < recomputed for recomputed in range(count + 1)]
+
+
+def are_all_choices(problem: Problem, most_stages: int) -> bool:
+    """Whether `recomputation_choices` leaves nothing out."""
+    return problem.recomputation != "auto" or problem.stage_count <= most_stages

@@ -1,0 +1,181 @@
+"""Lower bounds on the step time, by name: what no order of these stages can beat.
+
+All but the first rest on two tables. The head of an op is a time before which it can't start, its tail what has to pass
+between its end and the step's. Micro-batches are alike, so of each kind and stage they go first in, first out. `path`
+takes the longest chain, `one-machine` a rank with all of its ops between their heads and tails; `memory` does both
+where heads and tails know how many micro-batches a rank has room for.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Kind
+
+__all__ = ["Heads", "bounds_of", "heads_and_tails", "load_s"]
+
+Floats = NDArray[np.float64]
+
+
+def bounds_of(stages: Stages) -> dict[str, float]:
+    """Seconds, by name; each holds for every order within memory and every choice of modes."""
+    free = heads_and_tails(stages, remembers=False)
+    kept = heads_and_tails(stages)
+    return {
+        "load": load_s(stages),
+        "path": free.path_s,
+        "one-machine": free.one_machine_s,
+        "memory": max(kept.path_s, kept.one_machine_s),
+    }
+
+
+def load_s(stages: Stages) -> float:
+    """A rank's first forward has to arrive, it computes all of its ops, and its gradients are summed."""
+    arrival_s = np.concatenate([[0.0], np.cumsum(stages.forward_s[:-1] + stages.forward_hop_s)])
+    reduce_s = stages.reduce_s.min(axis=0)
+    ends_s = []
+    for rank in range(stages.ranks):
+        here = np.flatnonzero(stages.rank == rank)
+        busy_s = stages.micro_batches * float(stages.compute_s[rank])
+        ends_s.append(float(arrival_s[here].min()) + busy_s + float(reduce_s[here].min()))
+    return max(ends_s)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Of each op, shape (kinds, S, M): `head_s`, the least start; `tail_s`, the least from its end to the step's.
+
+    `own_s`, `held_s`: shape (kinds, S), how long it takes and how long it holds its rank, in its cheapest mode.
+    """
+
+    stages: Stages
+    head_s: Floats
+    tail_s: Floats
+    own_s: Floats
+    held_s: Floats
+
+    @cached_property
+    def path_s(self) -> float:
+        """The longest chain of ops of which each waits for the one before it."""
+        return float((self.head_s + self.own_s[:, :, None] + self.tail_s).max())
+
+    @cached_property
+    def one_machine_s(self) -> float:
+        """Each rank alone runs its ops between their heads and tails, and may interrupt them (Jackson's rule, with the
+        longest tail first, is best then; Carlier, 1982)."""
+        return max(self._preemptive_s(rank) for rank in range(self.stages.ranks))
+
+    def _preemptive_s(self, rank: int) -> float:
+        here = self.stages.rank == rank
+        held_s = np.broadcast_to(self.held_s[:, here, None], self.head_s[:, here].shape)
+        late_s = (self.held_s - self.own_s)[:, here, None]
+        heads, left_s = self.head_s[:, here].reshape(-1).tolist(), held_s.reshape(-1).tolist()
+        tails = np.maximum(self.tail_s[:, here] - late_s, 0.0).reshape(-1).tolist()
+        by_head = sorted(range(len(heads)), key=heads.__getitem__)
+        now_s, end_s, at = 0.0, 0.0, 0
+        ready: list[tuple[float, int]] = []
+        while at < len(by_head) or ready:
+            if not ready:
+                now_s = max(now_s, heads[by_head[at]])
+            while at < len(by_head) and heads[by_head[at]] <= now_s:
+                heapq.heappush(ready, (-tails[by_head[at]], by_head[at]))
+                at += 1
+            op, until_s = ready[0][1], heads[by_head[at]] if at < len(by_head) else math.inf
+            if left_s[op] > until_s - now_s:
+                left_s[op] -= until_s - now_s
+                now_s = until_s
+                continue
+            now_s += left_s[op]
+            heapq.heappop(ready)
+            end_s = max(end_s, now_s + tails[op])
+        return end_s
+
+
+def heads_and_tails(stages: Stages, remembers: bool = True) -> Heads:
+    """Longest paths along what has to wait.
+
+    `remembers`: with memory, whose K micro-batches of a stage make the forward of micro-batch m + K wait for the end of
+    micro-batch m.
+    """
+    paths = _Paths(stages, remembers)
+    return Heads(stages, paths.heads(), paths.tails(), paths.own_s, paths.held_s)
+
+
+class _Paths:
+    """What has to pass between ops, in their cheapest modes. `most[s]`: of how many micro-batches a stage's rank has
+    room for what it keeps of them, none of them begun to be computed backwards."""
+
+    def __init__(self, stages: Stages, remembers: bool) -> None:
+        self.stages, self.end = stages, stages.micro_batches
+        own_s = np.stack([stages.forward_s, stages.backward_s, stages.weight_s][: 3 if stages.splits else 2]).copy()
+        own_s[Kind.BACKWARD, :-1] += stages.decode_s.min(axis=0)
+        own_s[Kind.BACKWARD, 1:] += stages.encode_s.min(axis=0)
+        hops_s = stages.forward_hop_s, stages.hop_s.min(axis=0)
+        self.own_s, self.held_s = own_s, own_s.copy()
+        if stages.blocks:
+            self.held_s[Kind.FORWARD, :-1] += hops_s[0]
+            self.held_s[Kind.BACKWARD, 1:] += hops_s[1]
+        self.own, self.held = own_s.tolist(), self.held_s.tolist()
+        self.hops = [hop_s.tolist() for hop_s in hops_s]
+        exchanges = np.isin(stages.rank, stages.rank[[0, -1]])
+        self.last = (stages.reduce_s.min(axis=0) + np.where(exchanges, stages.embedding_s, 0.0)).tolist()
+        self.most = self._most() if remembers else [self.end] * stages.count
+
+    def _most(self) -> list[int]:
+        stages = self.stages
+        kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+        room = np.minimum(np.maximum(stages.room_bytes, 0)[stages.rank], kept * float(self.end))
+        most: list[int] = np.where(kept > 0, room // np.maximum(kept, 1), self.end).astype(np.int64).clip(1).tolist()
+        return most
+
+    def heads(self) -> Floats:
+        """Longest paths to the starts of ops."""
+        count, own, held, most = self.stages.count, self.own, self.held, self.most
+        head = np.zeros((len(own), count, self.end)).tolist()
+        forward, backward, last = head[0], head[1], head[-1]
+        for m in range(self.end):
+            for kind in range(len(head)) if m else ():
+                for s in range(count):
+                    head[kind][s][m] = max(head[kind][s][m], head[kind][s][m - 1] + held[kind][s])
+            for s in range(count):
+                if m >= most[s]:
+                    forward[s][m] = max(forward[s][m], last[s][m - most[s]] + held[-1][s])
+                if s:
+                    forward[s][m] = max(forward[s][m], forward[s - 1][m] + own[0][s - 1] + self.hops[0][s - 1])
+            backward[-1][m] = max(backward[-1][m], forward[-1][m] + own[0][-1])
+            for s in range(count - 2, -1, -1):
+                backward[s][m] = max(backward[s][m], backward[s + 1][m] + own[1][s + 1] + self.hops[1][s])
+            for s in range(count) if self.stages.splits else ():
+                last[s][m] = max(last[s][m], backward[s][m] + held[1][s])
+        return np.array(head)
+
+    def tails(self) -> Floats:
+        """Longest paths from the ends of ops, before their messages, to the step's end."""
+        count, own, most = self.stages.count, self.own, self.most
+        late, tail = (self.held_s - self.own_s).tolist(), np.zeros((len(own), count, self.end)).tolist()
+        forward, backward, last = tail[0], tail[1], tail[-1]
+        for m in range(self.end - 1, -1, -1):
+            for kind in range(len(tail)):
+                for s in range(count):
+                    after = own[kind][s] + tail[kind][s][m + 1] if m + 1 < self.end else 0.0
+                    tail[kind][s][m] = max(tail[kind][s][m], late[kind][s] + after)
+            for s in range(count):
+                last[s][m] = max(last[s][m], self.last[s])
+                if m + most[s] < self.end:
+                    last[s][m] = max(last[s][m], late[-1][s] + own[0][s] + forward[s][m + most[s]])
+                if self.stages.splits:
+                    backward[s][m] = max(backward[s][m], late[1][s] + own[2][s] + last[s][m])
+                if s:
+                    there = self.hops[1][s - 1] + own[1][s - 1] + backward[s - 1][m]
+                    backward[s][m] = max(backward[s][m], there)
+            forward[-1][m] = max(forward[-1][m], own[1][-1] + backward[-1][m])
+            for s in range(count - 2, -1, -1):
+                forward[s][m] = max(forward[s][m], self.hops[0][s] + own[0][s + 1] + forward[s + 1][m])
+        return np.array(tail)

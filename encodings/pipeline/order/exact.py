@@ -1,0 +1,298 @@
+"""The order as a model of whole numbers: when each op starts, in ticks. One family of rules is one function.
+
+Micro-batches are alike, so that of each kind and stage they go first in, first out, and nothing is lost: exchange the
+names of two that overtake one another, and all rules still hold at the same times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
+from gapless.model import Model
+
+__all__ = ["OrderModel", "Ticked", "held", "in_ticks", "in_turn", "order_model", "order_of", "values_of"]
+
+_COLUMNS = ("forward_s", "backward_s", "weight_s", "forward_hop_s", "hop_s", "encode_s", "decode_s", "reduce_s")
+_FINEST = 4096
+"""Parts of the shortest duration that are tried as a common unit."""
+_TICKS = 2.0**28
+"""Ticks of a step where durations have no common unit: each op loses less than one, all together less than 1e-6."""
+_ROUNDING = 1e-9
+"""Whole but for the rounding errors of sums and products of floats."""
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """`stages`: the same in ticks, whole numbers in all fields that end in `_s`. `tick_s`: a tick in seconds.
+    `is_exact`: whether nothing was lost; otherwise durations are rounded down, so that bounds still hold.
+    """
+
+    stages: Stages
+    tick_s: float
+    is_exact: bool
+
+
+def in_ticks(stages: Stages, step_s: float) -> Ticked:
+    """`step_s`: about how long a step takes, which sets the size of a tick where there is no common unit."""
+    columns = {name: np.asarray(getattr(stages, name)) for name in _COLUMNS}
+    columns["embedding_s"] = np.asarray(stages.embedding_s)
+    durations_s = np.concatenate([column.reshape(-1) for column in columns.values()])
+    unit_s = _common_unit_s(durations_s[durations_s > 0])
+    tick_s = step_s / _TICKS if unit_s is None else unit_s
+    whole = {name: np.floor(column / tick_s * (1 + _ROUNDING) + _ROUNDING) for name, column in columns.items()}
+    changes: dict[str, Any] = {**whole, "embedding_s": float(whole["embedding_s"])}
+    return Ticked(replace(stages, **changes), tick_s, unit_s is not None)
+
+
+def _common_unit_s(durations_s: Floats) -> float | None:
+    """The largest part of the shortest duration of which all are whole multiples, None where none is fine enough."""
+    if not len(durations_s):
+        return 1.0
+    ratios = durations_s / durations_s.min()
+    if ratios.max() * _FINEST > _TICKS:
+        return None
+    for part in range(1, _FINEST + 1):
+        multiples = ratios * part
+        if (np.abs(multiples - np.round(multiples)) <= _ROUNDING * multiples).all():
+            return float(durations_s.min()) / part
+    return None
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OrderModel:
+    """`starts`: columns of shape (kinds, S, M), the start of each op. `sent`: of shape (2, S - 1, M), when messages
+    leave; -1 where that is when their op ends. `summed`: of shape (S,), when a stage's sum among replicas starts; -1
+    where there is none. `step`: the column of the step's end.
+    """
+
+    model: Model
+    stages: Stages
+    starts: Ints
+    sent: Ints
+    summed: Ints
+    step: int
+
+
+def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderModel:
+    """`stages`: in ticks. `horizon`: the end of the best known order; `least`: a bound on every one."""
+    kinds, micro_batches = 3 if stages.splits else 2, stages.micro_batches
+    model = Model("pipeline_order")
+    starts = model.integers("start", (kinds, stages.count, micro_batches), upper=horizon)
+    step = model.integers("step", lower=least, upper=horizon)
+    sent = np.full((2, max(stages.count - 1, 0), micro_batches), -1, dtype=np.int64)
+    queues = _queues(stages)
+    for pair, (kind, hop) in ((pair, send) for pair, sends in queues.items() for send in sends):
+        sent[kind, hop] = model.integers(f"sent_{pair[0]}_{pair[1]}_{kind}_{hop}", micro_batches, upper=horizon)
+    summed = np.full(stages.count, -1, dtype=np.int64)
+    if stages.reduce_s[0].any():
+        summed = model.integers("summed", stages.count, upper=horizon)
+    ordered = OrderModel(model, stages, starts, sent, summed, int(step))
+    _forwards_follow(ordered)
+    _backwards_follow(ordered)
+    _weights_follow(ordered)
+    _first_in_first_out(ordered)
+    _one_op_at_a_time(ordered)
+    _one_message_at_a_time(ordered, list(queues.values()))
+    _memory(ordered)
+    _sums_follow(ordered)
+    _ends(ordered)
+    model.minimize((1.0, ordered.step))
+    return ordered
+
+
+def held(stages: Stages) -> Floats:
+    """How long each op of a kind and stage holds its rank, shape (kinds, S): with its message, where sends block."""
+    held_s = np.stack([stages.forward_s, stages.backward_s, stages.weight_s][: 3 if stages.splits else 2]).copy()
+    if stages.blocks:
+        held_s[Kind.FORWARD, :-1] += stages.forward_hop_s
+        held_s[Kind.BACKWARD, 1:] += stages.hop_s[0]
+    return held_s
+
+
+def _hops(stages: Stages) -> Floats:
+    """Of a forward's and a backward's message, shape (2, S - 1)."""
+    return np.stack([stages.forward_hop_s, stages.hop_s[0]])
+
+
+def _queues(stages: Stages) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """The messages (kind, hop), by directed link, of those links on which one could wait for another.
+
+    A message leaves when its op ends, and the next op on its rank ends no sooner than it takes itself: where no hop
+    over a link is longer than the shortest of the ops that send over it, the link is free whenever one of them ends.
+    """
+    senders: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for hop, (a, b) in enumerate(pairwise(stages.rank.tolist())):
+        if a != b:
+            senders.setdefault((a, b), []).append((Kind.FORWARD, hop))
+            senders.setdefault((b, a), []).append((Kind.BACKWARD, hop))
+    hop_s, held_s = _hops(stages), held(stages)
+    return {
+        pair: sends
+        for pair, sends in senders.items()
+        if max(hop_s[send] for send in sends) > min(held_s[kind, hop + kind] for kind, hop in sends)
+    }
+
+
+def _arrivals(ordered: OrderModel, kind: Kind) -> tuple[Ints, Floats]:
+    """The column after which each hop's message is there, shape (S - 1, M), and how long after it, (S - 1, 1).
+
+    A message that never waits for another leaves when its op ends.
+    """
+    stages, senders = ordered.stages, slice(0, -1) if kind is Kind.FORWARD else slice(1, None)
+    own_s = (stages.forward_s if kind is Kind.FORWARD else stages.backward_s)[senders]
+    waits = ordered.sent[kind] >= 0
+    columns = np.where(waits, ordered.sent[kind], ordered.starts[kind, senders])
+    return columns, (_hops(stages)[kind] + np.where(waits.any(axis=1), 0.0, own_s))[:, None]
+
+
+def _forwards_follow(ordered: OrderModel) -> None:
+    """A forward starts after the activation of the stage before it is there."""
+    columns, late = _arrivals(ordered, Kind.FORWARD)
+    _after(ordered, "forward_after_forward", ordered.starts[Kind.FORWARD, 1:], columns, late)
+
+
+def _backwards_follow(ordered: OrderModel) -> None:
+    """A gradient of the input is computed after that of the stage after it is there; the last stage's, after its
+    forward."""
+    stages, (columns, late) = ordered.stages, _arrivals(ordered, Kind.BACKWARD)
+    _after(ordered, "backward_after_backward", ordered.starts[Kind.BACKWARD, :-1], columns, late)
+    forward, backward = ordered.starts[Kind.FORWARD, -1], ordered.starts[Kind.BACKWARD, -1]
+    _after(ordered, "backward_after_forward", backward, forward, stages.forward_s[-1])
+
+
+def _weights_follow(ordered: OrderModel) -> None:
+    """A gradient of the weights is computed after that of the input."""
+    if ordered.stages.splits:
+        late = ordered.stages.backward_s[:, None]
+        _after(ordered, "weight_after_backward", ordered.starts[Kind.WEIGHT], ordered.starts[Kind.BACKWARD], late)
+
+
+def _first_in_first_out(ordered: OrderModel) -> None:
+    """Of each kind and stage, a micro-batch goes after the one before it."""
+    late = held(ordered.stages)[:, :, None]
+    _after(ordered, "first_in_first_out", ordered.starts[:, :, 1:], ordered.starts[:, :, :-1], late)
+
+
+def _one_op_at_a_time(ordered: OrderModel) -> None:
+    """A rank runs one op at a time."""
+    held_s = np.broadcast_to(held(ordered.stages)[:, :, None], ordered.starts.shape)
+    here = [ordered.stages.rank == rank for rank in range(ordered.stages.ranks)]
+    activities = [(ordered.starts[:, own].reshape(-1), held_s[:, own].reshape(-1)) for own in here]
+    ordered.model.no_overlap("one_op_at_a_time", activities)
+
+
+def _one_message_at_a_time(ordered: OrderModel, queues: list[list[tuple[int, int]]]) -> None:
+    """A link carries one message at a time, after the op that it comes from."""
+    hop_s, stages = _hops(ordered.stages), ordered.stages
+    own_s = np.stack([stages.forward_s[:-1], stages.backward_s[1:]])
+    activities = []
+    for number, sends in enumerate(queues):
+        columns = np.stack([ordered.sent[send] for send in sends])
+        made = np.stack([ordered.starts[kind, hop + kind] for kind, hop in sends])
+        late = np.array([own_s[send] for send in sends])[:, None]
+        _after(ordered, f"message_after_op_{number}", columns, made, late)
+        activities.append((columns, np.broadcast_to(np.array([[hop_s[send]] for send in sends]), columns.shape)))
+    if activities:
+        reshaped = [(columns.reshape(-1), held_s.reshape(-1)) for columns, held_s in activities]
+        ordered.model.no_overlap("one_message_at_a_time", reshaped)
+
+
+def _memory(ordered: OrderModel) -> None:
+    """What micro-batches keep fits into each rank's memory.
+
+    Where a rank has one stage and keeps no more later than at first, that is K of them, and first in, first out makes
+    it a precedence: the forward of micro-batch m + K after the end of micro-batch m. Elsewhere activities share bytes.
+    """
+    stages, micro_batches = ordered.stages, ordered.stages.micro_batches
+    kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+    grown = stages.stash_bytes - kept
+    last_s = held(stages)[-1]
+    for rank, room_bytes in enumerate(stages.room_bytes.tolist()):
+        here = np.flatnonzero(stages.rank == rank)
+        if stages.stash_bytes[here].sum() * micro_batches <= room_bytes:
+            continue
+        if len(here) == 1 and not grown[here].any():
+            most, stage = int(room_bytes // stages.stash_bytes[here[0]]), here[0]
+            late, first = ordered.starts[-1, stage], ordered.starts[Kind.FORWARD, stage]
+            _after(ordered, f"memory_{rank}", first[most:], late[: micro_batches - most], last_s[stage])
+            continue
+        begins = np.concatenate([ordered.starts[Kind.FORWARD, here], ordered.starts[Kind.BACKWARD, here]]).reshape(-1)
+        ends = np.tile(ordered.starts[-1, here], (2, 1)).reshape(-1)
+        sizes = np.repeat(np.concatenate([kept[here], grown[here]]), micro_batches)
+        delays = np.repeat(np.tile(last_s[here], 2), micro_batches)
+        keeps = sizes > 0
+        unit = int(np.gcd.reduce(sizes[keeps]))
+        ordered.model.cumulative(
+            f"memory_{rank}", begins[keeps], ends[keeps], delays[keeps], sizes[keeps] // unit, room_bytes // unit
+        )
+
+
+def _sums_follow(ordered: OrderModel) -> None:
+    """A stage's gradients are summed among replicas after its last micro-batch, one stage at a time on a rank."""
+    stages = ordered.stages
+    if (ordered.summed < 0).all():
+        return
+    last_s = stages.weight_s if stages.splits else stages.backward_s
+    _after(ordered, "sum_after_last", ordered.summed, ordered.starts[-1, :, -1], last_s)
+    here = [stages.rank == rank for rank in range(stages.ranks)]
+    activities = [(ordered.summed[own], stages.reduce_s[0, own]) for own in here]
+    ordered.model.no_overlap("one_sum_at_a_time", activities)
+
+
+def _ends(ordered: OrderModel) -> None:
+    """The step ends after each stage's last micro-batch, its sum, and the exchange of a shared embedding."""
+    stages = ordered.stages
+    _after(ordered, "ends_after_last", np.int64(ordered.step), ordered.starts[-1, :, -1], held(stages)[-1])
+    exchanges = np.isin(stages.rank, stages.rank[[0, -1]])
+    late = np.where(exchanges, stages.embedding_s, 0.0)
+    last_s = stages.weight_s if stages.splits else stages.backward_s
+    columns, before = (ordered.summed, stages.reduce_s[0]) if (ordered.summed >= 0).all() else (
+        ordered.starts[-1, :, -1], last_s)  # fmt: skip
+    _after(ordered, "ends_after_sum", np.int64(ordered.step), columns, late + before)
+
+
+def _after(ordered: OrderModel, family: str, later: Ints | np.int64, earlier: Ints, by: Floats | float) -> None:
+    """Rows: `later` is at least `earlier` plus `by`; all broadcast."""
+    later, by = np.broadcast_to(later, earlier.shape), np.broadcast_to(by, earlier.shape)
+    if earlier.size:
+        pairs = np.stack([later, earlier], axis=-1)
+        ordered.model.add(family, (np.array([1.0, -1.0]), pairs), lower=by)
+
+
+def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:
+    """The point of an order's timeline in ticks."""
+    values = np.full(ordered.model.column_count, np.nan)
+    values[ordered.starts.reshape(-1)] = timeline.start_s
+    waits = ordered.sent >= 0
+    values[ordered.sent[waits]] = timeline.sent_s[waits]
+    if (ordered.summed >= 0).all():
+        values[ordered.summed] = timeline.reduced_s - ordered.stages.reduce_s[0]
+    values[ordered.step] = timeline.step_s
+    return values
+
+
+def order_of(ordered: OrderModel, values: Floats) -> Order:
+    """The order of a point."""
+    stages, starts = ordered.stages, np.round(values[ordered.starts]).reshape(-1)
+    held_for = np.repeat(held(stages).reshape(-1), stages.micro_batches)
+    numbers = in_turn(stages, np.arange(len(starts)), starts, held_for)
+    ranks = stages.rank[numbers // stages.micro_batches % stages.count]
+    return plain(stages, [numbers[ranks == rank].tolist() for rank in range(stages.ranks)])
+
+
+def in_turn(stages: Stages, ops: Ints, starts: Floats, held_for: Floats) -> Ints:
+    """The ops by their starts; of those that start at once, what takes no time first, as a micro-batch passes them."""
+    kind, stage = ops // (stages.count * stages.micro_batches), ops // stages.micro_batches % stages.count
+    depth = np.where(kind == Kind.FORWARD, stage, 2 * stages.count - stage + (kind == Kind.WEIGHT))
+    return np.asarray(ops[np.lexsort((depth, starts + held_for, starts))])

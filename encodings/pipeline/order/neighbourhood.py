@@ -1,0 +1,271 @@
+"""Large-neighbourhood search: the ops of a window of time go into a new order on some ranks, all others keep theirs.
+
+What starts before the window stays as it is. What starts after it keeps its order, so that what an op within the window
+adds to the step is the longest path from there. What a rank keeps follows from the order of its own ops, so that a new
+order within the window changes nothing for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.pipeline.order.exact import held, in_ticks, in_turn
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, peak_bytes, timed
+from gapless.encodings.pipeline.parameters import Parameters
+from gapless.model import Model
+from gapless.options import Deadline
+from gapless.solvers.registry import solve_model
+
+__all__ = ["improved"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_ROUNDING = 1e-9
+"""Sums in another order differ by less than this share."""
+
+
+def improved(
+    stages: Stages, order: Order, goal_s: float, seed: int, deadline: Deadline, parameters: Parameters
+) -> Iterator[Order]:
+    """Each order that is better than all before it, until one takes `goal_s`, the rounds are over, or the time is."""
+    random, here = np.random.default_rng(seed), timed(stages, order)
+    assert here is not None, "a search starts from an order that can be run"
+    ticked, best = in_ticks(stages, here.step_s).stages, here
+    for _ in range(parameters.rounds):
+        if deadline.over or best.step_s <= goal_s * (1 + _ROUNDING):
+            return
+        other = _reordered(ticked, order, random, deadline, parameters)
+        timeline = None if other is None else timed(stages, other)
+        if other is None or timeline is None or (peak_bytes(stages, timeline) > stages.room_bytes).any():
+            continue
+        if timeline.step_s <= here.step_s * (1 + _ROUNDING):
+            order, here = other, timeline
+        if (here.step_s, here.spread_s) < (best.step_s, best.spread_s):
+            best = here
+            yield order
+
+
+def _reordered(
+    ticked: Stages, order: Order, random: np.random.Generator, deadline: Deadline, parameters: Parameters
+) -> Order | None:
+    """The order with the best that CP-SAT finds for a random window, None where no order of the window matters."""
+    timeline = timed(ticked, order)
+    assert timeline is not None, "an order that was timed can be timed in ticks"
+    window = _Window(ticked, order, timeline, *_stretch(ticked, timeline, random, parameters.window_ops))
+    if window.least >= timeline.step_s:
+        return None
+    options = replace(deadline.stage(), threads=1, gap=0.0, step_limit=parameters.window_steps, on_progress=None,
+                      on_plan=None, seed=int(random.integers(2**31)))  # fmt: skip
+    ordered = window.model()
+    values = solve_model(ordered, options, "cpsat", window.values()).values
+    return None if values is None else window.order_of(values)
+
+
+def _stretch(
+    stages: Stages, timeline: Timeline, random: np.random.Generator, most_ops: int
+) -> tuple[float, float, Bools]:
+    """The first and the last start of a random window, and the ranks that are reordered, neighbours, bool of shape
+    (P,): about `most_ops` ops together, or all that these ranks have.
+    """
+    width = int(random.integers(min(2, stages.ranks), stages.ranks + 1))
+    first = int(random.integers(stages.ranks - width + 1))
+    is_free = (np.arange(stages.ranks) >= first) & (np.arange(stages.ranks) < first + width)
+    start_s = timeline.start_s.reshape(-1, stages.count, stages.micro_batches)
+    starts = np.sort(start_s[:, is_free[stages.rank]].reshape(-1))
+    at = int(random.integers(-(most_ops // 2), max(len(starts) - most_ops // 2, 1)))
+    return float(starts[max(at, 0)]), float(starts[min(at + most_ops, len(starts)) - 1]), is_free
+
+
+@dataclass(frozen=True)
+class _Window:
+    """What starts from `begin` to `end`, in ticks, is in the window; on ranks that are `free` its order is."""
+
+    stages: Stages
+    order: Order
+    timeline: Timeline
+    begin: float
+    end: float
+    free: Bools
+
+    @cached_property
+    def inside(self) -> Bools:
+        """By number of op, whether it is in the window."""
+        return np.asarray((self.timeline.start_s >= self.begin) & (self.timeline.start_s <= self.end))
+
+    @cached_property
+    def is_after(self) -> Bools:
+        """By number of op, whether it starts after the window."""
+        return np.asarray(self.timeline.start_s > self.end)
+
+    @cached_property
+    def held(self) -> Floats:
+        """By number of op, how long it holds its rank."""
+        return np.repeat(held(self.stages).reshape(-1), self.stages.micro_batches)
+
+    @cached_property
+    def flow(self) -> tuple[Ints, Ints, Floats]:
+        """Pairs of ops of which the second starts so much after the first does: what a micro-batch passes through."""
+        stages = self.stages
+        numbers = np.arange(len(self.held)).reshape(-1, stages.count, stages.micro_batches)
+        forward, backward = numbers[Kind.FORWARD], numbers[Kind.BACKWARD]
+        pairs = [(forward[:-1], forward[1:], stages.forward_s[:-1] + stages.forward_hop_s),
+                 (forward[-1:], backward[-1:], stages.forward_s[-1:]),
+                 (backward[1:], backward[:-1], stages.backward_s[1:] + stages.hop_s[0])]  # fmt: skip
+        if stages.splits:
+            pairs.append((backward, numbers[Kind.WEIGHT], stages.backward_s))
+        by = [np.broadcast_to(each[:, None], first.shape).reshape(-1) for first, _, each in pairs]
+        firsts, seconds = (np.concatenate([pair[side].reshape(-1) for pair in pairs]) for side in (0, 1))
+        return firsts, seconds, np.concatenate(by)
+
+    @cached_property
+    def rest(self) -> Floats:
+        """By number of op, the time from its start to the step's end, by paths through what comes after the window."""
+        times, before = self._alone().tolist(), self._before()
+        after = np.flatnonzero(self.is_after)
+        for later in in_turn(self.stages, after, self.timeline.start_s[after], self.held[after])[::-1].tolist():
+            for earlier, by in before[later]:
+                times[earlier] = max(times[earlier], by + times[later])
+        return np.array(times)
+
+    def _alone(self) -> Floats:
+        """By number of op, how long it takes, and the sum among replicas after a stage's last ones."""
+        stages, alone = self.stages, self.held.copy()
+        exchanges = np.isin(stages.rank, stages.rank[[0, -1]])
+        last = stages.reduce_s[0] + np.where(exchanges, stages.embedding_s, 0.0)
+        each = np.repeat(last, stages.micro_batches)
+        own = self.timeline.end_s - self.timeline.start_s
+        alone[-len(each) :] = np.maximum(alone[-len(each) :], own[-len(each) :] + each)
+        return alone
+
+    def _before(self) -> dict[int, list[tuple[int, float]]]:
+        """Of each op after the window, those that it waits for, and how long after their start it starts."""
+        before: dict[int, list[tuple[int, float]]] = {op: [] for op in np.flatnonzero(self.is_after).tolist()}
+        firsts, seconds, by = self.flow
+        is_after = self.is_after[seconds]
+        for earlier, later, late in zip(*(column[is_after].tolist() for column in (firsts, seconds, by)), strict=True):
+            before[later].append((earlier, late))
+        for sequence in self.order.sequences:
+            ops, inside = sequence.tolist(), sequence[self.inside[sequence]].tolist()
+            for op, later in pairwise(ops):
+                if later in before:
+                    before[later].append((op, self.held[op]))
+                    if op not in before:  # the first after the window waits for whichever is last within it
+                        before[later] += [(other, self.held[other]) for other in inside]
+        return before
+
+    @cached_property
+    def least(self) -> float:
+        """The step's end whatever the order within the window."""
+        before = ~self.inside & ~self.is_after
+        return float((self.timeline.start_s + self.rest)[before].max(initial=0.0))
+
+    @cached_property
+    def ops(self) -> Ints:
+        """The numbers of the ops within the window."""
+        return np.flatnonzero(self.inside)
+
+    def model(self) -> Model:
+        """Columns: the start of each op of the window, the end of each rank, that of the step, the ends of time."""
+        stages, model, horizon = self.stages, Model("pipeline_window"), 2 * self.timeline.step_s
+        starts = model.integers("start", len(self.ops), lower=self._heads(), upper=horizon)
+        ends = model.integers("end", stages.ranks, upper=horizon)
+        step = model.integers("step", lower=self.least, upper=horizon)
+        edges = model.integers("edge", 2, lower=np.array([0.0, horizon]), upper=np.array([0.0, horizon]))
+        column = np.full(len(self.held), -1, dtype=np.int64)
+        column[self.ops] = starts
+        rank = self._rank(self.ops)
+        earlier, later, by = self._arcs()
+        _after(model, "flow", column[later], column[earlier], by)
+        own_rank = [self.ops[rank == r] for r in np.flatnonzero(self.free).tolist()]
+        model.no_overlap("one_op_at_a_time", [(column[ops], self.held[ops]) for ops in own_rank])
+        self._keep(model, column, edges)
+        _after(model, "rank_ends", ends[rank], starts, self.rest[self.ops])
+        _after(model, "step_ends", np.full(stages.ranks, step), ends, np.zeros(stages.ranks))
+        model.minimize((float(stages.ranks + 1), step), (1.0, ends))
+        return model
+
+    def values(self) -> Floats:
+        """The point of the order as it is."""
+        starts = self.timeline.start_s[self.ops]
+        ends = np.zeros(self.stages.ranks)
+        np.maximum.at(ends, self._rank(self.ops), starts + self.rest[self.ops])
+        step = max(self.least, ends.max())
+        return np.concatenate([starts, ends, [step, 0.0, 2 * self.timeline.step_s]])
+
+    def order_of(self, values: Floats) -> Order:
+        """The order of a point."""
+        starts = np.round(values[: len(self.ops)])
+        sorted_ops = in_turn(self.stages, self.ops, starts, self.held[self.ops])
+        rank, sequences = self._rank(sorted_ops), list(self.order.sequences)
+        for r in np.flatnonzero(self.free).tolist():
+            sequence = sequences[r].copy()
+            sequence[self.inside[sequence]] = sorted_ops[rank == r]
+            sequences[r] = sequence
+        return replace(self.order, sequences=tuple(sequences))
+
+    def _rank(self, ops: Ints) -> Ints:
+        return np.asarray(self.stages.rank[ops // self.stages.micro_batches % self.stages.count])
+
+    def _heads(self) -> Floats:
+        """When ops of the window can start at the earliest: after what comes before it."""
+        heads, before = np.zeros(len(self.held)), ~self.inside & ~self.is_after
+        firsts, seconds, by = self.flow
+        comes = before[firsts]
+        np.maximum.at(heads, seconds[comes], (self.timeline.start_s[firsts] + by)[comes])
+        for sequence in self.order.sequences:
+            done = sequence[before[sequence]]
+            free = float((self.timeline.start_s + self.held)[done].max(initial=0.0))
+            heads[sequence] = np.maximum(heads[sequence], free)
+        return heads[self.ops]
+
+    def _arcs(self) -> tuple[Ints, Ints, Floats]:
+        """All that has to follow within the window: the flow; on free ranks first in, first out; else the order."""
+        firsts, seconds, by = self.flow
+        arcs = [(firsts, seconds, by)]
+        chains = [sequence[self.inside[sequence]] for sequence in self.order.sequences]
+        in_turn = np.arange(len(self.held)).reshape(-1, self.stages.micro_batches)
+        arcs += [(chain[:-1], chain[1:], self.held[chain[:-1]]) for chain, free in zip(chains, self.free, strict=True)
+                 if not free]  # fmt: skip
+        arcs.append((in_turn[:, :-1].reshape(-1), in_turn[:, 1:].reshape(-1), self.held[in_turn[:, :-1].reshape(-1)]))
+        earlier, later, late = (np.concatenate(columns) for columns in zip(*arcs, strict=True))
+        both = self.inside[earlier] & self.inside[later]
+        return earlier[both], later[both], late[both]
+
+    def _keep(self, model: Model, column: Ints, edges: Ints) -> None:
+        """What micro-batches keep while the window lasts fits into the memory of each free rank."""
+        stages, count = self.stages, self.stages.micro_batches
+        numbers = np.arange(len(self.held)).reshape(-1, stages.count, count)
+        kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+        for rank in np.flatnonzero(self.free).tolist():
+            here = np.flatnonzero(stages.rank == rank)
+            begins = np.concatenate([numbers[Kind.FORWARD, here], numbers[Kind.BACKWARD, here]]).reshape(-1)
+            ends = np.tile(numbers[-1, here], (2, 1)).reshape(-1)
+            sizes = np.repeat(np.concatenate([kept[here], stages.stash_bytes[here] - kept[here]]), count)
+            counts = (sizes > 0) & ~self.is_after[begins] & (self.inside[ends] | self.is_after[ends])
+            begins, ends, sizes = begins[counts], ends[counts], sizes[counts]
+            if sizes.sum() <= stages.room_bytes[rank]:
+                continue
+            unit = int(np.gcd.reduce(sizes))
+            model.cumulative(
+                f"memory_{rank}",
+                np.where(self.inside[begins], column[begins], edges[0]),
+                np.where(self.inside[ends], column[ends], edges[1]),
+                np.where(self.inside[ends], self.held[ends], 0.0),
+                sizes // unit,
+                stages.room_bytes[rank] // unit,
+            )
+
+
+def _after(model: Model, family: str, later: Ints, earlier: Ints, by: Floats) -> None:
+    """Rows: each column of `later` is at least that of `earlier` plus `by`."""
+    if len(earlier):
+        model.add(family, (np.array([1.0, -1.0]), np.stack([later, earlier], axis=-1)), lower=by)

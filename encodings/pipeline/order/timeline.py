@@ -1,0 +1,213 @@
+"""Orders and their timelines: what each rank does one after the other, and when that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.pipeline.order.stages import Stages
+
+__all__ = ["Kind", "Order", "Timeline", "durations", "number", "peak_bytes", "plain", "timed"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Kind(IntEnum):
+    """What a rank computes for one stage and micro-batch."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    """The gradient of the input; that of the weights too where the two aren't split."""
+    WEIGHT = 2
+
+
+def number(stages: Stages, kind: Kind, stage: int, micro_batch: int) -> int:
+    """The op's number: kind * S * M + stage * M + micro-batch."""
+    return (kind * stages.count + stage) * stages.micro_batches + micro_batch
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is decided once the layers are cut.
+
+    `sequences[r]`: int64, numbers of ops in the order in which rank r runs them. `hop_modes`: int64, shape (S - 1, M):
+    the mode of the gradient that goes from stage s + 1 to s. `reduce_modes`: int64, shape (S,). Mode 0 is plain.
+    """
+
+    sequences: tuple[Ints, ...]
+    hop_modes: Ints
+    reduce_modes: Ints
+
+
+def plain(stages: Stages, sequences: list[list[int]]) -> Order:
+    """An order in which nothing is compressed."""
+    hops = np.zeros((stages.count - 1, stages.micro_batches), dtype=np.int64)
+    columns = tuple(np.array(sequence, dtype=np.int64) for sequence in sequences)
+    return Order(columns, hops, np.zeros(stages.count, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """An order's earliest times; seconds.
+
+    `start_s`, `end_s`: float, shape (ops,), by number; decoding before and encoding after a gradient are in it.
+    `sent_s`: float, shape (2, S - 1, M): when the forward's and the backward's messages leave. `reduced_s`: float,
+    shape (S,), the end of each stage's sum. `finish_s`: float, shape (P,), when each rank is done. `step_s`: their
+    latest. `program`: int64, shape (ops,), numbers of ops, each behind those that it waits for, at equal times too.
+    """
+
+    start_s: Floats
+    end_s: Floats
+    sent_s: Floats
+    reduced_s: Floats
+    finish_s: Floats
+    step_s: float
+    program: Ints
+
+    @property
+    def spread_s(self) -> float:
+        """Between the first and the last rank's end."""
+        return float(self.finish_s.max() - self.finish_s.min())
+
+
+def durations(stages: Stages, order: Order) -> Floats:
+    """Seconds that each op holds its rank, encoding and decoding with it; float of shape (ops,)."""
+    shape = (stages.count, stages.micro_batches)
+    backward_s = np.broadcast_to(stages.backward_s[:, None], shape).copy()
+    if stages.count > 1:
+        hop = np.arange(stages.count - 1)[:, None]
+        backward_s[:-1] += stages.decode_s[order.hop_modes, hop]
+        backward_s[1:] += stages.encode_s[order.hop_modes, hop]
+    kinds = [np.broadcast_to(stages.forward_s[:, None], shape), backward_s]
+    if stages.splits:
+        kinds.append(np.broadcast_to(stages.weight_s[:, None], shape))
+    return np.concatenate([kind.reshape(-1) for kind in kinds])
+
+
+def timed(stages: Stages, order: Order) -> Timeline | None:
+    """Every op, message and sum as early as the order allows; None where ranks wait for each other forever.
+
+    Messages on one directed link go one at a time, in the order in which their rank computed them.
+    """
+    walk = _Walk(stages, order)
+    waiting = list(range(stages.ranks))
+    while waiting:
+        waiting = sorted({woken for rank in waiting for woken in walk.advance(rank)})
+    if not walk.is_done:
+        return None
+    return walk.timeline(stages, order)
+
+
+class _Walk:
+    """The ranks' positions in their sequences, and all that is known of times."""
+
+    def __init__(self, stages: Stages, order: Order) -> None:
+        count, micro_batches = stages.count, stages.micro_batches
+        self.per_kind = count * micro_batches
+        self.stages, self.micro_batches = stages, micro_batches
+        self.rank = stages.rank.tolist()
+        self.duration_s = durations(stages, order).tolist()
+        self.start_s = [-1.0] * len(self.duration_s)
+        self.end_s = [-1.0] * len(self.duration_s)
+        self.arrived_s = [-1.0] * (2 * self.per_kind)  # of the message that a forward or a backward waits for
+        self.sent_s = np.zeros((2, max(count - 1, 0), micro_batches))
+        self.forward_hop_s = stages.forward_hop_s.tolist()
+        modes = np.arange(count - 1)[:, None]
+        self.hop_s = stages.hop_s[order.hop_modes, modes].tolist() if count > 1 else []
+        self.link_free_s: dict[tuple[int, int], float] = {}
+        self.sequences = [sequence.tolist() for sequence in order.sequences]
+        self.position = [0] * stages.ranks
+        self.program: list[int] = []
+        self.free_s = [0.0] * stages.ranks
+        for micro_batch in range(micro_batches):
+            self.arrived_s[micro_batch] = 0.0  # the first stage's forward waits for nobody
+
+    @property
+    def is_done(self) -> bool:
+        return all(at == len(sequence) for at, sequence in zip(self.position, self.sequences, strict=True))
+
+    def advance(self, rank: int) -> set[int]:
+        """Run what the rank can run; the ranks that have got a message."""
+        woken: set[int] = set()
+        sequence, per_kind, last = self.sequences[rank], self.per_kind, self.stages.count - 1
+        while self.position[rank] < len(sequence):
+            op = sequence[self.position[rank]]
+            ready_s = self.end_s[op - per_kind] if op >= 2 * per_kind else self.arrived_s[op]
+            if ready_s < 0:
+                break
+            start_s = max(ready_s, self.free_s[rank])
+            end_s = start_s + self.duration_s[op]
+            self.start_s[op], self.end_s[op], self.free_s[rank] = start_s, end_s, end_s
+            self.position[rank] += 1
+            self.program.append(op)
+            if op >= 2 * per_kind:
+                continue
+            kind, (stage, micro_batch) = op // per_kind, divmod(op % per_kind, self.micro_batches)
+            if kind == Kind.FORWARD:
+                woken.add(self._forward_done(rank, stage, micro_batch, end_s, last))
+            elif stage > 0:
+                hop_s = self.hop_s[stage - 1][micro_batch]
+                at_s = self._send(rank, stage, stage - 1, 1, micro_batch, end_s, hop_s)
+                self.arrived_s[op - self.micro_batches] = at_s
+                woken.add(self.rank[stage - 1])
+        return woken - {rank}
+
+    def _forward_done(self, rank: int, stage: int, micro_batch: int, end_s: float, last: int) -> int:
+        if stage == last:
+            self.arrived_s[self.per_kind + stage * self.micro_batches + micro_batch] = end_s
+            return rank
+        at_s = self._send(rank, stage, stage + 1, 0, micro_batch, end_s, self.forward_hop_s[stage])
+        self.arrived_s[(stage + 1) * self.micro_batches + micro_batch] = at_s
+        rank_after: int = self.rank[stage + 1]
+        return rank_after
+
+    def _send(self, rank: int, stage: int, to: int, kind: int, micro_batch: int, end_s: float, hop_s: float) -> float:
+        """When the message is there."""
+        target = self.rank[to]
+        if target == rank:
+            self.sent_s[kind, min(stage, to), micro_batch] = end_s
+            return end_s
+        start_s = max(end_s, self.link_free_s.get((rank, target), 0.0))
+        self.sent_s[kind, min(stage, to), micro_batch] = start_s
+        self.link_free_s[rank, target] = start_s + hop_s
+        if self.stages.blocks:
+            self.free_s[rank] = start_s + hop_s
+        return start_s + hop_s
+
+    def timeline(self, stages: Stages, order: Order) -> Timeline:
+        """With the sums among replicas, each after its stage's last gradient, one at a time on a rank."""
+        end_s = np.array(self.end_s)
+        last_kind = Kind.WEIGHT if stages.splits else Kind.BACKWARD
+        ready_s = end_s[last_kind * self.per_kind :].reshape(stages.count, self.micro_batches).max(axis=1)
+        reduced_s, finish_s = np.zeros(stages.count), np.array(self.free_s)
+        network_s = np.zeros(stages.ranks)
+        for stage in np.argsort(ready_s, kind="stable").tolist():
+            rank = self.rank[stage]
+            start_s = max(ready_s[stage], network_s[rank])
+            network_s[rank] = start_s + stages.reduce_s[order.reduce_modes[stage], stage]
+            reduced_s[stage] = network_s[rank]
+        finish_s = np.maximum(finish_s, network_s)
+        if stages.embedding_s:
+            ends = [self.rank[0], self.rank[-1]]
+            finish_s[ends] = network_s[ends].max() + stages.embedding_s
+        program = np.array(self.program, dtype=np.int64)
+        return Timeline(np.array(self.start_s), end_s, self.sent_s, reduced_s, finish_s, float(finish_s.max()), program)
+
+
+def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:
+    """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts."""
+    kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+    takes = np.stack([kept, stages.stash_bytes - kept, np.zeros_like(kept)])
+    leaves = np.zeros_like(takes)
+    leaves[Kind.WEIGHT if stages.splits else Kind.BACKWARD] = stages.stash_bytes
+    kind, stage = np.divmod(timeline.program // stages.micro_batches, stages.count)
+    taken, left, rank = takes[kind, stage], leaves[kind, stage], stages.rank[stage]
+    peaks = np.zeros(stages.ranks)
+    for here in range(stages.ranks):  # a rank runs one op after the other
+        ops = rank == here
+        peaks[here] = (np.cumsum(taken[ops]) - np.cumsum(left[ops]) + left[ops]).max(initial=0.0)
+    return peaks

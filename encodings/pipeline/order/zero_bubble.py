@@ -1,0 +1,238 @@
+"""The zero-bubble heuristic with memory: list scheduling of forwards, gradients of inputs and gradients of weights.
+
+At any moment an idle rank picks an op by a few rules; several sets of rules are tried, the best order is kept. What a
+rank keeps follows from the order of its own ops alone, so memory is a matter of which forward may be admitted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, number, plain, timed
+from gapless.options import Deadline
+
+__all__ = ["Rules", "fits", "list_schedule", "zero_bubble"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an idle rank does where more than one op is ready.
+
+    `forward_first`: a forward before a gradient of the input. `deep_first`: of several stages that of the later number
+    first. `ahead`: for each stage below, so many more forwards than backwards at most. `forward_patience`,
+    `weight_patience`: the share of its own duration by which a forward, a gradient of weights, may delay a gradient of
+    the input that is known to arrive. `frees_first`: where memory keeps a forward that is there from running, a
+    gradient of weights goes before one of the input.
+    """
+
+    forward_first: bool
+    deep_first: bool
+    ahead: float
+    forward_patience: float
+    weight_patience: float
+    frees_first: bool
+
+
+def all_rules(stages: Stages) -> Iterator[Rules]:
+    """The sets of rules in the order in which they are tried, those that win most often first."""
+    splits, is_chunked = stages.splits, stages.count > stages.ranks
+    choices = product(
+        (1.0, 0.5, 0.0), (0.5, 0.0, 1.0) if splits else (1.0,), (True, False), (True, False) if splits else (False,),
+        (True, False) if is_chunked else (True,), (2.0, math.inf, 1.5, 0.75, 1.0),
+    )  # fmt: skip
+    for forward, weight, forward_first, frees_first, deep_first, ahead in choices:
+        yield Rules(forward_first, deep_first, ahead, forward, weight, frees_first)
+
+
+def fits(stages: Stages) -> bool:
+    """Whether every rank has room for one micro-batch, so that there is an order at all."""
+    one_bytes = np.bincount(stages.rank, weights=stages.stash_bytes, minlength=stages.ranks)
+    return bool((one_bytes <= stages.room_bytes).all())
+
+
+def zero_bubble(stages: Stages, most_ops: int, deadline: Deadline | None = None) -> tuple[Order, Timeline] | None:
+    """The best order of as many sets of rules as `most_ops` list-scheduled ops allow, at least one; None where a rank
+    has no room for one micro-batch.
+    """
+    if not fits(stages):
+        return None
+    best: tuple[Order, Timeline] | None = None
+    kinds, left = 3 if stages.splits else 2, most_ops
+    for rules in all_rules(stages):
+        if best is not None and (left <= 0 or (deadline is not None and deadline.over)):
+            break
+        left -= kinds * stages.count * stages.micro_batches
+        order = list_schedule(stages, rules)
+        timeline = timed(stages, order)
+        assert timeline is not None, "an order that was made in time can be timed"
+        if best is None or (timeline.step_s, timeline.spread_s) < (best[1].step_s, best[1].spread_s):
+            best = order, timeline
+    return best
+
+
+def list_schedule(stages: Stages, rules: Rules) -> Order:
+    """The order that the rules give; every rank needs room for one micro-batch."""
+    return _ListScheduling(stages, rules).run()
+
+
+class _ListScheduling:
+    """The ranks' states while the clock goes on; `done[kind][s]` counts micro-batches, which go first in, first out."""
+
+    def __init__(self, stages: Stages, rules: Rules) -> None:
+        self.stages, self.rules = stages, rules
+        self.last_kind = Kind.WEIGHT if stages.splits else Kind.BACKWARD
+        count, micro_batches = stages.count, stages.micro_batches
+        self.rank = stages.rank.tolist()
+        self.here = [np.flatnonzero(stages.rank == rank).tolist()[:: -1 if rules.deep_first else 1]
+                     for rank in range(stages.ranks)]  # fmt: skip
+        plain_order = plain(stages, [])
+        self.duration_s = durations(stages, plain_order).reshape(-1, count, micro_batches)[:, :, 0].tolist()
+        self.hop_s = (stages.forward_hop_s.tolist(), stages.hop_s[0].tolist() if count > 1 else [])
+        self.arrived_s = [[[math.inf] * micro_batches for _ in range(count)] for _ in range(2)]
+        self.arrived_s[0][0] = [0.0] * micro_batches
+        self.done = [[0] * count for _ in range(3)]
+        self.kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes).tolist()
+        self.grown = (stages.stash_bytes - np.array(self.kept)).tolist()
+        self.kept_bytes, self.grown_bytes = [0] * stages.ranks, [0] * stages.ranks
+        self.room_bytes = stages.room_bytes.tolist()
+        self.growth = [max(self.grown[stage] for stage in stages) for stages in self.here]
+        self.most_ahead = [1 + rules.ahead * (count - 1 - stage) if stage < count - 1 else 1 for stage in range(count)]
+        self.free_s = [0.0] * stages.ranks
+        self.link_free_s: dict[tuple[int, int], float] = {}
+        self.sequences: list[list[int]] = [[] for _ in range(stages.ranks)]
+        self.events = [(0.0, rank) for rank in range(stages.ranks)]
+
+    def run(self) -> Order:
+        """Let ranks pick ops, at each arrival and at each end, until nothing happens any more."""
+        while self.events:
+            now_s, rank = heapq.heappop(self.events)
+            if self.free_s[rank] <= now_s:
+                op = self._pick(rank, now_s)
+                if op is not None:
+                    self._start(rank, now_s, *op)
+        return plain(self.stages, self.sequences)
+
+    def _pick(self, rank: int, now_s: float) -> tuple[int, int] | None:
+        """Kind and stage of the rank's next op, None to wait for a message that is under way, or for good."""
+        rules, blocked = self.rules, False
+        backward = self._backward(rank, now_s)
+        forward: int | None = None
+        if backward is None or rules.forward_first or rules.frees_first:
+            forward, blocked = self._forward(rank, now_s)
+        weight = self._weight(rank)
+        if weight is not None and blocked and rules.frees_first:
+            return Kind.WEIGHT, weight
+        if backward is not None and (forward is None or not rules.forward_first):
+            return Kind.BACKWARD, backward
+        due_s = self._due_s(rank, now_s)
+        if forward is not None and self._may(now_s, due_s, self.duration_s[0][forward], rules.forward_patience):
+            return Kind.FORWARD, forward
+        if weight is not None and self._may(now_s, due_s, self.duration_s[2][weight], rules.weight_patience):
+            return Kind.WEIGHT, weight
+        return None
+
+    @staticmethod
+    def _may(now_s: float, due_s: float, duration_s: float, patience: float) -> bool:
+        return now_s + (1 - patience) * duration_s <= due_s
+
+    def _backward(self, rank: int, now_s: float) -> int | None:
+        """A stage whose next gradient of the input can start."""
+        for stage in self.here[rank]:
+            at = self.done[1][stage]
+            kept_bytes = self.kept_bytes[rank] + self.grown_bytes[rank] + self.grown[stage]
+            is_there = at < self.stages.micro_batches and self.arrived_s[1][stage][at] <= now_s
+            if is_there and kept_bytes <= self.room_bytes[rank]:
+                return stage
+        return None
+
+    def _forward(self, rank: int, now_s: float) -> tuple[int | None, bool]:
+        """A stage whose next forward can start, and whether memory alone keeps one from it."""
+        blocked = False
+        for stage in self.here[rank]:
+            at = self.done[0][stage]
+            if at < self.stages.micro_batches and at - self.done[1][stage] < self.most_ahead[stage]:
+                if not self._is_safe(rank, stage):
+                    blocked = True
+                elif self.arrived_s[0][stage][at] <= now_s:
+                    return stage, False
+        return None, blocked
+
+    def _weight(self, rank: int) -> int | None:
+        """The stage that has waited for most gradients of weights."""
+        if self.last_kind is not Kind.WEIGHT:
+            return None
+        waiting = [(self.done[1][stage] - self.done[2][stage], stage) for stage in self.here[rank]]
+        most, stage = max(waiting, key=lambda pair: pair[0])
+        return stage if most else None
+
+    def _due_s(self, rank: int, now_s: float) -> float:
+        """When the next gradient arrives of those that are under way."""
+        due_s = math.inf
+        for stage in self.here[rank]:
+            at = self.done[1][stage]
+            if at < self.stages.micro_batches and self.arrived_s[1][stage][at] > now_s:
+                due_s = min(due_s, self.arrived_s[1][stage][at])
+        return due_s
+
+    def _is_safe(self, rank: int, stage: int) -> bool:
+        """Whether with this forward there is room to finish all micro-batches that were begun, one after the other.
+
+        A micro-batch may still need room on later stages of the rank; once it is finished, its own room is free. A
+        state that is safe on each rank has no deadlock: the oldest micro-batch can always go on (Dijkstra's banker).
+        """
+        room, here = self.room_bytes[rank], self.here[rank]
+        live = self.kept_bytes[rank] + self.kept[stage]
+        spare = room - live - max(self.growth[rank], self.grown_bytes[rank])
+        if spare < 0 or len(here) == 1:
+            return bool(spare >= 0)
+        forwards = {s: self.done[0][s] + (s == stage) for s in here}
+        if spare >= sum(self.kept[s] for s in here):
+            return True
+        ended = self.done[self.last_kind]
+        for micro_batch in range(min(ended[s] for s in here), max(forwards.values())):
+            if sum(self.kept[s] for s in here if forwards[s] <= micro_batch) > spare:
+                return False
+            spare += sum(self.kept[s] for s in here if ended[s] <= micro_batch < forwards[s])
+        return True
+
+    def _start(self, rank: int, now_s: float, kind: int, stage: int) -> None:
+        micro_batch = self.done[kind][stage]
+        self.done[kind][stage] += 1
+        self.sequences[rank].append(number(self.stages, Kind(kind), stage, micro_batch))
+        if kind == Kind.FORWARD:
+            self.kept_bytes[rank] += self.kept[stage]
+        if kind == Kind.BACKWARD:
+            self.grown_bytes[rank] += self.grown[stage]
+        if kind == self.last_kind:
+            self.kept_bytes[rank] -= self.kept[stage]
+            self.grown_bytes[rank] -= self.grown[stage]
+        end_s = now_s + self.duration_s[kind][stage]
+        self.free_s[rank] = end_s
+        if kind != Kind.WEIGHT:
+            self._send(rank, end_s, kind, stage, micro_batch)
+        heapq.heappush(self.events, (self.free_s[rank], rank))
+
+    def _send(self, rank: int, end_s: float, kind: int, stage: int, micro_batch: int) -> None:
+        """Note when the message of an op is there; a link carries one at a time."""
+        step = 1 if kind == Kind.FORWARD else -1
+        target = stage + step
+        if target < 0:
+            return
+        if target == self.stages.count:
+            self.arrived_s[1][stage][micro_batch] = end_s
+            return
+        other, there_s = self.rank[target], end_s
+        if other != rank:
+            sent_s = max(end_s, self.link_free_s.get((rank, other), 0.0))
+            there_s = self.link_free_s[rank, other] = sent_s + self.hop_s[kind][min(stage, target)]
+            if self.stages.blocks:
+                self.free_s[rank] = there_s
+            heapq.heappush(self.events, (there_s, other))
+        self.arrived_s[kind][target][micro_batch] = there_s

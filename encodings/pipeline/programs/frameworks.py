@@ -1,0 +1,131 @@
+"""Plans as arguments of Megatron-LM, which runs two orders and cuts evenly.
+
+It has 1F1B and, with several chunks a rank, interleaved 1F1B. Each stage has as many layers as the others, but for the
+first and the last one; the embedding goes with the first and the head with the last, or both count as a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from gapless.encodings.pipeline.order.baselines import BASELINES
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Kind
+from gapless.encodings.pipeline.programs.program import Program, program_of
+from gapless.errors import InputError
+from gapless.io.atomic import write_text
+from gapless.io.plan import SavedPlan
+from gapless.io.record import Record
+from gapless.io.torch_pipeline import FORMS, Action, ActionOrder, write_torch_pipeline
+
+__all__ = ["check_torch_runs", "export_megatron", "export_torch", "megatron_arguments"]
+
+
+def export_torch(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+    """Write the order of actions as torch.distributed.pipelining reads it; says in a line what was written."""
+    program = program_of(plan)
+    check_torch_runs(program)
+    if program.hop_modes and not values["compressed"]:
+        count, modes = len(program.hop_modes), ", ".join(sorted(set(program.hop_modes.values())))
+        rule = f"torch's own stages send every hop plain, the plan compresses {count} ({modes})"
+        raise InputError(f"{rule}; give --compressed if gapless.torch.pipeline.CompressedStage is your stage class")
+    write_torch_pipeline(path, program.order, values["form"])
+    order = program.order
+    stages = f"{len(order.rank_of_stage)} stages on {order.ranks} ranks, {order.micro_batches} micro-batches"
+    return f'{stages}, for _PipelineScheduleRuntime._load_csv(path, format="{FORMS[values["form"]]}")'
+
+
+def check_torch_runs(program: Program) -> None:
+    """Raise `InputError` where torch has no action for what the plan does."""
+    if program.recomputed:
+        stages = ", ".join(map(str, program.recomputed))
+        rule = f"torch's schedules have no recomputation, the plan recomputes stages {stages}"
+        raise InputError(f"{rule}; solve with --recomputation none")
+
+
+def export_megatron(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+    """Write the arguments with which Megatron-LM runs the plan, one a line; says in a line what was written."""
+    arguments = megatron_arguments(plan, program_of(plan), values["micro_batch_size"])
+    write_text(path, "".join(f"{argument}\n" for argument in arguments))
+    return f"{len(arguments)} arguments of Megatron-LM, for pretrain_gpt.py $(cat {path})"
+
+
+_LETTERS = {Kind.FORWARD: "F", Kind.BACKWARD: "B"}
+
+
+def megatron_arguments(plan: SavedPlan, program: Program, micro_batch_size: int) -> list[str]:
+    """Each with its value. Raises `InputError` with what Megatron-LM can't do of the plan."""
+    asked, order = Record(dict(plan.problem), "problem"), program.order
+    ranks, chunks, replicas = (asked.integer(name, 1) for name in ("ranks", "chunks", "replicas"))
+    if program.hop_modes:
+        raise InputError("Megatron-LM sends every hop plain; solve without compression")
+    name = "1f1b" if chunks == 1 else "interleaved-1f1b"
+    if not _is(order, name):
+        raise InputError(f"Megatron-LM runs 1f1b and interleaved-1f1b; solve with --method {name} --backward whole")
+    if chunks > 1 and (order.micro_batches % ranks or order.micro_batches == ranks):
+        rule = f"must be a multiple of {ranks} ranks, and more, for Megatron-LM to interleave"
+        raise InputError(f"micro_batches: {rule}, got {order.micro_batches}")
+    blocks, split = _split(asked, program.cut, chunks)
+    arguments = {
+        "pipeline-model-parallel-size": ranks,
+        "num-layers": sum(blocks),
+        "micro-batch-size": micro_batch_size,
+        "global-batch-size": micro_batch_size * order.micro_batches * replicas,
+    }
+    lines = [f"--{key} {value}" for key, value in arguments.items()] + split
+    if program.recomputed:
+        lines += _recomputation(program, blocks)
+    return lines
+
+
+def _is(order: ActionOrder, name: str) -> bool:
+    """Whether every rank runs what the baseline of this name says."""
+    stages, per_kind = len(order.rank_of_stage), len(order.rank_of_stage) * order.micro_batches
+    counts = SimpleNamespace(ranks=order.ranks, micro_batches=order.micro_batches, count=stages,
+                             rank=np.array(order.rank_of_stage))  # fmt: skip
+    known = BASELINES[name].order(cast("Stages", counts))  # which looks at counts only
+    return all(
+        order.of_rank(rank)
+        == [
+            Action(op % per_kind // order.micro_batches, _LETTERS[Kind(op // per_kind)], op % order.micro_batches)
+            for op in sequence.tolist()
+        ]
+        for rank, sequence in enumerate(known.sequences)
+    )
+
+
+def _split(asked: Record, cut: tuple[int, ...], chunks: int) -> tuple[list[int], list[str]]:
+    """How many transformer layers each stage has, and the arguments that make Megatron-LM cut so."""
+    names = asked.array("layer_names")
+    if len(names) < 3 or names[0] != "embedding" or names[-1] != "head":
+        raise InputError("Megatron-LM needs the layers of a transformer: embedding, ..., head; use such a profile")
+    sizes = [last - first for first, last in pairwise((0, *cut, len(names)))]
+    blocks = [size - (stage == 0) - (stage == len(sizes) - 1) for stage, size in enumerate(sizes)]
+    per_chunk = [] if chunks == 1 else [f"--num-layers-per-virtual-pipeline-stage {sizes[0]}"]
+    counted = ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"]
+    if len(set(blocks)) == 1:
+        return blocks, [] if chunks == 1 else [f"--num-layers-per-virtual-pipeline-stage {blocks[0]}"]
+    if len(set(sizes)) == 1:
+        return blocks, [*per_chunk, *counted]
+    if chunks == 1 and len(set(blocks[1:-1])) <= 1 and min(blocks) > 0:
+        ends: dict[str, Any] = {"first": blocks[0], "last": blocks[-1]}
+        return blocks, [f"--decoder-{end}-pipeline-num-layers {count}" for end, count in ends.items()]
+    each, rest = divmod(sum(blocks), len(sizes))
+    even = ",".join(str(1 + each * stage) for stage in range(1, len(sizes)))
+    way_out = f"--cut {even}" if not rest else f"a number of stages that divides {sum(blocks)}"
+    rule = "Megatron-LM cuts evenly, but for the first and the last of linear stages"
+    raise InputError(f"{rule}, the plan has {blocks} layers a stage; solve with {way_out}")
+
+
+def _recomputation(program: Program, blocks: list[int]) -> list[str]:
+    if len(program.recomputed) < len(blocks):
+        stages = ", ".join(map(str, program.recomputed))
+        raise InputError(
+            f"Megatron-LM recomputes all stages or none, the plan {stages}; solve with --recomputation all"
+        )
+    return ["--recompute-granularity full", "--recompute-method uniform", f"--recompute-num-layers {max(blocks)}"]

@@ -1,0 +1,290 @@
+"""From an order and its timeline to a schedule in the graph IR: a device a rank, messages on links, micro-batches as
+contributions to the gradients of weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from gapless.encodings.pipeline.compression.modes import Spoiling
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, number
+from gapless.encodings.pipeline.problem import Problem
+from gapless.graph import Budget, Implementation, Op
+from gapless.schedule import Event, EventKind, Schedule
+from gapless.schedule_builder import ScheduleBuilder
+from gapless.topologies.topology import Link, Topology
+
+__all__ = ["ERROR", "to_schedule"]
+
+ERROR = "compression error"
+"""The budget of what compression spoils."""
+
+_PLAIN = 0
+
+
+def to_schedule(
+    problem: Problem, stages: Stages, order: Order, timeline: Timeline, spoiling: Spoiling | None = None
+) -> Schedule:
+    """One training step: every forward, backward, weight gradient, message and sum at its time.
+
+    A rank's memory holds its states, what its micro-batches keep, and messages until they are sent or used; where the
+    question counts micro-batches in flight, there is room for all messages besides.
+    """
+    lowering = _Lowering(problem, stages, order, timeline, spoiling)
+    lower = lowering.forward, lowering.backward, lowering.weight
+    for op in timeline.program.tolist():
+        kind, place = divmod(op, stages.count * stages.micro_batches)
+        lower[kind](*divmod(place, stages.micro_batches))
+    for stage in range(stages.count):
+        lowering.reduce(stage)
+    if stages.embedding_s:
+        lowering.exchange_embedding()
+    return lowering.schedule()
+
+
+@dataclass
+class _Lowering:
+    """A step in the making; `ids` numbers the tensors by name."""
+
+    problem: Problem
+    stages: Stages
+    order: Order
+    timeline: Timeline
+    spoiling: Spoiling | None
+    ids: dict[str, int] = field(default_factory=dict)
+    builder: ScheduleBuilder = field(default_factory=lambda: ScheduleBuilder(counts_contributions=True))
+
+    def __post_init__(self) -> None:
+        stages, rank = self.stages, self.stages.rank.tolist()
+        pairs = {pair for a, b in pairwise(rank) if a != b for pair in ((a, b), (b, a))}
+        self.links = {pair: k for k, pair in enumerate(sorted(pairs))}
+        self.shared_bytes = self.problem.profile.embedding_bytes if stages.embedding_s else 0
+        for stage in range(stages.count):
+            gradient_bytes = int(stages.parameter_bytes[stage])
+            self.tensor(f"state {stage}", int(stages.state_bytes[stage]) - gradient_bytes)
+            self.tensor(f"gradients {stage}", gradient_bytes - (self.shared_bytes if self._is_end(stage) else 0))
+
+    def _is_end(self, stage: int) -> bool:
+        return stage in (0, self.stages.count - 1)
+
+    def tensor(self, name: str, size_bytes: float = 0) -> int:
+        """Its number; where it is named first it gets its size."""
+        if name not in self.ids:
+            self.ids[name] = self.builder.tensor(name, size_bytes)
+        return self.ids[name]
+
+    def run(
+        self, name: str, kind: str, stage: int, start_s: float, duration_s: float, reads: list[int], writes: list[int],
+        frees: list[int], adds: int | None = None, spends: float = 0.0, mode: str = "",
+    ) -> float:  # fmt: skip
+        """An op on its stage's rank, and the event that runs it; its end. What it reads and writes, it updates."""
+        rank = int(self.stages.rank[stage])
+        return self.builder.compute(
+            name, kind, rank, start_s, duration_s, reads, writes, [(tensor, rank) for tensor in frees],
+            spends=((0, spends),) if spends else (), mode=mode, adds=adds,
+            updates=tuple(tensor for tensor in reads if tensor in writes),
+        )  # fmt: skip
+
+    def send(self, what: str, size_bytes: int, source: int, target: int, start_s: float, hop_s: float) -> None:
+        """A message from a stage to its neighbour; the sender's copy goes when it is there.
+
+        Where sends block, the sender's engine is held as long as a message takes, and then it is there.
+        """
+        here, there = int(self.stages.rank[source]), int(self.stages.rank[target])
+        message = self.tensor(what, size_bytes)
+        if self.stages.blocks:
+            posted = self.tensor(f"posted {what}", size_bytes)
+            start_s, hop_s = (
+                self.run(f"send {what}", "send", source, start_s, hop_s, [message], [posted], [message]),
+                0.0,
+            )
+            message = posted
+        self.builder.move(self.links[here, there], (message,), start_s, hop_s, freed_on=(here,))
+
+    def arriving(self, what: str, source: int, target: int) -> int:
+        """The message as the receiver has it."""
+        crosses = self.stages.rank[source] != self.stages.rank[target]
+        return self.tensor(f"posted {what}" if crosses and self.stages.blocks else what, self._message_bytes(what))
+
+    def _message_bytes(self, what: str) -> float:
+        """Of a message that is named before it is sent, as where a stage's receiver comes first."""
+        kind, stage, micro_batch = what.rsplit(" ", 2)
+        plain_bytes = int(self.stages.boundary_bytes[int(stage)])
+        if kind != "encoded gradient":
+            return plain_bytes
+        return self.encoded_bytes(int(stage), int(micro_batch))
+
+    def encoded_bytes(self, hop: int, micro_batch: int) -> float:
+        """What is sent of the gradient that goes from stage hop + 1 to hop."""
+        mode, plain_bytes = int(self.order.hop_modes[hop, micro_batch]), int(self.stages.boundary_bytes[hop])
+        if mode == _PLAIN or self.problem.compression is None:
+            return plain_bytes
+        ratio = self.problem.compression.modes[mode - 1].hop_ratio(self.problem.profile.boundary_shape)
+        return float(np.rint(plain_bytes * ratio))
+
+    def forward(self, stage: int, micro_batch: int) -> None:
+        """Reads what the stage before it sent; keeps the stash, or only its input where that is recomputed."""
+        stages, at = self.stages, f"{stage} {micro_batch}"
+        op = number(stages, Kind.FORWARD, stage, micro_batch)
+        kept = self.tensor(
+            f"kept {at}", (stages.input_bytes if stages.recomputes[stage] else stages.stash_bytes)[stage]
+        )
+        reads, writes = [self.tensor(f"state {stage}")], [kept]
+        used = [self.arriving(f"activation {stage - 1} {micro_batch}", stage - 1, stage)] if stage else []
+        is_last = stage == stages.count - 1
+        if not is_last:
+            writes.append(self.tensor(f"activation {at}", stages.boundary_bytes[stage]))
+        start_s = float(self.timeline.start_s[op])
+        self.run(f"F {at}", "forward", stage, start_s, float(stages.forward_s[stage]), reads + used, writes, used)
+        if not is_last and stages.crosses[stage]:
+            sent_s, hop_s = float(self.timeline.sent_s[0, stage, micro_batch]), float(stages.forward_hop_s[stage])
+            self.send(f"activation {at}", int(stages.boundary_bytes[stage]), stage, stage + 1, sent_s, hop_s)
+
+    def backward(self, stage: int, micro_batch: int) -> None:
+        """Decodes what the stage after it sent, runs the forward again where that is so, and encodes what it sends."""
+        stages, at = self.stages, f"{stage} {micro_batch}"
+        at_s = float(self.timeline.start_s[number(stages, Kind.BACKWARD, stage, micro_batch)])
+        kept, used = [self.tensor(f"kept {at}")], list[int]()
+        if stage < stages.count - 1:
+            at_s, gradient = self._received(stage, micro_batch, at_s)
+            used.append(gradient)
+        duration_s = float(stages.backward_s[stage])
+        if stages.recomputes[stage]:
+            again = self.tensor(f"recomputed {at}", stages.stash_bytes[stage] - stages.input_bytes[stage])
+            forward_s = float(stages.forward_s[stage])
+            at_s = self.run(f"R {at}", "recompute", stage, at_s, forward_s, [*kept], [again], [])
+            kept.append(again)
+            duration_s -= forward_s
+        writes = [self.tensor(f"gradient {stage - 1} {micro_batch}", stages.boundary_bytes[stage - 1])] if stage else []
+        pending = self.tensor(f"pending {at}")
+        frees = used if stages.splits else kept + used
+        name = "I" if stages.splits else "B"
+        at_s = self.run(f"{name} {at}", "backward", stage, at_s, duration_s, kept + used, [*writes, pending], frees)
+        if not stages.splits:
+            self._accumulate(f"A {at}", "accumulate", stage, micro_batch, at_s, 0.0, [pending])
+        if stage and stages.crosses[stage - 1]:
+            self._send_gradient(stage, micro_batch, at_s)
+
+    def _received(self, stage: int, micro_batch: int, at_s: float) -> tuple[float, int]:
+        """When the gradient of the stage's output can be used, and its tensor."""
+        name, mode = f"{stage} {micro_batch}", int(self.order.hop_modes[stage, micro_batch])
+        if mode == _PLAIN or not self.stages.crosses[stage]:
+            return at_s, self.arriving(f"gradient {name}", stage + 1, stage)
+        message = self.arriving(f"encoded gradient {name}", stage + 1, stage)
+        gradient = self.tensor(f"decoded gradient {name}", self.stages.boundary_bytes[stage])
+        decode_s = float(self.stages.decode_s[mode, stage])
+        return self.run(f"decode {name}", "decode", stage, at_s, decode_s, [message], [gradient], [message]), gradient
+
+    def _send_gradient(self, stage: int, micro_batch: int, at_s: float) -> None:
+        """Encoded as its mode says, to the stage before."""
+        hop, name = stage - 1, f"{stage - 1} {micro_batch}"
+        mode, what = int(self.order.hop_modes[hop, micro_batch]), f"gradient {name}"
+        if mode != _PLAIN:
+            assert self.problem.compression is not None
+            assert self.spoiling is not None
+            message = self.tensor(f"encoded {what}", self.encoded_bytes(hop, micro_batch))
+            gradient, spends = self.tensor(what), float(self.spoiling.hop[mode, hop])
+            encode_s, named = float(self.stages.encode_s[mode, hop]), self.problem.compression.modes[mode - 1].name
+            self.run(f"encode {name}", "encode", stage, at_s, encode_s, [gradient], [message], [gradient],
+                     spends=spends, mode=named)  # fmt: skip
+            what = f"encoded {what}"
+        sent_s, hop_s = float(self.timeline.sent_s[1, hop, micro_batch]), float(self.stages.hop_s[mode, hop])
+        self.send(what, int(self.encoded_bytes(hop, micro_batch)), stage, hop, sent_s, hop_s)
+
+    def weight(self, stage: int, micro_batch: int) -> None:
+        """Adds the micro-batch to the stage's gradients, and lets go of what was kept of it."""
+        stages, at = self.stages, f"{stage} {micro_batch}"
+        start_s = float(self.timeline.start_s[number(stages, Kind.WEIGHT, stage, micro_batch)])
+        kept = [self.tensor(f"kept {at}"), *([self.tensor(f"recomputed {at}")] if stages.recomputes[stage] else [])]
+        used = [*kept, self.tensor(f"pending {at}")]
+        self._accumulate(f"W {at}", "weight", stage, micro_batch, start_s, float(stages.weight_s[stage]), used)
+
+    def _accumulate(
+        self, name: str, kind: str, stage: int, micro_batch: int, start_s: float, duration_s: float, used: list[int]
+    ) -> None:
+        """The micro-batch's part of the gradients is added to them, and what it was computed from goes."""
+        sums = self._sums(stage)
+        self.run(name, kind, stage, start_s, duration_s, used + sums, sums, used, adds=micro_batch)
+
+    def _sums(self, stage: int) -> list[int]:
+        """What the stage's micro-batches add to."""
+        own = self.tensor(f"gradients {stage}")
+        if not (self.shared_bytes and self._is_end(stage)):
+            return [own]
+        return [own, self.tensor(f"embedding gradients {stage}", self.shared_bytes)]
+
+    @property
+    def _all(self) -> int:
+        """Every micro-batch's contribution, as bits."""
+        return (1 << self.stages.micro_batches) - 1
+
+    def reduce(self, stage: int) -> None:
+        """The sum among replicas, on the rank's network engine, of gradients to which every micro-batch was added."""
+        stages, mode = self.stages, int(self.order.reduce_modes[stage])
+        duration_s = float(stages.reduce_s[mode, stage])
+        if self.problem.replicas.count == 1:
+            return
+        sums = self._sums(stage)
+        summed = self.tensor(f"summed {stage}")
+        spends = 0.0 if self.spoiling is None else float(self.spoiling.reduce[mode, stage])
+        name = (
+            "" if mode == _PLAIN or self.problem.compression is None else self.problem.compression.modes[mode - 1].name
+        )
+        implementation = Implementation(duration_s, name=name, spends=((0, spends),) if spends else ())
+        needs = dict.fromkeys(sums, self._all)
+        op = Op(f"sum {stage}", tuple(sums), (summed,), (implementation,), "sum", needs=needs)
+        end_s, engine = float(self.timeline.reduced_s[stage]), stages.ranks + int(stages.rank[stage])
+        self.builder.run(op, engine, end_s - duration_s, end_s, kind=EventKind.COLLECTIVE)
+
+    def exchange_embedding(self) -> None:
+        """The ranks of the first and the last stage send each other their gradient of the shared weights."""
+        ends = [0, self.stages.count - 1]
+        end_s = float(self.timeline.finish_s[self.stages.rank[ends]].max())
+        for side, stage in enumerate(ends):
+            start_s, moves = end_s - self.stages.embedding_s, (self.tensor(f"embedding gradients {stage}"),)
+            self.builder.events.append(Event(EventKind.TRANSFER, start_s, end_s, len(self.links) + side, moves=moves))
+
+    def schedule(self) -> Schedule:
+        """All of it."""
+        stages, rank = self.stages, self.stages.rank.tolist()
+        builder, sums = self.builder, [(tensor, stage) for stage in range(stages.count) for tensor in self._sums(stage)]
+        builder.initial += [(self.tensor(f"state {stage}"), rank[stage], 0) for stage in range(stages.count)]
+        builder.initial += [(tensor, rank[stage], 0) for tensor, stage in sums]
+        required = [(tensor, rank[stage]) for tensor, stage in sums]
+        if self.problem.replicas.count > 1:
+            required += [(self.tensor(f"summed {stage}"), rank[stage]) for stage in range(stages.count)]
+        if self.shared_bytes:
+            first, last = self._sums(0)[-1], self._sums(stages.count - 1)[-1]
+            required += [(first, rank[-1]), (last, rank[0])]
+        builder.required += [(*copy, self._all) for copy in required]
+        name = f"{self.problem.profile.name} on {stages.ranks} ranks, {stages.micro_batches} micro-batches"
+        budgets = () if self.spoiling is None else (Budget(ERROR, self.spoiling.budget),)
+        return builder.schedule(self._topology(), name, budgets)
+
+    def _topology(self) -> Topology:
+        """The ranks with a compute and a network engine each, and the links that the pipeline uses."""
+        stages, hops = self.stages, self.problem.hops
+        links = [Link(a, b, *((0.0, 0.0) if stages.blocks else hops.cost(a, b))) for a, b in self.links]
+        if stages.embedding_s:
+            first, last = int(stages.rank[0]), int(stages.rank[-1])
+            links += [Link(a, b, stages.embedding_s, 0.0) for a, b in ((first, last), (last, first))]
+        engines = [(rank, name) for name in ("compute", "network") for rank in range(stages.ranks)]
+        return Topology(
+            self.problem.profile.name, tuple(range(stages.ranks)), tuple(links), engines=tuple(engines),
+            memory_bytes=tuple(self._memory_bytes().tolist()),
+        )  # fmt: skip
+
+    def _memory_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """The question's; micro-batches in flight are counted without their messages."""
+        stages = self.stages
+        if self.problem.in_flight is None:
+            return stages.memory_bytes
+        messages = np.zeros(stages.ranks)
+        for hop, size in enumerate(stages.boundary_bytes.tolist()):
+            for stage in (hop, hop + 1):
+                messages[stages.rank[stage]] += 4 * size * stages.micro_batches
+        messages[stages.rank[[0, -1]]] += self.shared_bytes
+        return np.asarray(stages.memory_bytes + messages)

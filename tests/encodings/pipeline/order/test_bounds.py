@@ -1,0 +1,66 @@
+"""Bounds: none is above the least step time of any order; the one that knows memory is nearly always equal to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from examples import share
+from tiny_pipelines import tiny, trial
+
+from gapless.encodings.pipeline.order.baselines import zb_h1
+from gapless.encodings.pipeline.order.bounds import bounds_of, heads_and_tails
+from gapless.encodings.pipeline.order.timeline import timed
+
+
+@pytest.mark.parametrize("seed", range(share(200)))
+def test_no_bound_is_above_the_least_step_time(seed: int) -> None:
+    stages, best_s = tiny(seed)
+    assert max(bounds_of(stages).values()) <= best_s
+
+
+def test_most_tiny_pipelines_are_as_fast_as_their_bound() -> None:
+    found = [tiny(seed) for seed in range(share(200))]
+    reached = [max(bounds_of(stages).values()) == best_s for stages, best_s in found]
+    assert np.mean(reached) >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("ranks", "micro_batches", "in_flight", "bound_s"),
+    [(4, 8, 4, 306), (4, 8, 5, 286), (4, 8, 6, 278), (4, 8, 8, 276), (8, 16, 8, 634), (8, 16, 9, 604), (8, 16, 10, 590),
+     (8, 16, 12, 574)],
+)  # fmt: skip
+def test_memory_says_how_fast_the_trials_can_be(ranks: int, micro_batches: int, in_flight: int, bound_s: float) -> None:
+    bounds_s = bounds_of(trial(ranks, micro_batches, in_flight)[1])
+    assert bounds_s["memory"] == bound_s
+    assert bounds_s["load"] == bounds_s["one-machine"] == 30 * micro_batches + 12 * (ranks - 1)
+
+
+def test_the_last_rank_cannot_put_off_more_weight_gradients_than_it_has_room_for() -> None:
+    """By hand, 4 ranks, 8 micro-batches, 5 in flight: 36 until the last rank begins, 8 x 22, of 3 weight gradients 8
+    each, 3 x 14 up to the first rank, and its own weight gradient."""
+    assert bounds_of(trial(4, 8, 5)[1])["memory"] == 36 + 8 * 22 + 3 * 8 + 3 * 14 + 8
+
+
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_an_order_keeps_to_its_heads_and_tails(seed: int) -> None:
+    stages, _ = tiny(seed)
+    if stages.count == stages.ranks and stages.splits and not stages.recomputes.any():
+        timeline = timed(replace(stages, memory_bytes=np.full(stages.ranks, np.inf)), zb_h1(stages))
+        assert timeline is not None
+        heads = heads_and_tails(stages, remembers=False)
+        assert (timeline.start_s >= heads.head_s.reshape(-1)).all()
+        assert (timeline.end_s + heads.tail_s.reshape(-1) <= timeline.step_s).all()
+
+
+def test_compression_can_only_lower_bounds() -> None:
+    _, stages = trial(4, 8, 5)
+    quick = replace(
+        stages,
+        hop_s=np.concatenate([stages.hop_s, 0.5 * stages.hop_s]),
+        encode_s=np.concatenate([stages.encode_s, stages.encode_s + 1]),
+        decode_s=np.concatenate([stages.decode_s, stages.decode_s + 1]),
+        reduce_s=np.tile(stages.reduce_s, (2, 1)),
+    )
+    assert bounds_of(quick)["memory"] == 286 - 3  # each of three hops takes 1 s less, and coding may cost nothing

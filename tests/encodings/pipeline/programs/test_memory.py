@@ -1,0 +1,63 @@
+"""What ranks hold in truth: never less than the replay finds, and exactly that where nothing is decoded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gapless.checker import check
+from gapless.encodings.pipeline.compression.modes import spoiling_of
+from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.order.baselines import BASELINES, whole
+from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.encodings.pipeline.problem import Problem, problem
+from gapless.encodings.pipeline.programs.lowering import to_schedule
+from gapless.encodings.pipeline.programs.memory import held_bytes
+from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
+from gapless.profiles.pipelines.profile import PipelineProfile
+
+ERRORS = np.array([0.1, 0.1])
+QUARTER = CompressionTable(
+    "made up", np.array([0.0, 1.0]), (CompressionMode("quarter", 0.25, 0, 0.01, 0.01, ERRORS, ERRORS),)
+)
+
+
+def asked(**values: Any) -> Problem:
+    ones, sizes = np.ones(8), np.arange(8, 16)
+    profile = PipelineProfile(
+        "sized", tuple(map(str, range(8))), 10 * ones, 12 * ones, 8 * ones, sizes, 8 * sizes, 50 * sizes, 20 * sizes
+    )
+    return problem(**{"profile": profile, "ranks": 4, "micro_batches": 6, "hop": 3.0, **values})
+
+
+def held_and_replayed(question: Problem, name: str, mode: int = 0, recomputes: bool = False) -> tuple[Any, Any]:
+    cut = even_cut(8, question.stage_count)
+    stages = stages_of(question, cut, np.full(question.stage_count, recomputes))
+    stages = stages if BASELINES[name].splits else whole(stages)
+    plain = BASELINES[name].order(stages)
+    order = Order(plain.sequences, np.where(stages.crosses[:, None], mode, plain.hop_modes), plain.reduce_modes)
+    timeline = timed(stages, order)
+    assert timeline is not None
+    report = check(to_schedule(question, stages, order, timeline, spoiling_of(question, cut, stages.crosses)))
+    states = np.bincount(stages.rank, weights=stages.state_bytes)
+    return held_bytes(question, stages, order, timeline) + states, np.array(report.peak_bytes)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("blocking", [False, True])
+def test_plain_messages_are_held_as_the_replay_says(name: str, blocking: bool) -> None:
+    placement = BASELINES[name].placement
+    held, replayed = held_and_replayed(asked(placement=placement, blocking_sends=blocking), name)
+    np.testing.assert_array_equal(held, replayed)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v"])
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_compressed_messages_and_recomputed_stages_are_held_at_least_as_long(name: str, recomputes: bool) -> None:
+    question = replace(asked(placement=BASELINES[name].placement), compression=QUARTER, error_budget=99.0)
+    held, replayed = held_and_replayed(question, name, mode=1, recomputes=recomputes)
+    assert (held >= replayed).all()
+    assert (held <= replayed + 2 * question.profile.boundary_bytes.max()).all()
