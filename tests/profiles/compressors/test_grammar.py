@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gapless.encodings.cupcake.commands.what_if import what_if
 from gapless.encodings.cupcake.problem import problem
-from gapless.encodings.cupcake.what_if import what_if
 from gapless.errors import InputError
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compressors import grammar
