@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gapless.brief import BriefQuestion
 from gapless.collective import Collective, collective_by_name, divided
-from gapless.encodings.taccl.bounds.latency import distances_s
+from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch, is_part
 from gapless.encodings.taccl.sketch.phases import spreads_of

@@ -97,8 +97,7 @@ def _sketches() -> list[dict[str, Any]]:
 
 
 def _write_taccl_ef(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
-    from gapless.encodings.taccl.programs.communicators import write_each
-    from gapless.encodings.taccl.programs.export import write_taccl_ef
+    from gapless.encodings.taccl.programs.export import write_each, write_taccl_ef
 
     return write_each(
         path, plan.schedule, plan.problem, lambda where, *part: write_taccl_ef(where, *part, **values).summary()
@@ -106,8 +105,7 @@ def _write_taccl_ef(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> st
 
 
 def _write_mscclpp(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
-    from gapless.encodings.taccl.programs.communicators import write_each
-    from gapless.encodings.taccl.programs.export import write_mscclpp
+    from gapless.encodings.taccl.programs.export import write_each, write_mscclpp
 
     if values["proto"] != "Simple":
         raise InputError(f"proto: MSCCL++ plans are written with Simple, got {values['proto']}")

@@ -21,8 +21,7 @@ from result_tables import ResultTables
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.sweep.candidates import Candidate
-from gapless.encodings.taccl.sweep.pipelining import pipelined
+from gapless.encodings.taccl.sweep.candidates import Candidate, pipelined
 from gapless.simulate import retime
 from gapless.topologies.files import named_node
 from gapless.topologies.topology import Link, Topology

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gapless.encodings.taccl.bounds.latency import distances_s
+from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.ordering.sends import Transfer
 from gapless.encodings.taccl.sketch.phases import turned_round
 from gapless.errors import InputError

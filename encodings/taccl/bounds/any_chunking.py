@@ -9,12 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
-from gapless.encodings.taccl.bounds.bandwidth import allgather_bottlenecks
-from gapless.encodings.taccl.bounds.exact_bandwidth import exact_bandwidth
+from gapless.encodings.taccl.bounds.bandwidth import exact_bandwidth
+from gapless.encodings.taccl.bounds.bottlenecks import allgather_bottlenecks
 from gapless.encodings.taccl.bounds.hops import hops_bound_s
-from gapless.encodings.taccl.bounds.latency import distances_s, farthest_s
+from gapless.encodings.taccl.bounds.link_costs import (
+    distances_s,
+    farthest_s,
+    most_at_once,
+    rate_bytes_per_s,
+    rounds_to_reach,
+)
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
-from gapless.encodings.taccl.bounds.ports import most_at_once, rate_bytes_per_s, rounds_to_reach
 from gapless.encodings.taccl.bounds.reduction import crossings, kinds_of, partitions_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_round

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.latency import distances_s
-from gapless.encodings.taccl.bounds.ports import SIDES, port_of_links
+from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.groups import orbits
 from gapless.encodings.taccl.symmetry.rotations import find_rotations

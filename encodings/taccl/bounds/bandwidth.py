@@ -1,158 +1,125 @@
-"""The exact bandwidth bound: no set of ranks can take in what it wants faster than the narrowest cut around it lets it.
+"""The exact bandwidth bound of a problem that doesn't reduce: trees packed for ALLGATHER, a flow for single targets.
 
-Chunks flow from their owners to a rank, or a set of ranks, that wants them. A cut of the network is crossed by every
-chunk that starts on the one side and is wanted on the other, and in a second only so many chunks get over it: the
-largest ratio of the two is a lower bound on the time. For ALLGATHER and BROADCAST on links that work at the same time
-it is the best possible: that many trees can be packed (Edmonds; for switches ForestColl, arXiv 2402.06787).
-
-The largest ratio is found by Newton's method on cuts (Dinkelbach): take the ratio of some cut, see by a maximum flow
-whether that much time is enough, and if not, go on with the cut that the flow could not cross. It ends after a few
-steps, at the largest ratio. Flows are whole numbers, so no tolerance decides what is enough.
+Chunks that several ranks want, but not all, have the bottleneck cuts around ranks and nodes instead, and trees of all
+groups packed together. Symmetries of topology and collective make orbits, so the bound is quick on a thousand ranks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
-from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.symmetry.groups import resources_of
-from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
-from gapless.errors import InputError
-from gapless.solvers.max_flow import max_flow
+from gapless.encodings.taccl.bounds.bottlenecks import Bottleneck, Network, allgather_bottlenecks, bottleneck
+from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow, concurrent_flow
+from gapless.encodings.taccl.bounds.packing import joint_packing_s, pack
+from gapless.encodings.taccl.bounds.parameters import BoundParameters
+from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.symmetry.rotations import Rotations
+from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["Bottleneck", "Network", "allgather_bottlenecks", "bottleneck"]
+__all__ = ["Bandwidth", "bottlenecks_of", "exact_bandwidth"]
 
-Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
-_MOST_STEPS = 2**28
-"""The fastest arc carries at most this many units: flows of a million chunks over a thousand links fit into int64."""
-_DENOMINATOR = 2**20
+Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Bottleneck:
-    """`time_s`: what `chunks` chunks take to get from `behind`, a set of ranks, to a rank outside of it."""
+class Bandwidth:
+    """`time_s`: no plan takes less. `exact`: whether one in arbitrarily small pieces takes no longer, latencies aside.
+
+    `bottlenecks`: the cuts found. `flow`: where chunks have one destination, what carries them all in the least time;
+    None where its program is too large.
+    """
 
     time_s: float
-    chunks: int
-    behind: tuple[int, ...]
+    exact: bool
+    bottlenecks: tuple[Bottleneck, ...]
+    flow: ConcurrentFlow | None = None
 
 
-@dataclass(frozen=True)
-class Network:
-    """A topology as arcs. Nodes are the ranks, then two for each resource: what goes in comes out at its rate.
+def exact_bandwidth(
+    problem: Chunked,
+    occupancy_s: Floats,
+    rotations: Rotations,
+    options: SolveOptions,
+    parameters: BoundParameters,
+    short: bool = False,
+) -> Bandwidth:
+    """The bound where a chunk holds link l for `occupancy_s[l]`; `rotations` keep topology and collective.
 
-    `tail`, `head`: int64. `rate`: float, chunks a second. `units`: int64, the rates as whole multiples of `unit`; they
-    are rates rounded up where no such unit is exact, which makes the bound lower, and so keeps it one.
+    `short`: for a plan rather than a bound, of the flows that take the least time one over short paths, and trees of
+    several groups are not packed. Where the time limit of the options ends a linear program, the bound is lower than it
+    could be, and not `exact`; where a chunk holds some link for no time, it is 0.
     """
-
-    node_count: int
-    tail: Ids
-    head: Ids
-    rate: Floats
-    units: Ids
-
-    @classmethod
-    def of(cls, topology: Topology, occupancy_s: Floats) -> Network:
-        """`occupancy_s`: how long one chunk holds each link, float, shape (links,).
-
-        Of links that share a resource the fastest sets its rate. A resource passes what comes from any of its sources
-        on to any of its targets, as a NIC or a switch does.
-        """
-        held, ranks, rate = resources_of(topology), topology.device_count, 1.0 / occupancy_s
-        owner, enter = held.owner, ranks + 2 * held.values
-        is_first = np.diff(owner, prepend=-1) > 0
-        is_last, alone = np.append(is_first[1:], True)[: len(owner)], held.lengths == 0
-        before = np.where(is_first, topology.link_source[owner], np.append(0, enter + 1)[:-1])
-        tail = [before, enter[is_last] + 1, topology.link_source[alone]]
-        head = [enter, topology.link_target[owner[is_last]], topology.link_target[alone]]
-        rates = [rate[owner], rate[owner[is_last]], rate[alone]]
-        arc, of_arc = np.unique(np.concatenate(tail) * (1 << 32) + np.concatenate(head), return_inverse=True)
-        width = np.bincount(of_arc, weights=np.concatenate(rates))
-        through = np.zeros(len(topology.resources))
-        np.maximum.at(through, held.values, rate[owner])
-        numbers = ranks + 2 * np.arange(len(through))
-        all_rates = np.concatenate([width, through])
-        return cls(
-            node_count=ranks + 2 * len(through),
-            tail=np.concatenate([arc >> 32, numbers]),
-            head=np.concatenate([arc & ((1 << 32) - 1), numbers + 1]),
-            rate=all_rates,
-            units=_as_units(all_rates),
-        )
+    topology = problem.logical.topology
+    if not (occupancy_s > 0).all():
+        return Bandwidth(0.0, False, ())
+    if _is_allgather(problem):
+        count = problem.collective.chunks_per_rank
+        if len(np.unique(rotations.link_orbit)) <= parameters.most_tree_variables:
+            packing = pack(topology, occupancy_s, options, rotations)
+            return Bandwidth(count * packing.time_s, packing.exact, packing.bottlenecks)
+        cuts = bottlenecks_of(problem, occupancy_s, rotations)
+        return Bandwidth(count * max(cut.time_s for cut in cuts), False, cuts)
+    cuts = bottlenecks_of(problem, occupancy_s, rotations)
+    time_s = max(cut.time_s for cut in cuts)
+    if (demand := _demand(problem)) is None:
+        joint_s = 0.0 if short else joint_packing_s(problem, occupancy_s, rotations, options, parameters)
+        return Bandwidth(max(time_s, joint_s), False, cuts)
+    flow = concurrent_flow(topology, occupancy_s, demand, options, short, parameters.most_flow_variables)
+    if flow is None:
+        return Bandwidth(time_s, False, cuts)
+    return Bandwidth(max(time_s, flow.time_s), flow.exact, cuts, flow)
 
 
-def allgather_bottlenecks(
-    topology: Topology, occupancy_s: Floats, rotations: Rotations | None = None
-) -> list[Bottleneck]:
-    """The bottleneck in front of one rank of each orbit, where every rank has one chunk that all others want."""
-    rotations = rotations or find_rotations(topology)
-    network, owned = Network.of(topology, occupancy_s), np.ones(topology.device_count, dtype=np.int64)
-    return [bottleneck(network, owned, np.array([rank])) for rank in np.unique(rotations.rank_orbit).tolist()]
+def bottlenecks_of(problem: Chunked, occupancy_s: Floats, rotations: Rotations) -> tuple[Bottleneck, ...]:
+    """The cuts that `exact_bandwidth` begins with, which take no linear program; none where it is 0."""
+    if not (occupancy_s > 0).all():
+        return ()
+    if _is_allgather(problem):
+        return tuple(allgather_bottlenecks(problem.logical.topology, occupancy_s, rotations))
+    return tuple(_cuts(problem, occupancy_s, rotations))
 
 
-def bottleneck(network: Network, owned: Ids, sinks: Ids) -> Bottleneck:
-    """The bottleneck in front of a set of ranks that takes in every chunk once, wherever it comes in.
-
-    `owned[r]`: how many of the chunks that the set wants start on rank r. Raises `InputError` where some chunk has no
-    path to the set.
-    """
-    owned = owned.copy()
-    owned[sinks] = 0
-    inside = np.ones(network.node_count, dtype=np.bool_)
-    inside[sinks] = False
-    owners, wanted = np.flatnonzero(owned), int(owned.sum())
-    source, sink = network.node_count, network.node_count + 1
-    tail = np.concatenate([np.full(len(owners), source), network.tail, sinks])
-    head = np.concatenate([owners, network.head, np.full(len(sinks), sink)])
-    while True:
-        ratio = _ratio(network, owned, inside)
-        most = wanted * ratio.denominator
-        capacity = [owned[owners] * ratio.denominator, network.units * ratio.numerator, np.full(len(sinks), most)]
-        cut = max_flow(tail, head, np.concatenate(capacity), network.node_count + 2, source, sink)
-        if cut.value == most:
-            behind = np.flatnonzero(inside[: len(owned)])
-            rate = float(network.rate[_leaves(network, inside)].sum())
-            chunks = int(owned[behind].sum())
-            return Bottleneck(chunks / rate if chunks else 0.0, chunks, tuple(behind.tolist()))
-        inside = cut.inside[: network.node_count]
+def _demand(problem: Chunked) -> Ids | None:
+    """`demand[s, t]`: how many chunks rank t wants from rank s, None where some are wanted by several ranks."""
+    wanted_by = problem.wanted.sum(axis=1)
+    if wanted_by.max(initial=0) > 1:
+        return None
+    some, count = np.flatnonzero(wanted_by), problem.collective.rank_count
+    demand = np.zeros((count, count), dtype=np.int64)
+    np.add.at(demand, (problem.owners[some], problem.wanted[some].argmax(axis=1)), 1)
+    return demand
 
 
-def _leaves(network: Network, inside: Mask) -> Mask:
-    """The arcs that lead out of a set of nodes, bool."""
-    return np.asarray(inside[network.tail] & ~inside[network.head])
+def _is_allgather(problem: Chunked) -> bool:
+    """Whether every rank has as many chunks as any other, all wanted by all others."""
+    per_rank = np.bincount(problem.owners, minlength=problem.collective.rank_count)
+    everywhere = problem.wanted.sum() == len(problem.owners) * (problem.collective.rank_count - 1)
+    return bool(everywhere and (per_rank == problem.collective.chunks_per_rank).all())
 
 
-def _ratio(network: Network, owned: Ids, inside: Mask) -> Fraction:
-    """Chunks that must leave a set of nodes, over the units that can at once."""
-    units = int(network.units[_leaves(network, inside)].sum())
-    chunks = int(owned[inside[: len(owned)]].sum())
-    if chunks and not units:
-        ranks = np.flatnonzero(inside[: len(owned)] & (owned > 0))
-        raise InputError(f"topology: no link leads out of the ranks {_few(ranks)}, whose data are wanted elsewhere")
-    return Fraction(chunks, max(units, 1))
+def _cuts(problem: Chunked, occupancy_s: Floats, rotations: Rotations) -> list[Bottleneck]:
+    """The bottleneck into one rank and one node of each orbit, and into all the others."""
+    network, found = Network.of(problem.logical.topology, occupancy_s), []
+    for ranks in _sets(problem.logical.topology, rotations):
+        inside = np.array(ranks)
+        wanted = problem.wanted[:, inside].any(axis=1)
+        owned = np.bincount(problem.owners[wanted], minlength=problem.collective.rank_count)
+        found.append(bottleneck(network, owned, inside))
+    return found
 
 
-def _few(ranks: Ids) -> str:
-    return ", ".join(map(str, ranks[:8].tolist())) + (", ..." if len(ranks) > 8 else "")
-
-
-def _as_units(rate: Floats) -> Ids:
-    """Rates as whole numbers: exact multiples of a common unit where there is one, else in fine steps, rounded up."""
-    share = rate / rate.max()
-    values, place = np.unique(share, return_inverse=True)
-    exact = [Fraction(value).limit_denominator(_DENOMINATOR) for value in values.tolist()]
-    common = lcm(*(part.denominator for part in exact))
-    close = all(abs(float(part) - value) <= 1e-12 * value for part, value in zip(exact, values.tolist(), strict=True))
-    if close and common <= _MOST_STEPS:
-        units = np.array([int(part * common) for part in exact], dtype=np.int64)
-    else:
-        units = np.ceil(values * _MOST_STEPS * (1 - 1e-12)).astype(np.int64)
-    return np.asarray(units[place])
+def _sets(topology: Topology, rotations: Rotations) -> list[tuple[int, ...]]:
+    """One rank and one node of each orbit, and the others of each."""
+    orbit = rotations.rank_orbit
+    nodes = [topology.ranks_of_node(node) for node in range(topology.node_count)]
+    sets: set[tuple[int, ...]] = {(rank,) for rank in np.unique(orbit).tolist()}
+    if len(nodes) > 1:
+        kinds = {tuple(sorted(orbit[ranks].tolist())): tuple(ranks) for ranks in reversed(nodes)}
+        sets |= set(kinds.values())
+    everyone = set(range(topology.device_count))
+    return sorted(sets | {tuple(sorted(everyone - set(ranks))) for ranks in sets})

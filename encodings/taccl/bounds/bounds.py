@@ -22,12 +22,12 @@ from gapless.encodings.taccl.bounds.any_chunking import (
     on_the_machine,
 )
 from gapless.encodings.taccl.bounds.arrival import arrival_bound_s, fluid_arrival_bound_s
-from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
+from gapless.encodings.taccl.bounds.bandwidth import Bandwidth, bottlenecks_of, exact_bandwidth
+from gapless.encodings.taccl.bounds.bottlenecks import Bottleneck
 from gapless.encodings.taccl.bounds.byte_trees import byte_trees_bound_s
 from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
 from gapless.encodings.taccl.bounds.departure import departure_bound_s
-from gapless.encodings.taccl.bounds.exact_bandwidth import Bandwidth, bottlenecks_of, exact_bandwidth
-from gapless.encodings.taccl.bounds.latency import farthest_s
+from gapless.encodings.taccl.bounds.link_costs import farthest_s
 from gapless.encodings.taccl.bounds.one_sum import one_sum_bound_s
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.encodings.taccl.bounds.reduction import (

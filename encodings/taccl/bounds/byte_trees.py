@@ -26,8 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.latency import distances_s
-from gapless.encodings.taccl.bounds.ports import most_at_once, rate_bytes_per_s
+from gapless.encodings.taccl.bounds.link_costs import distances_s, most_at_once, rate_bytes_per_s
 from gapless.encodings.taccl.bounds.reduction import Kind, crossings, kinds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.rotations import find_rotations

@@ -14,15 +14,43 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.latency import distances_s
-from gapless.encodings.taccl.bounds.ports import SIDES, all_through_s, ports_of
+from gapless.encodings.taccl.bounds.link_costs import SIDES, all_through_s, distances_s, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
 
-__all__ = ["cuts_bound_s", "one_of_each_orbit"]
+__all__ = ["Ports", "cuts_bound_s", "one_of_each_orbit", "ports_of"]
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Ports of some links: the k-th whole chunk is through port p at `head_s[p] + k * chunk_s[p]` at the earliest.
+
+    `links`: sorted by their ports, those of port p from `first[p]` on.
+    """
+
+    links: Ids
+    first: Ids
+    head_s: Floats
+    chunk_s: Floats
+
+
+def ports_of(problem: Chunked, may_group: Mask, links: Ids, side: int) -> Ports:
+    """The ports of links, one or more, where chunks may travel together on the links of `may_group`.
+
+    The head is the latency that a message of any number of chunks has, where all links of the port may group.
+    """
+    topology = problem.logical.topology
+    port = port_of_links(topology, links, side)
+    order = np.argsort(port, kind="stable")
+    links, first = links[order], np.unique(port[order], return_index=True)[1]
+    alpha_s, grouped = topology.alpha_s[links], may_group[links]
+    occupied_s = problem.duration_s[links] - np.where(grouped, alpha_s, 0.0)
+    all_grouped = np.logical_and.reduceat(grouped, first)
+    head_s = np.where(all_grouped, np.minimum.reduceat(alpha_s, first), 0.0)
+    return Ports(links, first, head_s, np.minimum.reduceat(occupied_s, first))
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.latency import distances_s
-from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links, rate_bytes_per_s
+from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, most_at_once, port_of_links, rate_bytes_per_s
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.topologies.topology import Topology

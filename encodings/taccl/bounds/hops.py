@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.latency import distances_s
-from gapless.encodings.taccl.bounds.ports import port_of_links
+from gapless.encodings.taccl.bounds.link_costs import distances_s, port_of_links
 from gapless.topologies.topology import Topology
 
 __all__ = ["hops_bound_s"]

@@ -33,9 +33,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.cuts import one_of_each_orbit
-from gapless.encodings.taccl.bounds.latency import distances_s
-from gapless.encodings.taccl.bounds.ports import SIDES, all_through_s, most_at_once, ports_of, rounds_to_reach
+from gapless.encodings.taccl.bounds.cuts import one_of_each_orbit, ports_of
+from gapless.encodings.taccl.bounds.link_costs import SIDES, all_through_s, distances_s, most_at_once, rounds_to_reach
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.arrival import Costs, earliest_s
-from gapless.encodings.taccl.bounds.latency import distances_s
-from gapless.encodings.taccl.bounds.ports import SIDES, most_at_once, port_of_links
+from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, most_at_once, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
 
 __all__ = ["influence_bound_s", "spreading_bound_s"]

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.encodings.taccl.bounds.bandwidth import Bottleneck
-from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
+from gapless.encodings.taccl.bounds.bottlenecks import Bottleneck, find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.flow.matching import match

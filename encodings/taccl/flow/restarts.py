@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gapless import __version__
 from gapless.checker import check
-from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
+from gapless.encodings.taccl.bounds.bottlenecks import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.chunked import Chunked, Phase, claim
 from gapless.encodings.taccl.flow.network import Network, Ports, closed_links, contested_ports, network_of

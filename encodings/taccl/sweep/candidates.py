@@ -1,4 +1,9 @@
-"""Candidates: plans and baselines that any size may be served by, and what each takes there under the replay."""
+"""Candidates: plans and baselines that any size may be served by, and what each takes there under the replay.
+
+A plan may be pipelined: its chunks are cut into pieces that follow each other along the same paths. A rank sends the
+first piece on while it receives the second. It costs an alpha for each piece; for large buffers that is little beside
+what it saves at the end of long paths. Instances don't do the same: they travel side by side.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from gapless.checker import check
-from gapless.collective import Collective
+from gapless.collective import Collective, divided
+from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.programs.export import to_program
 from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep.request import Request, larger_buffer
@@ -17,7 +23,7 @@ from gapless.io.taccl_ef import Program
 from gapless.schedule import Schedule
 from gapless.simulate import retime
 
-__all__ = ["Candidate", "Lowering", "Times"]
+__all__ = ["Candidate", "Lowering", "Times", "pipelined"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,3 +100,17 @@ class Lowering:
         assert program is not None  # only what was lowered is chosen
         most = min(max_bytes or program.max_bytes, program.max_bytes)
         return replace(program, name=name, min_bytes=min_bytes, max_bytes=most)
+
+
+def pipelined(candidate: Candidate, pieces: int) -> Candidate:
+    """The candidate with each transfer as `pieces` transfers in a row, each of one piece of all that it moves."""
+    old = candidate.schedule
+    collective, chunk_bytes = divided(candidate.collective, pieces), -(-int(old.graph.size_bytes[0]) // pieces)
+    transfers = [
+        Transfer(int(old.place[event]), tuple((old.moves[event] * pieces + piece).tolist()), bool(old.reduces[event]))
+        for event in np.argsort(old.start_s, kind="stable").tolist()
+        for piece in range(pieces)
+    ]
+    schedule = to_schedule(old.topology, collective, chunk_bytes, *sends_in_turn(transfers), old.name, retimed=False)
+    title = f"{candidate.name} in {pieces} pieces"
+    return Candidate(title, collective, schedule, candidate.is_baseline, candidate.sketch)

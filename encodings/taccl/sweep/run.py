@@ -17,8 +17,7 @@ from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.programs.instances import with_instances
-from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
-from gapless.encodings.taccl.sweep.pipelining import pipelined
+from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times, pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
 from gapless.encodings.taccl.sweep.request import Job, Request, larger_buffer
 from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Row

@@ -8,8 +8,7 @@ import pytest
 from rails import rails
 from shapes import pairs_of_nodes
 
-from gapless.encodings.taccl.bounds.bandwidth import allgather_bottlenecks
-from gapless.encodings.taccl.bounds.bottleneck_sets import find_bottleneck_sets
+from gapless.encodings.taccl.bounds.bottlenecks import allgather_bottlenecks, find_bottleneck_sets
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.topologies.topology import Topology
 

@@ -11,8 +11,13 @@ from shapes import even, line, ring
 
 from gapless.checker import check
 from gapless.encodings.taccl.problem import problem
-from gapless.encodings.taccl.programs.communicators import communicators, write_each
-from gapless.encodings.taccl.programs.export import collective_of, write_mscclpp, write_taccl_ef
+from gapless.encodings.taccl.programs.export import (
+    collective_of,
+    communicators,
+    write_each,
+    write_mscclpp,
+    write_taccl_ef,
+)
 from gapless.encodings.taccl.solve import solve
 from gapless.io.taccl_ef import judge, read_program
 from gapless.options import SolveOptions

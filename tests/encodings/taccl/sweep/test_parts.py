@@ -16,8 +16,7 @@ from gapless.collective import COLLECTIVES, collective_by_name
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.sweep import Request, sizes_between
-from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times
-from gapless.encodings.taccl.sweep.pipelining import pipelined
+from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times, pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, choose, to_ranges
 from gapless.errors import InputError
 from gapless.options import SolveOptions

@@ -1,27 +1,66 @@
-"""Ports: links that exclude each other at one of their ends, one switch side or one NIC, and what they let through.
+"""What links cost and let through: shortest paths, for chunks each alone in the network, and ports.
 
-Whatever the bound, chunks that get over some links pass their ports one message after the other. Links without
-resources are ports of their own.
+A port is the links that exclude each other at one of their ends: one switch side or one NIC. Whatever the bound, chunks
+that get over some links pass their ports one message after the other. Links without resources are ports of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 
 __all__ = [
-    "SIDES", "Ports", "all_through_s", "most_at_once", "port_of_links", "ports_of", "rate_bytes_per_s",
+    "SIDES", "all_through_s", "distances_s", "farthest_s", "most_at_once", "port_of_links", "rate_bytes_per_s",
     "rounds_to_reach",
 ]  # fmt: skip
 
-Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+
+def distances_s(
+    topology: Topology, cost_s: Floats, starts: Ids, links: Ids | None = None, backwards: bool = False
+) -> Floats:
+    """`distance[k, r]`: the cost of the cheapest path from `starts[k]` to rank r (backwards: from r), inf without one.
+
+    `cost_s[l]`: of each link; `links`: those that paths may use. Bellman and Ford's algorithm, for all starts at once.
+    """
+    tail, head = topology.link_source, topology.link_target
+    if backwards:
+        tail, head = head, tail
+    order = np.argsort(head, kind="stable") if links is None else links[np.argsort(head[links], kind="stable")]
+    distance_s = np.full((len(starts), topology.device_count), np.inf)
+    distance_s[np.arange(len(starts)), starts] = 0.0
+    if not len(order):
+        return distance_s
+    heads, first = np.unique(head[order], return_index=True)
+    tail, cost_s = tail[order], cost_s[order]
+    while True:
+        shorter_s = np.minimum.reduceat(distance_s[:, tail] + cost_s, first, axis=1)
+        shorter_s = np.minimum(distance_s[:, heads], shorter_s)
+        if np.array_equal(shorter_s, distance_s[:, heads]):
+            return distance_s
+        distance_s[:, heads] = shorter_s
+
+
+def farthest_s(
+    topology: Topology, cost_s: Floats, sources: Mask, targets: Mask, starts: Ids, links: Ids | None = None
+) -> float:
+    """The longest of the shortest paths from `starts` to the ranks that want what these have.
+
+    `sources[c, r]`, `targets[c, r]`: whether rank r has, or wants, chunk c (a part of its sum, the sum).
+    """
+    latest_s = 0.0
+    for start in starts.tolist():
+        wanted = targets[sources[:, start]].any(axis=0)
+        if wanted.any():
+            distance_s = distances_s(topology, cost_s, np.array([start]), links)[0]
+            latest_s = max(latest_s, float(distance_s[wanted].max()))
+    return latest_s
+
 
 SIDES = (0, -1)
 """Where links exclude each other: at their source, or at their target."""
@@ -69,35 +108,6 @@ def rounds_to_reach(ranks: int, ports: int) -> int:
     while reached < ranks:
         rounds, reached = rounds + 1, reached * (1 + ports)
     return rounds
-
-
-@dataclass(frozen=True)
-class Ports:
-    """Ports of some links: the k-th whole chunk is through port p at `head_s[p] + k * chunk_s[p]` at the earliest.
-
-    `links`: sorted by their ports, those of port p from `first[p]` on.
-    """
-
-    links: Ids
-    first: Ids
-    head_s: Floats
-    chunk_s: Floats
-
-
-def ports_of(problem: Chunked, may_group: Mask, links: Ids, side: int) -> Ports:
-    """The ports of links, one or more, where chunks may travel together on the links of `may_group`.
-
-    The head is the latency that a message of any number of chunks has, where all links of the port may group.
-    """
-    topology = problem.logical.topology
-    port = port_of_links(topology, links, side)
-    order = np.argsort(port, kind="stable")
-    links, first = links[order], np.unique(port[order], return_index=True)[1]
-    alpha_s, grouped = topology.alpha_s[links], may_group[links]
-    occupied_s = problem.duration_s[links] - np.where(grouped, alpha_s, 0.0)
-    all_grouped = np.logical_and.reduceat(grouped, first)
-    head_s = np.where(all_grouped, np.minimum.reduceat(alpha_s, first), 0.0)
-    return Ports(links, first, head_s, np.minimum.reduceat(occupied_s, first))
 
 
 def all_through_s(head_s: Floats, chunk_s: Floats, count: int, most: Ids | None = None) -> float:
