@@ -17,7 +17,7 @@ from gapless.io.record import Record, check_known
 from gapless.options import SolveOptions
 from gapless.profiles.compressors.casts import NONE
 from gapless.profiles.compressors.compressor import ERRORS, relative_speed
-from gapless.profiles.compressors.grammar import named_compressor
+from gapless.profiles.compressors.grammar import known_as, named_compressor
 from gapless.profiles.gradients.communication import network_of
 from gapless.profiles.gradients.fusion import Costs
 from gapless.profiles.gradients.modes import PLAIN
@@ -154,6 +154,7 @@ def _priced(profile: FusionProfile, modes: tuple[str, ...] | None, asked: Questi
 def _offered(profile: FusionProfile, asked: tuple[str, ...] | None, error: str) -> tuple[str, ...]:
     """The modes of a profile that are asked for and no worse than a class of errors."""
     names = profile.mode_names if asked is None else profile.compressing if asked == ("compress",) else asked
+    names = tuple(dict.fromkeys(known_as(name, profile.mode_names) for name in names))
     for name in names:
         check_known("modes", name, profile.mode_names)
     check_known("error", error, ERRORS)

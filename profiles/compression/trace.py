@@ -24,7 +24,7 @@ from gapless.errors import InputError
 from gapless.io.arrays import load_arrays, meta_record
 from gapless.io.atomic import write_bytes
 from gapless.io.record import Record, check_known
-from gapless.profiles.compressors.grammar import method_of, sent_bytes
+from gapless.profiles.compressors.grammar import known_as, method_of, sent_bytes
 
 __all__ = ["CompressionTrace", "read_compression_trace", "write_compression_trace"]
 
@@ -118,6 +118,7 @@ class CompressionTrace(Brief):
 
     def in_modes(self, modes: Sequence[str]) -> CompressionTrace:
         """The same training in some of its modes. Raises `InputError` for one that it doesn't have."""
+        modes = [known_as(mode, self.modes) for mode in modes]
         for mode in modes:
             check_known("modes", mode, self.modes)
         chosen = [self.modes.index(mode) for mode in dict.fromkeys(modes)]

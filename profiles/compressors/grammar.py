@@ -8,7 +8,7 @@ Other spellings are aliases: `plain` of `none`, `float16` of `fp16`, `rank 4` of
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -19,7 +19,7 @@ from gapless.profiles import compressors
 from gapless.profiles.compressors.compressor import Compressor, Kind
 from gapless.profiles.compressors.method import Method
 
-__all__ = ["compressor_names", "method_of", "named_compressor", "sent_bytes", "sent_names"]
+__all__ = ["compressor_names", "known_as", "method_of", "named_compressor", "sent_bytes", "sent_names"]
 
 
 @cache
@@ -65,6 +65,23 @@ def method_of(mode: str) -> Method:
 def sent_bytes(mode: str, shape: Sequence[int]) -> int:
     """What a rank sends of a tensor of this shape in this mode, in single precision, by itself."""
     return method_of(mode).sent_bytes(shape)
+
+
+def known_as(name: str, names: Collection[str]) -> str:
+    """How a compressor is written among some names; the name itself where none of them is that compressor."""
+    if name in names or _meaning(name) is None:
+        return name
+    return next((other for other in names if _meaning(other) == _meaning(name)), name)
+
+
+@cache
+def _meaning(text: str) -> tuple[str, float] | None:
+    """The compressor of a name and its setting; None where it is no compressor's."""
+    try:
+        kind, setting, _ = _parsed(text, "mode")
+    except InputError:
+        return None
+    return kind.name, setting
 
 
 def _parsed(text: str, where: str) -> tuple[Kind, float, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,9 @@ from gapless.errors import InputError
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compressors import grammar
 from gapless.profiles.compressors.grammar import compressor_names, method_of, named_compressor, sent_bytes, sent_names
+from gapless.profiles.gradients.cost_functions import FREE
+from gapless.profiles.gradients.modes import Mode
+from gapless.profiles.gradients.named import load_fusion_profile
 
 SPELLINGS = {
     "none": ("none", "plain"), "fp16": ("fp16", "float16"), "bf16": ("bf16", "bfloat16"),
@@ -50,11 +54,15 @@ def asked_what_if(spelling: str) -> object:
     return what_if("resnet50", figure="bandwidth", compressor=spelling, ranks=[8])
 
 
-def traced(spelling: str) -> object:
+def trace_of(mode: str) -> CompressionTrace:
     return CompressionTrace(
-        "t", ("a",), ((40, 30),), (spelling,), np.array([1]), np.ones(1), np.ones((1, 1, 1)), np.ones((1, 1)),
+        "t", ("a",), ((40, 30),), (mode,), np.array([1]), np.ones(1), np.ones((1, 1, 1)), np.ones((1, 1)),
         np.ones((1, 1)), 0.0, np.zeros(1), np.zeros((1, 1)),
-    ).sent_bytes  # fmt: skip
+    )  # fmt: skip
+
+
+def traced(spelling: str) -> object:
+    return trace_of(spelling).sent_bytes
 
 
 def sent(spelling: str) -> object:
@@ -111,6 +119,20 @@ def taken_or_refused(spelling: str, place: Callable[[str], object]) -> None:
 def test_what_is_no_name_is_refused_everywhere_in_the_same_words(name: str, place: Callable[[str], object]) -> None:
     with pytest.raises(InputError, match=r"must be one of none, fp16|a share must be|a rank must be"):
         place(name)
+
+
+@pytest.mark.parametrize(("name", "spellings"), SPELLINGS.items())
+def test_what_a_file_has_under_one_spelling_is_asked_for_by_any(name: str, spellings: tuple[str, ...]) -> None:
+    """Modes of a trace, and of a profile at its own costs."""
+    columns = {"error": np.ones((1, 1, 2)), "compress_s": np.zeros((1, 2))}
+    trace = replace(trace_of("plain"), modes=(name, "fp16" if name != "fp16" else "plain"), **columns)
+    profile = replace(load_fusion_profile("resnet50"), modes=(Mode(name, FREE, error="exact"), Mode("own", FREE)))
+    for spelling in spellings:
+        assert trace.in_modes([spelling]).modes == (name,)
+        assert problem(profile, modes=[spelling]).modes == (name,)
+    for other in ("topk:0.3", "onebit" if name != "onebit" else "dgc"):
+        with pytest.raises(InputError, match=f"modes: must be one of {name}, "):
+            trace.in_modes([other])
 
 
 @pytest.mark.parametrize(("name", "spellings"), SPELLINGS.items())
