@@ -6,9 +6,9 @@ from gapless.lazy import names_of
 
 if TYPE_CHECKING:
     from gapless.encodings.bagpipe.batch_plans import BatchPlan
-    from gapless.encodings.bagpipe.cluster import Cluster
+    from gapless.encodings.bagpipe.cluster import Cluster, capacities
     from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
-    from gapless.encodings.bagpipe.partition.batch import Batch, capacities, cost_matrix
+    from gapless.encodings.bagpipe.partition.batch import Batch, cost_matrix
     from gapless.encodings.bagpipe.partition.one_batch import Partition
     from gapless.encodings.bagpipe.problem import Planning, Problem
     from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
@@ -31,8 +31,8 @@ __all__ = [
 
 __getattr__ = names_of(__name__, {
     "batch_plans": ("BatchPlan",),
-    "cluster": ("Cluster",),
-    "partition.batch": ("Batch", "capacities", "cost_matrix",),
+    "cluster": ("Cluster", "capacities",),
+    "partition.batch": ("Batch", "cost_matrix",),
     "parameters": ("Bound", "Parameters", "Search",),
     "partition.one_batch": ("Partition",),
     "problem": ("Planning", "Problem",),

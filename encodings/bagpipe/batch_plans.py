@@ -24,13 +24,14 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.cluster import places_of
 from gapless.encodings.bagpipe.ids.distinct import positions
 from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.lookahead.processes import lookahead_by_table
 from gapless.encodings.bagpipe.lookahead.steps import MOST_LOOKAHEAD, Step, lookahead_steps
 from gapless.encodings.bagpipe.lookahead.without_lookahead import bare_steps, demand_steps, with_replicated
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition.batch import Batch, Traffic, places_of, uses_by_trainer
+from gapless.encodings.bagpipe.partition.batch import Batch, Traffic, uses_by_trainer
 from gapless.encodings.bagpipe.partition.cuts import Past, one_user, settled_roots
 from gapless.encodings.bagpipe.partition.methods import Partitioned, checked_choice, partitioned
 from gapless.encodings.bagpipe.partition.one_batch import OneBatch, Partition

@@ -1,8 +1,12 @@
-"""Cluster: the machine that a recommendation model is trained on, as far as a plan's times depend on it."""
+"""Cluster: the machine that a recommendation model is trained on, as far as a plan's times depend on it.
+
+And how many examples of a batch each of its trainers takes.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -23,7 +27,19 @@ from gapless.io.record import check_known
 from gapless.profiles.traces.recommendation import FLOAT_BYTES, DenseModel, named_dense_model
 from gapless.profiles.traces.trace_question import state_values
 
-__all__ = ["ALL_REDUCE_SHARE", "MEASURED_EXAMPLES", "Cluster", "cluster_of", "find_cluster", "model_cluster"]
+__all__ = [
+    "ALL_REDUCE_SHARE",
+    "MEASURED_EXAMPLES",
+    "Cluster",
+    "capacities",
+    "checked_capacities",
+    "cluster_of",
+    "find_cluster",
+    "model_cluster",
+    "places_of",
+]
+
+Ints = NDArray[np.int64]
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 """One number, or one per batch."""
@@ -176,3 +192,64 @@ def cluster_of(asked: ClusterQuestion, trainers: int, batch_size: int | None = N
 def find_cluster(trainers: int, *, batch_size: int | None = None, **numbers: Any) -> Cluster:
     """`cluster_of` the question that the numbers ask, by the names of its fields."""
     return cluster_of(ClusterQuestion(**numbers), trainers, batch_size)
+
+
+def capacities(examples: int, trainers: int, shares: Sequence[float] | None = None) -> Ints:
+    """How many examples each trainer takes.
+
+    As even as whole numbers allow: `examples / trainers` rounded down or up, the first trainers taking one more. With
+    `shares` (one weight a trainer, of any sum) in proportion to them, what rounding leaves going to the largest parts.
+
+    Raises `InputError` for shares that are negative or not finite, all zero, or not one per trainer.
+    """
+    if trainers < 1:
+        raise InputError(f"trainers: must be at least 1, got {trainers}")
+    if examples < 0:
+        raise InputError(f"batch size: must be at least 0, got {examples}")
+    if shares is None:
+        even: Ints = examples // trainers + (np.arange(trainers) < examples % trainers).astype(np.int64)
+        return even
+    weight = np.asarray(shares, dtype=np.float64)
+    if weight.shape != (trainers,):
+        raise InputError(f"shares: must be one per trainer, {trainers} in all, got {weight.size}")
+    is_bad = ~(np.isfinite(weight) & (weight >= 0))
+    if is_bad.any():
+        raise InputError(f"shares: must be finite and >= 0, got {weight[is_bad][0]:g} for trainer {is_bad.argmax()}")
+    if not weight.any():
+        raise InputError("shares: at least one must be > 0, got zeros only")
+    exact = examples * (weight / weight.sum())
+    whole: Ints = np.floor(exact).astype(np.int64)
+    most_cut_off = np.lexsort((np.arange(trainers), whole - exact))
+    whole[most_cut_off[: examples - int(whole.sum())]] += 1
+    return whole
+
+
+def places_of(examples: int, batch_size: int, trainers: int, shares: Sequence[float] | None = None) -> Ints:
+    """How many examples of a batch each trainer takes, of a short one never more than of a whole one.
+
+    Rounding alone doesn't see to that: of 5 examples a trainer may get none, and one of 4.
+    """
+    most = capacities(batch_size, trainers, shares)
+    places = np.minimum(capacities(examples, trainers, shares), most)
+    while rest := examples - int(places.sum()):
+        places[np.flatnonzero(places < most)[:rest]] += 1
+    return places
+
+
+def checked_capacities(given: Any, examples: int, trainers: int) -> Ints:
+    """The capacities that a caller gives, or even ones for None.
+
+    Raises `InputError` unless they are whole numbers >= 0, one per trainer, that add up to the number of examples.
+    """
+    if given is None:
+        return capacities(examples, trainers)
+    numbers = np.asarray(given)
+    if numbers.shape != (trainers,) or not np.issubdtype(numbers.dtype, np.integer):
+        kind = f"shape {numbers.shape} of {numbers.dtype}"
+        raise InputError(f"capacities: must be whole numbers, one per trainer ({trainers}), got {kind}")
+    if (numbers < 0).any():
+        where = int(np.argmax(numbers < 0))
+        raise InputError(f"capacities: must be >= 0, got {numbers[where]} for trainer {where}")
+    if int(numbers.sum()) != examples:
+        raise InputError(f"capacities: must add up to the number of examples, {examples}, got {numbers.sum()}")
+    return numbers.astype(np.int64)

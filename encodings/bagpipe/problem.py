@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gapless.brief import BriefQuestion
-from gapless.encodings.bagpipe.cluster import Cluster, cluster_of
-from gapless.encodings.bagpipe.partition.batch import capacities
+from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
 from gapless.encodings.bagpipe.question import (
     BASELINES,
     DESIGNS,

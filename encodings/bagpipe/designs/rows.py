@@ -17,7 +17,8 @@ The same rows are evicted in all five, each written back once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,105 +73,89 @@ class DesignRows:
 def design_rows(counts: Counts, design: str) -> DesignRows:
     """What a design moves, or a baseline that the counts are of. Raises `InputError` for an unknown one."""
     check_known("design", design, (*DESIGNS, *BASELINES))
-    if design in BASELINES:
-        return replace(design_rows(counts, BASELINES[design]), design=design)
-    if design == "replicated":
-        return _replicated(counts)
-    if design == "partitioned":
-        return _partitioned(counts)
-    if design == "lrpp-fine-grained":
-        return _fine_grained(counts)
-    return _lrpp(counts, is_delayed=design == "lrpp-delayed")
-
-
-def _replicated(counts: Counts) -> DesignRows:
-    none, trainers = np.zeros_like(counts.distinct), counts.trainers
-    return DesignRows(
-        design="replicated",
-        fetched=counts.prefetched * trainers,
-        fetched_most=counts.prefetched,
-        peer_rows=none,
-        peer_most=none,
-        sync_now=counts.distinct,
-        sync_later=none,
-        exchanges=_no_exchanges(counts),
-        written_early=none,
-        written_early_most=none,
-        written_late=counts.evicted,
-        written_late_most=_shared_out(counts.evicted, trainers),
-    )
-
-
-def _partitioned(counts: Counts) -> DesignRows:
+    columns = _COLUMNS[BASELINES.get(design, design)](counts)
     none = np.zeros_like(counts.distinct)
-    return DesignRows(
-        design="partitioned",
-        fetched=counts.prefetched,
-        fetched_most=counts.prefetched_most,
-        peer_rows=counts.peer_rows,
-        peer_most=counts.peer_most,
-        sync_now=none,
-        sync_later=none,
-        exchanges=_no_exchanges(counts),
-        written_early=none,
-        written_early_most=none,
-        written_late=counts.evicted,
-        written_late_most=counts.evicted_most,
-    )
+    nothing = {field.name: none for field in fields(DesignRows) if field.name != "design"}
+    nothing["exchanges"] = np.zeros((4, counts.batches), dtype=np.int64)
+    return DesignRows(design, **nothing | columns)
 
 
-def _lrpp(counts: Counts, is_delayed: bool) -> DesignRows:
-    none, trainers = np.zeros_like(counts.distinct), counts.trainers
-    shared = counts.prefetched - counts.prefetched_private
-    late = counts.evicted - counts.private
-    return DesignRows(
-        design="lrpp-delayed" if is_delayed else "lrpp",
-        fetched=shared * trainers + counts.prefetched_private,
-        fetched_most=shared + counts.prefetched_private_most,
-        peer_rows=none,
-        peer_most=none,
-        sync_now=counts.sync_now if is_delayed else counts.sync_now + counts.sync_later,
-        sync_later=counts.sync_later if is_delayed else none,
-        exchanges=_no_exchanges(counts),
-        written_early=counts.private,
-        written_early_most=counts.private_most,
-        written_late=late,
-        written_late_most=_shared_out(late, trainers),
-    )
+def _replicated(counts: Counts) -> dict[str, Ints]:
+    return {
+        "fetched": counts.prefetched * counts.trainers,
+        "fetched_most": counts.prefetched,
+        "sync_now": counts.distinct,
+        "written_late": counts.evicted,
+        "written_late_most": _shared_out(counts.evicted, counts.trainers),
+    }
 
 
-def _fine_grained(counts: Counts) -> DesignRows:
+def _partitioned(counts: Counts) -> dict[str, Ints]:
+    return {
+        "fetched": counts.prefetched,
+        "fetched_most": counts.prefetched_most,
+        "peer_rows": counts.peer_rows,
+        "peer_most": counts.peer_most,
+        "written_late": counts.evicted,
+        "written_late_most": counts.evicted_most,
+    }
+
+
+def _lrpp_delayed(counts: Counts) -> dict[str, Ints]:
+    shared, late = counts.prefetched - counts.prefetched_private, counts.evicted - counts.private
+    return {
+        "fetched": shared * counts.trainers + counts.prefetched_private,
+        "fetched_most": shared + counts.prefetched_private_most,
+        "sync_now": counts.sync_now,
+        "sync_later": counts.sync_later,
+        "written_early": counts.private,
+        "written_early_most": counts.private_most,
+        "written_late": late,
+        "written_late_most": _shared_out(late, counts.trainers),
+    }
+
+
+def _lrpp(counts: Counts) -> dict[str, Ints]:
+    at_once = {"sync_now": counts.sync_now + counts.sync_later, "sync_later": np.zeros_like(counts.distinct)}
+    return _lrpp_delayed(counts) | at_once
+
+
+def _fine_grained(counts: Counts) -> dict[str, Ints]:
     """Rows are counted for the batch after which they are synchronised: those sent at once, to the next batch's users,
     for the batch before that one, and those sent in the background for the one before that."""
-    none, rooted = np.zeros_like(counts.distinct), counts.rooted
-    return DesignRows(
-        design="lrpp-fine-grained",
-        fetched=rooted.fetched,
-        fetched_most=rooted.fetched_most,
-        peer_rows=_ahead(rooted.sent_now, 1) + rooted.gathered_now,
-        peer_most=none,
-        sync_now=_ahead(rooted.moved_now, 1),
-        sync_later=rooted.moved_later,
-        exchanges=np.stack([
+    rooted = counts.rooted
+    return {
+        "fetched": rooted.fetched,
+        "fetched_most": rooted.fetched_most,
+        "peer_rows": _ahead(rooted.sent_now, 1) + rooted.gathered_now,
+        "sync_now": _ahead(rooted.moved_now, 1),
+        "sync_later": rooted.moved_later,
+        "exchanges": np.stack([
             rooted.gathered_now_most, _ahead(rooted.sent_now_most, 1),
             rooted.gathered_later_most, _ahead(rooted.sent_later_most, 2),
         ]),
-        written_early=rooted.evicted_alone,
-        written_early_most=rooted.evicted_alone_most,
-        written_late=counts.evicted - rooted.evicted_alone,
-        written_late_most=rooted.evicted_rest_most,
-    )  # fmt: skip
+        "written_early": rooted.evicted_alone,
+        "written_early_most": rooted.evicted_alone_most,
+        "written_late": counts.evicted - rooted.evicted_alone,
+        "written_late_most": rooted.evicted_rest_most,
+    }  # fmt: skip
 
 
-def _no_exchanges(counts: Counts) -> Ints:
-    return np.zeros((4, counts.batches), dtype=np.int64)
+_COLUMNS: dict[str, Callable[[Counts], dict[str, Ints]]] = {
+    "replicated": _replicated,
+    "partitioned": _partitioned,
+    "lrpp": _lrpp,
+    "lrpp-delayed": _lrpp_delayed,
+    "lrpp-fine-grained": _fine_grained,
+}
+"""What each design moves; the columns that one leaves out are zeros."""
 
 
 def _ahead(rows: Ints, batches: int) -> Ints:
     """What so many batches later has, 0 at the end."""
-    found = np.zeros_like(rows)
-    found[:-batches] = rows[batches:]
-    return found
+    later = np.zeros_like(rows)
+    later[:-batches] = rows[batches:]
+    return later
 
 
 def _shared_out(rows: Ints, trainers: int) -> Ints:

@@ -11,7 +11,6 @@ that owns it, or from an embedding server where none does. A fetch between train
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +26,7 @@ __all__ = [
     "Sharing",
     "Traffic",
     "add_uses",
-    "capacities",
-    "checked_capacities",
     "cost_matrix",
-    "places_of",
     "summed",
     "uses_by_trainer",
 ]
@@ -239,67 +235,6 @@ def summed(per_id: NDArray[Any], index: Lookups, examples: Ints) -> NDArray[Any]
     for first in range(0, len(examples), at_once):
         total[first : first + at_once] = sums(per_id, chosen(index, examples[first : first + at_once]))
     return total
-
-
-def capacities(examples: int, trainers: int, shares: Sequence[float] | None = None) -> Ints:
-    """How many examples each trainer takes.
-
-    As even as whole numbers allow: `examples / trainers` rounded down or up, the first trainers taking one more. With
-    `shares` (one weight a trainer, of any sum) in proportion to them, what rounding leaves going to the largest parts.
-
-    Raises `InputError` for shares that are negative or not finite, all zero, or not one per trainer.
-    """
-    if trainers < 1:
-        raise InputError(f"trainers: must be at least 1, got {trainers}")
-    if examples < 0:
-        raise InputError(f"batch size: must be at least 0, got {examples}")
-    if shares is None:
-        even: Ints = examples // trainers + (np.arange(trainers) < examples % trainers).astype(np.int64)
-        return even
-    weight = np.asarray(shares, dtype=np.float64)
-    if weight.shape != (trainers,):
-        raise InputError(f"shares: must be one per trainer, {trainers} in all, got {weight.size}")
-    is_bad = ~(np.isfinite(weight) & (weight >= 0))
-    if is_bad.any():
-        raise InputError(f"shares: must be finite and >= 0, got {weight[is_bad][0]:g} for trainer {is_bad.argmax()}")
-    if not weight.any():
-        raise InputError("shares: at least one must be > 0, got zeros only")
-    exact = examples * (weight / weight.sum())
-    whole: Ints = np.floor(exact).astype(np.int64)
-    most_cut_off = np.lexsort((np.arange(trainers), whole - exact))
-    whole[most_cut_off[: examples - int(whole.sum())]] += 1
-    return whole
-
-
-def places_of(examples: int, batch_size: int, trainers: int, shares: Sequence[float] | None = None) -> Ints:
-    """How many examples of a batch each trainer takes, of a short one never more than of a whole one.
-
-    Rounding alone doesn't see to that: of 5 examples a trainer may get none, and one of 4.
-    """
-    most = capacities(batch_size, trainers, shares)
-    places = np.minimum(capacities(examples, trainers, shares), most)
-    while rest := examples - int(places.sum()):
-        places[np.flatnonzero(places < most)[:rest]] += 1
-    return places
-
-
-def checked_capacities(given: Any, examples: int, trainers: int) -> Ints:
-    """The capacities that a caller gives, or even ones for None.
-
-    Raises `InputError` unless they are whole numbers >= 0, one per trainer, that add up to the number of examples.
-    """
-    if given is None:
-        return capacities(examples, trainers)
-    numbers = np.asarray(given)
-    if numbers.shape != (trainers,) or not np.issubdtype(numbers.dtype, np.integer):
-        kind = f"shape {numbers.shape} of {numbers.dtype}"
-        raise InputError(f"capacities: must be whole numbers, one per trainer ({trainers}), got {kind}")
-    if (numbers < 0).any():
-        where = int(np.argmax(numbers < 0))
-        raise InputError(f"capacities: must be >= 0, got {numbers[where]} for trainer {where}")
-    if int(numbers.sum()) != examples:
-        raise InputError(f"capacities: must add up to the number of examples, {examples}, got {numbers.sum()}")
-    return numbers.astype(np.int64)
 
 
 def _index_type(most: int) -> type[np.signedinteger[Any]]:

@@ -13,8 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.cluster import checked_capacities
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition.batch import Batch, checked_capacities
+from gapless.encodings.bagpipe.partition.batch import Batch
 from gapless.encodings.bagpipe.partition.one_batch import OneBatch, Partition
 from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
 from gapless.errors import InputError

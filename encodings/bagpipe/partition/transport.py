@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.bagpipe.cluster import capacities, checked_capacities
 from gapless.encodings.bagpipe.ids.loops import partition_loops
-from gapless.encodings.bagpipe.partition.batch import capacities, checked_capacities
 from gapless.errors import InputError
 
 __all__ = ["Transport", "lower_bound", "transport"]

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Budget, NoTimeLeftError, batch_plans
+from gapless.encodings.bagpipe.cluster import capacities
 from gapless.encodings.bagpipe.designs.counts import (
     EVICTED,
     EVICTED_ALONE,
@@ -35,7 +36,6 @@ from gapless.encodings.bagpipe.designs.counts import (
 from gapless.encodings.bagpipe.ids.row_map import RowMap
 from gapless.encodings.bagpipe.lowering.actions import Actions
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.partition.batch import capacities
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.question import Question
 from gapless.encodings.bagpipe.run.file import head_of

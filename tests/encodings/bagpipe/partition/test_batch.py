@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe import Batch, capacities, cost_matrix
-from gapless.encodings.bagpipe.partition.batch import checked_capacities, places_of
+from gapless.encodings.bagpipe.cluster import checked_capacities, places_of
 from gapless.errors import InputError
 
 
