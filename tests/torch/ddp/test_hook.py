@@ -72,6 +72,20 @@ def test_errors_go_with_their_parameters_into_other_buckets() -> None:
     assert sent(state, [TWO, THREE], 2.0, 0.0) == [5.0, 0.0]
 
 
+@pytest.mark.parametrize("mode", ["rand-k:0.1", "rand-k-gathered:0.1", "topk:0.1", "onebit", "fp16"])
+@pytest.mark.parametrize("place", [0, 7, 19])
+def test_an_overflow_in_an_entry_that_is_not_sent_arrives_and_the_step_is_as_if_it_had_not_been(
+    mode: str, place: int
+) -> None:
+    state, other = HookState(mode), HookState(mode)
+    values = [float(number % 7) for number in range(20)]
+    overflown = [*values[:place], float("-inf"), *values[place + 1 :]]
+    for each in (state, other):
+        sent(each, [ONE, TWO], *values)
+    assert not torch.isfinite(torch.tensor(sent(state, [ONE, TWO], *overflown))).all()
+    assert sent(state, [ONE, TWO], *values) == sent(other, [ONE, TWO], *values)
+
+
 def test_a_step_that_overflows_leaves_no_error_that_is_not_a_number() -> None:
     state = HookState("topk:0.5")
     sent(state, [ONE, TWO], float("inf"), float("inf"))
