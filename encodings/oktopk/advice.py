@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 from gapless.brief import BriefText
 from gapless.checker import check
 from gapless.encodings.oktopk.allreduce.others import dense_ring, topka
-from gapless.encodings.oktopk.allreduce.strategies import judged
-from gapless.encodings.oktopk.cuts.methods import SEARCHES
+from gapless.encodings.oktopk.allreduce.strategies import best_candidate, first_candidate
+from gapless.encodings.oktopk.cuts.methods import CutSearch, boundaries_by
 from gapless.encodings.oktopk.drift import drift_of
 from gapless.encodings.oktopk.parameters import DEFAULTS
 from gapless.encodings.oktopk.problem import Problem, problem
@@ -170,12 +171,12 @@ def advise(
 
 def _row(question: Problem, density: float, deadline: Deadline) -> Row:
     """One density: `exact` and the averaged rule, each in the best order and gather."""
-    sets = question.sets
-    selected, times = [question.selected(sets, 0)], {}
+    sets, times, search = question.sets, {}, CutSearch(question, DEFAULTS, deadline)
+    selected = partial(question.selected, sets)
     for name in ("exact", "averaged"):
-        boundaries = SEARCHES[name](question, DEFAULTS, deadline)
-        found = judged(question, name, boundaries, selected, DEFAULTS, deadline)
-        times[name] = check(found.schedule).makespan_s
+        made = name, boundaries_by(name, search), selected
+        candidate = best_candidate(question, *made, DEFAULTS, deadline) or first_candidate(question, *made, deadline)
+        times[name] = check(candidate.schedule).makespan_s
     gathered = [topka(sets, 0, question.network, gather) for gather in ("direct", "ring", "doubling")]
     topka_s = min((check(one).makespan_s for one in gathered if one is not None), default=None)
     fill_in = len(np.unique(sets.indices)) / sets.elements

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES
-from gapless.encodings.oktopk.allreduce.network import Network
+from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
 from gapless.encodings.oktopk.cuts.boundaries import averaged_cuts, exact_boundaries
 from gapless.encodings.oktopk.cuts.loads import Loads, received_of, region_counts
 from gapless.profiles.sparsity.index_sets import IndexSets

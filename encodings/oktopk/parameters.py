@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gapless.encodings.oktopk.question import METHODS
 from gapless.errors import InputError
+from gapless.methods import MethodChoice
 from gapless.parameters import with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
@@ -15,7 +17,7 @@ _WORK = ("owner_rounds", "owner_regions", "joint_rounds")
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of the searches for cuts and owners, and of the orders that are tried. All are whole numbers >= 1."""
+    """Of the searches for cuts and owners, and of the orders that are tried. Numbers are whole, >= 1."""
 
     owner_rounds: int = 8
     """Times that owners are matched to regions, and cuts found for those owners, as long as that is better."""
@@ -33,9 +35,14 @@ class Parameters:
     flood_transfers: int = 1200
     """The list schedule is tried where there are at most so many transfers; it takes a millisecond for ten."""
 
+    methods: MethodChoice = field(default_factory=MethodChoice)
+    """Which methods `auto` may try. For recorded steps: averaged, even, exact, joint; with held-out ones: robust. What
+    `only` names is tried for any steps, the MILP too."""
+
     def __post_init__(self) -> None:
+        self.methods.check(METHODS[1:])
         for name, value in vars(self).items():
-            if value < 1:
+            if isinstance(value, int) and value < 1:
                 raise InputError(f"{name}: must be >= 1, got {value}")
 
     def with_share(self, share: float) -> Parameters:

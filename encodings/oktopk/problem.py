@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.brief import BriefQuestion
-from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES
-from gapless.encodings.oktopk.allreduce.network import Network, flat_topology
+from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network, flat_topology
 from gapless.encodings.oktopk.question import (
     BANDWIDTH_BYTES_PER_S,
     LATENCY_S,

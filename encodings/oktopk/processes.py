@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES, received_words
+from gapless.encodings.oktopk.allreduce.lowering import received_words
+from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES
 from gapless.encodings.oktopk.cuts.loads import region_counts
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable

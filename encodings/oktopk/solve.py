@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,15 @@ from gapless.encodings.oktopk.allreduce.bounds import (
 )
 from gapless.encodings.oktopk.allreduce.lowering import received_words
 from gapless.encodings.oktopk.allreduce.others import dense_ring, topka, topkdsa
-from gapless.encodings.oktopk.allreduce.strategies import Judged, judged
-from gapless.encodings.oktopk.cuts.boundaries import averaged_cuts, even_cuts
+from gapless.encodings.oktopk.allreduce.strategies import Candidate, best_candidate, first_candidate
+from gapless.encodings.oktopk.cuts.boundaries import Boundaries, averaged_cuts, even_cuts
 from gapless.encodings.oktopk.cuts.loads import received_of, region_counts
-from gapless.encodings.oktopk.cuts.methods import SEARCHES
+from gapless.encodings.oktopk.cuts.methods import CutSearch, asked_methods, boundaries_by
 from gapless.encodings.oktopk.drift import drift_of, over_ideal
 from gapless.encodings.oktopk.parameters import DEFAULTS, Parameters
 from gapless.encodings.oktopk.problem import Problem
+from gapless.errors import InputError
+from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.solution import Solution, claim_of
@@ -44,79 +47,100 @@ Ints = NDArray[np.int64]
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
     """Every method that the question asks for, the cheapest first; the best by the time of its steps."""
-    deadline, parameters = Deadline(options), parameters or DEFAULTS
-    recorded = problem.recorded
-    selected = [problem.selected(recorded, step) for step in range(recorded.steps)]
-    first = _first(problem, selected, parameters)
-    _report(problem, first, None, options, deadline)
-    if deadline.remaining_s <= 0:
-        return _plan(problem, first, None, selected, options, deadline)
-    bounds_s = [step_bound_s(recorded, step, selected[step], problem.network) for step in range(recorded.steps)]
-    bound_s = max(bounds_s) if problem.objective == "worst" else sum(bounds_s)
-    best: Judged | None = None
-    for name in _methods(problem):
-        if best is not None and deadline.over:
-            break
-        found = judged(problem, name, SEARCHES[name](problem, parameters, deadline), selected, parameters, deadline)
-        if best is None or found.objective_s < best.objective_s * (1 - _ROUNDING):
-            best = found
-            _report(problem, best, bound_s, options, deadline)
-    assert best is not None
-    return _plan(problem, best, bound_s, selected, options, deadline)
+    search = _Search(problem, parameters or DEFAULTS, Deadline(options), options)
+    choice = search.parameters.methods if problem.method == "auto" else MethodChoice()
+    methods = [each for each in asked_methods(problem, choice.only) if choice.allows(each.name)]
+    if not methods:
+        got = "robust alone" if problem.held_out else "all but robust and milp"
+        raise InputError(f"methods: auto tries {got} here, and none of them is left; name one in `only`")
+    first = search.first()
+    search.report(first)
+    if not search.deadline.over:
+        run_methods(methods, problem, search, choice)
+    return _plan(search, search.best or first)
 
 
-def _first(problem: Problem, selected: list[Ints], parameters: Parameters) -> Judged:
-    """A plan in a time that grows with its messages: Ok-Topk's regions, or even ones, in the first order that suits."""
-    name = "even" if problem.method == "even" else "averaged"
-    unlimited = Deadline(SolveOptions())
-    boundaries = SEARCHES[name](problem, parameters, unlimited)
-    return judged(problem, name, boundaries, selected, parameters, unlimited, is_quick=True)
+@dataclass
+class _Search(CutSearch):
+    """The best candidate so far; bounds by recorded step, and what all ranks get in it, as far as they are known."""
+
+    options: SolveOptions
+    best: Candidate | None = None
+    bounds_s: dict[int, float] = field(default_factory=dict)
+    known: dict[int, Ints] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self.deadline.over
+
+    @property
+    def bound_s(self) -> float:
+        """What the objective is at least: of the steps whose bounds are known."""
+        bounds_s = [self.bounds_s[step] for step in sorted(self.bounds_s)]
+        return max(bounds_s) if self.problem.objective == "worst" else sum(bounds_s)
+
+    def selected(self, step: int) -> Ints:
+        """The entries that all ranks get in a recorded step."""
+        if step not in self.known:
+            self.known[step] = self.problem.selected(self.problem.recorded, step)
+        return self.known[step]
+
+    def first(self) -> Candidate:
+        """A plan in a time that grows with its messages: Ok-Topk's regions, or even ones, in the first order that
+        suits; where the time is over, of the busiest steps alone.
+        """
+        name = "even" if self.problem.method == "even" else "averaged"
+        boundaries = boundaries_by(name, self)
+        return first_candidate(self.problem, name, boundaries, self.selected, self.deadline, self.bound)
+
+    def bound(self, step: int) -> None:
+        """Note what a step takes at least."""
+        recorded, network = self.problem.recorded, self.problem.network
+        self.bounds_s[step] = step_bound_s(recorded, step, self.selected(step), network)
+
+    def offer(self, candidate: tuple[str, Boundaries]) -> None:
+        """Carry out a method's cuts and owners, and keep them if they are better than the best."""
+        made = best_candidate(self.problem, *candidate, self.selected, self.parameters, self.deadline)
+        if made is None:
+            return
+        if self.best is None or made.objective_s < self.best.objective_s * (1 - _ROUNDING):
+            self.best = made
+            self.report(made)
+
+    def report(self, best: Candidate) -> None:
+        """Tell whoever waits of a better plan."""
+        options = self.options
+        if options.on_plan is not None:
+            solution = _solution(self, best)
+            options.on_plan(best.objective_s, lambda: Plan(solution, best.schedule, _cuts(self.problem, best)))
+        if options.on_progress is not None:
+            options.on_progress(Progress(self.deadline.elapsed_s, best.objective_s, self.bound_s, best.method))
 
 
-def _methods(problem: Problem) -> tuple[str, ...]:
-    """For recorded steps everything; where later ones are set apart to be judged on, what is made for later ones."""
-    if problem.method != "auto":
-        return (problem.method,)
-    return ("robust",) if problem.held_out else ("averaged", "even", "exact", "joint")
-
-
-def _report(problem: Problem, best: Judged, bound_s: float | None, options: SolveOptions, deadline: Deadline) -> None:
-    if options.on_plan is not None:
-        solution = _solution(best, bound_s, options, deadline)
-        options.on_plan(best.objective_s, lambda: Plan(solution, best.schedule, _cuts(problem, best)))
-    if options.on_progress is not None:
-        options.on_progress(Progress(deadline.elapsed_s, best.objective_s, bound_s, best.method))
-
-
-def _solution(best: Judged, bound_s: float | None, options: SolveOptions, deadline: Deadline) -> Solution:
+def _solution(search: _Search, best: Candidate) -> Solution:
     return claim_of(
-        best.objective_s, bound_s, options, solver=best.method, version=__version__, wall_s=deadline.elapsed_s,
-        source="traffic",
+        best.objective_s, search.bound_s, search.options, solver=best.method, version=__version__,
+        wall_s=search.deadline.elapsed_s, source="traffic",
     )  # fmt: skip
 
 
-def _plan(
-    problem: Problem,
-    best: Judged,
-    bound_s: float | None,
-    selected: list[Ints],
-    options: SolveOptions,
-    deadline: Deadline,
-) -> Plan:
-    if deadline.over:
-        return Plan(_solution(best, bound_s, options, deadline), best.schedule, _cuts(problem, best))
+def _plan(search: _Search, best: Candidate) -> Plan:
+    problem = search.problem
+    if search.deadline.over:
+        return Plan(_solution(search, best), best.schedule, _cuts(problem, best))
     details = {
         **_cuts(problem, best),
         **_loads(problem, best),
         **_pictured(problem, best),
-        "words": _words(problem, best, selected),
-        "baselines_s": _baselines_s(problem, best, deadline),
+        "words": _words(problem, best, search.selected(best.steps[0])),
+        "baselines_s": _baselines_s(problem, best, search.deadline),
         "drift": drift_of(problem.sets, problem.network),
     }
-    return Plan(_solution(best, bound_s, options, deadline), best.schedule, details)
+    return Plan(_solution(search, best), best.schedule, details)
 
 
-def _cuts(problem: Problem, best: Judged) -> dict[str, Any]:
+def _cuts(problem: Problem, best: Candidate) -> dict[str, Any]:
     """What a run needs of the plan; `moves`: (from, to, entries) of the first step in the schedule."""
     order, gather, balances = best.strategy
     owners = best.boundaries.owners
@@ -130,7 +154,7 @@ def _cuts(problem: Problem, best: Judged) -> dict[str, Any]:
         "balances": balances,
         "moves": balancing_moves(held, problem.topology.node_of_device) if balances else [],
         "replayed_steps": list(best.steps),
-        "step_s": list(best.step_s),
+        "step_s": [best.step_s.get(step) for step in range(problem.recorded.steps)],
     }
 
 
@@ -139,7 +163,7 @@ def _ratios(sets: IndexSets, cuts: Ints, owners: Ints) -> list[float]:
     return [float(ratio) for ratio in over_ideal(sets, cuts, owners)]
 
 
-def _loads(problem: Problem, best: Judged) -> dict[str, Any]:
+def _loads(problem: Problem, best: Candidate) -> dict[str, Any]:
     """Received load over the ideal, of this plan and the baselines, in the recorded and the later steps."""
     recorded, later, order = problem.recorded, problem.later, np.arange(problem.sets.ranks)
     rules = {
@@ -156,7 +180,7 @@ def _loads(problem: Problem, best: Judged) -> dict[str, Any]:
     return found
 
 
-def _pictured(problem: Problem, best: Judged) -> dict[str, Any]:
+def _pictured(problem: Problem, best: Candidate) -> dict[str, Any]:
     """Of the first replayed step: what each rank receives, where entries lie, and the share of the union."""
     step, sets = best.steps[0], problem.recorded
     one, order = sets.part(steps=slice(step, step + 1)), np.arange(sets.ranks)
@@ -178,7 +202,7 @@ def _pictured(problem: Problem, best: Judged) -> dict[str, Any]:
     }
 
 
-def _words(problem: Problem, best: Judged, selected: list[Ints]) -> dict[str, float]:
+def _words(problem: Problem, best: Candidate, selected: Ints) -> dict[str, float]:
     """Words that the busiest rank receives in the first replayed step, beside other allreduces and the bounds."""
     recorded, step = problem.recorded, best.steps[0]
     count, ranks = float(recorded.counts[step].mean()), recorded.ranks
@@ -186,12 +210,12 @@ def _words(problem: Problem, best: Judged, selected: list[Ints]) -> dict[str, fl
         "plan": float(received_words(best.schedule).max()) / len(best.steps),
         **words_of_others(recorded, step),
         "upper bound": upper_bound_words(count, ranks),
-        "lower bound": lower_bound_words(float(len(selected[step])), ranks),
-        "least with these overlaps": least_words(recorded, step, selected[step]),
+        "lower bound": lower_bound_words(float(len(selected)), ranks),
+        "least with these overlaps": least_words(recorded, step, selected),
     }
 
 
-def _baselines_s(problem: Problem, best: Judged, deadline: Deadline) -> dict[str, float]:
+def _baselines_s(problem: Problem, best: Candidate, deadline: Deadline) -> dict[str, float]:
     """What other allreduces take for the replayed steps, by their replays."""
     recorded, network = problem.recorded, problem.network
     found: dict[str, float] = {}

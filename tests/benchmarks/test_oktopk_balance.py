@@ -17,7 +17,7 @@ from trained_sets import trained_sets
 from gapless.encodings.oktopk.allreduce.network import flat_topology
 from gapless.encodings.oktopk.cuts.boundaries import averaged_cuts, even_cuts
 from gapless.encodings.oktopk.cuts.loads import received_of, region_counts
-from gapless.encodings.oktopk.cuts.methods import SEARCHES
+from gapless.encodings.oktopk.cuts.methods import CutSearch, boundaries_by
 from gapless.encodings.oktopk.parameters import DEFAULTS
 from gapless.encodings.oktopk.problem import Problem
 from gapless.options import Deadline, SolveOptions
@@ -37,7 +37,7 @@ def ratios(sets: IndexSets, cuts: np.ndarray, owners: np.ndarray) -> np.ndarray:
 def found(sets: IndexSets, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Cuts and owners of a method on a flat network."""
     question = Problem(sets, flat_topology(sets.ranks, 1e9, 0.0))
-    boundaries = SEARCHES[name](question, DEFAULTS, Deadline(SolveOptions()))
+    boundaries = boundaries_by(name, CutSearch(question, DEFAULTS, Deadline(SolveOptions())))
     return boundaries.cuts, boundaries.owners
 
 

@@ -14,8 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES
-from gapless.encodings.oktopk.allreduce.network import Network
+from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
 from gapless.encodings.oktopk.cuts.boundaries import even_cuts
 from gapless.encodings.oktopk.cuts.loads import received_of, region_counts
 from gapless.profiles.sparsity.index_sets import IndexSets

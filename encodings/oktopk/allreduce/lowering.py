@@ -17,16 +17,13 @@ from numpy.typing import NDArray
 
 from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
 from gapless.encodings.oktopk.allreduce.gathers import GATHERS, Message, Piece
-from gapless.encodings.oktopk.allreduce.network import Network
+from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
 from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.schedule_builder import ScheduleBuilder
 from gapless.simulate import retime
 
-__all__ = ["ENTRY_BYTES", "Rows", "StepSizes", "in_turn", "lower", "received_words"]
-
-ENTRY_BYTES = 8
-"""A value and an index of 4 bytes each: two words."""
+__all__ = ["Rows", "StepSizes", "in_turn", "lower", "received_words"]
 
 Ints = NDArray[np.int64]
 

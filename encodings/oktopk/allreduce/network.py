@@ -14,7 +14,10 @@ from gapless.errors import InputError
 from gapless.topologies.links import LinkBuilder
 from gapless.topologies.topology import Nic, Topology
 
-__all__ = ["Network", "flat_topology"]
+__all__ = ["ENTRY_BYTES", "Network", "flat_topology"]
+
+ENTRY_BYTES = 8
+"""A value and an index of 4 bytes each: two words."""
 
 
 def flat_topology(ranks: int, bytes_per_s: float, alpha_s: float) -> Topology:

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.oktopk.allreduce.gathers import GATHERS, Piece
-from gapless.encodings.oktopk.allreduce.lowering import ENTRY_BYTES, Rows, StepSizes, lower
-from gapless.encodings.oktopk.allreduce.network import Network
+from gapless.encodings.oktopk.allreduce.lowering import Rows, StepSizes, lower
+from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
 from gapless.encodings.oktopk.cuts.boundaries import even_cuts
 from gapless.encodings.oktopk.cuts.loads import region_counts
 from gapless.errors import InputError

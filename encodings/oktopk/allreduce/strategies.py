@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
@@ -15,12 +16,12 @@ from gapless.encodings.oktopk.cuts.loads import received_of, region_counts, sent
 from gapless.encodings.oktopk.parameters import Parameters
 from gapless.encodings.oktopk.problem import Problem
 from gapless.options import Deadline
-from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.schedule import Schedule
 
-__all__ = ["Judged", "Strategy", "judged", "sizes_of"]
+__all__ = ["Candidate", "Selected", "Strategy", "best_candidate", "first_candidate"]
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 Strategy = tuple[str, str, bool]
 """The order of phase 1, the gather of phase 2, and whether the selected entries are balanced before."""
@@ -29,52 +30,87 @@ ORDERS = ("rotation", "largest")
 
 
 @dataclass(frozen=True)
-class Judged:
+class Candidate:
     """Boundaries with how the steps are carried out, what each of them takes, and the schedule that is replayed.
 
-    `steps`: those in the schedule. `objective_s`: when that ends.
+    `step_s`, `sizes`: by recorded step; all of them, unless the clock left some out. `steps`: those in the schedule.
     """
 
     method: str
     boundaries: Boundaries
     strategy: Strategy
-    step_s: tuple[float, ...]
+    step_s: dict[int, float]
     steps: tuple[int, ...]
     schedule: Schedule
-    sizes: tuple[StepSizes, ...]
+    sizes: dict[int, StepSizes]
 
     @property
     def objective_s(self) -> float:
-        """The worst step's time, or that of all in turn."""
+        """When the schedule ends: the worst step's time, or that of all in turn."""
         return float(self.schedule.end_s.max(initial=0.0))
 
 
-def sizes_of(sets: IndexSets, selected: list[Ints], cuts: Ints) -> tuple[StepSizes, ...]:
-    """The sizes of each step, cut into regions; `selected`: the entries that all ranks get, for each step."""
-    counts = region_counts(sets, cuts)
-    return tuple(
-        StepSizes(counts[step], np.diff(np.searchsorted(chosen, cuts))) for step, chosen in enumerate(selected)
-    )
+Selected = Callable[[int], Ints]
+"""The entries that all ranks get in a recorded step, ascending."""
 
 
-def judged(
-    problem: Problem, method: str, boundaries: Boundaries, selected: list[Ints], parameters: Parameters,
-    deadline: Deadline, is_quick: bool = False,
-) -> Judged:  # fmt: skip
-    """Choose order and gather for the busiest step, and carry out all steps so; if quick, take the first that suits."""
-    sizes, owners, network = sizes_of(problem.recorded, selected, boundaries.cuts), boundaries.owners, problem.network
-    loads = [_load_s(problem, one, owners) for one in sizes]
-    busiest = int(np.argmax(loads))
-    if is_quick:
-        strategy = _first_strategy(problem)
-    else:
-        strategy = _best_strategy(problem, sizes[busiest], owners, parameters, deadline)
-    schedules = [_lowered(problem, one, owners, strategy) for one in sizes]
-    step_s = tuple(float(one.end_s.max(initial=0.0)) for one in schedules)
-    steps = (int(np.argmax(step_s)),) if problem.objective == "worst" else tuple(range(len(sizes)))
+def first_candidate(
+    problem: Problem, method: str, boundaries: Boundaries, selected: Selected, deadline: Deadline,
+    carried: Callable[[int], None] = lambda _: None,
+) -> Candidate:  # fmt: skip
+    """The steps in the first order and gather that suit, the busiest first: as many as there is time for, at least one.
+
+    `carried` is told of each step.
+    """
+    counts, owners = region_counts(problem.recorded, boundaries.cuts), boundaries.owners
+    strategy, sizes, schedules = _first_strategy(problem), dict[int, StepSizes](), dict[int, Schedule]()
+    for step in np.argsort(-_contributed_s(problem, counts, owners).max(axis=1), kind="stable").tolist():
+        if schedules and deadline.over:
+            break
+        sizes[step] = _step_sizes(counts[step], selected(step), boundaries.cuts)
+        schedules[step] = _lowered(problem, sizes[step], owners, strategy)
+        carried(step)
+    return _candidate(problem, method, boundaries, strategy, sizes, schedules)
+
+
+def best_candidate(
+    problem: Problem, method: str, boundaries: Boundaries, selected: Selected, parameters: Parameters,
+    deadline: Deadline,
+) -> Candidate | None:  # fmt: skip
+    """All steps in the order and gather that are best for the busiest; None where the time is over before all are."""
+    counts, owners = region_counts(problem.recorded, boundaries.cuts), boundaries.owners
+    sizes = {step: _step_sizes(one, selected(step), boundaries.cuts) for step, one in enumerate(counts)}
+    busiest = max(sizes, key=lambda step: _load_s(problem, sizes[step], owners))
+    strategy = _best_strategy(problem, sizes[busiest], owners, parameters, deadline)
+    schedules = dict[int, Schedule]()
+    for step, one in sizes.items():
+        if deadline.over:
+            return None
+        schedules[step] = _lowered(problem, one, owners, strategy)
+    return _candidate(problem, method, boundaries, strategy, sizes, schedules)
+
+
+def _candidate(
+    problem: Problem, method: str, boundaries: Boundaries, strategy: Strategy, sizes: dict[int, StepSizes],
+    schedules: dict[int, Schedule],
+) -> Candidate:  # fmt: skip
+    """With the worst of the steps in its schedule, or all of them in turn."""
+    step_s = {step: float(schedules[step].end_s.max(initial=0.0)) for step in sorted(schedules)}
+    steps = (max(step_s, key=step_s.__getitem__),) if problem.objective == "worst" else tuple(step_s)
     schedule = in_turn([schedules[step] for step in steps])
-    assert schedule.topology is network.topology
-    return Judged(method, boundaries, strategy, step_s, steps, schedule, sizes)
+    assert schedule.topology is problem.topology
+    return Candidate(method, boundaries, strategy, step_s, steps, schedule, sizes)
+
+
+def _step_sizes(counts: Ints, selected: Ints, cuts: Ints) -> StepSizes:
+    return StepSizes(counts, np.diff(np.searchsorted(selected, cuts)))
+
+
+def _contributed_s(problem: Problem, counts: Ints, owners: Ints) -> Floats:
+    """About what each owner takes for phase 1, float (steps, ranks): of what it receives, or sends, the longer."""
+    network = problem.network
+    received_s = received_of(counts, owners) * network.receiving_s_per_byte[owners]
+    return np.asarray(np.maximum(received_s, sent_of(counts, owners) * network.sending_s_per_byte[owners]))
 
 
 def _load_s(problem: Problem, sizes: StepSizes, owners: Ints) -> float:
