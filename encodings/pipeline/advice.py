@@ -14,8 +14,9 @@ import numpy as np
 from gapless.brief import BriefText
 from gapless.checker import check
 from gapless.encodings.pipeline.compression.modes import spoiling_of
-from gapless.encodings.pipeline.cut.costs import Cut, stages_of
+from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.search import CutSearch
+from gapless.encodings.pipeline.order.stages import Cut
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import EvenHops, Problem, Replicas, problem
 from gapless.encodings.pipeline.solve import planned

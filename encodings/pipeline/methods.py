@@ -1,54 +1,58 @@
-"""The best order of a fixed cut with plain messages, and a bound on every other order."""
+"""The methods that order the ops of a cut with plain messages, and a bound on every other order.
+
+Those that make an order stand first, in the order in which they are tried; the best of what they make is improved by
+the others until it is proven to be the best.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
-from gapless.encodings.pipeline.cut.costs import Cut
 from gapless.encodings.pipeline.order.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.order.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact import in_ticks, order_model, order_of, values_of
 from gapless.encodings.pipeline.order.neighbourhood import improved
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, Timeline, peak_bytes, timed
+from gapless.encodings.pipeline.order.stages import Cut, Stages
+from gapless.encodings.pipeline.order.timeline import Candidate, Order, peak_bytes, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
-from gapless.encodings.pipeline.parameters import Parameters
+from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
+from gapless.methods import Method, MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP, Status
 from gapless.solvers.proofs import confirmed
 from gapless.solvers.registry import solve_model
 
-__all__ = ["Candidate", "Ordered", "baselines", "best_orders", "first_orders"]
+__all__ = ["IMPROVING", "MAKING", "Orders", "best_orders", "first_orders", "quick_orders"]
+
+Offer = Callable[[Candidate], None]
+"""Takes each order that is better than those before it."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """An order of some stages that stays within memory, and what made it."""
+@dataclass
+class Orders:
+    """What is known of the orders of a cut, and what its methods share.
 
-    method: str
-    cut: Cut
-    stages: Stages
-    order: Order
-    timeline: Timeline
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """The step time, and among equals the spread of the ranks' ends."""
-        return self.timeline.step_s, self.timeline.spread_s
-
-
-@dataclass(frozen=True)
-class Ordered:
-    """What is known of the orders of a cut. `best`: None where there is none within memory. `known`: the baselines and
-    the heuristic's. `bounds_s`: seconds by name; those of `bounds_of` hold for every choice of modes, `exact` for plain
-    messages.
+    `most_ops`: that the heuristic schedules. `known`: orders that were made. `best`: the one that is improved, None
+    where there is none within memory. `bounds_s`: seconds by name; those of `bounds_of` hold for every choice of modes,
+    `exact` for plain messages. `report`: takes each order that is better than those before it.
+    `is_improving`: whether methods improve the best, or make orders.
     """
 
-    best: Candidate | None
-    known: list[Candidate]
-    bounds_s: dict[str, float]
+    problem: Problem
+    cut: Cut
+    stages: Stages
+    options: SolveOptions
+    deadline: Deadline
+    parameters: Parameters
+    most_ops: int
+    known: list[Candidate] = field(default_factory=list)
+    best: Candidate | None = None
+    bounds_s: dict[str, float] = field(default_factory=dict)
+    report: Offer = lambda candidate: None
+    is_improving: bool = False
 
     @property
     def bound_s(self) -> float:
@@ -58,53 +62,189 @@ class Ordered:
     @property
     def proven(self) -> bool:
         """Whether no plain order is faster than the best."""
-        return self.best is not None and _is_proven(self.best, self.bounds_s)
+        return self.best is not None and self.bound_s >= self.best.timeline.step_s * (1 - PROVEN_GAP)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the whole order is left to the exact method."""
+        return self.stages.ranks * self.stages.micro_batches <= self.parameters.exact_ops
+
+    @property
+    def choice(self) -> MethodChoice:
+        """The methods that the question asks for: one by its name, or those that the parameters leave."""
+        asked, left = self.problem.method, self.parameters.methods
+        if asked == "search":
+            return replace(left, without=(*left.without, "exact"))
+        return left if asked == "auto" else MethodChoice(only=(asked,))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to improve; no method that makes orders is left out for what others made."""
+        return self.is_improving and (self.proven or self.deadline.over)
+
+    def offer(self, candidate: Candidate) -> None:
+        """An order that was made; or one that was improved, and counts where it is better than the best."""
+        if not self.is_improving:
+            self.known.append(candidate)
+        elif self.best is None or candidate.rank < self.best.rank:
+            self.best = candidate
+            self.report(candidate)
+
+    def candidate(self, method: str, stages: Stages, order: Order) -> Candidate | None:
+        """None where ranks wait for each other forever, or memory doesn't suffice."""
+        timeline = timed(stages, order)
+        if timeline is None or (peak_bytes(stages, timeline) > stages.room_bytes).any():
+            return None
+        return Candidate(method, self.cut, stages, order, timeline)
+
+    @property
+    def start(self) -> Candidate | None:
+        """What is improved: the best order whose backwards are split as they may be, else the heuristic's first."""
+        split = [each for each in self.known if each.stages.splits == self.stages.splits]
+        return min(split, key=_rank, default=None) or next(iter(ZeroBubble().first(self)), None)
 
 
-Offer = Callable[[Candidate], None]
-"""Takes each order that is better than those before it."""
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule that the field runs, by its name."""
+
+    name: str
+
+    def supports(self, problem: Problem) -> bool:
+        """Whether it is for the placement."""
+        return BASELINES[self.name].placement == problem.placement
+
+    def run(self, search: Orders) -> Iterator[Candidate]:
+        """Its order, where it stays within memory."""
+        baseline = BASELINES[self.name]
+        if suits(self.name, search.problem.placement, search.stages):
+            stages = search.stages if baseline.splits else whole(search.stages)
+            candidate = search.candidate(self.name, stages, baseline.order(stages))
+            if candidate is not None:
+                yield candidate
+
+
+@dataclass(frozen=True)
+class ZeroBubble:
+    """The zero-bubble heuristic with memory."""
+
+    name: str = "zero-bubble"
+
+    def supports(self, problem: Problem) -> bool:
+        """Every question."""
+        return True
+
+    def run(self, search: Orders) -> Iterator[Candidate]:
+        """The best order of as many sets of rules as there is work for."""
+        made = zero_bubble(search.stages, search.most_ops, search.deadline)
+        if made is not None:
+            yield Candidate(self.name, search.cut, search.stages, *made)
+
+    def first(self, search: Orders) -> list[Candidate]:
+        """That of its first rules, in linear time; none where there is no room for a micro-batch."""
+        made = zero_bubble(search.stages, 1)
+        return [] if made is None else [Candidate(self.name, search.cut, search.stages, *made)]
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Large-neighbourhood search from the best order."""
+
+    name: str = "neighbourhood"
+
+    def supports(self, problem: Problem) -> bool:
+        """Every question."""
+        return True
+
+    def run(self, search: Orders) -> Iterator[Candidate]:
+        """Each order that is better than those before it."""
+        best = search.best
+        assert best is not None
+        goal_s, seed = search.bound_s, search.options.seed
+        for order in improved(best.stages, best.order, goal_s, seed, search.deadline, search.parameters):
+            candidate = search.candidate(self.name, best.stages, order)
+            if candidate is not None:
+                yield candidate
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The order as one model, from the best that is known; never worse than that. Adds the bound `exact`.
+
+    `most_chunks`: stages of a rank. Where ranks have several, it hardly ever gets far without the neighbourhoods.
+    """
+
+    most_chunks: float = math.inf
+    name: str = "exact"
+
+    def supports(self, problem: Problem) -> bool:
+        """Few enough stages a rank; a search has to be small besides."""
+        return problem.chunks <= self.most_chunks
+
+    def run(self, search: Orders) -> Iterator[Candidate]:
+        """One thread, so that the plan doesn't depend on their number. An optimum counts as proven where a bound of our
+        own says the same, or a second run, of another seed and without presolve.
+        """
+        best = search.best
+        if best is None or not search.is_small:
+            return
+        ticked = in_ticks(best.stages, best.timeline.step_s)
+        start = timed(ticked.stages, best.order)
+        assert start is not None, "an order that was timed can be timed in ticks"
+        ordered = order_model(ticked.stages, start.step_s, max(bounds_of(ticked.stages).values()))
+        options = replace(search.deadline.stage(), threads=1, gap=0.0, step_limit=search.parameters.exact_steps,
+                          on_progress=None, on_plan=None)  # fmt: skip
+        claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start))
+        if claimed.values is not None:
+            candidate = search.candidate(self.name, best.stages, order_of(ordered, claimed.values))
+            if candidate is not None:
+                yield candidate
+        if claimed.status is Status.OPTIMAL and not search.proven:
+            claimed = confirmed(ordered.model, claimed, replace(options, seed=(options.seed + 1) % 2**31), "cpsat")
+        if claimed.bound is not None:
+            bound_s = claimed.bound * ticked.tick_s
+            search.bounds_s["exact"] = max(bound_s, search.bounds_s.get("exact", 0.0))
+
+
+OrderMethod = Method[Problem, Orders, Candidate]
+MAKING: tuple[OrderMethod, ...] = (*(Schedule(name) for name in BASELINES), ZeroBubble())
+IMPROVING: tuple[OrderMethod, ...] = (Exact(most_chunks=1), Neighbourhood(), Exact())
+
+
+def _rank(candidate: Candidate) -> tuple[float, float]:
+    return candidate.rank
+
+
+def quick_orders(
+    problem: Problem, cut: Cut, stages: Stages, options: SolveOptions, deadline: Deadline, parameters: Parameters,
+) -> list[Candidate]:  # fmt: skip
+    """The schedules of the field, and a short run of the heuristic."""
+    search = Orders(problem, cut, stages, options, deadline, parameters, parameters.quick_ops)
+    run_methods(MAKING, problem, search, search.choice)
+    return search.known
 
 
 def best_orders(
     problem: Problem, cut: Cut, stages: Stages, options: SolveOptions, deadline: Deadline, parameters: Parameters,
-    known: list[Candidate] | None = None, offer: Offer | None = None,
-) -> Ordered:  # fmt: skip
-    """Baselines and the heuristic first; the best of them improved until it is proven to be the best, exactly where
-    there are few ops, in neighbourhoods beyond. `known`: orders of the same stages, if any.
+    known: Iterable[Candidate] = (), offer: Offer = lambda candidate: None,
+) -> Orders:  # fmt: skip
+    """Orders by all methods, the best of them improved until it is proven. `known`: orders of the same stages, if any.
+
+    `offer` takes the best that was made, then each that is better.
     """
-    found = [*(known or []), *baselines(problem, cut, stages)]
-    if problem.method in ("auto", "search", "zero-bubble"):
-        made = zero_bubble(stages, parameters.heuristic_ops, deadline)
-        found += [] if made is None else [Candidate("zero-bubble", cut, stages, *made)]
-    best, bounds_s = min(found, key=lambda candidate: candidate.rank, default=None), bounds_of(stages)
-    offer = offer or _ignore
-    if best is not None:
-        offer(best)
-    if best is not None and problem.method in ("auto", "search") and not _is_proven(best, bounds_s):
-        start = min((each for each in found if each.stages.splits == stages.splits), key=lambda each: each.rank)
-        search = _Search(options, deadline, parameters, offer, bounds_s)
-        start = search.run(start, problem.method == "auto")
-        best = min(best, start, key=lambda candidate: candidate.rank)
-    return Ordered(best, found, bounds_s)
-
-
-def _ignore(candidate: Candidate) -> None:
-    """Nobody wants to know of orders before the last."""
-
-
-def _is_proven(best: Candidate, bounds_s: dict[str, float]) -> bool:
-    return max(bounds_s.values()) >= best.timeline.step_s * (1 - PROVEN_GAP)
-
-
-def baselines(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
-    """The schedules that the field runs, where they suit the placement and stay within memory."""
-    found = []
-    for name, baseline in BASELINES.items():
-        if suits(name, problem.placement, stages) and problem.method in ("auto", "search", name):
-            costs = stages if baseline.splits else whole(stages)
-            candidate = _candidate(name, cut, costs, baseline.order(costs))
-            found += [] if candidate is None else [candidate]
-    return found
+    search = Orders(problem, cut, stages, options, deadline, parameters, parameters.heuristic_ops,
+                    known=list(known), bounds_s=bounds_of(stages), report=offer)  # fmt: skip
+    run_methods(MAKING, problem, search, search.choice)
+    made = search.best = min(search.known, key=_rank, default=None)
+    if made is None:
+        return search
+    offer(made)
+    improves = any(search.choice.allows(method.name) for method in IMPROVING)
+    if improves and not search.proven and (start := search.start) is not None:
+        search.best, search.is_improving = start, True
+        run_methods(IMPROVING, problem, search, search.choice)
+        search.best = min(made, search.best, key=_rank)
+    return search
 
 
 def first_orders(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
@@ -113,81 +253,6 @@ def first_orders(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
     """
     usual = {"linear": "1f1b", "looped": "interleaved-1f1b", "v": "zb-v"}[problem.placement]
     name = problem.method if problem.method in BASELINES else usual
-    if suits(name, problem.placement, stages) and problem.method != "zero-bubble":
-        costs = stages if BASELINES[name].splits else whole(stages)
-        found = _candidate(name, cut, costs, BASELINES[name].order(costs))
-        if found is not None or problem.method in BASELINES:
-            return [] if found is None else [found]
-    made = zero_bubble(stages, 1)
-    return [] if made is None else [Candidate("zero-bubble", cut, stages, *made)]
-
-
-def _candidate(method: str, cut: Cut, stages: Stages, order: Order) -> Candidate | None:
-    """None where ranks wait for each other forever, or memory doesn't suffice."""
-    timeline = timed(stages, order)
-    if timeline is None or (peak_bytes(stages, timeline) > stages.room_bytes).any():
-        return None
-    return Candidate(method, cut, stages, order, timeline)
-
-
-@dataclass(frozen=True)
-class _Search:
-    """What improves an order until a bound says that it is the best; adds the bound `exact` to `bounds_s`."""
-
-    options: SolveOptions
-    deadline: Deadline
-    parameters: Parameters
-    offer: Offer
-    bounds_s: dict[str, float]
-
-    def run(self, best: Candidate, is_exact: bool) -> Candidate:
-        """The exact method where there are few ops, before and after neighbourhoods; those alone, where there are many.
-
-        Where ranks have several stages, it hardly ever gets far without the neighbourhoods.
-        """
-        stages, parameters = best.stages, self.parameters
-        is_small = is_exact and stages.ranks * stages.micro_batches <= parameters.exact_ops
-        if is_small and stages.count == stages.ranks:
-            best = self.exact(best)
-        if not _is_proven(best, self.bounds_s):
-            best = self.improved(best)
-        if is_small and not _is_proven(best, self.bounds_s) and not self.deadline.over:
-            best = self.exact(best)
-        return best
-
-    def exact(self, best: Candidate) -> Candidate:
-        """The order as one model, from the best that is known; never worse than that.
-
-        One thread, so that the plan doesn't depend on their number. An optimum counts as proven where a bound of our
-        own says the same, or a second run, of another seed and without presolve.
-        """
-        ticked = in_ticks(best.stages, best.timeline.step_s)
-        start = timed(ticked.stages, best.order)
-        assert start is not None, "an order that was timed can be timed in ticks"
-        ordered = order_model(ticked.stages, start.step_s, max(bounds_of(ticked.stages).values()))
-        options = replace(self.deadline.stage(), threads=1, gap=0.0, step_limit=self.parameters.exact_steps,
-                          on_progress=None, on_plan=None)  # fmt: skip
-        claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start))
-        if claimed.values is not None:
-            candidate = _candidate("exact", best.cut, best.stages, order_of(ordered, claimed.values))
-            best = self.better(best, candidate)
-        if claimed.status is Status.OPTIMAL and not _is_proven(best, self.bounds_s):
-            claimed = confirmed(ordered.model, claimed, replace(options, seed=(options.seed + 1) % 2**31), "cpsat")
-        if claimed.bound is not None:
-            bound_s = claimed.bound * ticked.tick_s
-            self.bounds_s["exact"] = max(bound_s, self.bounds_s.get("exact", 0.0))
-        return best
-
-    def improved(self, best: Candidate) -> Candidate:
-        """The best order after rounds of neighbourhoods; never worse than before."""
-        goal_s, seed = max(self.bounds_s.values()), self.options.seed
-        for order in improved(best.stages, best.order, goal_s, seed, self.deadline, self.parameters):
-            best = self.better(best, _candidate("neighbourhood", best.cut, best.stages, order))
-        return best
-
-    def better(self, best: Candidate, candidate: Candidate | None) -> Candidate:
-        """The candidate, where it is one and better."""
-        if candidate is None or candidate.rank >= best.rank:
-            return best
-        self.offer(candidate)
-        return candidate
+    search = Orders(problem, cut, stages, SolveOptions(), Deadline(SolveOptions()), DEFAULTS, most_ops=1)
+    made = [] if problem.method == "zero-bubble" else list(Schedule(name).run(search))
+    return made if made or problem.method in BASELINES else ZeroBubble().first(search)

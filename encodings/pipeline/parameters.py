@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gapless.encodings.pipeline.question import METHODS
 from gapless.errors import InputError
+from gapless.methods import MethodChoice
 from gapless.parameters import with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
 
 _WORK = ("heuristic_ops", "exact_steps", "rounds", "partial_cuts", "ordered_cuts", "mode_steps", "moded_rounds")
 """What counts work."""
+NAMES = (*METHODS[2:], "neighbourhood", "exact")
+"""Of methods that order ops: those of the question but `auto` and `search`, and what improves orders."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of the searches for cuts, orders and modes. All are whole numbers >= 1."""
+    """Of the searches for cuts, orders and modes. All numbers are whole and >= 1."""
 
     heuristic_ops: int = 1_000_000
     """Ops that the zero-bubble heuristic schedules, in all of its sets of rules together."""
@@ -67,9 +71,14 @@ class Parameters:
     """Windows of the large-neighbourhood search for orders for the best modes: fewer than `rounds`, since costs that
     modes make have no bound to meet, so that it takes all of them."""
 
+    methods: MethodChoice = field(default_factory=MethodChoice)
+    """Which methods `auto` and `search` try: the schedules of the field and zero-bubble make orders, neighbourhood and
+    exact improve the best of them. The placement's 1F1B, or else the heuristic's first order, is always there."""
+
     def __post_init__(self) -> None:
+        self.methods.check(NAMES)
         for name, value in vars(self).items():
-            if value < 1:
+            if isinstance(value, int) and value < 1:
                 raise InputError(f"{name}: must be >= 1, got {value}")
 
     def with_share(self, share: float) -> Parameters:

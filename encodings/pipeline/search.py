@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from gapless.encodings.pipeline.compression.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.compression.modes import Spoiling, fastest_modes, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import RECIPES, followed
-from gapless.encodings.pipeline.cut.costs import Cut, are_all_choices, recomputation_choices, stages_of
+from gapless.encodings.pipeline.cut.costs import are_all_choices, recomputation_choices, stages_of
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
-from gapless.encodings.pipeline.methods import Candidate, baselines, best_orders, first_orders
+from gapless.encodings.pipeline.methods import best_orders, first_orders, quick_orders
 from gapless.encodings.pipeline.order.baselines import whole
 from gapless.encodings.pipeline.order.bounds import bounds_of
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, peak_bytes, timed
-from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
+from gapless.encodings.pipeline.order.stages import Cut, Stages
+from gapless.encodings.pipeline.order.timeline import Candidate, Order, peak_bytes, timed
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.memory import held_bytes
@@ -71,6 +70,7 @@ class Search:
         offer: Callable[[Candidate], None],
     ) -> None:  # fmt: skip
         self.problem, self.options, self.deadline, self.parameters = problem, options, deadline, parameters
+        self.effort = options, deadline, parameters
         self.offer = offer
         self.cases: list[Case] = []
         self.best: Candidate | None = None
@@ -188,22 +188,14 @@ class Search:
             self.cases.append(case)
             if not self.is_beaten(case.bound_s):
                 self.ordered_count += 1
-                self._fit(case, lambda stages: self._quick(cut, stages))
-
-    def _quick(self, cut: Cut, stages: Stages) -> list[Candidate]:
-        """The schedules of the field, and a short run of the heuristic."""
-        found = baselines(self.problem, cut, stages)
-        if self.problem.method in ("auto", "search", "zero-bubble"):
-            made = zero_bubble(stages, self.parameters.quick_ops, self.deadline)
-            found += [Candidate("zero-bubble", cut, stages, *made)] if made is not None else []
-        return found
+                self._fit(case, lambda stages: quick_orders(self.problem, cut, stages, *self.effort))
 
     def _refine(self, case: Case) -> None:
         """Orders by all methods, and what they prove of plain messages."""
 
         def all_methods(stages: Stages) -> list[Candidate]:
             orders = best_orders(
-                self.problem, case.cut, stages, self.options, self.deadline, self.parameters, list(case.known),
+                self.problem, case.cut, stages, *self.effort, case.known,
                 lambda found: self.add(case, self._fitting(case, [found])),
             )  # fmt: skip
             if not np.any(case.reserve_bytes):

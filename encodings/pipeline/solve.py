@@ -13,8 +13,7 @@ from gapless.encodings.pipeline.classes import LEAST_GAIN, class_bounds, wider
 from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
 from gapless.encodings.pipeline.cut.search import least_memory_bytes
-from gapless.encodings.pipeline.methods import Candidate
-from gapless.encodings.pipeline.order.timeline import peak_bytes
+from gapless.encodings.pipeline.order.timeline import Candidate, peak_bytes
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule

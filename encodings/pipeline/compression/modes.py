@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.budget import is_within, one_mode_each, within_budget
-from gapless.encodings.pipeline.cut.costs import Cut
-from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, timed
 from gapless.encodings.pipeline.problem import Problem
 from gapless.model import Model

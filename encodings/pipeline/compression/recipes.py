@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gapless.encodings.pipeline.compression.modes import spoiling_of
-from gapless.encodings.pipeline.cut.costs import Cut, stages_of
-from gapless.encodings.pipeline.methods import Candidate
+from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.order.baselines import one_f_one_b, whole
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order, timed
+from gapless.encodings.pipeline.order.stages import Cut, Stages
+from gapless.encodings.pipeline.order.timeline import Candidate, Kind, Order, timed
 from gapless.encodings.pipeline.problem import Problem
 
 __all__ = ["RECIPES", "Recipe", "epilogue", "follow", "followed"]

@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
+from gapless.encodings.pipeline.order.stages import Cut, Stages, rank_of_stages
 from gapless.encodings.pipeline.problem import Problem
 
-__all__ = ["Cut", "are_all_choices", "even_cut", "recomputation_choices", "stages_of", "sums_s"]
-
-Cut = tuple[int, ...]
-"""The first layer of each stage but the first, growing."""
+__all__ = ["are_all_choices", "even_cut", "recomputation_choices", "stages_of", "sums_s"]
 
 Floats = NDArray[np.float64]
 

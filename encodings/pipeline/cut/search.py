@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.pipeline.cut.costs import Cut, even_cut, sums_s
-from gapless.encodings.pipeline.order.stages import rank_of_stages
+from gapless.encodings.pipeline.cut.costs import even_cut, sums_s
+from gapless.encodings.pipeline.order.stages import Cut, rank_of_stages
 from gapless.encodings.pipeline.problem import Problem
 from gapless.options import Deadline
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PLACEMENTS", "Stages", "rank_of_stages"]
+__all__ = ["PLACEMENTS", "Cut", "Stages", "rank_of_stages"]
+
+Cut = tuple[int, ...]
+"""The first layer of each stage but the first, growing."""
 
 PLACEMENTS = ("linear", "looped", "v")
 """`linear`: one stage a rank. `looped`: around all ranks as often as there are chunks (interleaved stages). `v`: down

@@ -8,9 +8,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.stages import Cut, Stages
 
-__all__ = ["Kind", "Order", "Timeline", "durations", "number", "peak_bytes", "plain", "timed"]
+__all__ = ["Candidate", "Kind", "Order", "Timeline", "durations", "number", "peak_bytes", "plain", "timed"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,6 +72,22 @@ class Timeline:
     def spread_s(self) -> float:
         """Between the first and the last rank's end."""
         return float(self.finish_s.max() - self.finish_s.min())
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An order of some stages that stays within memory, and what made it."""
+
+    method: str
+    cut: Cut
+    stages: Stages
+    order: Order
+    timeline: Timeline
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The step time, and among equals the spread of the ranks' ends."""
+        return self.timeline.step_s, self.timeline.spread_s
 
 
 def durations(stages: Stages, order: Order) -> Floats:

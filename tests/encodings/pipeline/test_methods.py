@@ -11,17 +11,20 @@ from examples import share
 from tiny_pipelines import tiny, trial
 
 from gapless.encodings.pipeline import methods as ordering
-from gapless.encodings.pipeline.methods import Candidate, Ordered, best_orders
+from gapless.encodings.pipeline.methods import IMPROVING, MAKING, Orders, best_orders
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
+from gapless.encodings.pipeline.order.timeline import Candidate
+from gapless.encodings.pipeline.parameters import DEFAULTS, NAMES, Parameters
 from gapless.encodings.pipeline.problem import Problem
+from gapless.errors import InputError
+from gapless.methods import MethodChoice
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status
 
 QUICK = replace(DEFAULTS, heuristic_ops=1000, rounds=4, exact_steps=200)
 
 
-def ordered(question: Problem, stages: Stages, parameters: Parameters = QUICK, **values: Any) -> Ordered:
+def ordered(question: Problem, stages: Stages, parameters: Parameters = QUICK, **values: Any) -> Orders:
     options = SolveOptions()
     return best_orders(question, (), stages, options, Deadline(options), parameters, **values)
 
@@ -124,3 +127,29 @@ def test_an_optimum_on_a_solvers_word_is_confirmed_or_it_is_none(
     assert found.best.timeline.step_s == best_s
     assert found.proven == (second is Status.OPTIMAL)
     assert seen[0].seed == 1
+
+
+@pytest.mark.parametrize(
+    ("choice", "methods"),
+    [
+        (MethodChoice(only=("gpipe",)), {"gpipe"}),
+        (MethodChoice(only=("gpipe", "neighbourhood")), {"gpipe", "neighbourhood", "zero-bubble"}),
+        (MethodChoice(only=("1f1b", "exact")), {"1f1b", "exact", "zero-bubble"}),
+        (
+            MethodChoice(without=("zero-bubble", "exact", "neighbourhood")),
+            {"gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2"},
+        ),
+    ],
+)
+def test_a_parameter_file_leaves_methods_out(choice: MethodChoice, methods: set[str]) -> None:
+    offered: list[Candidate] = []
+    found = ordered(*trial(4, 8, 8), replace(QUICK, methods=choice), offer=offered.append)
+    assert found.best is not None
+    assert {candidate.method for candidate in (*found.known, *offered, found.best)} <= methods
+    assert "exact" not in found.bounds_s or choice.allows("exact")
+
+
+def test_parameters_name_the_methods_that_there_are() -> None:
+    assert set(NAMES) == {method.name for method in (*MAKING, *IMPROVING)}
+    with pytest.raises(InputError, match=r"methods\.only: 'zb-h3' is no method"):
+        Parameters(methods=MethodChoice(only=("zb-h3",)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gapless.encodings.pipeline.cut.costs import Cut, stages_of
+from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.search import (
     CutSearch,
     bottleneck_of,
@@ -19,6 +19,7 @@ from gapless.encodings.pipeline.cut.search import (
     mean_load_s,
 )
 from gapless.encodings.pipeline.order.baselines import BASELINES, suits, whole
+from gapless.encodings.pipeline.order.stages import Cut
 from gapless.encodings.pipeline.order.timeline import peak_bytes, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.problem import EvenHops, Problem, Replicas
