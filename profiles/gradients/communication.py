@@ -150,21 +150,6 @@ class TwoLevelNetwork:
         """Ranks that add up plain gradients before anything is compressed."""
         return self.inner.ranks
 
-    @property
-    def bytes_per_s(self) -> float:
-        """Out of a node."""
-        return self.outer.bytes_per_s
-
-    @property
-    def alpha_s(self) -> float:
-        """Of one step between nodes."""
-        return self.outer.alpha_s
-
-    @property
-    def aggregation(self) -> str:
-        """Between nodes."""
-        return self.outer.aggregation
-
     def with_outer(self, **changes: Any) -> TwoLevelNetwork:
         """The same nodes with other values of the network between them."""
         return replace(self, outer=replace(self.outer, **changes))
@@ -212,13 +197,13 @@ def gathered_bytes(network: Network, compressor: Compressor, size_bytes: float) 
 
     `size_bytes`: of the group before compression.
     """
-    if compressor.all_reducible or network.aggregation == "server":
+    if compressor.all_reducible or network.outer.aggregation == "server":
         return 0.0
     return network.outer.ranks * size_bytes / network.ranks_per_node / compressor.ratio
 
 
 def _cost(network: Network, collectives: dict[str, _Passes], ratio: float) -> AffineCost:
-    inside, between = network.inside_cost(), network.outer.cost(collectives[network.aggregation]).at_ratio(ratio)
+    inside, between = network.inside_cost(), network.outer.cost(collectives[network.outer.aggregation]).at_ratio(ratio)
     return AffineCost(inside.alpha_s + between.alpha_s, inside.beta_s_per_byte + between.beta_s_per_byte)
 
 

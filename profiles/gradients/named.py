@@ -188,7 +188,7 @@ def _step_text(setting: _Setting, device: Device) -> str:
 def _cost_text(compressors: Sequence[Compressor], network: Network) -> str:
     texts = []
     for compressor in compressors:
-        collective = f"{network.aggregation} all-reduce" if compressor.all_reducible else "all-gather"
+        collective = f"{network.outer.aggregation} all-reduce" if compressor.all_reducible else "all-gather"
         what = "" if compressor is NONE else f" at ratio {compressor.ratio:g}, {compressor.source}"
         texts.append(f"{PLAIN if compressor is NONE else compressor.name} by {collective}{what}")
     ranks = f"{network.ranks} ranks"
@@ -196,7 +196,7 @@ def _cost_text(compressors: Sequence[Compressor], network: Network) -> str:
         inner = network.inner
         speed = f"{format_bandwidth(inner.bytes_per_s)} and {format_seconds(inner.alpha_s)} a step"
         ranks = f"{network.outer.ranks} nodes of {inner.ranks} ranks, plain inside them at {speed}"
-    between = f"{format_bandwidth(network.bytes_per_s)} and {format_seconds(network.alpha_s)} a step"
+    between = f"{format_bandwidth(network.outer.bytes_per_s)} and {format_seconds(network.outer.alpha_s)} a step"
     return f"{'; '.join(texts)}; {ranks} at {between}"
 
 

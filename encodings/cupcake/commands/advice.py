@@ -273,9 +273,10 @@ def advise(
 
 def network_data(network: Network) -> dict[str, Any]:
     """A network in plain values; an unlimited bandwidth is None. In two levels, bandwidth and latency are of nodes."""
+    outer = network.outer
     data = {
-        "ranks": network.ranks, "bandwidth_bytes_per_s": _finite(network.bytes_per_s), "latency_s": network.alpha_s,
-        "aggregation": network.aggregation, "ranks_per_node": network.ranks_per_node,
+        "ranks": network.ranks, "bandwidth_bytes_per_s": _finite(outer.bytes_per_s), "latency_s": outer.alpha_s,
+        "aggregation": outer.aggregation, "ranks_per_node": network.ranks_per_node,
     }  # fmt: skip
     if isinstance(network, TwoLevelNetwork):
         data |= {
@@ -338,7 +339,7 @@ class _Case:
 
             return crossover_bytes_per_s(saved_s, _PRECISION)
 
-        alpha_s = self.network.alpha_s
+        alpha_s = self.network.outer.alpha_s
         found = [at(alpha_s), *(at(factor * alpha_s) for factor in LATENCIES if alpha_s)]
         return Crossover(found[0], min(found), max(found))
 

@@ -67,7 +67,7 @@ class Measurement:
         fitted = [fitted_mode(mode, self.gradients, times, network) for mode, times in by_mode.items()]
         wire = "sends over gloo"
         if network is not None:
-            speed, latency = format_bandwidth(network.bytes_per_s), format_seconds(network.alpha_s)
+            speed, latency = format_bandwidth(network.outer.bytes_per_s), format_seconds(network.outer.alpha_s)
             wire = f"sends on a ring of {speed} and {latency} a step"
         profile = FusionProfile(
             name=self.model,

@@ -308,12 +308,12 @@ def _value(base: Case, value: Any) -> Any:
 def _crossover(case: Case, uncertain: Sequence[str]) -> dict[str, Any]:
     """Up to which bandwidth the compressor pays, and the range where what is `uncertain` varies."""
     model = case.model
-    latencies = [factor * model.network.alpha_s for factor in LATENCIES] if "latency" in uncertain else []
+    latencies = [factor * model.network.outer.alpha_s for factor in LATENCIES] if "latency" in uncertain else []
     gammas = _GAMMAS if "gamma" in uncertain else ()
     point = model.crossover_bytes_per_s(case.compressor)
     around = [
         case.network_with(alpha_s=alpha_s).model_with(slowdown=gamma).model
-        for alpha_s in (model.network.alpha_s, *latencies)
+        for alpha_s in (model.network.outer.alpha_s, *latencies)
         for gamma in (model.slowdown, *gammas)
     ]
     found = [point, *(other.crossover_bytes_per_s(case.compressor, _RANGE_PRECISION) for other in around[1:])]
