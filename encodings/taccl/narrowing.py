@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gapless.checker import check
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
+from gapless.encodings.taccl.candidate import Candidate, checked
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import best_chunking
 from gapless.encodings.taccl.parameters import Parameters
@@ -62,9 +62,11 @@ def with_wider(
         replace(options, time_limit_s=limit_s, within_deadline=None, on_progress=None, on_plan=None, solver=None)
     )
     question = wider_question(problem)
-    found = _best_of(question, _reused(on_all_links, question.coarsest), own, parameters, worth_s)
-    if found is None or found["objective_s"] >= worth_s or own.has_struck or options.stop.is_set():
+    best = _best_of(question, _reused(on_all_links, question.coarsest), own, parameters, worth_s)
+    if best is None or best.end_s >= worth_s or own.has_struck or options.stop.is_set():
         return plan
+    checked(best.schedule)
+    found = {"objective_s": best.end_s, "method": best.method, "chunks": best.problem.chunks}
     return replace(plan, details={**plan.details, "wider": {"asked": f"without {' and '.join(names)}", **found}})
 
 
@@ -77,15 +79,13 @@ def _reused(bounds: Bounds, coarsest: Chunked) -> Bounds:
 
 def _best_of(
     question: Problem, bounds: Bounds, deadline: Deadline, parameters: Parameters, worth_s: float
-) -> dict[str, Any] | None:
+) -> Candidate | None:
     """The quick plan of the greedy in few numbers of chunks; aggregated sends where it isn't better than `worth_s`."""
     less = _with_less(parameters)
-    quick = best_chunking(question, bounds, deadline.stage(), less)
-    found = _said(quick.plan, quick.problem)
-    if (found is None or found["objective_s"] >= worth_s) and may_aggregate(question.coarsest, less.aggregation):
-        grouped = plan_aggregated(question.coarsest, deadline.stage(), less.aggregation, bounds)
-        found = _said(grouped, question.coarsest) or found
-    return found
+    best = best_chunking(question, bounds, deadline.stage(), less).plan
+    if (best is None or best.end_s >= worth_s) and may_aggregate(question.coarsest, less.aggregation):
+        best = plan_aggregated(question.coarsest, deadline.stage(), less.aggregation, bounds) or best
+    return best
 
 
 def _with_less(parameters: Parameters) -> Parameters:
@@ -94,14 +94,6 @@ def _with_less(parameters: Parameters) -> Parameters:
     less = parameters.with_share(wider.share)
     chunking = replace(less.chunking, numbers=wider.numbers, most_numbers=len(wider.numbers))
     return replace(less, chunking=chunking, aggregation=parameters.with_share(wider.aggregated_share).aggregation)
-
-
-def _said(plan: Plan | None, problem: Chunked) -> dict[str, Any] | None:
-    """What is said of a plan that replays clean; None where there is none."""
-    if plan is None or plan.schedule is None or not (report := check(plan.schedule)).valid:
-        return None
-    solved = plan.problem if isinstance(plan.problem, Chunked) else problem
-    return {"objective_s": report.makespan_s, "method": plan.details["method"], "chunks": solved.chunks}
 
 
 def narrowing(problem: Problem | Chunked, said: Mapping[str, Any]) -> list[Narrowing]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from gapless.encodings.taccl.bounds.parameters import BoundParameters
 from gapless.errors import InputError
+from gapless.methods import MethodChoice
 
 __all__ = ["Aggregation", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches", "Trees", "Wider"]
 
@@ -232,6 +233,8 @@ class Wider:
 class Parameters:
     """What the searches of TACCL may be tuned by."""
 
+    methods: MethodChoice = field(default_factory=MethodChoice)
+    """Which methods are tried (`methods.py`)."""
     chunking: Chunking = field(default_factory=Chunking)
     """The search for the number of chunks."""
     aggregation: Aggregation = field(default_factory=Aggregation)

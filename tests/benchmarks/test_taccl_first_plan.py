@@ -33,7 +33,6 @@ def test_it_replays_clean(machine: str, nodes: int, collective: str, tables: Res
         plan = first_plan(problem, Deadline(SolveOptions()))
         cpu_s.append(time.process_time() - begin_s)
     assert plan is not None
-    assert plan.schedule is not None
     report = check(plan.schedule)
     assert report.valid
     tables.table("taccl_first_plan", TITLE).add(
@@ -43,6 +42,6 @@ def test_it_replays_clean(machine: str, nodes: int, collective: str, tables: Res
         collective=collective.upper(),
         cpu_s=f"{min(cpu_s):.2f}",
         plan_us=f"{1e6 * report.makespan_s:,.1f}",
-        method=plan.details["method"],
-        variant=plan.details["variant"],
+        method=plan.method,
+        variant=plan.variant,
     )

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
-import numpy as np
-
-from gapless import __version__
-from gapless.checker import check
 from gapless.encodings.taccl.aggregate.exchange import exchange_transfers
 from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
@@ -17,15 +14,16 @@ from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.baselines.cut import standard_name
 from gapless.encodings.taccl.baselines.quickest import keeps_to_links
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.candidate import SAME, Candidate, checked
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
+from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions, charge
 from gapless.schedule import Schedule
-from gapless.system import Plan
 
-__all__ = ["may_aggregate", "plan_aggregated"]
+__all__ = ["VARIANTS", "may_aggregate", "plan_aggregated"]
 
 _DEFAULTS = Aggregation()
 _MOST_LINKS = 20_000
@@ -48,13 +46,14 @@ def may_aggregate(problem: Chunked, parameters: Aggregation = _DEFAULTS) -> bool
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _Made:
     """A schedule with the problem that it solves (its chunks may be cut), and whose it is."""
 
     problem: Chunked
     schedule: Schedule
     method: str
-    variant: str = ""
+    variant: str
+    is_own: bool = True
 
     @property
     def end_s(self) -> float:
@@ -62,99 +61,139 @@ class _Candidate:
         return float(self.schedule.end_s.max(initial=0.0))
 
 
+@dataclass
+class _Search:
+    """What was made so far: `library` by the libraries' algorithms, `own` by our constructions."""
+
+    problem: Chunked
+    deadline: Deadline
+    gap: float
+    seed: int
+    parameters: Aggregation
+    bounds: Bounds
+    library: list[_Made] = field(default_factory=list)
+    own: list[_Made] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def library_s(self) -> float:
+        """When the fastest of the libraries' algorithms ends."""
+        return min((made.end_s for made in self.library), default=math.inf)
+
+    @property
+    def best_s(self) -> float:
+        """What a construction is to beat."""
+        return min((made.end_s for made in self.own), default=self.library_s)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a library's algorithm is proven within the gap by bounds that are worked out at once."""
+        return self.library_s * (1 - self.gap) <= self.bounds.quick_asked_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a library's algorithm is proven within the gap; else all constructions are tried."""
+        return self.is_quick or self.library_s * (1 - self.gap) <= self.bounds.asked_s
+
+    @cached_property
+    def enough_s(self) -> list[float]:
+        """When each phase is good enough."""
+        return [phase.any_grouping_s / max(1 - self.gap, 1e-9) for phase in self.bounds.phases]
+
+    def offer(self, candidate: _Made) -> None:
+        """Note what was made."""
+        (self.own if candidate.is_own else self.library).append(candidate)
+
+
+@dataclass(frozen=True)
+class _Libraries:
+    """Those of the libraries' algorithms that chunks are allowed, in chunks as they are unless these may be cut."""
+
+    name: str = "baselines"
+
+    def supports(self, problem: Chunked) -> bool:
+        """Whether templates say how it is done."""
+        return not problem.collective.reduces or standard_name(problem.collective) is not None
+
+    def run(self, search: _Search) -> Iterator[_Made]:
+        """Each in its fastest variant."""
+        problem = search.problem
+        library = Baselines(problem.logical.topology, problem.collective)
+        with charge(search.timings, "baselines"):
+            made = library.of_size(
+                problem.chunk_bytes, None, problem.may_cut, search.parameters.baseline_transfers,
+                is_over=lambda: search.deadline.over, accepts=partial(keeps_to_links, problem),
+            )  # fmt: skip
+        for baseline in made:
+            collective, chunk_bytes = baseline.collective, baseline.chunk_bytes
+            uncut = collective.chunk_count == problem.collective.chunk_count
+            solved = problem if uncut else replace(problem, collective=collective, chunk_bytes=chunk_bytes)
+            yield _Made(solved, baseline.schedule, f"baseline:{baseline.name}", baseline.variant, is_own=False)
+
+
+@dataclass(frozen=True)
+class _Construction:
+    """A kind of our own plans, of messages as large as they come; not tried where latencies don't count."""
+
+    name: str
+    transfers: Callable[[_Search], list[Transfer] | None]
+
+    def supports(self, problem: Chunked) -> bool:
+        """Whether some link's latency is a part of its time that counts."""
+        return not (problem.logical.topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all()
+
+    def run(self, search: _Search) -> Iterator[_Made]:
+        """The fastest of its randomised constructions."""
+        problem, topology = search.problem, search.problem.logical.topology
+        with charge(search.timings, "aggregated"):
+            transfers = self.transfers(search)
+            if transfers:
+                title = f"aggregated {problem.collective.name} on {topology.name}"
+                sends = sends_in_turn(transfers, problem)
+                schedule = to_schedule(topology, problem.collective, problem.chunk_bytes, *sends, title)
+                yield _Made(problem, schedule, "aggregated", self.name.replace("-", " "))
+
+
+_VARIANTS = (
+    _Libraries(),  # first, since they are quick: constructions take the time that is left
+    _Construction("phase-by-phase", lambda search: transfers_of(
+        search.problem, search.deadline, search.seed, search.parameters, search.enough_s)),
+    _Construction("through-one-rank", lambda search: rooted_transfers(
+        search.problem, search.deadline, search.seed, search.parameters)),
+    _Construction("gossip", lambda search: gossip_transfers(
+        search.problem, search.deadline, search.best_s, search.parameters.gossip_states)),
+    _Construction("exchange", lambda search: exchange_transfers(
+        search.problem, search.deadline, search.seed, search.best_s, search.parameters.exchange_looks)),
+)  # fmt: skip
+VARIANTS = tuple(variant.name for variant in _VARIANTS)
+"""By their names, in the order in which they are tried."""
+
+
 def plan_aggregated(
-    problem: Chunked, options: SolveOptions, parameters: Aggregation = _DEFAULTS, bounds: Bounds | None = None
-) -> Plan | None:
+    problem: Chunked,
+    options: SolveOptions,
+    parameters: Aggregation = _DEFAULTS,
+    bounds: Bounds | None = None,
+    choice: MethodChoice | None = None,
+) -> Candidate | None:
     """The fastest under the replay, of our own and of baselines; None where there is none.
 
-    Its bound holds however chunks are grouped (`Bounds.any_grouping_s`). `details["method"]` is `aggregated`, or
-    `baseline:` and the name of the algorithm; of equally fast ones ours is kept, and one that cuts no chunks.
+    Its bound holds however chunks are grouped (`Bounds.any_grouping_s`). Its method is `aggregated`, or `baseline:` and
+    the name of the algorithm; of equally fast ones ours is kept, and one that cuts no chunks.
     """
-    deadline, timings = Deadline(options), dict[str, float]()
+    deadline = Deadline(options)
     bounds = bounds or bounds_of(problem, options=deadline.stage())
-    with charge(timings, "baselines"):  # first, since they are quick: constructions take what is left
-        found = _baselines(problem, deadline, parameters.baseline_transfers)
-    known_s = min((one.end_s for one in found), default=math.inf)
-    is_quick = known_s * (1 - options.gap) <= bounds.quick_asked_s
-    if not is_quick and known_s * (1 - options.gap) > bounds.asked_s:
-        enough_s = [phase.any_grouping_s / max(1 - options.gap, 1e-9) for phase in bounds.phases]
-        with charge(timings, "aggregated"):
-            found = [*_constructed(problem, deadline, options.seed, parameters, enough_s, known_s), *found]
-    if not found:
+    search = _Search(problem, deadline, options.gap, options.seed, parameters, bounds)
+    run_methods(_VARIANTS, problem, search, choice)
+    made = [*search.own, *search.library]
+    if not made:
         return None
-    best = min(found, key=lambda candidate: candidate.end_s * (1 if candidate.problem is problem else 1 + 1e-9))
-    report = check(best.schedule)
-    assert report.valid, report.summary()
+    best = min(made, key=lambda one: one.end_s * (1 if one.problem is problem else 1 + SAME))
     bounds = bounds if best.problem is problem else replace(bounds, problem=best.problem)
-    sources_s = bounds.quick_any_grouping if is_quick else bounds.any_grouping
-    bound_s = max(bounds.any_chunking_s, *sources_s.values())
-    solution = claim(report.makespan_s, bound_s, best.method, __version__, options, deadline)
-    details = {
-        "method": best.method,
-        "ratio": report.makespan_s / bound_s if bound_s else 1.0,
-        "sends": len(best.schedule),
-        "chunk_transfers": len(best.schedule.moves.values),
-        "links_used": len(np.unique(best.schedule.place)),
-        "bounds_s": sources_s,
-        "variant": best.variant,
-    }
-    rounded = {stage: round(duration_s, 6) for stage, duration_s in timings.items()}
-    return Plan(solution, best.schedule, details, rounded, problem=best.problem)
-
-
-def _constructed(
-    problem: Chunked,
-    deadline: Deadline,
-    seed: int,
-    parameters: Aggregation,
-    enough_s: list[float],
-    known_s: float,
-) -> list[_Candidate]:
-    """Our own plans; none where latencies don't count. `enough_s`: when a phase is good enough; `known_s`: what gossip
-    and exchanges are to beat besides.
-    """
-    topology = problem.logical.topology
-    if (topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all():
-        return []
-    found: list[_Candidate] = []
-    gossip = ("gossip",) if parameters.gossip_states else ()
-    for variant in ("phase by phase", "through one rank", *gossip, "exchange"):
-        best_s = min((candidate.end_s for candidate in found), default=known_s)
-        if variant == "phase by phase":
-            transfers = transfers_of(problem, deadline, seed, parameters, enough_s)
-        elif variant == "through one rank":
-            transfers = rooted_transfers(problem, deadline, seed, parameters)
-        elif variant == "gossip":
-            transfers = gossip_transfers(problem, deadline, best_s, parameters.gossip_states)
-        else:
-            transfers = exchange_transfers(problem, deadline, seed, best_s, parameters.exchange_looks)
-        if transfers:
-            found.append(_Candidate(problem, _scheduled(problem, transfers), "aggregated", variant))
-    return found
-
-
-def _scheduled(problem: Chunked, transfers: list[Transfer]) -> Schedule:
-    topology = problem.logical.topology
-    title = f"aggregated {problem.collective.name} on {topology.name}"
-    return to_schedule(topology, problem.collective, problem.chunk_bytes, *sends_in_turn(transfers, problem), title)
-
-
-def _baselines(problem: Chunked, deadline: Deadline, most_transfers: int) -> list[_Candidate]:
-    """Those that chunks are allowed, in chunks as they are unless these may be cut."""
-    if problem.collective.reduces and standard_name(problem.collective) is None:
-        return []
-    library = Baselines(problem.logical.topology, problem.collective)
-    found = []
-    for baseline in library.of_size(
-        problem.chunk_bytes,
-        None,
-        problem.may_cut,
-        most_transfers,
-        is_over=lambda: deadline.over,
-        accepts=partial(keeps_to_links, problem),
-    ):
-        collective, chunk_bytes = baseline.collective, baseline.chunk_bytes
-        uncut = collective.chunk_count == problem.collective.chunk_count
-        solved = problem if uncut else replace(problem, collective=collective, chunk_bytes=chunk_bytes)
-        found.append(_Candidate(solved, baseline.schedule, f"baseline:{baseline.name}", baseline.variant))
-    return found
+    bounds_s = bounds.quick_any_grouping if search.is_quick else bounds.any_grouping
+    return Candidate(
+        best.problem, checked(best.schedule), best.method, best.variant,
+        bound_s=max(bounds.any_chunking_s, *bounds_s.values()),
+        bounds_s=bounds_s,
+        timings={stage: round(duration_s, 6) for stage, duration_s in search.timings.items()},
+    )  # fmt: skip

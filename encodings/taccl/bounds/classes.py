@@ -10,14 +10,11 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of, class_name
+from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.solution import Bound, PlanClass, settled_bound
-from gapless.system import Plan
 
-__all__ = ["BY_CHUNKS", "QuestionBounds"]
-
-BY_CHUNKS = ("greedy", "milp")
-"""Methods whose plans send chunks one at a time inside nodes."""
+__all__ = ["QuestionBounds"]
 
 
 class QuestionBounds:
@@ -76,22 +73,22 @@ class QuestionBounds:
         return Bound(PlanClass.SKETCH, self._share * bound_s, source, f"under sketch {sketch.name}")
 
     def narrower(
-        self, plan: Plan, problem: Chunked, class_bounds_s: Mapping[str, float], is_alone: bool
+        self, plan: Candidate, class_bounds_s: Mapping[str, float], is_alone: bool
     ) -> list[Bound]:  # fmt: skip
         """Bounds of the classes that the question keeps the search to, and of those in which the plan is optimal.
 
-        `problem`: what the plan solves. `class_bounds_s`: by `class_name`. `is_alone`: a single method is asked for.
+        `class_bounds_s`: by `class_name`. `is_alone`: a single method is asked for.
         """
+        problem, end_s = plan.problem, plan.end_s
         found = [self.sketch] if self.has_ended else []
         for is_grouped in (True, False):
             bound_s = class_bounds_s.get(class_name(problem, is_grouped))
-            is_in_class = is_grouped or (plan.details["method"] in BY_CHUNKS and problem.path_slack is None)
+            is_in_class = is_grouped or (not plan.is_grouped and problem.path_slack is None)
             if bound_s is None or not is_in_class:
                 continue
             is_asked = not self.asked.problem.may_cut and (is_grouped or is_alone)
-            end_s = plan.solution.objective
-            if is_asked or (end_s is not None and settled_bound(end_s, bound_s) == end_s):
-                source = self._source_of(bound_s) or plan.solution.solver
+            if is_asked or settled_bound(end_s, bound_s) == end_s:
+                source = self._source_of(bound_s) or plan.solver
                 plans = PlanClass.CHUNKS if is_grouped else PlanClass.ALONE
                 found.append(Bound(plans, bound_s, source, _chunks_name(problem, is_grouped)))
         return [one for one in found if one is not None]

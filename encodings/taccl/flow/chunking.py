@@ -18,15 +18,15 @@ import numpy as np
 
 from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
+from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
-from gapless.encodings.taccl.flow.restarts import matched_plan, proven_by
+from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.parameters import Chunking, Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.options import Deadline, SolveOptions
 from gapless.process_groups import Groups
-from gapless.system import Plan
 
 __all__ = ["Quick", "best_chunking", "best_matching"]
 
@@ -43,7 +43,7 @@ class Quick:
     """
 
     problem: Chunked
-    plan: Plan | None = None
+    plan: Candidate | None = None
     bounds: Bounds | None = None
     for_milp: Chunked | None = None
     least_s: float = math.inf
@@ -51,8 +51,7 @@ class Quick:
     @property
     def end_s(self) -> float:
         """When the plan is over, inf without one."""
-        end_s = None if self.plan is None else self.plan.solution.objective
-        return math.inf if end_s is None else end_s
+        return math.inf if self.plan is None else self.plan.end_s
 
 
 def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, parameters: Parameters) -> Quick:
@@ -71,7 +70,8 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
         is_small = cut.collective.chunk_count * cut.link_count <= _SMALL
         if is_small and (least_s := of_cut.greedy_s) >= best_s:
             return Quick(cut, bounds=of_cut, least_s=least_s)
-        return Quick(cut, plan_greedy(cheap, stage, greedy, parameters.chunking.tries, of_cut), of_cut)
+        plan = plan_greedy(cheap, stage, greedy, parameters.chunking.tries, of_cut)
+        return Quick(cut, None if plan is None else replace(plan, problem=cut), of_cut)
 
     search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt)
     if search.most < 2:
@@ -119,7 +119,8 @@ def best_matching(
     best = search.found[search.best]
     assert best.plan is not None
     assert best.bounds is not None
-    return replace(best, plan=proven_by(best.plan, best.bounds.any_grouping, options))
+    bounds_s = best.bounds.any_grouping
+    return replace(best, plan=replace(best.plan, bound_s=max(bounds_s.values()), bounds_s=bounds_s))
 
 
 @dataclass

@@ -7,11 +7,9 @@ no answer is slower than any of them, whatever the time limit is and whatever el
 
 from __future__ import annotations
 
-import numpy as np
-
-from gapless import __version__
 from gapless.encodings.taccl.baselines.quickest import quickest
-from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.candidate import Candidate
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
 from gapless.encodings.taccl.ordering.list_scheduling import RULES, list_schedule
@@ -20,7 +18,6 @@ from gapless.encodings.taccl.ordering.tables import single_sends, times_of
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.options import Deadline, Progress
 from gapless.schedule import Schedule
-from gapless.system import Plan
 
 __all__ = ["first_plan", "least_limit_s"]
 
@@ -36,7 +33,7 @@ _FREE_SENDS = 50_000
 """Sends up to which there is a first plan whatever the time limit is."""
 
 
-def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
+def first_plan(problem: Chunked, deadline: Deadline) -> Candidate | None:
     """A plan with a bound on plans chunk by chunk; None where the time limit is too short for any, which is noted.
 
     Of a time limit, what the replay of such a plan takes is kept.
@@ -48,17 +45,15 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Plan | None:
     deadline.keep(_AFTER_S * sends)
     is_quotient = problem.is_free and may_be_greedy(problem)
     fits = problem.collective.chunk_count * problem.link_count <= _MOST_CELLS
-    plan: Plan | None = None
+    plan: Candidate | None = None
     if fits and (sends <= _FEW_SENDS or not is_quotient or _has_no_rotations(problem)):
-        plan = _by_shortest_paths(problem, deadline)
+        plan = _by_shortest_paths(problem)
     elif is_quotient:
         plan = plan_greedy(problem, deadline.stage(), most_tries=1)
-    plan = _by_library(problem, plan, deadline)
-    if plan is None:
-        return None
+    plan = _by_library(problem, plan)
     options = deadline.stage()
-    if options.on_progress is not None:
-        options.on_progress(Progress(deadline.elapsed_s, plan.solution.objective, None, "first plan"))
+    if plan is not None and options.on_progress is not None:
+        options.on_progress(Progress(deadline.elapsed_s, plan.end_s, None, "first plan"))
     return plan
 
 
@@ -78,38 +73,24 @@ def _wanted_by(problem: Chunked) -> list[int]:
     return [len(ranks) for phase in problem.phases for ranks in phase.problem.collective.destinations]
 
 
-def _by_library(problem: Chunked, known: Plan | None, deadline: Deadline) -> Plan | None:
+def _by_library(problem: Chunked, known: Candidate | None) -> Candidate | None:
     """The plan that is known, or what a library's algorithm makes that is quicker."""
-    found = quickest(problem)
-    if found is None:
+    library = quickest(problem)
+    if library is None:
         return known
-    makespan_s = float(found.schedule.end_s.max(initial=0.0))
-    known_s = None if known is None else known.solution.objective
-    if known_s is not None and makespan_s >= known_s * (1 - 1e-9):
-        return known
-    return _planned(found.problem, found.schedule, f"baseline:{found.name}", found.variant, deadline)
+    made = _latency_bounded(library.problem, library.schedule, f"baseline:{library.name}", library.variant)
+    return made if made.is_faster(known) else known
 
 
-def _by_shortest_paths(problem: Chunked, deadline: Deadline) -> Plan:
+def _by_shortest_paths(problem: Chunked) -> Candidate:
     sends = sends_of(problem, [shortest_path_routing(phase.problem) for phase in problem.phases])
     order = list_schedule(single_sends(problem, sends), RULES[0])
     network = problem.logical.topology
     schedule = to_schedule(network, problem.collective, problem.chunk_bytes, sends, times_of(order))
-    return _planned(problem, schedule, "shortest-paths", order.name, deadline)
+    return _latency_bounded(problem, schedule, "shortest-paths", order.name)
 
 
-def _planned(problem: Chunked, schedule: Schedule, method: str, variant: str, deadline: Deadline) -> Plan:
+def _latency_bounded(problem: Chunked, schedule: Schedule, method: str, variant: str) -> Candidate:
     """A schedule with a bound for all that is whole chunks: when the last of them, each alone, can be there."""
-    makespan_s = float(schedule.end_s.max(initial=0.0))
     bound_s = max(float(phase.problem.earliest_s[phase.problem.wanted].max(initial=0.0)) for phase in problem.phases)
-    solution = claim(makespan_s, bound_s, method, __version__, deadline.stage(), deadline)
-    details = {
-        "method": method,
-        "ratio": makespan_s / bound_s if bound_s else 1.0,
-        "sends": len(schedule),
-        "chunk_transfers": len(schedule.moves.values),
-        "links_used": len(np.unique(schedule.place)),
-        "bounds_s": {"latency": bound_s},
-        "variant": variant,
-    }
-    return Plan(solution, schedule, details, problem=problem)
+    return Candidate(problem, schedule, method, variant, bound_s, {"latency": bound_s})

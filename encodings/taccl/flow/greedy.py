@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless import __version__
 from gapless.encodings.taccl.bounds.bottlenecks import Bottleneck, find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.candidate import Candidate, added_up
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.flow.paths import busiest_s, round_flow, route_paths
 from gapless.encodings.taccl.ordering.list_scheduling import Order, Rule, Table, better_orders, list_schedule
@@ -30,15 +29,11 @@ from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, 
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, charge
-from gapless.schedule import Schedule
-from gapless.solution import Solution
-from gapless.system import Plan
 
 __all__ = ["may_be_greedy", "plan_greedy"]
 
 Floats = NDArray[np.float64]
 
-SOLVER = "greedy"
 _DEFAULTS = Greedy()
 _ALPHA_SHARE, _SHARED_BY = 0.1, 8
 """Where latencies are a larger part of a link's time for a chunk, matchings that so many share are tried as well."""
@@ -133,14 +128,14 @@ def plan_greedy(
     parameters: Greedy = _DEFAULTS,
     most_tries: float = np.inf,
     bounds: Bounds | None = None,
-) -> Plan:
+) -> Candidate | None:
     """The best plan of the greedy, with bounds on what any plan could reach; `most_tries`: orders for each phase.
 
     Of a single order, the bound is that of the shortest paths alone, which takes no linear program; it is waited for.
-    Else there is no schedule where the time is up before there is an order.
+    Else there is no plan where the time is up before there is an order.
 
     What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
-    the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase. There is no schedule where
+    the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase. There is no plan where
     a sketch leaves some chunk no path to some rank. Raises `InputError` for what `may_be_greedy` rules out.
     """
     collective = problem.collective
@@ -160,20 +155,20 @@ def plan_greedy(
         rows = parameters.rows // len(problem.phases)
         search = _Search(phase.problem, share, Deadline(share), phase.backwards, parameters, most_tries, rows)
         searches.append(search)
-        made = partial(_planned, problem, bounds, options, deadline, list(searches))
+        made = partial(_candidate, problem, bounds, list(searches))
         if number == len(problem.phases) - 1 and options.on_plan is not None:
             search.on_best = partial(_offer, options.on_plan, made, list(found), phase.backwards)
         if not _find(search, bounds.phases[number]):
-            return Plan(claim(None, 0.0, SOLVER, __version__, options, deadline), None, {"method": "greedy"})
+            return None
         assert search.best is not None
         with charge(search.stage_s, "unfolding"):
             found.append(_unfolded(*search.best, phase.backwards))
-    return _planned(problem, bounds, options, deadline, searches, found)
+    return _candidate(problem, bounds, searches, found)
 
 
 def _offer(
-    on_plan: Callable[[float, Callable[[], Plan]], None],
-    planned: Callable[[list[Columns]], Plan],
+    on_plan: Callable[[float, Callable[[], Candidate]], None],
+    candidate: Callable[[list[Columns]], Candidate],
     before: list[Columns],
     backwards: bool,
     routed: _Routed,
@@ -181,24 +176,29 @@ def _offer(
 ) -> None:
     """Hands on an order of the last phase, `before` being the phases before it; it is unfolded if it is wanted."""
     end_s = order.makespan_s + sum(float(columns.end_s.max(initial=0.0)) for columns in before)
-    on_plan(end_s, lambda: planned([*before, _unfolded(routed, order, backwards)]))
+    on_plan(end_s, lambda: candidate([*before, _unfolded(routed, order, backwards)]))
 
 
-def _planned(
-    problem: Chunked,
-    bounds: Bounds,
-    options: SolveOptions,
-    deadline: Deadline,
-    searches: list[_Search],
-    found: list[Columns],
-) -> Plan:
+def _candidate(problem: Chunked, bounds: Bounds, searches: list[_Search], found: list[Columns]) -> Candidate:
     """The phases in turn, with the bounds that were worked out."""
     schedule = lowered(problem, in_turn(found), retimed=len(found) > 1)  # so that phases overlap
-    makespan_s, bound_s = float(schedule.end_s.max(initial=0.0)), _bound_s(bounds, searches)
-    solution = claim(makespan_s, bound_s, SOLVER, __version__, options, deadline)
-    stages = sorted({stage for search in searches for stage in search.stage_s})
-    timings = {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}
-    return Plan(solution, schedule, _details(searches, found, schedule, solution), timings)
+    known = [search.bounds for search in searches if search.bounds is not None]
+    best = [search.best for search in searches if search.best is not None]
+    rotations = best[0][0].quotient.rotations
+    bounds_s = {
+        "latency": max(bound.latency_s for bound in known),
+        "cuts": max(bound.chunk_by_chunk["cuts"] for bound in known),
+        "bandwidth": max(bound.bandwidth.time_s for bound in known),
+        "bandwidth_is_exact": all(bound.bandwidth.exact for bound in known),
+    } if known else {}  # fmt: skip
+    account = {
+        "rotations": len(rotations),
+        "rotation_generators": [list(pair) for pair in rotations.generators],
+        "tries": sum(search.tries for search in searches),
+    }
+    variant, timings = "; ".join(order.name for _, order in best), added_up(search.stage_s for search in searches)
+    bound_s = _bound_s(bounds, searches)
+    return Candidate(problem, schedule, "greedy", variant, bound_s, bounds_s, False, account, timings)
 
 
 def _find(search: _Search, bounds: Bounds) -> bool:
@@ -375,30 +375,3 @@ def _bound_s(bounds: Bounds, searches: list[_Search]) -> float:
         return max(phase.latency_s for phase in bounds.phases)
     best_s = max(search.bounds.chunk_by_chunk_s for search in searches if search.bounds is not None)
     return max(best_s, bounds.crossing_s) if len(searches) > 1 else best_s
-
-
-def _details(searches: list[_Search], found: list[Columns], schedule: Schedule, solution: Solution) -> dict[str, Any]:
-    assert solution.bound is not None
-    assert solution.objective is not None
-    bounds = [search.bounds for search in searches if search.bounds is not None]
-    best = [search.best for search in searches if search.best is not None]
-    rotations = best[0][0].quotient.rotations
-    return {
-        "method": "greedy",
-        "ratio": solution.objective / solution.bound,
-        "sends": len(schedule),
-        "chunk_transfers": sum(len(columns) for columns in found),
-        "links_used": len(np.unique(np.concatenate([columns.link for columns in found]))),
-        "bounds_s": {
-            "latency": max(bound.latency_s for bound in bounds),
-            "cuts": max(bound.chunk_by_chunk["cuts"] for bound in bounds),
-            "bandwidth": max(bound.bandwidth.time_s for bound in bounds),
-            "bandwidth_is_exact": all(bound.bandwidth.exact for bound in bounds),
-        }
-        if bounds
-        else {},
-        "rotations": len(rotations),
-        "rotation_generators": [list(pair) for pair in rotations.generators],
-        "tries": sum(search.tries for search in searches),
-        "variant": "; ".join(order.name for _, order in best),
-    }

@@ -12,16 +12,14 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless import __version__
-from gapless.checker import check
 from gapless.encodings.taccl.bounds.bottlenecks import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked, Phase, claim
+from gapless.encodings.taccl.candidate import Candidate, added_up, checked
+from gapless.encodings.taccl.chunked import Chunked, Phase
 from gapless.encodings.taccl.flow.network import Network, Ports, closed_links, contested_ports, network_of
 from gapless.encodings.taccl.flow.time_expanded import (
     PICKS,
@@ -37,14 +35,11 @@ from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.options import Deadline, Progress, SolveOptions, charge
-from gapless.schedule import Schedule
-from gapless.system import Plan
 
-__all__ = ["matched_plan", "may_be_matched", "proven_by"]
+__all__ = ["matched_plan", "may_be_matched"]
 
 Floats = NDArray[np.float64]
 
-SOLVER = "matching"
 _DEFAULTS = Matching()
 _MOST_CELLS = 30_000_000
 """Pairs of chunk and link above which sets of chunks don't fit into memory."""
@@ -118,14 +113,13 @@ def matched_plan(
     parameters: Matching = _DEFAULTS,
     bounds: Bounds | None = None,
     is_quick: bool = False,
-) -> Plan | None:
+) -> Candidate | None:
     """The best of many matchings, replayed; its bound holds for any grouping of the problem's chunks.
 
     `is_quick`: with symmetry, chunks are not planned one by one as well, and the bound is one that is worked out at
-    once (`proven_by` replaces it). Without `bounds`, it is that of
-    the shortest paths alone, so that no time goes into linear programs. None for what `may_be_matched` rules out, where
-    a single try would take more work than all may, where a sketch leaves some chunk no path, and where the time is up
-    before there is a plan.
+    once. Without `bounds`, it is that of the shortest paths alone, so that no time goes into linear programs. None for
+    what `may_be_matched` rules out, where a single try would take more work than all may, where a sketch leaves some
+    chunk no path, and where the time is up before there is a plan.
     """
     if not may_be_matched(problem):
         return None
@@ -145,19 +139,19 @@ def matched_plan(
         within = None if bounds is None else bounds.phases[number]
         searches.append(search)
         if left == 1 and options.on_plan is not None:
-            made = partial(_planned, problem, options, deadline, bounds, True, list(searches))  # quick bounds do
+            made = partial(_candidate, problem, bounds, True, list(searches))  # quick bounds do
             search.on_best = partial(_offer, options.on_plan, search, made, list(found), problem.phases[number])
         columns = _matched(search, problem.phases[number], within, found[-1] if found else None, is_quick)
         if columns is None:
             return None
         found.append(columns)
-    return _planned(problem, options, deadline, bounds, is_quick, searches, found)
+    return _candidate(problem, bounds, is_quick, searches, found)
 
 
 def _offer(
-    on_plan: Callable[[float, Callable[[], Plan]], None],
+    on_plan: Callable[[float, Callable[[], Candidate]], None],
     search: _Search,
-    planned: Callable[[list[Columns]], Plan],
+    candidate: Callable[[list[Columns]], Candidate],
     before: list[Columns],
     phase: Phase,
     end_s: float,
@@ -165,59 +159,26 @@ def _offer(
     """Hands on the best try of the last phase, `before` being the phases before it; it is unfolded if it is wanted."""
     best = search.best
     assert best is not None
-    on_plan(end_s, lambda: planned([*before, _unfolded(best, phase)]))
+    on_plan(end_s, lambda: candidate([*before, _unfolded(best, phase)]))
 
 
-def _planned(
-    problem: Chunked,
-    options: SolveOptions,
-    deadline: Deadline,
-    bounds: Bounds | None,
-    is_quick: bool,
-    searches: Sequence[_Search],
-    found: list[Columns],
-) -> Plan:
+def _candidate(
+    problem: Chunked, bounds: Bounds | None, is_quick: bool, searches: Sequence[_Search], found: list[Columns]
+) -> Candidate:
     """The phases in turn, replayed, with the bounds of the problem."""
-    schedule = lowered(problem, found, retimed=True)
-    report = check(schedule)
-    assert report.valid, report.summary()
     if bounds is None:
         bounds_s = {"latency": bounds_of(problem).latency_s}
     else:
         bounds_s = bounds.quick_any_grouping if is_quick else bounds.any_grouping
-    solution = claim(report.makespan_s, max(bounds_s.values()), SOLVER, __version__, options, deadline)
-    details = _details(searches, schedule, bounds_s, report.makespan_s)
-    stages = sorted({stage for search in searches for stage in search.stage_s})
-    timings = {stage: round(sum(search.stage_s.get(stage, 0.0) for search in searches), 6) for stage in stages}
-    return Plan(solution, schedule, details, timings, problem=problem)
-
-
-def proven_by(plan: Plan, bounds_s: dict[str, float], options: SolveOptions) -> Plan:
-    """The same plan with other bounds."""
-    end_s, bound_s = plan.solution.objective, max(bounds_s.values())
-    assert end_s is not None
-    solution = claim(end_s, bound_s, SOLVER, __version__, options, Deadline(options))
-    ratio = end_s / bound_s if bound_s else 1.0
-    details = {**plan.details, "ratio": ratio, "bounds_s": bounds_s}
-    return replace(plan, solution=replace(solution, wall_s=plan.solution.wall_s), details=details)
-
-
-def _details(
-    searches: Sequence[_Search], schedule: Schedule, bounds_s: dict[str, float], makespan_s: float
-) -> dict[str, Any]:
     best = [search.best for search in searches if search.best is not None]
-    bound_s = max(bounds_s.values())
-    return {
-        "method": SOLVER,
-        "ratio": makespan_s / bound_s if bound_s else 1.0,
-        "sends": len(schedule),
-        "chunk_transfers": len(schedule.moves.values),
-        "links_used": len(np.unique(schedule.place)),
-        "bounds_s": bounds_s,
-        "rotations": len(best[0][2].rotations),
-        "tries": sum(search.tries for search in searches),
-        "variant": "; ".join(_name(made.choice) for made, _, _ in best),
-    }
+    return Candidate(
+        problem, checked(lowered(problem, found, retimed=True)), "matching",
+        variant="; ".join(_name(made.choice) for made, _, _ in best),
+        bound_s=max(bounds_s.values()),
+        bounds_s=bounds_s,
+        account={"rotations": len(best[0][2].rotations), "tries": sum(search.tries for search in searches)},
+        timings=added_up(search.stage_s for search in searches),
+    )  # fmt: skip
 
 
 def _matched(
@@ -289,7 +250,7 @@ def _try_all(
             own = _Made(state, choice, [*kept, *copies], state.makespan_s)
             search.best, found_at, found_left = (own, network, quotient), tries, search.left
             if search.options.on_progress is not None:
-                search.options.on_progress(Progress(search.deadline.elapsed_s, own.makespan_s, None, SOLVER))
+                search.options.on_progress(Progress(search.deadline.elapsed_s, own.makespan_s, None, "matching"))
             if search.on_best is not None:
                 search.on_best(own.makespan_s)
 

@@ -19,23 +19,20 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless import __version__
-from gapless.checker import check
 from gapless.encodings.taccl.aggregate.gossip import sums_for_all
 from gapless.encodings.taccl.bounds.bounds import Bounds
-from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.candidate import SAME, Candidate, checked
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.list_scheduling import Order, Rule, Table, better_orders, list_schedule
 from gapless.encodings.taccl.ordering.sends import Sends, to_schedule
 from gapless.encodings.taccl.parameters import Trees
 from gapless.options import Deadline, SolveOptions
-from gapless.system import Plan
 
 __all__ = ["doubled_chunks", "may_pack_trees", "plan_on_trees"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-SOLVER = "trees"
 _DEFAULTS = Trees()
 _POWERS = (4, 8, 16, 32)
 """Of what a link has to do, pass by pass: the higher, the more the busiest decides alone."""
@@ -115,7 +112,7 @@ def plan_on_trees(
     bounds: Bounds,
     limit_s: float = math.inf,
     parameters: Trees = _DEFAULTS,
-) -> Plan | None:
+) -> Candidate | None:
     """The best plan along packed trees for one question, cut into more and more chunks; its bound is the question's.
 
     Only numbers of chunks are put in order for which loads and the longest tree promise an end not much behind
@@ -141,9 +138,14 @@ def plan_on_trees(
     for one in promising[: parameters.numbers]:
         table = _table(one)
         for order in _orders(one, table, options.seed, rows // parameters.numbers, lambda: deadline.over):
-            if best is None or order.makespan_s < best[0].makespan_s * (1 - 1e-9):
+            if best is None or order.makespan_s < best[0].makespan_s * (1 - SAME):
                 best = order, one
-    return None if best is None else _plan(*best, bounds, options, deadline)
+    if best is None:
+        return None
+    order, chosen = best
+    solved, (sends, _) = chosen.problem, _sends(chosen)
+    schedule = to_schedule(solved.logical.topology, solved.collective, solved.chunk_bytes, sends, order)
+    return Candidate(solved, checked(schedule), "trees", order.name, bounds.asked_s, bounds.any_chunking)
 
 
 def _pairs(problem: Chunked) -> _Pairs:
@@ -362,22 +364,3 @@ def _orders(
 
     if best is not None:
         yield from better_orders(best, seed, math.ceil(most_rows / len(rows)), is_enough)
-
-
-def _plan(order: Order, packed: _Packed, bounds: Bounds, options: SolveOptions, deadline: Deadline) -> Plan:
-    problem, topology = packed.problem, packed.problem.logical.topology
-    sends, _ = _sends(packed)
-    schedule = to_schedule(topology, problem.collective, problem.chunk_bytes, sends, order)
-    report = check(schedule)
-    assert report.valid, report.summary()
-    solution = claim(report.makespan_s, bounds.asked_s, SOLVER, __version__, options, deadline)
-    details = {
-        "method": SOLVER,
-        "ratio": report.makespan_s / bounds.asked_s if bounds.asked_s else 1.0,
-        "sends": len(schedule),
-        "chunk_transfers": len(schedule.moves.values),
-        "links_used": len(np.unique(schedule.place)),
-        "bounds_s": bounds.any_chunking,
-        "variant": order.name,
-    }
-    return Plan(solution, schedule, details, problem=problem)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gapless.checker import check
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.candidate import Candidate, checked
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.milp import contiguity
 from gapless.encodings.taccl.milp.mirror import Mirror, find_mirror
 from gapless.encodings.taccl.milp.routers import Router, router_of
@@ -24,7 +24,6 @@ from gapless.options import Deadline, Progress, SolveOptions, charge, relative_g
 from gapless.schedule import Schedule
 from gapless.solution import Solution
 from gapless.solvers.registry import load_backend, solve_model
-from gapless.system import Plan
 
 __all__ = ["synthesise"]
 
@@ -51,13 +50,17 @@ _SOLVER_TOLERANCE = 5e-7
 
 
 @dataclass(frozen=True)
-class _Candidate:
-    """A schedule with the makespan that its replay found."""
+class _Replayed:
+    """A schedule that replays clean."""
 
     schedule: Schedule
     sends: Sends
     order: Order
-    makespan_s: float
+
+    @property
+    def makespan_s(self) -> float:
+        """When its last transfer ends."""
+        return float(self.schedule.end_s.max(initial=0.0))
 
 
 @dataclass
@@ -71,7 +74,7 @@ class _Search:
     versions: str
     bounds: Bounds
     parameters: Milp
-    best: _Candidate | None = None
+    best: _Replayed | None = None
     stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
     routers: list[Router] = field(default_factory=list)
@@ -100,19 +103,17 @@ class _Search:
         """Whether a schedule of this length is proven to be within `gap` of the best possible."""
         return makespan_s - self.bounds.chunk_by_chunk_s <= gap * makespan_s
 
-    def offer(self, sends: Sends, order: Order) -> _Candidate:
+    def offer(self, sends: Sends, order: Order) -> _Replayed:
         """Replay an order; keep it if it is the best so far, or as fast and closer to the links' policy."""
         problem = self.problem
         network = problem.logical.topology
         schedule = to_schedule(network, problem.collective, problem.chunk_bytes, sends, times_of(order))
-        report = check(schedule)
-        assert report.valid, report.summary()
-        candidate = _Candidate(schedule, sends, order, report.makespan_s)
+        candidate = _Replayed(checked(schedule), sends, order)
         if self.best is None or self._key(candidate) < self._key(self.best):
             self.best = candidate
             self.report("contiguity" if order.note.endswith(contiguity.EXACT) else "ordering")
             if self.options.on_plan is not None:
-                self.options.on_plan(candidate.makespan_s, lambda: _plan(self, candidate))
+                self.options.on_plan(candidate.makespan_s, lambda: _candidate(self, candidate))
         return candidate
 
     def report(self, phase: str) -> None:
@@ -121,7 +122,7 @@ class _Search:
             incumbent = None if self.best is None else self.best.makespan_s
             self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bounds.chunk_by_chunk_s, phase))
 
-    def _key(self, candidate: _Candidate) -> tuple[float, float]:
+    def _key(self, candidate: _Replayed) -> tuple[float, float]:
         # Makespans that differ only by rounding, less than 1e-9 of the bound, are equal.
         steps = round(candidate.makespan_s / (1e-9 * self.bounds.chunk_by_chunk_s))
         return steps, float(self.problem.link_weight[np.unique(candidate.sends.link)].sum())
@@ -129,10 +130,10 @@ class _Search:
 
 def synthesise(
     problem: Chunked, options: SolveOptions, parameters: Milp = _DEFAULTS, bounds: Bounds | None = None
-) -> Plan:
+) -> Candidate | None:
     """Route, order and schedule until the gap is reached, the routings are used up, or the time is over.
 
-    There is no schedule where the time is over before there is a routing, or would be before the model is written down.
+    There is no plan where the time is over before there is a routing, or would be before the model is written down.
     Solvers run on one thread, and so many steps: another number of threads would make another plan.
     """
     solver = options.solver or ROUTING_SOLVER
@@ -149,8 +150,7 @@ def synthesise(
         is_routed = bool(routers) and len(found) == len(routers)
         policy = _route_for_policy(search, routers) if is_routed else None
     if not routers or (not is_routed and deadline.over):
-        bound_s = search.bounds.chunk_by_chunk_s
-        return Plan(claim(None, bound_s, solver, versions, options, deadline), None, {"method": "milp"})
+        return None
     if not is_routed:  # no routing with so much work: shortest paths need no solver
         _schedule(search, [[shortest_path_routing(phase.problem) for phase in problem.phases]])
     else:
@@ -163,7 +163,7 @@ def synthesise(
     with charge(search.stage_s, "confirming"):
         _confirm(search)
     assert search.best is not None  # every path to here schedules at least one routing
-    return _plan(search, search.best)
+    return _candidate(search, search.best)
 
 
 # -- stage 1: routings, one for each phase -----------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
             _schedule_exactly(search, best)
 
 
-def _order(search: _Search, sends: Sends) -> list[_Candidate]:
+def _order(search: _Search, sends: Sends) -> list[_Replayed]:
     """By every rule, send by send and, with symmetry, orbit by orbit; the most promising orders are replayed."""
     orders: list[Order] = []
     for table in tables(search.problem, sends):
@@ -362,7 +362,7 @@ def _enough(search: _Search) -> float:
     return search.options.gap if len(search.problem.phases) > 1 else 0.0
 
 
-def _schedule_exactly(search: _Search, candidate: _Candidate) -> None:
+def _schedule_exactly(search: _Search, candidate: _Replayed) -> None:
     model = contiguity.encode(candidate.order, search.bounds.chunk_by_chunk_s)
     options = replace(_stage(search, 1), gap=_enough(search), step_limit=search.parameters.exact_steps)
     solution = solve_model(model.model, options, CONTIGUITY_SOLVER, start=contiguity.first_point(model))
@@ -392,25 +392,16 @@ def _confirm(search: _Search) -> None:
     search.bounds = bounds.with_proven(others_s, anew=True)
 
 
-def _plan(search: _Search, best: _Candidate) -> Plan:
-    solution = claim(
-        best.makespan_s, search.bounds.chunk_by_chunk_s, f"{search.router}+{CONTIGUITY_SOLVER}", search.versions,
-        search.options, search.deadline,
-    )  # fmt: skip
-    details = {
-        "method": "milp",
-        "ratio": best.makespan_s / (solution.bound or best.makespan_s),
-        "sends": len(best.schedule),
-        "chunk_transfers": len(best.sends),
-        "links_used": len(set(best.sends.link.tolist())),
-        "bounds_s": {
-            **search.bounds.chunk_by_chunk,
-            "routing": search.bounds.proven_s or None,
-            "any_grouping": search.bounds.any_grouping_s,
+def _candidate(search: _Search, best: _Replayed) -> Candidate:
+    bounds, unused = search.bounds, search.problem.logical.unused
+    return Candidate(
+        search.problem, best.schedule, "milp", best.order.name, bounds.chunk_by_chunk_s,
+        {**bounds.chunk_by_chunk, "routing": bounds.proven_s or None, "any_grouping": bounds.any_grouping_s},
+        is_grouped=False,
+        account={
+            "routings_tried": search.routings_tried, **({"unused_symmetry": list(unused)} if unused else {})
         },
-        "routings_tried": search.routings_tried,
-        "variant": best.order.name,
-        **({"unused_symmetry": list(unused)} if (unused := search.problem.logical.unused) else {}),
-    }
-    timings = {stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()}
-    return Plan(solution, best.schedule, details, timings)
+        timings={stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()},
+        solver_name=f"{search.router}+{CONTIGUITY_SOLVER}",
+        version=search.versions,
+    )  # fmt: skip

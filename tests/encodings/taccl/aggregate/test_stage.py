@@ -73,8 +73,8 @@ def test_a_baseline_that_is_fastest_is_named_and_its_chunks_are_cut() -> None:
     whole, cut = (plan_aggregated(replace(problem, may_cut=its), SolveOptions()) for its in (False, True))
     assert whole is not None
     assert cut is not None
-    assert cut.details["method"].startswith("baseline:")
-    assert cut.solution.objective < whole.solution.objective
+    assert cut.method.startswith("baseline:")
+    assert cut.end_s < whole.end_s
     assert cut.problem is not None
     assert cut.problem.chunk_bytes < problem.chunk_bytes
     assert whole.problem is not None
@@ -98,7 +98,7 @@ def test_a_baseline_that_leaves_the_sketch_is_no_choice() -> None:
     problem = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000, sketch)
     plan = plan_aggregated(problem, SolveOptions(), LITTLE.aggregation)
     assert plan is not None
-    assert plan.schedule is not None
+    assert plan is not None
     moves = plan.schedule.moves
     assert problem.logical.allowed[moves.values, plan.schedule.place[moves.owner]].all()
 

@@ -1,0 +1,105 @@
+"""Candidate: a plan that a method has found, with what is known of it; the search compares candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gapless import __version__
+from gapless.checker import check
+from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.options import Deadline, SolveOptions, relative_gap
+from gapless.schedule import Schedule
+from gapless.system import Plan
+
+__all__ = ["SAME", "Candidate", "added_up", "checked"]
+
+SAME = 1e-9
+"""Ends that differ by less than this share are equal."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule of a problem in its chunks, by a method in one of its variants, both in words.
+
+    `is_grouped`: it is of the class of plans that group chunks at will; others send them one at a time inside nodes.
+    `bounds_s`: bounds of its class, by where they come from; `bound_s`: the largest. `account`: what the method says
+    besides, for people.
+    """
+
+    problem: Chunked
+    schedule: Schedule
+    method: str
+    variant: str
+    bound_s: float
+    bounds_s: Mapping[str, float | None]
+    is_grouped: bool = True
+    account: Mapping[str, Any] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    solver_name: str = ""
+    version: str = __version__
+
+    def __post_init__(self) -> None:
+        assert self.bound_s <= self.end_s * (1 + 1e-6), "a schedule beats its lower bound"
+
+    @cached_property
+    def end_s(self) -> float:
+        """When the last transfer ends."""
+        return float(self.schedule.end_s.max(initial=0.0))
+
+    @property
+    def solver(self) -> str:
+        """Who claims it: the solvers of a method that has some, or the method itself."""
+        return self.solver_name or self.method
+
+    @property
+    def proven_s(self) -> float:
+        """No plan of its class takes less; that is not more than its own end, but for rounding."""
+        return min(self.bound_s, self.end_s)
+
+    @property
+    def gap(self) -> float | None:
+        """Proven distance from the best of its class."""
+        return relative_gap(self.end_s, self.proven_s)
+
+    def is_faster(self, than: Candidate | None) -> bool:
+        """Whether it ends before another one, which may not be there."""
+        return than is None or self.end_s < than.end_s * (1 - SAME)
+
+    def details(self, ratio: float | None) -> dict[str, Any]:
+        """What is said of it, for people; `ratio`: of its end to a bound."""
+        return {
+            "method": self.method,
+            "ratio": ratio,
+            "sends": len(self.schedule),
+            "chunk_transfers": len(self.schedule.moves.values),
+            "links_used": len(np.unique(self.schedule.place)),
+            "bounds_s": dict(self.bounds_s),
+            **self.account,
+        }
+
+    def plan(self, options: SolveOptions, deadline: Deadline) -> Plan:
+        """The plan by itself, with the bound of its class."""
+        solution = claim(self.end_s, self.bound_s, self.solver, self.version, options, deadline)
+        details = {**self.details(self.end_s / self.bound_s if self.bound_s else 1.0), "variant": self.variant}
+        return Plan(solution, self.schedule, details, self.timings, problem=self.problem)
+
+
+def checked(schedule: Schedule) -> Schedule:
+    """A schedule that replays clean."""
+    report = check(schedule)
+    assert report.valid, report.summary()
+    return schedule
+
+
+def added_up(timings: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Seconds by stage, of several searches together."""
+    seconds: dict[str, float] = {}
+    for stages in timings:
+        for stage, duration_s in stages.items():
+            seconds[stage] = seconds.get(stage, 0.0) + duration_s
+    return {stage: round(seconds[stage], 6) for stage in sorted(seconds)}
