@@ -49,4 +49,4 @@ def test_an_optimum_that_the_solver_does_not_repeat_is_not_called_one(monkeypatc
     assert claimed is not None
     assert claimed.gap is not None
     assert claimed.gap > 1e-6
-    assert claimed.bound == pytest.approx(least_s)
+    assert claimed.proven_s == pytest.approx(least_s)
