@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gapless.encodings.ranks.question import METHODS
 from gapless.errors import InputError
+from gapless.methods import MethodChoice
 from gapless.parameters import with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
@@ -15,7 +17,7 @@ _WORK = ("most_work", "regret_work", "multipliers")
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of the searches and of the rules that stand beside them. All are numbers > 0."""
+    """Of the searches and of the rules that stand beside them. Numbers are > 0."""
 
     most_work: int = 50_000_000
     """Items times modes times steps of the budget that the dynamic programme looks at; where exact costs need more, it
@@ -37,9 +39,14 @@ class Parameters:
     """AdaQS: by which share the ratio of mean to deviation must fall for the next, more exact mode; a hyper-parameter
     that the paper leaves to its reader."""
 
+    methods: MethodChoice = field(default_factory=MethodChoice)
+    """Which methods `auto` may try: budget where data is the only limit, else prices, where switches are limited, and
+    milp. A rule is tried where `only` names it."""
+
     def __post_init__(self) -> None:
+        self.methods.check((*METHODS[1:], "prices"))
         for name, value in vars(self).items():
-            if not value > 0:
+            if isinstance(value, int | float) and not value > 0:
                 raise InputError(f"{name}: must be > 0, got {value}")
 
     def with_share(self, share: float) -> Parameters:

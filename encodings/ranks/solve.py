@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,138 +10,49 @@ from numpy.typing import NDArray
 
 from gapless import __version__
 from gapless.budget import is_within
-from gapless.encodings.ranks.baselines import RULES, all_baselines, best_at, regret
-from gapless.encodings.ranks.limits import encode, switched
+from gapless.encodings.ranks.baselines import all_baselines, regret
 from gapless.encodings.ranks.lowering import phases_of, to_schedule
+from gapless.encodings.ranks.methods import Found, ModeSearch, asked_methods, is_allowed
 from gapless.encodings.ranks.parameters import DEFAULTS, Parameters
 from gapless.encodings.ranks.problem import Problem
 from gapless.errors import InputError
 from gapless.io.record import Record
-from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.methods import run_methods
+from gapless.options import Deadline, SolveOptions
 from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.solution import Solution, Status, StopReason, claim_of
-from gapless.solvers.proofs import solve_proven
 from gapless.system import Plan
 
 if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["Found", "choose", "cost", "is_allowed", "solve"]
+__all__ = ["cost", "solve"]
 
 Ints = NDArray[np.int64]
 
-_ROUNDING = 1e-9
-"""Sums in another order differ by less than this share."""
-_MARGIN = 1e-6
-"""More than the share by which solvers let a row be broken."""
 _LOWERING_S = 2e-4
 """What lowering, replaying and writing take for each layer of a phase at most; kept of a time limit."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """Modes of shape (E, L) that a method found, what they spoil, and a bound on that of all plans, if it has one."""
-
-    modes: Ints
-    error: float
-    bound: float | None
-    method: str
-
-
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
-    """The best modes that the method finds, lowered, beside the rules of others at their data."""
+    """The best modes that the methods find, lowered, beside the rules of others at their data."""
     deadline, parameters = Deadline(options), parameters or DEFAULTS
     deadline.keep(_LOWERING_S * len(problem.starts) * problem.trace.layer_count)
-    found, status = choose(problem, options, parameters, deadline)
+    methods = asked_methods(problem, parameters.methods)
+    if problem.data_bytes is not None and not is_within(float(problem.cost.min(axis=2).sum()), problem.data_bytes):
+        return _nothing(problem, Status.INFEASIBLE, options, deadline)
+    search = ModeSearch(problem, options, parameters, deadline)
+    run_methods(methods, problem, search)
+    found = search.best
     if found is None:
-        return _nothing(problem, status, options, deadline)
+        return _nothing(problem, search.status, options, deadline)
     solution = claim_of(
         found.error, found.bound, options, solver=found.method, version=__version__, wall_s=deadline.elapsed_s,
         unit="error", source=found.method,
         otherwise=StopReason.FINISHED if found.bound is None else StopReason.WORK_LIMIT,
     )  # fmt: skip
     return Plan(solution, to_schedule(problem, found.modes), _details(problem, found, parameters, options.seed))
-
-
-def choose(
-    problem: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline
-) -> tuple[Found | None, Status]:
-    """What the problem's method finds; where that is nothing, what is known: infeasible, or no solution in time."""
-    if problem.data_bytes is not None and not is_within(float(problem.cost.min(axis=2).sum()), problem.data_bytes):
-        return None, Status.INFEASIBLE
-    if problem.method in RULES:
-        return _by_rule(problem, parameters, options.seed)
-    if problem.is_knapsack and problem.method != "milp":
-        assert problem.data_bytes is not None
-        choice = best_at(problem.items(problem.starts), parameters.most_work)(problem.data_bytes)
-        assert choice is not None
-        modes = problem.spread(problem.starts, choice.modes)
-        return Found(modes, choice.error, choice.bound, "budget"), Status.FEASIBLE
-    start = None
-    if problem.switches is not None and problem.data_bytes is not None:
-        plan = switched(replace(problem, step_time_s=None), parameters.multipliers, parameters.most_work, deadline)
-        start = None if plan is None else Found(plan.modes, plan.error, plan.bound, "prices")
-    if start is not None and problem.step_time_s is None:
-        _report(options, deadline, start)
-        if (relative_gap(start.error, start.bound) or 0.0) <= max(options.gap, _ROUNDING):
-            return start, Status.FEASIBLE
-    return _by_milp(problem, options, deadline, start)
-
-
-def _by_rule(problem: Problem, parameters: Parameters, seed: int) -> tuple[Found | None, Status]:
-    """What somebody's rule makes of it, where that is within the limits."""
-    assert problem.data_bytes is not None
-    modes = RULES[problem.method](problem, problem.data_bytes, parameters, seed)
-    fits = is_allowed(problem, modes)
-    return (Found(modes, problem.spoiled(modes), None, problem.method) if fits else None), Status.NO_SOLUTION
-
-
-def is_allowed(problem: Problem, modes: Ints) -> bool:
-    """Whether modes, shape (E, L), keep to the data, the switches and the step time that are allowed."""
-    phases = phases_of(modes)
-    if problem.data_bytes is not None and problem.sent_bytes(modes) > problem.data_bytes:
-        return False
-    if len(phases) - 1 > (
-        0 if problem.phases == "static" else math.inf if problem.switches is None else problem.switches
-    ):
-        return False
-    return problem.step_time_s is None or all(
-        is_within(problem.step.duration_s(modes[first]), problem.step_time_s) for first, _ in phases
-    )
-
-
-def _by_milp(
-    problem: Problem, options: SolveOptions, deadline: Deadline, start: Found | None
-) -> tuple[Found | None, Status]:
-    """The MILP, from the start where that is allowed; again with a margin where the solver's point breaks a limit."""
-    solver, bound = options.solver or "highs", None
-    allowed = start if start is not None and is_allowed(problem, start.modes) else None
-    for margin in (0.0, _MARGIN):
-        encoding = encode(problem, margin)
-        point = None if allowed is None else encoding.point(allowed.modes)
-        solution = solve_proven(encoding.model, replace(deadline.stage(), on_plan=None), solver, point)
-        if not margin:
-            if solution.status is Status.INFEASIBLE:
-                return None, Status.INFEASIBLE
-            bound = None if solution.bound is None else encoding.unit * solution.bound
-        modes = None if solution.values is None else problem.canonical(encoding.modes(solution.values))
-        if modes is not None and is_allowed(problem, modes):
-            break
-    else:
-        modes = None
-    if modes is None or (allowed is not None and allowed.error < problem.spoiled(modes)):
-        modes = None if allowed is None else allowed.modes
-    if modes is None:
-        return None, Status.NO_SOLUTION
-    error = problem.spoiled(modes)
-    proven = [each for each in (bound, None if start is None else start.bound) if each is not None]
-    return Found(modes, error, max(proven, default=None), f"milp+{solver}"), Status.FEASIBLE
-
-
-def _report(options: SolveOptions, deadline: Deadline, found: Found) -> None:
-    if options.on_progress is not None:
-        options.on_progress(Progress(deadline.elapsed_s, found.error, found.bound, found.method, unit="error"))
 
 
 def _nothing(problem: Problem, status: Status, options: SolveOptions, deadline: Deadline) -> Plan:
