@@ -14,17 +14,17 @@ from gapless.encodings.cupcake.methods.affine import affine_costs
 from gapless.encodings.cupcake.question import DEVICE, METHODS, Question
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known
+from gapless.io.typed import data_of, read_record
 from gapless.options import SolveOptions
 from gapless.profiles.compressors.casts import NONE
 from gapless.profiles.compressors.compressor import ERRORS, relative_speed
 from gapless.profiles.compressors.grammar import known_as, named_compressor
 from gapless.profiles.gradients.communication import network_of
 from gapless.profiles.gradients.fusion import Costs
-from gapless.profiles.gradients.modes import PLAIN
+from gapless.profiles.gradients.modes import PLAIN, Mode
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.profiles.gradients.profile import FusionProfile, in_pieces
-from gapless.profiles.gradients.profile_file import mode_data, read_mode
 from gapless.question import fields_of, from_question
 
 __all__ = ["Problem", "asked_profile", "problem", "problem_of"]
@@ -91,7 +91,7 @@ class Problem(BriefQuestion):
             "tensor_names": list(self.profile.tensor_names),
             "tensor_bytes": self.profile.size_bytes.tolist(),
             "tensor_backward_s": self.profile.backward_s.tolist(),
-            "costs": [mode_data(mode) for mode in self.profile.modes],
+            "costs": [data_of(mode) for mode in self.profile.modes],
         }
 
     @property
@@ -110,7 +110,7 @@ def asked_profile(description: Mapping[str, Any], where: str) -> FusionProfile:
         "tensor_names": tuple(map(str, names)),
         "size_bytes": np.array(record.integers("tensor_bytes", 0), dtype=np.int64),
         "backward_s": np.array([record.real(f"tensor_backward_s[{k}]", gap_s, 0) for k, gap_s in enumerate(gaps)]),
-        "modes": tuple(read_mode(where, entry) for entry in record.records("costs")),
+        "modes": tuple(read_record(Mode, entry, where) for entry in record.records("costs")),
         "source": record.text("source", default=""),
     }
     try:

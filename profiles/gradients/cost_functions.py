@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gapless.errors import InputError
+from gapless.io.typed import Stored
 
-__all__ = ["FREE", "AffineCost", "CostFunction", "PointsCost"]
+__all__ = ["COSTS", "FREE", "AffineCost", "CostFunction", "PointsCost"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class PointsCost:
     it would lead below zero.
     """
 
-    points: tuple[tuple[float, float], ...]
+    points: Annotated[tuple[tuple[float, float], ...], Stored(each="[bytes, seconds]")]
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -106,6 +107,9 @@ def _check_ratio(ratio: float) -> None:
 
 
 CostFunction: TypeAlias = AffineCost | PointsCost
+
+COSTS = {"affine": AffineCost, "points": PointsCost}
+"""By their kinds in files."""
 
 FREE = AffineCost(0.0, 0.0)
 """What costs nothing at all."""

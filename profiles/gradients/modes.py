@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.io.record import check_known
+from gapless.io.typed import Stored
 from gapless.profiles.compressors.compressor import ERRORS
-from gapless.profiles.gradients.cost_functions import FREE, CostFunction
+from gapless.profiles.gradients.cost_functions import COSTS, FREE, CostFunction
 
 __all__ = ["PLAIN", "Mode", "plain_mode"]
 
@@ -30,14 +32,14 @@ class Mode:
     for bytes that are negative or not finite.
     """
 
-    name: str
-    communication: CostFunction
-    encode: CostFunction = FREE
-    decode: CostFunction = FREE
-    error: str = "unknown"
-    encoded_bytes: tuple[float, ...] | None = None
-    sent_bytes: tuple[float, ...] | None = None
-    gathered: float = 0.0
+    name: Annotated[str, Stored(place=-3)]
+    communication: Annotated[CostFunction, Stored(kinds=COSTS)]
+    encode: Annotated[CostFunction, Stored(kinds=COSTS, place=-1)] = FREE
+    decode: Annotated[CostFunction, Stored(kinds=COSTS, place=-1)] = FREE
+    error: Annotated[str, Stored(choices=list(ERRORS), is_needed=True, place=-2)] = "unknown"
+    encoded_bytes: Annotated[tuple[float, ...] | None, Stored(0, 2**53, each="a number in 0..2^53", place=1)] = None
+    sent_bytes: Annotated[tuple[float, ...] | None, Stored(0, 2**53, each="a number in 0..2^53", place=1)] = None
+    gathered: Annotated[float, Stored(0)] = 0.0
 
     def __post_init__(self) -> None:
         if not self.name or "," in self.name or self.name.strip() != self.name:

@@ -20,120 +20,63 @@ sizes), `gathered` (0). `gapless.profiles.gradients.profile` and `.modes` say wh
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated
 
 import numpy as np
 
-from gapless.errors import InputError
 from gapless.io.atomic import write_text
-from gapless.io.record import Record, load_record
-from gapless.profiles.compressors.compressor import ERRORS
-from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, PointsCost
+from gapless.io.typed import Stored, located, read_file, text_of
 from gapless.profiles.gradients.modes import Mode
 from gapless.profiles.gradients.profile import FusionProfile
 
-__all__ = ["fusion_profile_text", "mode_data", "read_fusion_profile", "read_mode", "write_fusion_profile"]
+__all__ = ["fusion_profile_text", "read_fusion_profile", "write_fusion_profile"]
 
 _FORMAT = "gapless.fusion-profile"
 _VERSION = 2
 _LARGEST_BYTES = 2**53
 
-_Built = TypeVar("_Built")
+
+@dataclass(frozen=True)
+class _Tensor:
+    name: str
+    size_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
+    backward_s: Annotated[float, Stored(0)]
+    shape: Annotated[tuple[int, ...] | None, Stored(1, _LARGEST_BYTES)] = None
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Its shape; without one it is a vector in single precision."""
+        return (max(1, self.size_bytes // 4),) if self.shape is None else self.shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    name: str
+    forward_s: Annotated[float, Stored(0)]
+    source: str = ""
+    batch: Annotated[int, Stored(1, _LARGEST_BYTES)] = 0
+    modes: tuple[Mode, ...]
+    tensors: tuple[_Tensor, ...]
 
 
 def read_fusion_profile(path: str | Path) -> FusionProfile:
     """The profile in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
-    record = load_record(path)
-    record.of_format(_FORMAT)
-    record.integer("version", _VERSION, _VERSION)
-    names, sizes, backward_s, shapes = [], [], [], []
-    for entry in record.records("tensors"):
-        names.append(entry.text("name"))
-        sizes.append(entry.integer("size_bytes", 0, _LARGEST_BYTES))
-        backward_s.append(entry.number("backward_s", 0))
-        shapes.append(entry.integers("shape", 1, _LARGEST_BYTES, default=None))
-        entry.close()
-    modes = tuple(read_mode(path, entry) for entry in record.records("modes"))
-    profile = _naming_file(path, lambda: FusionProfile(
-        name=record.text("name"),
-        forward_s=record.number("forward_s", 0),
-        tensor_names=tuple(names),
-        size_bytes=np.array(sizes, dtype=np.int64),
-        backward_s=np.array(backward_s, dtype=np.float64),
-        modes=modes,
-        source=record.text("source", default=""),
-        batch=record.integer("batch", 1, _LARGEST_BYTES) if "batch" in record else 0,
-        shapes=_shapes(shapes, sizes),
-    ))  # fmt: skip
-    record.close()
-    return profile
-
-
-def _shapes(shapes: list[tuple[int, ...] | None], sizes: list[int]) -> tuple[tuple[int, ...], ...]:
-    """A tensor without a shape is a vector in single precision, where others have one."""
-    if all(shape is None for shape in shapes):
-        return ()
-    return tuple((max(1, size // 4),) if shape is None else shape for shape, size in zip(shapes, sizes, strict=True))
-
-
-def read_mode(path: str | Path, entry: Record) -> Mode:
-    """The mode that a record says; `path`: where that is from. Raises `InputError`."""
-    mode = _naming_file(path, lambda: Mode(
-        name=entry.text("name"),
-        communication=_cost(entry, "communication"),
-        encode=_cost(entry, "encode") if "encode" in entry else FREE,
-        decode=_cost(entry, "decode") if "decode" in entry else FREE,
-        error=entry.text("error", choices=list(ERRORS)),
-        encoded_bytes=_numbers(entry, "encoded_bytes"),
-        sent_bytes=_numbers(entry, "sent_bytes"),
-        gathered=entry.number("gathered", 0, default=0.0),
-    ))  # fmt: skip
-    entry.close()
-    return mode
-
-
-def _numbers(entry: Record, key: str) -> tuple[float, ...] | None:
-    if key not in entry:
-        return None
-    numbers = entry.array(key)
-    for place, number in enumerate(numbers):
-        if type(number) not in (int, float) or not 0 <= number <= _LARGEST_BYTES:
-            raise entry.fail(f"{key}[{place}]", "a number in 0..2^53", number)
-    return tuple(map(float, numbers))
-
-
-def _naming_file(path: str | Path, build: Callable[[], _Built]) -> _Built:
-    try:
-        return build()
-    except InputError as error:  # the profile names the tensor, not the file
-        message = str(error)
-        raise InputError(message if message.startswith(f"{path}: ") else f"{path}: {message}") from None
-
-
-def _cost(record: Record, key: str) -> CostFunction:
-    entry = record.record(key)
-    try:
-        if entry.text("kind", choices=["affine", "points"]) == "affine":
-            cost: CostFunction = AffineCost(entry.number("alpha_s"), entry.number("beta_s_per_byte"))
-        else:
-            cost = PointsCost(tuple(_point(entry, k, point) for k, point in enumerate(entry.array("points"))))
-    except InputError as error:
-        message = str(error)
-        raise InputError(message if message.startswith(f"{entry.where}: ") else f"{entry.where}: {message}") from None
-    entry.close()
-    return cost
-
-
-def _point(entry: Record, number: int, point: Any) -> tuple[float, float]:
-    if not isinstance(point, list) or len(point) != 2 or any(type(part) not in (int, float) for part in point):
-        raise entry.fail(f"points[{number}]", "[bytes, seconds]", point)
-    try:
-        return float(point[0]), float(point[1])
-    except OverflowError:
-        raise entry.fail(f"points[{number}]", "two numbers that fit into 64 bits", point) from None
+    read = read_file(_File, path, _FORMAT, _VERSION)
+    has_shapes = any(tensor.shape is not None for tensor in read.tensors)
+    with located(str(path)):
+        return FusionProfile(
+            name=read.name,
+            forward_s=read.forward_s,
+            tensor_names=tuple(tensor.name for tensor in read.tensors),
+            size_bytes=np.array([tensor.size_bytes for tensor in read.tensors], dtype=np.int64),
+            backward_s=np.array([tensor.backward_s for tensor in read.tensors], dtype=np.float64),
+            modes=read.modes,
+            source=read.source,
+            batch=read.batch,
+            shapes=tuple(tensor.lengths for tensor in read.tensors) if has_shapes else (),
+        )
 
 
 def write_fusion_profile(path: str | Path, profile: FusionProfile) -> None:
@@ -143,39 +86,10 @@ def write_fusion_profile(path: str | Path, profile: FusionProfile) -> None:
 
 def fusion_profile_text(profile: FusionProfile) -> str:
     """A profile as JSON, one tensor a line."""
-    head = {"format": _FORMAT, "version": _VERSION, "name": profile.name, "forward_s": profile.forward_s}
-    if profile.source:
-        head["source"] = profile.source
-    if profile.batch:
-        head["batch"] = profile.batch
-    head["modes"] = [mode_data(mode) for mode in profile.modes]
-    columns = (profile.tensor_names, profile.size_bytes.tolist(), profile.backward_s.tolist())
-    entries = [
-        {"name": name, "size_bytes": size, "backward_s": backward_s}
-        for name, size, backward_s in zip(*columns, strict=True)
-    ]
-    for entry, shape in zip(entries, profile.shapes, strict=False):  # none, or one for each
-        entry["shape"] = list(shape)
-    tensors = [json.dumps(entry) for entry in entries]
-    return f'{json.dumps(head)[:-1]},\n"tensors": [\n' + ",\n".join(tensors) + "]}\n"
-
-
-def mode_data(mode: Mode) -> dict[str, Any]:
-    """A mode in plain values, as `read_mode` takes them."""
-    data: dict[str, Any] = {"name": mode.name, "error": mode.error}
-    for title in ("encode", "decode"):
-        if getattr(mode, title) != FREE:
-            data[title] = _cost_data(getattr(mode, title))
-    data["communication"] = _cost_data(mode.communication)
-    if mode.gathered:
-        data["gathered"] = mode.gathered
-    for title in ("encoded_bytes", "sent_bytes"):
-        if getattr(mode, title) is not None:
-            data[title] = list(getattr(mode, title))
-    return data
-
-
-def _cost_data(cost: CostFunction) -> dict[str, Any]:
-    if isinstance(cost, AffineCost):
-        return {"kind": "affine", "alpha_s": cost.alpha_s, "beta_s_per_byte": cost.beta_s_per_byte}
-    return {"kind": "points", "points": [list(point) for point in cost.points]}
+    shapes = profile.shapes or (None,) * len(profile.tensor_names)
+    columns = (profile.tensor_names, profile.size_bytes.tolist(), profile.backward_s.tolist(), shapes)
+    file = _File(
+        name=profile.name, forward_s=profile.forward_s, source=profile.source, batch=profile.batch,
+        modes=profile.modes, tensors=tuple(_Tensor(*tensor) for tensor in zip(*columns, strict=True)),
+    )  # fmt: skip
+    return text_of(file, _FORMAT, _VERSION, ["tensors"])

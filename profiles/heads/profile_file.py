@@ -8,16 +8,14 @@ Where rises of the loss are measured, also `rise` and `rise_kept`: the fields of
 
 from __future__ import annotations
 
-import io
-import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.io.arrays import load_arrays, meta_record
-from gapless.io.atomic import write_bytes
+from gapless.io.typed import Stored, located, read_archive, write_archive
 from gapless.profiles.heads.profile import DISTANCES, Floats, HeadProfile, Rises
 
 __all__ = ["read_head_profile", "write_head_profile"]
@@ -28,35 +26,36 @@ _LARGEST = 2**53
 _RISES = ("rise", "rise_kept")
 
 
+@dataclass(frozen=True)
+class _Meta:
+    name: str
+    key_heads: Annotated[int, Stored(1, _LARGEST)]
+    dimension: Annotated[int, Stored(1, _LARGEST)]
+    parameters: Annotated[int, Stored(1, _LARGEST)]
+    tokens: Annotated[int, Stored(1, _LARGEST)]
+    source: str = ""
+
+
 def write_head_profile(path: str | Path, profile: HeadProfile) -> None:
     """Write a profile; the same profile gives the same bytes. Raises `InputError` where the path can't be written."""
-    meta = {"format": _FORMAT, "version": _VERSION, "name": profile.name, "key_heads": profile.key_heads,
-            "dimension": profile.dimension, "parameters": profile.parameters, "tokens": profile.tokens,
-            "source": profile.source}  # fmt: skip
-    arrays: dict[str, Any] = {"meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)}
-    arrays |= {name: profile.distance(name) for name in DISTANCES}
+    counts = (profile.key_heads, profile.dimension, profile.parameters, profile.tokens)
+    arrays: dict[str, Any] = {name: profile.distance(name) for name in DISTANCES}
     if profile.rises is not None:
         arrays |= dict(zip(_RISES, (profile.rises.loss, profile.rises.kept), strict=True))
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    write_bytes(path, buffer.getvalue())
+    write_archive(path, _Meta(profile.name, *counts, profile.source), _FORMAT, _VERSION, arrays)
 
 
 def read_head_profile(path: str | Path) -> HeadProfile:
     """The profile in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
-    what = f"a {_FORMAT}, which `gapless profile heads` writes"
-    arrays = load_arrays(path, ("meta", *DISTANCES), _RISES, what=what)
-    record = meta_record(arrays["meta"], f"{path}: meta")
-    record.of_format(_FORMAT)
-    record.integer("version", _VERSION, _VERSION)
-    counts = {name: record.integer(name, 1, _LARGEST) for name in ("key_heads", "dimension", "parameters", "tokens")}
-    name, source = record.text("name"), record.text("source", default="")
-    record.close()
+    meta, arrays = read_archive(
+        _Meta, path, _FORMAT, _VERSION, tuple(DISTANCES), _RISES, written_by="gapless profile heads"
+    )
     scores, output = (_floats(path, arrays, title) for title in ("scores", "output"))
-    try:
-        return HeadProfile(name, scores, output, **counts, source=source, rises=_rises(arrays))
-    except InputError as error:  # the profile names itself, not the file
-        raise InputError(f"{path}: {error}") from None
+    with located(str(path)):
+        return HeadProfile(
+            meta.name, scores, output, meta.key_heads, meta.dimension, meta.parameters, meta.tokens, meta.source,
+            _rises(arrays),
+        )  # fmt: skip
 
 
 def _rises(arrays: dict[str, Any]) -> Rises | None:

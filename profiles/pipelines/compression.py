@@ -13,10 +13,10 @@ errors are one at each depth. `CompressionMode` says what each field means.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
-from gapless.io.record import Record, load_record
+from gapless.io.typed import Stored, read_file, text_of
 
 __all__ = [
     "CompressionMode",
@@ -49,10 +49,10 @@ class CompressionMode:
     """
 
     name: str
-    ratio: float
-    rank: int
-    encode_s_per_byte: float
-    decode_s_per_byte: float
+    ratio: Annotated[float, Stored(0)]
+    rank: Annotated[int, Stored(0, 2**31, otherwise=0)]
+    encode_s_per_byte: Annotated[float, Stored(0)]
+    decode_s_per_byte: Annotated[float, Stored(0)]
     hop_error: Floats
     reduce_error: Floats
 
@@ -88,7 +88,7 @@ class CompressionTable(Brief):
     name: str
     depth: Floats
     modes: tuple[CompressionMode, ...]
-    source: str = ""
+    source: Annotated[str, Stored(is_needed=True)] = ""
 
     def __post_init__(self) -> None:
         where = f"table {self.name!r}"
@@ -122,39 +122,7 @@ _VERSION = 1
 
 def read_compression_table(path: str | Path) -> CompressionTable:
     """The table in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
-    record = load_record(path)
-    record.of_format(_FORMAT)
-    record.integer("version", _VERSION, _VERSION)
-    try:
-        table = CompressionTable(
-            name=record.text("name"),
-            depth=_column(record, "depth"),
-            modes=tuple(_mode(entry) for entry in record.records("modes")),
-            source=record.text("source"),
-        )
-    except InputError as error:  # a table names its mode, not the file
-        message = str(error)
-        raise InputError(message if message.startswith(f"{path}: ") else f"{path}: {message}") from None
-    record.close()
-    return table
-
-
-def _mode(entry: Record) -> CompressionMode:
-    mode = CompressionMode(
-        name=entry.text("name"),
-        ratio=entry.number("ratio", 0),
-        rank=entry.integer("rank", 0, 2**31, default=0),
-        encode_s_per_byte=entry.number("encode_s_per_byte", 0),
-        decode_s_per_byte=entry.number("decode_s_per_byte", 0),
-        hop_error=_column(entry, "hop_error"),
-        reduce_error=_column(entry, "reduce_error"),
-    )
-    entry.close()
-    return mode
-
-
-def _column(record: Record, key: str) -> NDArray[np.float64]:
-    return np.array([record.real(f"{key}[{k}]", value, 0) for k, value in enumerate(record.array(key))])
+    return read_file(CompressionTable, path, _FORMAT, _VERSION)
 
 
 def write_compression_table(path: str | Path, table: CompressionTable) -> None:
@@ -164,13 +132,4 @@ def write_compression_table(path: str | Path, table: CompressionTable) -> None:
 
 def compression_table_text(table: CompressionTable) -> str:
     """A table as JSON, one mode a line."""
-    head = {"format": _FORMAT, "version": _VERSION, "name": table.name, "source": table.source}
-    modes = [
-        json.dumps({
-            "name": mode.name, "ratio": mode.ratio, "rank": mode.rank, "encode_s_per_byte": mode.encode_s_per_byte,
-            "decode_s_per_byte": mode.decode_s_per_byte, "hop_error": mode.hop_error.tolist(),
-            "reduce_error": mode.reduce_error.tolist(),
-        })
-        for mode in table.modes
-    ]  # fmt: skip
-    return f'{json.dumps(head)[:-1]}, "depth": {table.depth.tolist()},\n"modes": [\n' + ",\n".join(modes) + "]}\n"
+    return text_of(table, _FORMAT, _VERSION, ["modes"])

@@ -14,10 +14,9 @@ Layers stand in the order of the forward pass. Optional are `embedding_bytes`, `
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
-from gapless.io.record import Record, load_record
+from gapless.io.typed import Stored, located, read_file, text_of
 
 __all__ = [
     "PipelineProfile",
@@ -133,50 +132,44 @@ def uniform_profile(
 
 _FORMAT = "gapless.pipeline-profile"
 _VERSION = 1
-_TIMES = ("forward_s", "backward_s", "weight_s")
-_SIZES = ("parameter_bytes", "state_bytes", "stash_bytes", "boundary_bytes")
+
+
+@dataclass(frozen=True)
+class _Layer:
+    name: str
+    forward_s: Annotated[float, Stored(0)]
+    backward_s: Annotated[float, Stored(0)]
+    weight_s: Annotated[float, Stored(0)]
+    parameter_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
+    state_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
+    stash_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
+    boundary_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
+
+
+_COLUMNS = {field.name: np.int64 if field.name.endswith("_bytes") else np.float64 for field in fields(_Layer)[1:]}
+"""One of each layer, with their types."""
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str
+    layers: tuple[_Layer, ...]
+    source: str = ""
+    embedding_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)] = 0
+    boundary_shape: Annotated[tuple[int, int] | None, Stored(1, 2**31, each="[rows, columns]")] = None
 
 
 def read_pipeline_profile(path: str | Path) -> PipelineProfile:
     """The profile in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
-    record = load_record(path)
-    record.of_format(_FORMAT)
-    record.integer("version", _VERSION, _VERSION)
-    names: list[str] = []
-    columns: dict[str, list[float]] = {title: [] for title in (*_TIMES, *_SIZES)}
-    for layer in record.records("layers"):
-        names.append(layer.text("name"))
-        for title in _TIMES:
-            columns[title].append(layer.number(title, 0))
-        for title in _SIZES:
-            columns[title].append(layer.integer(title, 0, _LARGEST_BYTES))
-        layer.close()
-    name, source = record.text("name"), record.text("source", default="")
-    embedding_bytes = record.integer("embedding_bytes", 0, _LARGEST_BYTES, default=0)
-    shape = _shape(record)
-    record.close()
-    arrays: dict[str, Any] = {title: np.array(columns[title], dtype=np.float64) for title in _TIMES}
-    arrays.update({title: np.array(columns[title], dtype=np.int64) for title in _SIZES})
-    try:
+    read = read_file(_File, path, _FORMAT, _VERSION)
+    columns: dict[str, Any] = {
+        name: np.array([getattr(layer, name) for layer in read.layers], kind) for name, kind in _COLUMNS.items()
+    }
+    with located(str(path)):
         return PipelineProfile(
-            name,
-            tuple(names),
-            **arrays,
-            embedding_bytes=embedding_bytes,
-            boundary_shape=shape,
-            source=source,
-        )
-    except InputError as error:  # the profile names the layer, not the file
-        raise InputError(f"{path}: {error}") from None
-
-
-def _shape(record: Record) -> tuple[int, int] | None:
-    if "boundary_shape" not in record:
-        return None
-    shape = record.integers("boundary_shape", 1, 2**31)
-    if len(shape) != 2:
-        raise record.fail("boundary_shape", "[rows, columns]", list(shape))
-    return shape[0], shape[1]
+            read.name, tuple(layer.name for layer in read.layers), **columns, source=read.source,
+            embedding_bytes=read.embedding_bytes, boundary_shape=read.boundary_shape,
+        )  # fmt: skip
 
 
 def write_pipeline_profile(path: str | Path, profile: PipelineProfile) -> None:
@@ -186,14 +179,7 @@ def write_pipeline_profile(path: str | Path, profile: PipelineProfile) -> None:
 
 def pipeline_profile_text(profile: PipelineProfile) -> str:
     """A profile as JSON, one layer a line."""
-    head: dict[str, object] = {"format": _FORMAT, "version": _VERSION, "name": profile.name}
-    if profile.source:
-        head["source"] = profile.source
-    if profile.embedding_bytes:
-        head["embedding_bytes"] = profile.embedding_bytes
-    if profile.boundary_shape is not None:
-        head["boundary_shape"] = list(profile.boundary_shape)
-    titles = ("name", *_TIMES, *_SIZES)
-    columns = [profile.layer_names, *(getattr(profile, title).tolist() for title in titles[1:])]
-    layers = [json.dumps(dict(zip(titles, layer, strict=True))) for layer in zip(*columns, strict=True)]
-    return f'{json.dumps(head)[:-1]},\n"layers": [\n' + ",\n".join(layers) + "]}\n"
+    columns = [getattr(profile, name).tolist() for name in _COLUMNS]
+    layers = tuple(_Layer(*layer) for layer in zip(profile.layer_names, *columns, strict=True))
+    file = _File(profile.name, layers, profile.source, profile.embedding_bytes, profile.boundary_shape)
+    return text_of(file, _FORMAT, _VERSION, ["layers"])

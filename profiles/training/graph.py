@@ -6,14 +6,19 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.brief import Brief
 from gapless.errors import InputError
+from gapless.io.typed import Stored
 
 __all__ = ["BackwardNode", "ForwardNode", "Implementation", "TrainingGraph", "Variant"]
+
+LARGEST_BYTES = 2**62 - 1
+"""A size at most; sums of a few stay within 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,10 @@ class Implementation:
     for the energy objective; None if unknown.
     """
 
-    duration_s: float
-    workspace_bytes: int = 0
+    duration_s: Annotated[float, Stored(0)]
+    workspace_bytes: Annotated[int, Stored(-LARGEST_BYTES, LARGEST_BYTES)] = 0
     name: str = ""
-    power_w: float | None = None
+    power_w: Annotated[float | None, Stored(0)] = None
 
     @property
     def energy_j(self) -> float | None:
@@ -50,12 +55,12 @@ class ForwardNode:
 
     name: str
     op: str
-    output_bytes: int
+    output_bytes: Annotated[int, Stored(0, LARGEST_BYTES)]
     inputs: tuple[int, ...]
-    implementations: tuple[Implementation, ...]
-    again: tuple[Implementation, ...] = ()
+    implementations: Annotated[tuple[Implementation, ...], Stored(key="ways", is_filled=True)]
+    again: Annotated[tuple[Implementation, ...], Stored(is_filled=True)] = ()
     overwrites: int | None = None
-    in_place: tuple[Implementation, ...] = ()
+    in_place: Annotated[tuple[Implementation, ...], Stored(is_filled=True)] = ()
     creator: int | None = None
 
     @property
@@ -69,7 +74,7 @@ class Variant:
     """What a backward operator may be computed from: the forward tensors that it needs, and how it then runs."""
 
     needs: tuple[int, ...]
-    implementations: tuple[Implementation, ...]
+    implementations: Annotated[tuple[Implementation, ...], Stored(key="ways", is_filled=True)]
     name: str = ""
 
 
@@ -85,10 +90,10 @@ class BackwardNode:
     name: str
     op: str
     forward: int
-    output_bytes: int
+    output_bytes: Annotated[int, Stored(0, LARGEST_BYTES)]
     gradients: tuple[int, ...]
-    variants: tuple[Variant, ...]
-    fixed_bytes: int
+    variants: Annotated[tuple[Variant, ...], Stored(is_filled=True)]
+    fixed_bytes: Annotated[int, Stored(0, LARGEST_BYTES)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,10 +105,10 @@ class TrainingGraph(Brief):
     """
 
     name: str
-    batch: int
-    forward: tuple[ForwardNode, ...]
-    backward: tuple[BackwardNode, ...]
-    fixed_bytes: int
+    batch: Annotated[int, Stored(1)]
+    forward: Annotated[tuple[ForwardNode, ...], Stored(is_filled=True)]
+    backward: Annotated[tuple[BackwardNode, ...], Stored(is_filled=True)]
+    fixed_bytes: Annotated[int, Stored(0, LARGEST_BYTES)]
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -216,7 +221,7 @@ def _check_backward(graph: TrainingGraph, number: int, node: BackwardNode) -> No
 
 
 def _check_size(where: str, field_name: str, size_bytes: int) -> None:
-    if not 0 <= size_bytes < 2**62:
+    if not 0 <= size_bytes <= LARGEST_BYTES:
         raise InputError(f"{where}: {field_name} must be in 0..2^62 - 1, got {size_bytes}")
 
 
@@ -227,7 +232,7 @@ def _check_implementations(where: str, impls: Iterable[Implementation]) -> None:
     for impl in impls:
         if not (impl.duration_s >= 0 and math.isfinite(impl.duration_s)):
             raise InputError(f"{where}: duration_s must be finite and >= 0, got {impl.duration_s}")
-        if abs(impl.workspace_bytes) >= 2**62:
+        if abs(impl.workspace_bytes) > LARGEST_BYTES:
             raise InputError(f"{where}: workspace_bytes must be below 2^62 in size, got {impl.workspace_bytes}")
         if impl.power_w is not None and not (impl.power_w >= 0 and math.isfinite(impl.power_w)):
             raise InputError(f"{where}: power_w must be finite and >= 0, got {impl.power_w}")

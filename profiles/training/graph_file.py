@@ -30,21 +30,19 @@ there, and nothing else may be.
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
-from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
 from gapless.io.record import Record, load_record
-from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
+from gapless.io.typed import check_version, read_record, text_of
+from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.measured import instance_from, is_published_instance
 
 __all__ = ["read_training_graph", "training_graph_text", "write_training_graph"]
 
 _FORMAT = "gapless.training-graph"
 _VERSION = 1
-_LARGEST_BYTES = 2**62 - 1
 
 
 def read_training_graph(path: str | Path) -> TrainingGraph:
@@ -54,7 +52,9 @@ def read_training_graph(path: str | Path) -> TrainingGraph:
     """
     record = load_record(path)
     if "format" in record:
-        return _graph(record)
+        check_version(record, _FORMAT, _VERSION)
+        _check_numbers(record)
+        return read_record(TrainingGraph, record)
     if is_published_instance(record):
         return instance_from(record)
     raise InputError(
@@ -71,136 +71,31 @@ def write_training_graph(path: str | Path, graph: TrainingGraph) -> None:
 
 def training_graph_text(graph: TrainingGraph) -> str:
     """A graph in our format, one node a line."""
-    head = {
-        "format": _FORMAT, "version": _VERSION, "name": graph.name, "batch": graph.batch,
-        "fixed_bytes": graph.fixed_bytes, "source": graph.source,
-    }  # fmt: skip
-    forward = ",\n".join(json.dumps(_forward_data(node)) for node in graph.forward)
-    backward = ",\n".join(json.dumps(_backward_data(node)) for node in graph.backward)
-    return f'{json.dumps(head)[:-1]},\n"forward": [\n{forward}],\n"backward": [\n{backward}]}}\n'
+    return text_of(graph, _FORMAT, _VERSION, ["forward", "backward"])
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
+# -- node numbers, whose limits depend on where they stand -------------------------------------------------------------
 
 
-def _forward_data(node: ForwardNode) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": node.name, "op": node.op, "output_bytes": node.output_bytes}
-    data |= {"inputs": list(node.inputs), "ways": _implementations_data(node.implementations)}
-    if node.again:
-        data["again"] = _implementations_data(node.again)
-    if node.overwrites is not None:
-        data |= {"overwrites": node.overwrites, "in_place": _implementations_data(node.in_place)}
-    if node.creator is not None:
-        data["creator"] = node.creator
-    return data
+def _check_numbers(record: Record) -> None:
+    """Raise `InputError` for nodes that name others which don't come before them."""
+    forward, backward = record.records("forward"), record.records("backward")
+    loss = len(forward) - 1
+    for number, node in enumerate(forward):
+        _check_nodes(node, "inputs", 0, number - 1)
+        for key in ("overwrites", "creator"):
+            if key in node and number == 0:
+                raise node.fail(key, "absent, for no node comes before this one", node.raw(key))
+            if key in node:
+                node.integer(key, 0, number - 1)
+    for number, node in enumerate(backward if forward else []):
+        node.integer("forward", 0, loss - 1)
+        _check_nodes(node, "gradients", loss, loss + number)
+        for variant in node.records("variants"):
+            _check_nodes(variant, "needs", 0, loss - 1)
 
 
-def _backward_data(node: BackwardNode) -> dict[str, Any]:
-    variants = [
-        {"name": variant.name, "needs": list(variant.needs), "ways": _implementations_data(variant.implementations)}
-        for variant in node.variants
-    ]
-    return {
-        "name": node.name, "op": node.op, "forward": node.forward, "output_bytes": node.output_bytes,
-        "gradients": list(node.gradients), "variants": variants, "fixed_bytes": node.fixed_bytes,
-    }  # fmt: skip
-
-
-def _implementations_data(impls: tuple[Implementation, ...]) -> list[dict[str, Any]]:
-    found = []
-    for impl in impls:
-        data: dict[str, Any] = {"duration_s": float(impl.duration_s), "workspace_bytes": impl.workspace_bytes}
-        if impl.name:
-            data["name"] = impl.name
-        if impl.power_w is not None:
-            data["power_w"] = float(impl.power_w)
-        found.append(data)
-    return found
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def _graph(record: Record) -> TrainingGraph:
-    record.of_format(_FORMAT)
-    record.integer("version", _VERSION, _VERSION)
-    name, batch = record.text("name"), record.integer("batch", 1)
-    fixed_bytes = _size(record, "fixed_bytes")
-    source = record.text("source", default="")
-    forward = [_forward(node, number) for number, node in enumerate(_filled(record, "forward"))]
-    backward = [_backward(node, number, len(forward) - 1) for number, node in enumerate(_filled(record, "backward"))]
-    record.close()
-    try:
-        return TrainingGraph(name, batch, tuple(forward), tuple(backward), fixed_bytes, source)
-    except InputError as error:
-        raise InputError(f"{record.where}: {error}") from None
-
-
-def _forward(node: Record, number: int) -> ForwardNode:
-    found = ForwardNode(
-        name=node.text("name"),
-        op=node.text("op"),
-        output_bytes=_size(node, "output_bytes"),
-        inputs=_nodes(node, "inputs", 0, number - 1),
-        implementations=_implementations(node, "ways"),
-        again=_implementations(node, "again") if "again" in node else (),
-        overwrites=_optional_node(node, "overwrites", number - 1),
-        in_place=_implementations(node, "in_place") if "in_place" in node else (),
-        creator=_optional_node(node, "creator", number - 1),
-    )
-    node.close()
-    return found
-
-
-def _backward(node: Record, number: int, loss: int) -> BackwardNode:
-    found = BackwardNode(
-        name=node.text("name"),
-        op=node.text("op"),
-        forward=node.integer("forward", 0, loss - 1),
-        output_bytes=_size(node, "output_bytes"),
-        gradients=_nodes(node, "gradients", loss, loss + number),
-        variants=tuple(_variant(variant, loss) for variant in _filled(node, "variants")),
-        fixed_bytes=_size(node, "fixed_bytes"),
-    )
-    node.close()
-    return found
-
-
-def _variant(variant: Record, loss: int) -> Variant:
-    found = Variant(
-        _nodes(variant, "needs", 0, loss - 1), _implementations(variant, "ways"), variant.text("name", default="")
-    )
-    variant.close()
-    return found
-
-
-def _implementations(node: Record, key: str) -> tuple[Implementation, ...]:
-    return tuple(_implementation(impl) for impl in _filled(node, key))
-
-
-def _implementation(impl: Record) -> Implementation:
-    found = Implementation(
-        duration_s=impl.number("duration_s", minimum=0),
-        workspace_bytes=impl.integer("workspace_bytes", -_LARGEST_BYTES, _LARGEST_BYTES, default=0),
-        name=impl.text("name", default=""),
-        power_w=impl.number("power_w", minimum=0, default=None),
-    )
-    impl.close()
-    return found
-
-
-def _size(record: Record, key: str) -> int:
-    return int(record.integer(key, 0, _LARGEST_BYTES))
-
-
-def _filled(record: Record, key: str) -> list[Record]:
-    found = record.records(key)
-    if not found:
-        raise record.fail(key, "a list of at least one", [])
-    return found
-
-
-def _nodes(record: Record, key: str, first: int, last: int) -> tuple[int, ...]:
+def _check_nodes(record: Record, key: str, first: int, last: int) -> None:
     """Different node numbers in first..last; the first node of a graph can name none."""
     found: tuple[int, ...] = record.integers(key, 0)
     if last < first and found:
@@ -210,12 +105,3 @@ def _nodes(record: Record, key: str, first: int, last: int) -> tuple[int, ...]:
             raise record.fail(key, f"node numbers in {first}..{last}", list(found))
     if len(set(found)) != len(found):
         raise record.fail(key, "different node numbers", list(found))
-    return found
-
-
-def _optional_node(record: Record, key: str, last: int) -> int | None:
-    if key not in record:
-        return None
-    if last < 0:
-        raise record.fail(key, "absent, for no node comes before this one", record.raw(key))
-    return int(record.integer(key, 0, last))
