@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from gapless.encodings.cupcake.question import METHODS
 from gapless.errors import InputError
+from gapless.methods import MethodChoice
 from gapless.parameters import with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
 
 _WORK = ("most_labels", "most_grid_cells", "most_extensions")
 """What counts work."""
+FUSION_ONLY = "fusion-only"
+"""The paper's own question: every group compressed in one mode."""
+NAMES = (*METHODS[1:], FUSION_ONLY)
+"""Of methods: those of the question but `auto`, and what `auto` compares with."""
 _MINUTE_NODES = 20_000_000
 """Nodes of Algorithm 1 in about a minute, the time that it has by default."""
 _LEAST = {"most_parts": 2}
@@ -19,7 +25,7 @@ _LEAST = {"most_parts": 2}
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of the label search and of the baselines that it starts from. All are whole numbers >= 1."""
+    """Of the label search and of the baselines that it starts from. All numbers are whole and >= 1."""
 
     most_labels: int = 4000
     """Labels that are kept at a cut; real profiles need a few dozen, and are solved to the optimum far below it."""
@@ -48,11 +54,18 @@ class Parameters:
     most_nodes: int | None = None
     """Nodes that Algorithm 1 visits; nothing (the default) for as many as the time allows, 300,000 in a second."""
 
+    methods: MethodChoice = field(default_factory=MethodChoice)
+    """Which methods `auto` tries: of affine, pareto, milp and algorithm1 the first that suits the costs, from the best
+    of the baselines; then every group compressed in one mode (fusion-only), where several modes are offered."""
+
     def __post_init__(self) -> None:
+        self.methods.check(NAMES)
         for name, number in (("bucket_sizes_mb", "size"), ("grid_bins", "number of steps")):
             if not getattr(self, name):
                 raise InputError(f"{name}: must hold at least one {number}, got none")
         for name, value in vars(self).items():
+            if isinstance(value, MethodChoice):
+                continue
             least = min(value) if isinstance(value, tuple) else value
             if least is not None and least < _LEAST.get(name, 1):
                 raise InputError(f"{name}: must be >= {_LEAST.get(name, 1)}, got {least}")

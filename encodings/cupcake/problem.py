@@ -63,13 +63,6 @@ class Problem(BriefQuestion):
         return Costs.of(self.profile, self.modes, self.decode)
 
     @property
-    def chosen_method(self) -> str:
-        """The method that runs."""
-        if self.method != "auto":
-            return self.method
-        return "pareto" if affine_costs(self.costs) is None else "affine"
-
-    @property
     def system(self) -> str:
         """`cupcake`."""
         return "cupcake"

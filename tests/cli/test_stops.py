@@ -355,11 +355,11 @@ def test_too_little_memory_is_one_line_that_says_what_needs_less(
     def fails(*anything: object) -> None:
         raise error
 
-    monkeypatch.setattr("gapless.encodings.cupcake.solve.solve_joint", fails)
+    monkeypatch.setattr("gapless.encodings.cupcake.methods.in_order.solve_joint", fails)
     code, out, err = run(capsys, *FUSE, "--json")
     assert (code, json.loads(out)["stop_reason"]) == (0, "out_of_memory"), "the best baseline had been offered by then"
     assert "gapless: out of memory; less is needed with a smaller most_labels in --parameters\n" in err
-    monkeypatch.setattr("gapless.encodings.cupcake.solve.all_baselines", fails)
+    monkeypatch.setattr("gapless.encodings.cupcake.solve.baselines_of", fails)
     code, _, err = run(capsys, *FUSE, "--quiet")
     assert code == 4
     assert err == (
