@@ -14,8 +14,8 @@ from gapless.brief import BriefText
 from gapless.checker import check
 from gapless.encodings.oktopk.allreduce.others import dense_ring, topka
 from gapless.encodings.oktopk.allreduce.strategies import best_candidate, first_candidate
+from gapless.encodings.oktopk.comparison import drift_of
 from gapless.encodings.oktopk.cuts.methods import CutSearch, boundaries_by
-from gapless.encodings.oktopk.drift import drift_of
 from gapless.encodings.oktopk.parameters import DEFAULTS
 from gapless.encodings.oktopk.problem import Problem, problem
 from gapless.errors import InputError

@@ -9,28 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.checker import check
 from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
 from gapless.encodings.oktopk.allreduce.bounds import (
-    least_words,
-    lower_bound_words,
     step_bound_s,
-    upper_bound_words,
-    words_of_others,
 )
-from gapless.encodings.oktopk.allreduce.lowering import received_words
-from gapless.encodings.oktopk.allreduce.others import dense_ring, topka, topkdsa
 from gapless.encodings.oktopk.allreduce.strategies import Candidate, best_candidate, first_candidate
-from gapless.encodings.oktopk.cuts.boundaries import Boundaries, averaged_cuts, even_cuts
-from gapless.encodings.oktopk.cuts.loads import received_of, region_counts
+from gapless.encodings.oktopk.comparison import (
+    drift_of,
+    load_ratios,
+    received_beside,
+    step_picture,
+    times_beside_s,
+)
+from gapless.encodings.oktopk.cuts.boundaries import Boundaries
 from gapless.encodings.oktopk.cuts.methods import CutSearch, asked_methods, boundaries_by
-from gapless.encodings.oktopk.drift import drift_of, over_ideal
 from gapless.encodings.oktopk.parameters import DEFAULTS, Parameters
 from gapless.encodings.oktopk.problem import Problem
 from gapless.errors import InputError
 from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, Progress, SolveOptions
-from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.solution import Solution, claim_of
 from gapless.system import Plan
 
@@ -38,9 +35,6 @@ __all__ = ["solve"]
 
 _ROUNDING = 1e-9
 """Sums in another order differ by less than this share; what differs by less is equal."""
-
-_BINS = 256
-"""Of the histogram of entries over the gradient that a plan has for its picture."""
 
 Ints = NDArray[np.int64]
 
@@ -131,10 +125,10 @@ def _plan(search: _Search, best: Candidate) -> Plan:
         return Plan(_solution(search, best), best.schedule, _cuts(problem, best))
     details = {
         **_cuts(problem, best),
-        **_loads(problem, best),
-        **_pictured(problem, best),
-        "words": _words(problem, best, search.selected(best.steps[0])),
-        "baselines_s": _baselines_s(problem, best, search.deadline),
+        **load_ratios(problem, best.boundaries),
+        **step_picture(problem, best.boundaries, best.steps[0]),
+        "words": received_beside(problem, best, search.selected(best.steps[0])),
+        "baselines_s": times_beside_s(problem, best.steps, search.deadline),
         "drift": drift_of(problem.sets, problem.network),
     }
     return Plan(_solution(search, best), best.schedule, details)
@@ -156,83 +150,3 @@ def _cuts(problem: Problem, best: Candidate) -> dict[str, Any]:
         "replayed_steps": list(best.steps),
         "step_s": [best.step_s.get(step) for step in range(problem.recorded.steps)],
     }
-
-
-def _ratios(sets: IndexSets, cuts: Ints, owners: Ints) -> list[float]:
-    """The busiest owner's received entries over k (P - 1) / P, for each step; 1 where nothing is selected."""
-    return [float(ratio) for ratio in over_ideal(sets, cuts, owners)]
-
-
-def _loads(problem: Problem, best: Candidate) -> dict[str, Any]:
-    """Received load over the ideal, of this plan and the baselines, in the recorded and the later steps."""
-    recorded, later, order = problem.recorded, problem.later, np.arange(problem.sets.ranks)
-    rules = {
-        "plan": (best.boundaries.cuts, best.boundaries.owners),
-        "averaged": (averaged_cuts(recorded, recorded.steps - 1), order),
-        "even": (even_cuts(recorded.elements, recorded.ranks), order),
-    }
-    found: dict[str, Any] = {"recorded_ratio": {}, **({} if later is None else {"later_ratio": {}})}
-    for name, (cuts, owners) in rules.items():
-        found["recorded_ratio"][name] = max(_ratios(recorded, cuts, owners))
-        if later is not None:
-            ratios = _ratios(later, cuts, owners)
-            found["later_ratio"][name] = {"mean": sum(ratios) / len(ratios), "worst": max(ratios)}
-    return found
-
-
-def _pictured(problem: Problem, best: Candidate) -> dict[str, Any]:
-    """Of the first replayed step: what each rank receives, where entries lie, and the share of the union."""
-    step, sets = best.steps[0], problem.recorded
-    one, order = sets.part(steps=slice(step, step + 1)), np.arange(sets.ranks)
-    rules = {
-        "plan": (best.boundaries.cuts, best.boundaries.owners),
-        "averaged": (averaged_cuts(sets, sets.steps - 1), order),
-        "even": (even_cuts(sets.elements, sets.ranks), order),
-    }
-    loads = {}
-    for name, (cuts, owners) in rules.items():
-        received = received_of(region_counts(one, cuts), owners)[0]
-        loads[name] = received[np.argsort(owners)].tolist()  # by rank
-    edges = even_cuts(sets.elements, min(_BINS, sets.elements))
-    entries = np.histogram(one.indices, edges)[0]
-    return {
-        "loads": {**loads, "ideal": float(one.counts.mean()) * (sets.ranks - 1) / sets.ranks},
-        "histogram": {"edges": edges.tolist(), "entries": entries.tolist()},
-        "fill_in": len(one.union(0)) / sets.elements,
-    }
-
-
-def _words(problem: Problem, best: Candidate, selected: Ints) -> dict[str, float]:
-    """Words that the busiest rank receives in the first replayed step, beside other allreduces and the bounds."""
-    recorded, step = problem.recorded, best.steps[0]
-    count, ranks = float(recorded.counts[step].mean()), recorded.ranks
-    return {
-        "plan": float(received_words(best.schedule).max()) / len(best.steps),
-        **words_of_others(recorded, step),
-        "upper bound": upper_bound_words(count, ranks),
-        "lower bound": lower_bound_words(float(len(selected)), ranks),
-        "least with these overlaps": least_words(recorded, step, selected),
-    }
-
-
-def _baselines_s(problem: Problem, best: Candidate, deadline: Deadline) -> dict[str, float]:
-    """What other allreduces take for the replayed steps, by their replays."""
-    recorded, network = problem.recorded, problem.network
-    found: dict[str, float] = {}
-    for name in ("dense ring", "topka", "topkdsa"):
-        total_s = 0.0
-        for step in best.steps:
-            if deadline.over:
-                return found
-            if name == "dense ring":
-                schedules = [dense_ring(recorded.elements, network)]
-            else:
-                make = topka if name == "topka" else topkdsa
-                schedules = [make(recorded, step, network, gather) for gather in ("direct", "ring", "doubling")]
-            times_s = [check(one).makespan_s for one in schedules if one is not None]
-            if not times_s:
-                break
-            total_s += min(times_s)
-        else:
-            found[name] = total_s
-    return found

@@ -4,31 +4,18 @@ Into a set of ranks S must come every selected entry to which a rank outside con
 contributes to and that some rank outside must know. S is a rank, or a node: no more enters it a second than its links
 carry. And all ranks together receive what `mean_words` says. One link's latency comes on top, where anything is sent.
 
-Words, two an entry: Ok-Topk's bounds, ours for what the sets overlap, and what other allreduces receive.
+Words, two an entry: Ok-Topk's bounds, and ours for what the sets overlap.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
-from gapless.encodings.oktopk.cuts.boundaries import even_cuts
-from gapless.encodings.oktopk.cuts.loads import received_of, region_counts
 from gapless.profiles.sparsity.index_sets import IndexSets
 
-__all__ = [
-    "dissemination_entries",
-    "least_words",
-    "lower_bound_words",
-    "mean_words",
-    "plan_words",
-    "step_bound_s",
-    "upper_bound_words",
-    "words_of_others",
-]
+__all__ = ["WORDS", "least_words", "lower_bound_words", "mean_words", "step_bound_s", "upper_bound_words"]
 
 Ints = NDArray[np.int64]
 
@@ -84,16 +71,6 @@ def lower_bound_words(count: float, ranks: int) -> float:
     return 2 * count * (ranks - 1) / ranks
 
 
-def dissemination_entries(count: int, stages: int, elements: int | None = None) -> int:
-    """Entries sent in the last stage of a dissemination of disjoint sets, which double in each (section 1).
-
-    >>> dissemination_entries(10**4, 7)
-    640000
-    """
-    entries: int = count * 2 ** (stages - 1)
-    return entries if elements is None else min(entries, elements)
-
-
 def mean_words(sets: IndexSets, step: int, selected: Ints) -> float:
     """Words that a rank receives at least in the mean, with the overlaps that the sets of a step have.
 
@@ -114,38 +91,3 @@ def least_words(sets: IndexSets, step: int, selected: Ints) -> float:
     alone = np.intersect1d(entries[holders == 1], selected)
     only = min(np.intersect1d(own, alone, assume_unique=True).size for own in held)
     return max(mean_words(sets, step, selected), float(WORDS * (len(selected) - only)))
-
-
-def plan_words(counts: Ints, owners: Ints, selected: Ints) -> Ints:
-    """Words that each rank receives in both phases, int64 (P,): `counts` (ranks, regions), `selected` (regions,).
-
-    Of a direct gather: balancing changes nothing in it, for what it brings a rank, or takes, need not be gathered
-    again. A ring and recursive doubling bring the makers back what balancing took.
-    """
-    first = received_of(counts[None], owners)[0]
-    received = np.empty(len(owners), dtype=np.int64)
-    received[owners] = first + selected.sum() - selected
-    return WORDS * received
-
-
-def words_of_others(sets: IndexSets, step: int) -> dict[str, float]:
-    """Words that the busiest rank receives, by name; all of the union is gathered where nothing is selected again.
-
-    `topka`: all sets to all ranks (of Gaussiank too, for the sets that its threshold gives). `topkdsa`: even regions,
-    then an allgather, dense where that is less (SparCML). `gtopk`: k entries up and down a tree. `dense ring`: every
-    element.
-    """
-    ranks, counts = sets.ranks, sets.counts[step]
-    cuts = even_cuts(sets.elements, ranks)
-    region = region_counts(sets.part(steps=slice(step, step + 1)), cuts)
-    union = np.diff(np.searchsorted(sets.union(step), cuts))
-    dense = np.diff(cuts)
-    first = WORDS * received_of(region, np.arange(ranks))[0]
-    gathered = min(WORDS * int(union.sum()), sets.elements)
-    own = WORDS * union if WORDS * int(union.sum()) <= sets.elements else dense
-    return {
-        "topka": float(WORDS * (counts.sum() - counts.min())),
-        "topkdsa": float((first + gathered - own).max()),
-        "gtopk": 4.0 * float(counts.max()) * math.ceil(math.log2(ranks)),
-        "dense ring": 2.0 * sets.elements * (ranks - 1) / ranks,
-    }

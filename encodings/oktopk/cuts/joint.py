@@ -1,4 +1,4 @@
-"""Received and sent load together: a local search that moves work away from the busiest rank, and a lower bound.
+"""Received and sent load together: a local search that moves work away from the busiest rank.
 
 A rank sends all it selected but what lies in its own region, so that a larger region, or another one, sends less and
 receives more. A move shifts an end of the busiest rank's region to where it costs least, or exchanges two owners; the
@@ -14,7 +14,7 @@ from gapless.encodings.oktopk.cuts.boundaries import Boundaries, matched_owners,
 from gapless.encodings.oktopk.cuts.loads import Loads, received_of, sent_of
 from gapless.options import Deadline
 
-__all__ = ["joint_bound", "joint_cost", "joint_search"]
+__all__ = ["joint_cost", "joint_search"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -106,48 +106,3 @@ class _State:
             )
             worst = np.maximum(worst, cost.max(axis=0))
         return worst
-
-
-def joint_bound(loads: Loads, receiving: Floats, sending: Floats) -> float:
-    """What the largest cost is at least, for any cuts and owners.
-
-    Within a cost of L, rank i's region holds at most w_i(L) of its own entries: the most that lie in a range in which
-    the others have no more than L pays for. So it sends at least the others, and what all ranks receive, which is what
-    they select without what lies in their own regions, must fit in. Both grow easier with L: a binary search.
-    """
-    low, high = 0.0, max(
-        float(loads.others[:, :, -1].max() * receiving.max()),
-        max(len(held) for group in loads.groups for parts in group for held in parts) * float(sending.max()),
-    )  # fmt: skip
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _may_cost(loads, receiving, sending, middle) else (middle, high)
-    return low
-
-
-def _may_cost(loads: Loads, receiving: Floats, sending: Floats, cost: float) -> bool:
-    """Whether the bound allows a largest cost of so much."""
-    limits = np.floor(cost * (1 + 1e-12) / receiving).astype(np.int64)
-    for step in range(loads.steps):
-        held = np.array([sum(map(len, parts)) for parts in loads.groups[step]])
-        own = np.array([_most_own(loads, step, rank, int(limits[rank])) for rank in range(loads.ranks)])
-        if ((held - own) * sending > cost * (1 + 1e-9)).any() or (held - own).sum() > limits.sum():
-            return False
-    return True
-
-
-def _most_own(loads: Loads, step: int, rank: int, limit: int) -> int:
-    """At most so many of its own entries has a rank in a range where the others have at most `limit`, by whole bins.
-
-    Ranges are widened to the bins that they touch, which only makes it more.
-    """
-    column = loads.others[step, rank]
-    own_column = np.concatenate([[0], np.cumsum(_own_by_bin(loads, step, rank))])
-    inner = np.maximum(np.searchsorted(column, column[1:] + limit, side="right"), np.arange(1, len(column)))
-    ends = np.minimum(inner, len(column) - 1)
-    return int((own_column[ends] - own_column[:-1]).max())
-
-
-def _own_by_bin(loads: Loads, step: int, rank: int) -> Ints:
-    each = len(loads.groups[step][0])
-    return np.asarray(np.diff(loads.places[step][rank * each : (rank + 1) * each], axis=1).sum(axis=0))

@@ -16,7 +16,7 @@ from gapless.encodings.oktopk.cuts.boundaries import (
     matched_owners,
     owner_costs,
 )
-from gapless.encodings.oktopk.cuts.joint import joint_bound, joint_cost, joint_search
+from gapless.encodings.oktopk.cuts.joint import joint_cost, joint_search
 from gapless.encodings.oktopk.cuts.loads import Loads
 from gapless.encodings.oktopk.cuts.milp import solve_milp
 from gapless.options import Deadline, SolveOptions
@@ -143,7 +143,7 @@ def test_averaged_boundaries_are_means_of_quantiles() -> None:
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(12, marks=pytest.mark.thorough)])
-def test_no_cuts_and_owners_beat_the_joint_bound(first: int) -> None:
+def test_the_joint_search_ends_between_its_start_and_the_best(first: int) -> None:
     for seed in range(first, 12 if first == 0 else 120):
         sets, random = random_sets(seed), np.random.default_rng(seed)
         loads = Loads.of(sets)
@@ -152,7 +152,6 @@ def test_no_cuts_and_owners_beat_the_joint_bound(first: int) -> None:
             joint_cost(loads.counts(cuts), np.array(order), receiving, sending).max()
             for cuts in all_cuts(sets) for order in permutations(range(sets.ranks))
         )  # fmt: skip
-        assert joint_bound(loads, receiving, sending) <= best * (1 + 1e-9) + 1e-12
         start = exact_boundaries(loads, np.arange(sets.ranks), receiving)
         found = joint_search(loads, start, receiving, sending, 30, Deadline(SolveOptions()))
         before = joint_cost(loads.counts(start.cuts), start.owners, receiving, sending).max()

@@ -7,7 +7,7 @@ import pytest
 
 import gapless
 from gapless.encodings.oktopk.allreduce.network import Network, flat_topology
-from gapless.encodings.oktopk.drift import drift_of, renewal_steps
+from gapless.encodings.oktopk.comparison import drift_of, renewal_steps
 from gapless.profiles.sparsity.index_file import find_index_sets
 from gapless.profiles.sparsity.index_sets import index_sets
 
