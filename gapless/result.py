@@ -17,7 +17,7 @@ from gapless.io.plan import SavedPlan, claim_data, excerpt_of, read_plan, replay
 from gapless.options import SolveOptions
 from gapless.schedule import Schedule
 from gapless.solution import Solution, Status, refuted
-from gapless.system import Problem, find_system, known_system, lazy, system_names
+from gapless.system import Problem, find_system, known_system, system_names
 from gapless.text import described, words
 from gapless.windows import Windows
 
@@ -140,7 +140,9 @@ class Result:
 
     def challenge(self, **how: Any) -> Any:
         """Try to refute what is claimed of the plan, as `gapless.challenge` does, which takes the same arguments."""
-        return lazy("gapless.challenges:challenge")(self, **how)
+        from gapless.challenges import challenge
+
+        return challenge(self, **how)
 
     def summary(self) -> str:
         """What was asked, what was claimed and what the replay found, a line each."""

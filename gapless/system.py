@@ -45,8 +45,6 @@ __all__ = [
     "drawn",
     "find_system",
     "known_system",
-    "lazy",
-    "named",
     "register",
     "system_names",
 ]
@@ -284,53 +282,62 @@ class System:
         return fields_of(self.question)
 
 
-def named(target: str) -> Any:
-    """What a name such as "package.module:function" stands for, imported now."""
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+class _Answering(Protocol):
+    """What an answer of data and lines is made of."""
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """Plain values."""
+
+    @property
+    def text(self) -> str:
+        """Lines for people."""
 
 
-def lazy(target: str) -> Callable[..., Any]:
-    """A function by its name, imported when it is called: a system is light until it is asked."""
-    return lambda *values, **by_name: named(target)(*values, **by_name)
+class _AnsweringInTime(_Answering, Protocol):
+    @property
+    def left_out(self) -> str:
+        """What there was no time for, in a line, empty where that is nothing."""
 
 
-def answering(target: str) -> Callable[[Mapping[str, Any], Session], Answer]:
-    """The answer of a command from a function that takes its fields by name, and gives what has `data` and `text`."""
+def answering(function: Callable[[], Callable[..., _Answering]]) -> Callable[[Mapping[str, Any], Session], Answer]:
+    """The answer of a command from a function that takes its fields by name."""
 
     def answer(values: Mapping[str, Any], session: Session) -> Answer:
-        found = named(target)(**values)
-        return Answer(found.data, found.text)
+        made = function()(**values)
+        return Answer(made.data, made.text)
 
     return answer
 
 
-def answering_in_time(target: str) -> Callable[[Mapping[str, Any], Session], Answer]:
-    """As `answering`, from a function that takes `options` too; `left_out` of its answer says what there was no time
-    for, in a line, empty where that is nothing.
-    """
+def answering_in_time(
+    function: Callable[[], Callable[..., _AnsweringInTime]],
+) -> Callable[[Mapping[str, Any], Session], Answer]:
+    """As `answering`, from a function that takes `options` too."""
 
     def answer(values: Mapping[str, Any], session: Session) -> Answer:
-        found = named(target)(**values, options=session.options)
-        notes = (f"left out for want of time: {found.left_out}",) if found.left_out else ()
-        return Answer(found.data, found.text, notes, is_complete=not notes)
+        made = function()(**values, options=session.options)
+        notes = (f"left out for want of time: {made.left_out}",) if made.left_out else ()
+        return Answer(made.data, made.text, notes, is_complete=not notes)
 
     return answer
 
 
 def drawn(
-    answer: Callable[[Mapping[str, Any], Session], Answer], target: str
+    answer: Callable[[Mapping[str, Any], Session], Answer], draw: Callable[[], Callable[[Mapping[str, Any]], Any]]
 ) -> Callable[[Mapping[str, Any], Session], Answer]:
-    """As `answer`, and drawn too where the field `plot` names a file; what `target` names makes a figure of data."""
+    """As `answer`, and drawn too where the field `plot` names a file; `draw` names what makes a figure of the data."""
 
     def answer_and_draw(values: Mapping[str, Any], session: Session) -> Answer:
+        from gapless.plot.style import check_plot, save
+
         path = values["plot"]
         if path is not None:
-            named("gapless.plot.style:check_plot")(path)  # before long work is done for it
-        found = answer({name: value for name, value in values.items() if name != "plot"}, session)
+            check_plot(path)  # before long work is done for it
+        made = answer({name: value for name, value in values.items() if name != "plot"}, session)
         if path is not None:
-            named("gapless.plot.style:save")(named(target)(found.data), path)
-        return replace(found, data={**found.data, "plot": path})
+            save(draw()(made.data), path)
+        return replace(made, data={**made.data, "plot": path})
 
     return answer_and_draw
 

@@ -37,6 +37,7 @@ from gapless.topologies.congestion import read_slowdown
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.families import FAMILIES, family_topology, is_generated, read_options
 from gapless.topologies.links import MOST_LINKS
+from gapless.topologies.names import topology_names
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Topology
 from gapless.units import BYTES_PER_MB, S_PER_US, parse_bytes
@@ -53,11 +54,6 @@ _REDUNDANT = (
     "nics_per_node", "remote_alpha", "remote_beta", "remote_invbw", "remote_invbws", "invbws", "node_invbws_list",
 )  # fmt: skip
 """Fields that may stand in a profiled topology and say nothing new: alpha + beta, or fixed by the machine."""
-
-
-def topology_names() -> list[str]:
-    """The machines that gapless ships, by name."""
-    return sorted(entry.name[:-5] for entry in files("gapless.topologies").iterdir() if entry.name.endswith(".json"))
 
 
 def named_node(name: str) -> NodeTemplate:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from gapless.encodings.bagpipe import parameters, problem, solve
+from gapless.encodings.bagpipe.advice import advise
+from gapless.encodings.bagpipe.lowering import machine
 from gapless.encodings.bagpipe.question import OBJECTIVES, AdviceQuestion, Question
+from gapless.encodings.bagpipe.run import execution, file
 from gapless.fields import Choice, Field, Number, Seconds, Whole
+from gapless.lazy import lazy
 from gapless.profiles.traces.trace_question import OPTIMIZERS, TraceQuestion
 from gapless.question import fields_of, picked
-from gapless.system import Command, System, answering_in_time, lazy, named
+from gapless.system import Command, System, answering_in_time
 
 __all__ = ["SYSTEM"]
 
@@ -56,33 +61,31 @@ SYSTEM = System(
     name="bagpipe",
     what="caching and partitioning for recommendation training",
     question=Question,
-    problem=lazy("gapless.encodings.bagpipe.problem:problem_of"),
-    plan=lazy("gapless.encodings.bagpipe.solve:solve"),
-    parameters=lambda: named("gapless.encodings.bagpipe.parameters:Parameters"),
+    problem=lazy(lambda: problem.problem_of),
+    plan=lazy(lambda: solve.solve),
+    parameters=lambda: parameters.Parameters,
     example="""\
   gapless solve bagpipe --trace criteo-like --trainers 4 --batch-size 4096 --lookahead 20 --batches 10 -o plan.npz
 """,
     summary=_SUMMARY,
     lighter="fewer --batches",
     ending=".npz",
-    write=lazy("gapless.encodings.bagpipe.run.file:write_run"),
-    read=lazy("gapless.encodings.bagpipe.run.file:read_run"),
-    device_names=lambda plan: named("gapless.encodings.bagpipe.lowering.machine:device_names")(plan.schedule.topology),
+    write=lazy(lambda: file.write_run),
+    read=lazy(lambda: file.read_run),
+    device_names=lambda plan: machine.device_names(plan.schedule.topology),
     headline=(
         "{trace} on {trainers} trainers, batches of {batch_size}",
         "lookahead {lookahead}",
         "cache of {cache_rows} rows",
     ),
-    budgets=lambda plan: named("gapless.encodings.bagpipe.lowering.machine:budgets")(
-        plan.schedule.topology, plan.problem
-    ),
+    budgets=lambda plan: machine.budgets(plan.schedule.topology, plan.problem),
     pictures=("gantt", "memory"),
     advice=(
         Command(
             "bagpipe",
             "cache designs side by side, and the lookahead for a cache",
             fields_of(AdviceQuestion),
-            answering_in_time("gapless.encodings.bagpipe.advice.advise:advise"),
+            answering_in_time(lambda: advise.advise),
             _ADVICE_HELP,
             is_limited=True,
         ),
@@ -92,12 +95,12 @@ SYSTEM = System(
             "bagpipe",
             "a DLRM trained by the plans of a trace, on processes of this machine",
             RUN,
-            lazy("gapless.encodings.bagpipe.run.execution:execute"),
+            lazy(lambda: execution.execute),
             _RUN_HELP,
             when_stopped="ending the processes",
         ),
     ),
-    challenges=lazy("gapless.encodings.bagpipe.problem:challenges"),
-    cost=lazy("gapless.encodings.bagpipe.problem:cost"),
+    challenges=lazy(lambda: problem.challenges),
+    cost=lazy(lambda: problem.cost),
     package="gapless.encodings.bagpipe",
 )

@@ -6,8 +6,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.fields import Choice, Number, Object, Text, Whole
+from gapless.lazy import lazy
+from gapless.profiles.devices import device_names
+from gapless.profiles.heads import named
 from gapless.question import Asked, asked
-from gapless.system import lazy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +37,7 @@ class Question(Asked):
     profile: str | Path | HeadProfile = asked(
         Object(("gapless.profiles.heads.profile.HeadProfile",)),
         "small-lm, what `gapless profile heads` writes, or synthetic:layers=32,heads=32", is_required=True,
-        metavar="NAME|FILE", names=lazy("gapless.profiles.heads.named:head_profile_names"),
+        metavar="NAME|FILE", names=lazy(lambda: named.head_profile_names),
     )  # fmt: skip
     kv_saving: float = asked(
         Number(0, maximum=0.999), "share of the cache of keys and values that is saved, such as 0.214",
@@ -54,7 +56,7 @@ class Question(Asked):
     )
     device: str | Device = asked(
         Object(("gapless.profiles.devices.Device",)), "device on which a decode step is timed", "a100", metavar="NAME",
-        names=lazy("gapless.profiles.devices:device_names"), group=_STEP,
+        names=device_names, group=_STEP,
     )  # fmt: skip
     swaps: int = asked(
         Whole(0, 10**6), "how many swaps of heads are tried on the true loss", 0, metavar="N", group=_SWAPS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.parameters import parameters_of
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason, claim_of
 from gapless.solvers.registry import load_backend
-from gapless.system import Plan, named
+from gapless.system import Plan
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -58,7 +59,7 @@ def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
         )  # fmt: skip
         return Plan(claim, None, {"method": asked.method, "most_saving": asked.most_saving})
     if asked.swaps:
-        named("gapless.torch.heads.models:transformers")  # missing: known before there is work to lose
+        importlib.import_module("gapless.torch.heads.models")  # missing: known before there is work to lose
     search = _Search(asked, options, parameters, deadline)
     search.offer()
     search.run()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gapless.encodings.chai import commands, parameters, problem, solve, view
 from gapless.encodings.chai.question import MODEL_HELP, Question
 from gapless.fields import Field, Text, Whole
-from gapless.system import Command, System, lazy, named
+from gapless.lazy import lazy
+from gapless.system import Command, System
 
 __all__ = ["SYSTEM"]
 
@@ -89,9 +91,9 @@ SYSTEM = System(
     name="chai",
     what="which attention heads share one head's keys",
     question=Question,
-    problem=lazy("gapless.encodings.chai.problem:problem_of"),
-    plan=lazy("gapless.encodings.chai.solve:solve"),
-    parameters=lambda: named("gapless.encodings.chai.parameters:Parameters"),
+    problem=lazy(lambda: problem.problem_of),
+    plan=lazy(lambda: solve.solve),
+    parameters=lambda: parameters.Parameters,
     example="""\
   gapless solve chai --profile synthetic:layers=32,heads=32 --kv-saving 0.214 -o plan.json
   gapless solve chai --profile heads.npz --kv-saving 0.3 --distance scores -o plan.json
@@ -100,12 +102,12 @@ SYSTEM = System(
     summary=("method", "saved", "kept_heads", "cache_bytes", "full_step_s"),
     remarks=_remarks,
     lighter="fewer layers",
-    view=lazy("gapless.encodings.chai.view:render"),
+    view=lazy(lambda: view.render),
     headline=("{profile}: heads that share attention", "saving {kv_saving} of the cache"),
     pictures=("front", "heads", "gantt"),
     drawers={
-        "front": lazy("gapless.encodings.chai.view:draw_front"),
-        "heads": lazy("gapless.encodings.chai.view:draw_heads"),
+        "front": lazy(lambda: view.draw_front),
+        "heads": lazy(lambda: view.draw_heads),
     },
     device_names=lambda plan: (plan.schedule.topology.name,),
     runs=(
@@ -113,7 +115,7 @@ SYSTEM = System(
             "chai",
             "a plan in a language model, beside the full cache",
             RUN,
-            lazy("gapless.encodings.chai.commands:execute"),
+            lazy(lambda: commands.execute),
             _RUN_HELP,
         ),
     ),
@@ -122,11 +124,11 @@ SYSTEM = System(
             "heads",
             "how far the attention heads of a language model are from each other",
             PROFILE,
-            lazy("gapless.encodings.chai.commands:profile_heads"),
+            lazy(lambda: commands.profile_heads),
             _PROFILE_HELP,
         ),
     ),
-    pinned=lazy("gapless.encodings.chai.solve:pinned"),
-    cost=lazy("gapless.encodings.chai.solve:cost"),
+    pinned=lazy(lambda: solve.pinned),
+    cost=lazy(lambda: solve.cost),
     package="gapless.encodings.chai",
 )

@@ -6,9 +6,12 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.fields import Choice, Listed, Object, Size, Text
+from gapless.lazy import lazy
+from gapless.profiles.compressors import grammar
+from gapless.profiles.devices import device_names
+from gapless.profiles.gradients import named
 from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.question import asked
-from gapless.system import lazy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +30,7 @@ METHODS = (
 """`auto` is `affine` where one mode is offered and its costs are, else `pareto`; `algorithm1` is the paper's search;
 the rest: baselines."""
 ERRORS = ("exact", "rounded", "unbiased", "feedback", "unknown")
-COMPRESSOR_NAMES = lazy("gapless.profiles.compressors.grammar:compressor_names")
+COMPRESSOR_NAMES = lazy(lambda: grammar.compressor_names)
 COMPRESSOR = Object(("gapless.profiles.compressors.compressor.Compressor",))
 DEVICE = "v100"
 """Where gradients are encoded and decoded if nothing is said."""
@@ -41,7 +44,7 @@ class Question(NetworkQuestion):
     profile: str | Path | FusionProfile = asked(
         Object(("gapless.profiles.gradients.profile.FusionProfile",)),
         "a fusion profile: `gapless list profiles`, or a file", is_required=True, metavar="NAME|FILE",
-        names=lazy("gapless.profiles.gradients.named:fusion_profile_names"),
+        names=lazy(lambda: named.fusion_profile_names),
     )  # fmt: skip
     _: KW_ONLY
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
@@ -62,5 +65,5 @@ class Question(NetworkQuestion):
     )  # fmt: skip
     device: str | Device | None = asked(
         Object(("gapless.profiles.devices.Device",)), "where gradients are encoded and decoded", otherwise=DEVICE,
-        metavar="NAME", names=lazy("gapless.profiles.devices:device_names"), group=_OTHER,
+        metavar="NAME", names=device_names, group=_OTHER,
     )  # fmt: skip

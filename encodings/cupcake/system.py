@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.cupcake import parameters, problem, solve
+from gapless.encodings.cupcake.commands import advice, execution, pictures, profiling, what_if
 from gapless.encodings.cupcake.question import COMPRESSOR, COMPRESSOR_NAMES, ERRORS, Question
 from gapless.fields import (
     Bandwidth,
@@ -21,9 +23,14 @@ from gapless.fields import (
     Whole,
     WholeOrShare,
 )  # fmt: skip
+from gapless.lazy import lazy
+from gapless.profiles.compressors import grammar
+from gapless.profiles.devices import device_names
+from gapless.profiles.gradients import communication, named
 from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.question import fields_of, picked
-from gapless.system import Command, Export, System, answering, answering_in_time, drawn, lazy, named
+from gapless.system import Command, Export, System, answering, answering_in_time, drawn
+from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -31,11 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SYSTEM"]
 
-_PROFILES = lazy("gapless.profiles.gradients.named:fusion_profile_names")
-COMPRESSORS = lazy("gapless.profiles.compressors.grammar:compressor_names")
-_DEVICES = lazy("gapless.profiles.devices:device_names")
-_AGGREGATIONS = lazy("gapless.profiles.gradients.communication:aggregation_names")
-_TOPOLOGIES = lazy("gapless.topologies.files:topology_names")
+_PROFILES = lazy(lambda: named.fusion_profile_names)
+COMPRESSORS = lazy(lambda: grammar.compressor_names)
+_DEVICES = device_names
+_AGGREGATIONS = lazy(lambda: communication.aggregation_names)
+_TOPOLOGIES = topology_names
 
 _FIGURES = (
     "bandwidth", "latency", "ranks", "aggregation", "batch", "gamma", "bucket", "compute", "tradeoff", "contention",
@@ -259,9 +266,9 @@ SYSTEM = System(
     name="cupcake",
     what="which gradients are sent together, and which are compressed",
     question=Question,
-    problem=lazy("gapless.encodings.cupcake.problem:problem_of"),
-    plan=lazy("gapless.encodings.cupcake.solve:solve"),
-    parameters=lambda: named("gapless.encodings.cupcake.parameters:Parameters"),
+    problem=lazy(lambda: problem.problem_of),
+    plan=lazy(lambda: solve.solve),
+    parameters=lambda: parameters.Parameters,
     example="""\
   gapless solve cupcake --profile resnet101 -o plan.json
   gapless solve cupcake --profile resnet101 --modes compress --decode before -o plan.json
@@ -278,8 +285,8 @@ SYSTEM = System(
             "every compressor's best plan against none",
             COMPRESSION,
             drawn(
-                answering_in_time("gapless.encodings.cupcake.commands.advice:compression"),
-                "gapless.encodings.cupcake.commands.pictures:draw_compression",
+                answering_in_time(lambda: advice.compression),
+                lambda: pictures.draw_compression,
             ),
             _COMPRESSION_HELP,
             is_limited=True,
@@ -289,8 +296,8 @@ SYSTEM = System(
             "tables of the analytic performance model",
             WHAT_IF,
             drawn(
-                answering("gapless.encodings.cupcake.commands.what_if:what_if"),
-                "gapless.encodings.cupcake.commands.pictures:draw_what_if",
+                answering(lambda: what_if.what_if),
+                lambda: pictures.draw_what_if,
             ),
             _WHAT_IF_HELP,
         ),
@@ -300,7 +307,7 @@ SYSTEM = System(
             "cupcake",
             "a plan under DistributedDataParallel beside DDP's own buckets, on processes of this machine",
             RUN,
-            lazy("gapless.encodings.cupcake.commands.execution:execute"),
+            lazy(lambda: execution.execute),
             _RUN_HELP,
             when_stopped="ending the processes",
         ),
@@ -310,7 +317,7 @@ SYSTEM = System(
             "gradients",
             "when a PyTorch model's gradients are ready, and what hooks take to send them",
             GRADIENTS,
-            lazy("gapless.encodings.cupcake.commands.profiling:profile_gradients"),
+            lazy(lambda: profiling.profile_gradients),
             _GRADIENTS_HELP,
             when_stopped="ending the processes",
         ),
@@ -320,7 +327,7 @@ SYSTEM = System(
             "ddp",
             "predicted steps of data-parallel training against measured ones",
             VALIDATION,
-            lazy("gapless.encodings.cupcake.commands.execution:validate"),
+            lazy(lambda: execution.validate),
             _VALIDATION_HELP,
             when_stopped="ending the processes",
         ),

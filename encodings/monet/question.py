@@ -7,8 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.fields import Choice, Object, Share, SizeOrShare, Text, Whole
+from gapless.lazy import lazy
+from gapless.profiles.devices import device_names
+from gapless.profiles.training import networks
 from gapless.question import Asked, asked
-from gapless.system import lazy
 
 if TYPE_CHECKING:
     from gapless.profiles.training.graph import TrainingGraph
@@ -51,7 +53,7 @@ class Question(Asked):
         "a built-in network (`gapless list profiles`), or a file",
         is_required=True,
         metavar="NAME|FILE",
-        names=lazy("gapless.profiles.training.networks:network_names"),
+        names=lazy(lambda: networks.network_names),
     )
     _: KW_ONLY
     batch: int | None = asked(Whole(1), "batch size of a built-in network", metavar="N")
@@ -60,7 +62,7 @@ class Question(Asked):
         "device whose costs a built-in network has: p100, v100, a100, h100",
         otherwise=DEVICE,
         metavar="NAME",
-        names=lazy("gapless.profiles.devices:device_names"),
+        names=device_names,
     )
     budget: int | Share = asked(
         SizeOrShare(),

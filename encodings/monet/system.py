@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.monet import commands, parameters, problem, solve
 from gapless.encodings.monet.question import METHOD_HELP, METHODS, Question
 from gapless.fields import Choice, Field, Listed, Number, SizeOrShare, Text, Whole
+from gapless.lazy import lazy
 from gapless.options import SolveOptions
 from gapless.question import picked
-from gapless.system import Command, System, lazy, named
+from gapless.system import Command, System
 from gapless.torch.joint_graph import CLOSE, TOLERANCE
 
 if TYPE_CHECKING:
@@ -105,9 +107,9 @@ SYSTEM = System(
     name="monet",
     what="checkpointing and operator selection under a memory budget",
     question=Question,
-    problem=lazy("gapless.encodings.monet.problem:problem_of"),
-    plan=lazy("gapless.encodings.monet.solve:solve"),
-    parameters=lambda: named("gapless.encodings.monet.parameters:Parameters"),
+    problem=lazy(lambda: problem.problem_of),
+    plan=lazy(lambda: solve.solve),
+    parameters=lambda: parameters.Parameters,
     example="""\
   gapless solve monet --graph resnet50 --batch 184 --device p100 --budget 8GiB --gap 0.02 -o plan.json
   gapless solve monet --graph mobilenet_v2 --batch 64 --budget 0.8x --method checkmate
@@ -121,7 +123,7 @@ SYSTEM = System(
     pictures=("memory",),
     sweeps=(
         Command(
-            "monet", "overhead against memory", CURVE, lazy("gapless.encodings.monet.commands:curve"),
+            "monet", "overhead against memory", CURVE, lazy(lambda: commands.curve),
             _CURVE_HELP,
             SolveOptions(gap=0.02, time_limit_s=120.0),
             "stopping with the best plans so far; the same command goes on from them",
@@ -129,13 +131,13 @@ SYSTEM = System(
     ),
     runs=(
         Command(
-            "monet", "a training step of a PyTorch model", RUN, lazy("gapless.encodings.monet.commands:execute"),
+            "monet", "a training step of a PyTorch model", RUN, lazy(lambda: commands.execute),
             _RUN_HELP,
             SolveOptions(gap=0.02, time_limit_s=120.0),
             "stopping with the best plan so far, which is run if there is one",
         ),
     ),
-    narrowing=lazy("gapless.encodings.monet.commands:narrowing"),
-    challenges=lazy("gapless.encodings.monet.commands:challenges"),
+    narrowing=lazy(lambda: commands.narrowing),
+    challenges=lazy(lambda: commands.challenges),
     package="gapless.encodings.monet",
 )  # fmt: skip

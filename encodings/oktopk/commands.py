@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gapless.encodings.oktopk import processes
 from gapless.fields import Field, Number, Seconds, Text, Whole
-from gapless.system import Command, drawn, lazy
+from gapless.lazy import lazy
+from gapless.system import Command, drawn
 
 __all__ = ["PROFILE", "RUN", "VALIDATION"]
 
@@ -41,7 +43,7 @@ PROFILE = Command(
         _WAIT,
         Field("output", Text(), "the index sets to write, .npz", is_required=True, metavar="FILE", short="-o"),
     ),
-    lazy("gapless.encodings.oktopk.processes:profile_sparsity"),
+    lazy(lambda: processes.profile_sparsity),
     f"""\
 {_FACTORY_HELP}
 The gradient is one flat vector, parameters in the model's order. Each rank selects the top-k of its gradient and of
@@ -66,7 +68,7 @@ RUN = Command(
         Field("repeats", Whole(1, 10**6), "runs of which the median is taken", 9, metavar="N"),
         _WAIT,
     ),
-    lazy("gapless.encodings.oktopk.processes:execute"),
+    lazy(lambda: processes.execute),
     """\
 Runs the steps that the plan's schedule has, over gloo. Each sum is compared, to the bit, with the dense sum of the
 ranks' entries in the order of ranks. The words that each rank receives are compared with those of the plan. TopkA
@@ -95,8 +97,8 @@ VALIDATION = Command(
               extra="plot"),
     ),
     drawn(
-        lazy("gapless.encodings.oktopk.processes:validate_training"),
-        "gapless.encodings.oktopk.processes:draw_losses",
+        lazy(lambda: processes.validate_training),
+        lambda: processes.draw_losses,
     ),
     f"""\
 {_FACTORY_HELP}

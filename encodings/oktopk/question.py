@@ -6,8 +6,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.fields import Bandwidth, Choice, Number, Object, Seconds, Whole
+from gapless.lazy import lazy
+from gapless.profiles.sparsity import index_file
 from gapless.question import Asked, asked
-from gapless.system import lazy
+from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +38,7 @@ class Question(Asked):
     indices: str | Path | IndexSets = asked(
         Object(("gapless.profiles.sparsity.index_sets.IndexSets",)),
         "recorded index sets (.npz), or clustered, drifting, uniform, as in clustered:elements=1000000,steps=8",
-        is_required=True, metavar="NAME|FILE", names=lazy("gapless.profiles.sparsity.index_file:index_generator_names"),
+        is_required=True, metavar="NAME|FILE", names=lazy(lambda: index_file.index_generator_names),
     )  # fmt: skip
     _: KW_ONLY
     ranks: int | None = asked(
@@ -56,7 +58,7 @@ class Question(Asked):
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
     topology: str | Topology | None = asked(
         Object(("gapless.topologies.topology.Topology",)), "take the links of ndv2, ring:8, ...", metavar="NAME",
-        names=lazy("gapless.topologies.files:topology_names"), group="network",
+        names=topology_names, group="network",
     )  # fmt: skip
     nodes: int | None = asked(
         Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group="network"

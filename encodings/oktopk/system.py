@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gapless.encodings.oktopk import advice, parameters, problem, report, solve
 from gapless.encodings.oktopk.commands import PROFILE, RUN, VALIDATION
 from gapless.encodings.oktopk.question import Question
 from gapless.fields import Field, Listed, Number, Text
+from gapless.lazy import lazy
 from gapless.question import picked
-from gapless.system import Command, System, answering_in_time, drawn, lazy, named
+from gapless.system import Command, System, answering_in_time, drawn
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
@@ -46,9 +48,9 @@ SYSTEM = System(
     name="oktopk",
     what="sparse allreduce in regions of balanced load",
     question=Question,
-    problem=lazy("gapless.encodings.oktopk.problem:problem_of"),
-    plan=lazy("gapless.encodings.oktopk.solve:solve"),
-    parameters=lambda: named("gapless.encodings.oktopk.parameters:Parameters"),
+    problem=lazy(lambda: problem.problem_of),
+    plan=lazy(lambda: solve.solve),
+    parameters=lambda: parameters.Parameters,
     example="""\
   gapless solve oktopk --indices uniform:steps=1,overlap=0 --ranks 16 --density 0.02 --selection all --latency 1us
   gapless solve oktopk --indices grads.npz --selection all --bandwidth 1Gbps --held-out 5 -o plan.json
@@ -56,12 +58,12 @@ SYSTEM = System(
     summary=("method", "order", "gather", "balances"),
     lighter="fewer steps, or a lower density",
     device_names=_rank_names,
-    view=lazy("gapless.encodings.oktopk.report:render"),
+    view=lazy(lambda: report.render),
     headline=("allreduce of {indices}", "density {density}", "on {topology}"),
     pictures=("loads", "density", "gantt"),
     drawers={
-        "loads": lazy("gapless.encodings.oktopk.report:draw_loads"),
-        "density": lazy("gapless.encodings.oktopk.report:draw_density"),
+        "loads": lazy(lambda: report.draw_loads),
+        "density": lazy(lambda: report.draw_density),
     },
     advice=(
         Command(
@@ -69,8 +71,8 @@ SYSTEM = System(
             "below which density a sparse allreduce pays, fill-in, how stale boundaries may be",
             ADVICE,
             drawn(
-                answering_in_time("gapless.encodings.oktopk.advice:advise"),
-                "gapless.encodings.oktopk.report:draw_advice",
+                answering_in_time(lambda: advice.advise),
+                lambda: report.draw_advice,
             ),
             _ADVICE_HELP,
             is_limited=True,

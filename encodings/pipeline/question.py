@@ -6,9 +6,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
+from gapless.lazy import lazy
 from gapless.options import MOST_SECONDS
+from gapless.profiles.pipelines import named
 from gapless.question import Asked, asked
-from gapless.system import lazy
+from gapless.topologies.names import topology_names
 from gapless.units import parse_plain_seconds
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class Question(Asked):
         "`gapless list profiles`, uniform:f=10,b=12,w=8 (seconds of a rank's part), or a file",
         is_required=True,
         metavar="NAME|FILE",
-        names=lazy("gapless.profiles.pipelines.named:pipeline_profile_names"),
+        names=lazy(lambda: named.pipeline_profile_names),
     )
     _: KW_ONLY
     ranks: int = asked(Whole(1, 1024), "ranks of the pipeline", is_required=True, metavar="P")
@@ -90,7 +92,7 @@ class Question(Asked):
         Object(("gapless.topologies.topology.Topology",)),
         "instead of --hop: take the links of ndv2, ring:8, ...",
         metavar="NAME",
-        names=lazy("gapless.topologies.files:topology_names"),
+        names=topology_names,
         group="network",
     )
     nodes: int | None = asked(

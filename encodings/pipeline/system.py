@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.pipeline import advice, classes, parameters, problem, solve
+from gapless.encodings.pipeline.programs import execution, frameworks, view
 from gapless.encodings.pipeline.question import Question
 from gapless.fields import (
     Choice,
@@ -16,8 +18,9 @@ from gapless.fields import (
     Text,
     Whole,
 )
+from gapless.lazy import lazy
 from gapless.question import fields_of
-from gapless.system import Command, Export, System, answering_in_time, lazy, named
+from gapless.system import Command, Export, System, answering_in_time
 from gapless.units import format_bytes
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ _FORMS = ("compute", "communication")
 EXPORTS = (
     Export(
         "torch-pipeline", "a schedule for torch.distributed.pipelining",
-        lazy("gapless.encodings.pipeline.programs.frameworks:export_torch"),
+        lazy(lambda: frameworks.export_torch),
         (
             Field(
                 "form", Choice(_FORMS), "compute, or communication: messages too; torch adds them else",
@@ -57,7 +60,7 @@ EXPORTS = (
         ),
     ),
     Export(
-        "megatron", "arguments of Megatron-LM", lazy("gapless.encodings.pipeline.programs.frameworks:export_megatron"),
+        "megatron", "arguments of Megatron-LM", lazy(lambda: frameworks.export_megatron),
         (
             Field(
                 "micro_batch_size", Whole(1), "sequences of a micro-batch", 1, metavar="N",
@@ -161,9 +164,9 @@ SYSTEM = System(
     name="pipeline",
     what="cut, order and compression of pipeline-parallel training",
     question=Question,
-    problem=lazy("gapless.encodings.pipeline.problem:problem_of"),
-    plan=lazy("gapless.encodings.pipeline.solve:solve"),
-    parameters=lambda: named("gapless.encodings.pipeline.parameters:Parameters"),
+    problem=lazy(lambda: problem.problem_of),
+    plan=lazy(lambda: solve.solve),
+    parameters=lambda: parameters.Parameters,
     example="""\
   gapless solve pipeline --profile uniform:f=10,b=12,w=8 --ranks 4 --micro-batches 16 --hop 2 --in-flight 5
   gapless solve pipeline --profile gpt-8.3b --ranks 4 --micro-batches 32 --bandwidth 200Gbps --replicas 4 -o plan.json
@@ -177,17 +180,17 @@ SYSTEM = System(
     advice=(
         Command(
             "pipeline", "the front of time, memory and compression error", ADVICE,
-            answering_in_time("gapless.encodings.pipeline.advice:advise"), _ADVICE_HELP, is_limited=True,
+            answering_in_time(lambda: advice.advise), _ADVICE_HELP, is_limited=True,
         ),
     ),
     runs=(
         Command(
             "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine", RUN,
-            lazy("gapless.encodings.pipeline.programs.execution:execute"), _RUN_HELP,
+            lazy(lambda: execution.execute), _RUN_HELP,
             when_stopped="ending the processes",
         ),
     ),
-    view=lazy("gapless.encodings.pipeline.programs.view:render"),
+    view=lazy(lambda: view.render),
     device_names=_rank_names,
     headline=(
         "{profile} on {ranks} ranks, {micro_batches} micro-batches", "within {memory_bytes} a rank",
@@ -195,18 +198,18 @@ SYSTEM = System(
     ),
     budgets=lambda plan: plan.schedule.topology.memory_bytes if "memory_bytes" in plan.problem else (),
     pictures=("pipeline", "memory", "gantt"),
-    drawers={"pipeline": lazy("gapless.encodings.pipeline.programs.view:draw_pipeline")},
+    drawers={"pipeline": lazy(lambda: view.draw_pipeline)},
     profiles=(
         Command(
             "pipeline", "what the layers of a PyTorch model take on this machine", LAYERS,
-            lazy("gapless.encodings.pipeline.programs.execution:profile_layers"), _LAYERS_HELP,
+            lazy(lambda: execution.profile_layers), _LAYERS_HELP,
         ),
         Command(
             "compression-error", "what compressors of gradients spoil on a calibration batch", ERRORS,
-            lazy("gapless.encodings.pipeline.programs.execution:profile_errors"), _ERRORS_HELP,
+            lazy(lambda: execution.profile_errors), _ERRORS_HELP,
         ),
     ),
-    narrowing=lazy("gapless.encodings.pipeline.classes:narrowing"),
-    challenges=lazy("gapless.encodings.pipeline.classes:challenges"),
+    narrowing=lazy(lambda: classes.narrowing),
+    challenges=lazy(lambda: classes.challenges),
     package="gapless.encodings.pipeline",
 )  # fmt: skip

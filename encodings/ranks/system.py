@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gapless.encodings.ranks import parameters, problem, processes, report, solve
 from gapless.encodings.ranks.question import Question
 from gapless.errors import InputError
 from gapless.fields import Field, Listed, Number, Seconds, Text, Whole
+from gapless.lazy import lazy
 from gapless.question import picked
-from gapless.system import Command, System, answering, drawn, lazy, named
+from gapless.system import Command, System, answering, drawn
 from gapless.units import format_floats, format_seconds
 
 __all__ = ["RANKS", "SYSTEM", "learning_rates"]
@@ -127,9 +129,9 @@ SYSTEM = System(
     name="ranks",
     what="how strongly each layer's gradient is compressed, and when",
     question=Question,
-    problem=lazy("gapless.encodings.ranks.problem:problem_of"),
-    plan=lazy("gapless.encodings.ranks.solve:solve"),
-    parameters=lambda: named("gapless.encodings.ranks.parameters:Parameters"),
+    problem=lazy(lambda: problem.problem_of),
+    plan=lazy(lambda: solve.solve),
+    parameters=lambda: parameters.Parameters,
     example="""\
   gapless solve ranks --trace trace.npz --data 0.3x -o plan.json
   gapless solve ranks --trace trace.npz --data 1571.8Mfloats --phases epoch --switches 2
@@ -137,31 +139,31 @@ SYSTEM = System(
 """,
     summary=("method", "sent_floats", "error", "switch_count", "least_floats", "cheapest_step_s"),
     lighter="fewer epochs or modes",
-    view=lazy("gapless.encodings.ranks.report:render"),
+    view=lazy(lambda: report.render),
     remarks=_remarks,
     headline=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
     pictures=("modes", "gantt"),
-    drawers={"modes": lazy("gapless.encodings.ranks.report:draw_modes")},
+    drawers={"modes": lazy(lambda: report.draw_modes)},
     advice=(
         Command(
             "ranks", "the front of data and error, beside the rules", ADVICE,
-            drawn(answering("gapless.encodings.ranks.report:advise"), "gapless.encodings.ranks.report:draw_front"),
+            drawn(answering(lambda: report.advise), lambda: report.draw_front),
             _ADVICE_HELP,
         ),
     ),
     runs=(
         Command(
             "ranks", "a training with a plan's modes, beside others", RUN,
-            lazy("gapless.encodings.ranks.processes:execute"), _RUN_HELP, when_stopped="ending the processes",
+            lazy(lambda: processes.execute), _RUN_HELP, when_stopped="ending the processes",
         ),
     ),
     profiles=(
         Command(
             "compression", "what compressors of weight gradients spoil, by layer and epoch of a training", PROFILE,
-            lazy("gapless.encodings.ranks.processes:profile_compression"), _PROFILE_HELP,
+            lazy(lambda: processes.profile_compression), _PROFILE_HELP,
             when_stopped="ending the processes",
         ),
     ),
-    cost=lazy("gapless.encodings.ranks.solve:cost"),
+    cost=lazy(lambda: solve.cost),
     package="gapless.encodings.ranks",
 )  # fmt: skip

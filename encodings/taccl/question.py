@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gapless.fields import Choice, Listed, Number, Object, Size, Text, Whole
 from gapless.question import Asked, asked
-from gapless.system import lazy, named
+from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,12 +25,19 @@ AUTO: Literal["auto"] = "auto"
 COLLECTIVE = "allgather"
 """What is planned if nothing is said."""
 SKETCH = Object(("gapless.encodings.taccl.sketch.format.Sketch",))
-_COLLECTIVES = "gapless.collective:COLLECTIVES"
+
+
+def _collective_names() -> Iterable[str]:
+    from gapless.collective import COLLECTIVES
+
+    return COLLECTIVES
 
 
 def sketch_names() -> Iterable[str]:
     """The shipped sketches, and the search over them."""
-    return (*named("gapless.encodings.taccl.sketch.format:sketch_names")(), AUTO)
+    from gapless.encodings.taccl.sketch.format import sketch_names
+
+    return (*sketch_names(), AUTO)
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,7 +51,7 @@ class Question(Asked):
         Object(("gapless.topologies.topology.Topology",)),
         "a machine (ndv2) or a family (torus:4x4): `gapless list topologies`",
         metavar="NAME",
-        names=lazy("gapless.topologies.files:topology_names"),
+        names=topology_names,
     )
     _: KW_ONLY
     topology_file: str | None = asked(Text(), "a topology in gapless's or TACCL's format", metavar="FILE")
@@ -63,7 +70,7 @@ class Question(Asked):
         "one of `gapless list collectives`",
         otherwise=COLLECTIVE,
         metavar="NAME",
-        names=lambda: named(_COLLECTIVES),
+        names=_collective_names,
     )
     collective_file: str | None = asked(Text(), "a collective of your own, in gapless's format", metavar="FILE")
     ranks: str | None = asked(

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.taccl import narrowing, parameters, problem, solve
+from gapless.encodings.taccl.baselines import gloo
+from gapless.encodings.taccl.programs import profiling, running
 from gapless.encodings.taccl.question import SKETCH, Question, sketch_names
+from gapless.encodings.taccl.sweep import command, picture
 from gapless.errors import InputError
 from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Seconds, Size, Text, Whole
 from gapless.io.ef_options import LOWERING
+from gapless.lazy import lazy
 from gapless.options import MOST_SECONDS, SolveOptions
 from gapless.question import picked
-from gapless.system import Command, Export, System, lazy, named
+from gapless.system import Command, Export, System
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
@@ -130,7 +135,7 @@ def _write_chakra(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
 
 
 def _trial() -> tuple[Any, SolveOptions]:
-    return named("gapless.encodings.taccl.problem:problem")("ndv2", size=1_000_000), SolveOptions(gap=0.05)
+    return problem.problem("ndv2", size=1_000_000), SolveOptions(gap=0.05)
 
 
 _SWEEP_HELP = """\
@@ -221,9 +226,9 @@ SYSTEM = System(
     name="taccl",
     what="synthesise a collective for a topology under a sketch",
     question=Question,
-    problem=lazy("gapless.encodings.taccl.problem:problem_of"),
-    plan=lazy("gapless.encodings.taccl.solve:solve"),
-    parameters=lambda: named("gapless.encodings.taccl.parameters:Parameters"),
+    problem=lazy(lambda: problem.problem_of),
+    plan=lazy(lambda: solve.solve),
+    parameters=lambda: parameters.Parameters,
     example="""\
   gapless solve taccl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --collective allgather --size 1MB \\
       -o plan.json --xml allgather.xml --instances 8
@@ -239,7 +244,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     remarks=_remarks,
     headline=("{collective} of {input_bytes} on {topology}", "sketch {sketch}", "in {chunks} chunks"),
     pictures=("gantt", "topology", "resources"),
-    tables={"gapless.size-sweep": lazy("gapless.encodings.taccl.sweep.picture:draw_sizes")},
+    tables={"gapless.size-sweep": lazy(lambda: picture.draw_sizes)},
     model=_model,
     exports=(
         Export("taccl-ef", "TACCL-EF XML", _write_taccl_ef, LOWERING, beside="xml"),
@@ -250,7 +255,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     sweeps=(
         Command(
             "taccl", "one collective for a range of sizes: a program for each, beside the usual algorithms", SWEEP,
-            lazy("gapless.encodings.taccl.sweep.command:answer"),
+            lazy(lambda: command.answer),
             _SWEEP_HELP, SolveOptions(time_limit_s=600.0, gap=0.05),
             "choosing from the plans so far; the same command goes on",
         ),
@@ -258,20 +263,20 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     runs=(
         Command(
             "taccl", "a plan between processes of this machine, beside the library's own collective", RUN,
-            lazy("gapless.encodings.taccl.programs.running:execute"), _RUN_HELP,
+            lazy(lambda: running.execute), _RUN_HELP,
             when_stopped="ending the processes", is_launched=True,
         ),
     ),
     profiles=(
         Command(
             "links", "alpha and beta of links, and what ranks share, as a topology file", LINKS,
-            lazy("gapless.encodings.taccl.programs.profiling:profile_links"), _LINKS_HELP,
+            lazy(lambda: profiling.profile_links), _LINKS_HELP,
             when_stopped="ending with what is known", is_launched=True,
         ),
     ),
-    narrowing=lazy("gapless.encodings.taccl.narrowing:narrowing"),
-    challenges=lazy("gapless.encodings.taccl.narrowing:challenges"),
+    narrowing=lazy(lambda: narrowing.narrowing),
+    challenges=lazy(lambda: narrowing.challenges),
     package="gapless.encodings.taccl",
-    faster_library=lazy("gapless.encodings.taccl.baselines.gloo:faster_library"),
+    faster_library=lazy(lambda: gloo.faster_library),
     trial=_trial,
 )  # fmt: skip

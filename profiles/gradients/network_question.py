@@ -6,8 +6,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.fields import Bandwidth, Object, Seconds, Text, Whole
+from gapless.lazy import lazy
+from gapless.profiles.gradients import communication
 from gapless.question import Asked, asked
-from gapless.system import lazy
+from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:
     from gapless.topologies.topology import Topology
@@ -36,7 +38,7 @@ class NetworkQuestion(Asked):
     )
     aggregation: str | None = asked(
         Text(), "how gradients are added up: ring, tree, server", otherwise=AGGREGATION, metavar="NAME",
-        names=lazy("gapless.profiles.gradients.communication:aggregation_names"), group=_GROUP,
+        names=lazy(lambda: communication.aggregation_names), group=_GROUP,
     )  # fmt: skip
     ranks_per_node: int | None = asked(
         Whole(1, 10**6), "for two levels: ranks of a node, inside which gradients are plain", metavar="N", group=_GROUP
@@ -50,7 +52,7 @@ class NetworkQuestion(Asked):
     topology: str | Topology | None = asked(
         Object(("gapless.topologies.topology.Topology",)),
         "instead of ranks and bandwidth: a topology, such as ndv2 or torus:4x4", metavar="NAME",
-        names=lazy("gapless.topologies.files:topology_names"), group=_GROUP,
+        names=topology_names, group=_GROUP,
     )  # fmt: skip
     nodes: int | None = asked(Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group=_GROUP)
     levels: int | None = asked(

@@ -21,13 +21,13 @@ from result_tables import ResultTable, ResultTables
 from gapless import SolveOptions
 from gapless.collective import COLLECTIVES
 from gapless.encodings.taccl import load_sketch
-from gapless.encodings.taccl.baselines import Baselines
+from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.programs.instances import with_instances
-from gapless.encodings.taccl.sweep import Outcome, Request, sweep
 from gapless.encodings.taccl.sweep.candidates import Lowering
-from gapless.encodings.taccl.sweep.request import larger_buffer
+from gapless.encodings.taccl.sweep.request import Request, larger_buffer
+from gapless.encodings.taccl.sweep.run import Outcome, sweep
 from gapless.errors import InputError
 from gapless.topologies.files import load_topology
 

@@ -10,8 +10,8 @@ from functools import cached_property, partial
 from gapless.encodings.taccl.aggregate.exchange import exchange_transfers
 from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
-from gapless.encodings.taccl.baselines import Baselines
 from gapless.encodings.taccl.baselines.cut import standard_name
+from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.baselines.quickest import keeps_to_links
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import SAME, Candidate, checked

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gapless.encodings.taccl.baselines import Baselines
+from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.programs.instances import with_instances

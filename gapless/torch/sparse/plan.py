@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +20,7 @@ from gapless.checker import check
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, read_plan
 from gapless.schedule import EventKind, Schedule
-from gapless.system import find_system, named
+from gapless.system import find_system
 from gapless.torch.sparse.selection import entry_count
 
 __all__ = ["Regions", "Route", "SparsePlan", "read_sparse_plan", "sparse_plan"]
@@ -85,13 +86,13 @@ class SparsePlan:
         """What balancing moves where ranks hold so many sums."""
         if not self.balances:
             return []
-        moves: list[tuple[int, int, int]] = named(f"{self.package}:balancing_moves")(held, self.node_of)
+        moves: list[tuple[int, int, int]] = import_module(self.package).balancing_moves(held, self.node_of)
         return moves
 
     def renewed(self, places: Sequence[NDArray[np.int32]]) -> Regions:
         """Regions for the next steps, from all ranks' places in this one, ascending."""
         owners = self.regions.owners
-        cuts = named(f"{self.package}:renewed_cuts")(places, self.regions.length, owners)
+        cuts = import_module(self.package).renewed_cuts(places, self.regions.length, owners)
         return Regions(tuple(map(int, cuts)), owners)
 
 

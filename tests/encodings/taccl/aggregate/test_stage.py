@@ -11,7 +11,7 @@ from shapes import SHAPES
 import gapless
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
-from gapless.encodings.taccl.baselines import Baselines
+from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.options import SolveOptions
 from gapless.solution import PlanClass
 from gapless.topologies.files import load_topology

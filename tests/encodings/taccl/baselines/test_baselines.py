@@ -23,8 +23,8 @@ from gapless.collective import (
     reducescatter,
     sendrecv,
 )
-from gapless.encodings.taccl.baselines import Baselines, baselines
 from gapless.encodings.taccl.baselines.cut import root_of, standard_name
+from gapless.encodings.taccl.baselines.library import Baselines, baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.errors import InputError

@@ -14,7 +14,7 @@ from shapes import SHAPES, complete, pairs_of_nodes, single_nodes
 
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, ROOTED, Collective
-from gapless.encodings.taccl.baselines import Baseline, Baselines
+from gapless.encodings.taccl.baselines.library import Baseline, Baselines
 from gapless.encodings.taccl.baselines.quickest import EFFORT, keeps_to_links, quickest
 from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked
