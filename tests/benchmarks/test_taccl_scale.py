@@ -17,7 +17,7 @@ from result_tables import ResultTables
 
 import gapless
 from gapless.encodings.taccl import Chunked, Problem
-from gapless.encodings.taccl.bounds.packing import pack
+from gapless.encodings.taccl.bounds.bandwidth.packing import pack
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology

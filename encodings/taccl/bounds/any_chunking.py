@@ -9,19 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.collective import Collective
-from gapless.encodings.taccl.bounds.bandwidth import exact_bandwidth
-from gapless.encodings.taccl.bounds.bottlenecks import allgather_bottlenecks
-from gapless.encodings.taccl.bounds.hops import hops_bound_s
-from gapless.encodings.taccl.bounds.link_costs import (
-    distances_s,
-    farthest_s,
-    most_at_once,
-    rate_bytes_per_s,
-    rounds_to_reach,
-)
-from gapless.encodings.taccl.bounds.parameters import BoundParameters
-from gapless.encodings.taccl.bounds.reduction import crossings, kinds_of, partitions_of
+from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import allgather_bottlenecks
+from gapless.encodings.taccl.bounds.bandwidth.packing import exact_bandwidth
+from gapless.encodings.taccl.bounds.cuts import crossings, kinds_of, partitions_of
+from gapless.encodings.taccl.bounds.link_costs import distances_s, farthest_s, rate_bytes_per_s
+from gapless.encodings.taccl.bounds.tradeoffs import hops_bound_s
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_round
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.roots import roots_of
@@ -42,9 +36,8 @@ _MOST_UNLIKE = 1e12
 def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str, float]:
     """Seconds that every plan for the problem's bytes takes, in chunks of whatever size, by where they come from.
 
-    `latency`: the alphas of the shortest path. `rounds`: those in which a chunk can reach all that want it. `cuts`: for
-    each rank and each node, what must come in, or go out, through all ports at once. `total`: all that must be sent,
-    from all ranks at once; `crossing`: of a sum, between classes of ranks. `hops`: where no two ranks want the same,
+    `latency`: the alphas of the shortest path. `cuts`: for each rank and each node, what must come in, or go out,
+    through all ports at once. `crossing`: of a sum, between classes of ranks. `hops`: where no two ranks want the same,
     messages, and the hops that few of them make. `bandwidth`: see `any_bandwidth_s_per_byte`. Links that share their
     first (last) resource count as the fastest of them, since one works at a time.
     """
@@ -58,9 +51,7 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
     everyone = np.arange(topology.device_count)
     return {
         "latency": farthest_s(topology, topology.alpha_s, sources, targets, everyone),
-        "rounds": _rounds_s(topology, collective),
         "cuts": _cuts_s(topology, lambda inside: _enter(pairs, sources, targets, inside), problem.chunk_bytes),
-        "total": _total_s(topology, collective, problem.chunk_bytes),
         "crossing": _crossing_s(problem),
         "hops": 0.0 if pairs is None else _hops_s(topology, pairs * problem.chunk_bytes),
         "bandwidth": problem.chunk_bytes * exact_s_per_byte,
@@ -125,24 +116,6 @@ def _holders(ranks_of_chunk: tuple[tuple[int, ...], ...], rank_count: int) -> Ma
     return mask
 
 
-def _rounds_s(topology: Topology, collective: Collective) -> float:
-    """In the least alpha of all, a rank that has a chunk brings it to one more through each of its ports, and no more.
-
-    Backwards, as many are added up.
-    """
-    if not len(topology.links):
-        return 0.0
-    links = np.arange(len(topology.links))
-    owner = 0 if collective.reduces else 1  # it is left out of the destinations
-    out = owner + max(map(len, collective.destinations), default=0)
-    into = max(map(len, collective.contributors), default=0)
-    rounds = max(
-        rounds_to_reach(out, most_at_once(topology, links)),
-        rounds_to_reach(into, most_at_once(topology, links, into=True)),
-    )
-    return rounds * float(topology.alpha_s.min())
-
-
 def _pairs(collective: Collective) -> Floats | None:
     """`pairs[s, t]`: how many chunks rank t wants from rank s; None where several ranks want one, or it is a sum."""
     if collective.reduces or max(map(len, collective.destinations)) > 1:
@@ -176,18 +149,6 @@ def _cuts_s(topology: Topology, enter: Callable[[Mask], int], chunk_bytes: int) 
                 in_s = count * chunk_bytes / rate_bytes_per_s(topology, entering)
                 best_s = max(best_s, float(topology.alpha_s[entering].min()) + in_s)
     return best_s
-
-
-def _total_s(topology: Topology, collective: Collective, chunk_bytes: int) -> float:
-    """Every rank that wants a chunk takes a transfer of it, from all ranks at once; nothing comes before an alpha."""
-    transfers = sum(map(len, collective.destinations))
-    if collective.reduces or not transfers:
-        return 0.0
-    rates = [
-        rate_bytes_per_s(topology, np.flatnonzero(topology.link_source == rank))
-        for rank in range(topology.device_count)
-    ]
-    return float(topology.alpha_s.min()) + transfers * chunk_bytes / sum(rates)
 
 
 def _crossing_s(problem: Chunked) -> float:

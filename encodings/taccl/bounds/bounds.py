@@ -22,26 +22,24 @@ from gapless.encodings.taccl.bounds.any_chunking import (
     on_the_machine,
 )
 from gapless.encodings.taccl.bounds.arrival import arrival_bound_s, fluid_arrival_bound_s
-from gapless.encodings.taccl.bounds.bandwidth import Bandwidth, bottlenecks_of, exact_bandwidth
-from gapless.encodings.taccl.bounds.bottlenecks import Bottleneck
-from gapless.encodings.taccl.bounds.byte_trees import byte_trees_bound_s
-from gapless.encodings.taccl.bounds.cuts import cuts_bound_s
-from gapless.encodings.taccl.bounds.departure import departure_bound_s
-from gapless.encodings.taccl.bounds.link_costs import farthest_s
-from gapless.encodings.taccl.bounds.one_sum import one_sum_bound_s
-from gapless.encodings.taccl.bounds.parameters import BoundParameters
-from gapless.encodings.taccl.bounds.reduction import (
+from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import Bottleneck
+from gapless.encodings.taccl.bounds.bandwidth.packing import Bandwidth, bottlenecks_of, exact_bandwidth
+from gapless.encodings.taccl.bounds.cuts import (
     Kind,
     across_cuts_s,
     crossing_bound_s,
+    cuts_bound_s,
     doubling_bound_s,
     gossip_bound_s,
     kinds_of,
-    pairs_latency_s,
-    trees_bound_s,
 )
+from gapless.encodings.taccl.bounds.departure import departure_bound_s
+from gapless.encodings.taccl.bounds.link_costs import farthest_s
+from gapless.encodings.taccl.bounds.one_sum import one_sum_bound_s
 from gapless.encodings.taccl.bounds.spreading import influence_bound_s, spreading_bound_s
+from gapless.encodings.taccl.bounds.tradeoffs import byte_trees_bound_s
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations
 from gapless.options import Deadline, SolveOptions
@@ -160,7 +158,7 @@ class Bounds:
     @cached_property
     def chunk_by_chunk(self) -> dict[str, float]:
         """By where they come from: shortest paths, cuts around ranks and nodes, and for sums how fast parts come
-        together, how often they cross cuts, and how many each rank sends and receives.
+        together, and how often they cross cuts.
         """
         if not self.problem.collective.reduces:
             return self._in_time(
@@ -171,13 +169,12 @@ class Bounds:
             cuts=lambda: max(phase.chunk_by_chunk["cuts"] for phase in self.phases),
             reduction=lambda: doubling_bound_s(self.problem, self.kinds),
             crossing=lambda: self.crossing_s,
-            trees=lambda: trees_bound_s(self.problem) if self._is_small else 0.0,
         )
 
     @cached_property
     def any_grouping(self) -> dict[str, float]:
         """By where they come from: the quick ones, how many ranks can know of something by when, and for sums how fast
-        parts come together, and come to all.
+        parts come to all.
         """
         if not self.problem.collective.reduces:
             known_s = max(self.quick_any_grouping.values())
@@ -185,7 +182,6 @@ class Bounds:
         return self._in_time(
             self.quick_any_grouping,
             spreading=lambda: max(phase.any_grouping["spreading"] for phase in self.phases),
-            reduction=lambda: doubling_bound_s(self.problem, self.kinds),
             gossip=lambda: gossip_bound_s(self.problem, self.kinds),
         )
 
@@ -255,7 +251,7 @@ class Bounds:
         bounds = bounds_of(single, self.parameters, self.options, self.one_at_a_time)
         kinds = bounds.kinds if single.collective.reduces else []
         spreading_s = max(phase.spreading_s() for phase in bounds.phases)
-        return max(spreading_s, doubling_bound_s(single, kinds), gossip_bound_s(single, kinds))
+        return max(spreading_s, gossip_bound_s(single, kinds))
 
     @cached_property
     def s_per_byte(self) -> float:
@@ -298,8 +294,7 @@ class Bounds:
         """The longest of the shortest paths."""
         problem = self.problem
         if problem.collective.reduces:
-            pairs_s = pairs_latency_s(problem, self.kinds) if self._is_small else 0.0
-            return max(pairs_s, *(phase.latency_s for phase in self.phases))
+            return max(phase.latency_s for phase in self.phases)
         if self._is_small or problem.sketch is not None:
             return float(problem.earliest_s[problem.wanted].max(initial=0.0))
         owned = problem.owners[:, None] == np.arange(problem.collective.rank_count)

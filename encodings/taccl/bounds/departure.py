@@ -24,7 +24,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, most_at_once, port_of_links, rate_bytes_per_s
+from gapless.encodings.taccl.bounds.link_costs import (
+    SIDES,
+    distances_s,
+    least_time_s,
+    most_at_once,
+    port_of_links,
+    rate_bytes_per_s,
+)
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.topologies.topology import Topology
@@ -148,13 +155,7 @@ def _least_s(source: _Source, sinks: _Sinks) -> float:
     if not others:
         return 0.0
     low_s = source.alpha_s + source.wanted_bytes / float(source.rate.sum())
-    high_s = low_s
-    while _is_too_little(source, sinks, high_s):
-        low_s, high_s = high_s, 2 * high_s
-    while high_s - low_s > _LAST_DIGITS * high_s:
-        middle_s = (low_s + high_s) / 2
-        low_s, high_s = (middle_s, high_s) if _is_too_little(source, sinks, middle_s) else (low_s, middle_s)
-    return low_s
+    return least_time_s(lambda time_s: not _is_too_little(source, sinks, time_s), low_s, low_s, _LAST_DIGITS)
 
 
 def _is_too_little(source: _Source, sinks: _Sinks, time_s: float) -> bool:

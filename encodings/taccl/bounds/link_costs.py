@@ -6,14 +6,16 @@ that get over some links pass their ports one message after the other. Links wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.topologies.topology import Topology
 
 __all__ = [
-    "SIDES", "all_through_s", "distances_s", "farthest_s", "most_at_once", "port_of_links", "rate_bytes_per_s",
-    "rounds_to_reach",
+    "SIDES", "all_through_s", "bisected", "distances_s", "farthest_s", "least_time_s", "most_at_once", "port_of_links",
+    "rate_bytes_per_s", "rounds_to_reach",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -79,9 +81,9 @@ def port_of_links(topology: Topology, links: Ids, side: int) -> Ids:
     return port
 
 
-def most_at_once(topology: Topology, links: Ids, into: bool = False) -> int:
-    """The most transfers that one rank sends (or receives) at once over some links, at least 1."""
-    rank = (topology.link_target if into else topology.link_source)[links]
+def most_at_once(topology: Topology, links: Ids) -> int:
+    """The most transfers that one rank sends at once over some links, at least 1."""
+    rank = topology.link_source[links]
     counts = []
     for side in SIDES:
         pairs = np.unique(rank * (1 << 32) + port_of_links(topology, links, side))
@@ -118,9 +120,27 @@ def all_through_s(head_s: Floats, chunk_s: Floats, count: int, most: Ids | None 
     most = np.full(len(head_s), count) if most is None else most
     count = min(count, int(most.sum()))
     each_s = np.maximum(chunk_s, _NO_TIME_S)
-    low_s, high_s = 0.0, float((head_s + most * chunk_s).max(initial=0.0))
-    while high_s - low_s > _LAST_DIGITS * high_s:  # too early by `low_s`, early enough by `high_s`
+
+    def are_through(time_s: float) -> bool:
+        through = np.floor(np.maximum(time_s - head_s, 0.0) / each_s * (1 + 1e-12))
+        return bool(np.minimum(through, most).sum() >= count)
+
+    return bisected(are_through, 0.0, float((head_s + most * chunk_s).max(initial=0.0)), _LAST_DIGITS)
+
+
+def bisected(is_enough: Callable[[float], bool], low_s: float, high_s: float, last_digits: float) -> float:
+    """A time that is too little, near one that is enough: `low_s` is too little, and `high_s` enough.
+
+    `last_digits`: where the search ends, relative to the time.
+    """
+    while high_s - low_s > last_digits * high_s:
         middle_s = (low_s + high_s) / 2
-        through = np.floor(np.maximum(middle_s - head_s, 0.0) / each_s * (1 + 1e-12))
-        low_s, high_s = (low_s, middle_s) if np.minimum(through, most).sum() >= count else (middle_s, high_s)
+        low_s, high_s = (low_s, middle_s) if is_enough(middle_s) else (middle_s, high_s)
     return low_s
+
+
+def least_time_s(is_enough: Callable[[float], bool], low_s: float, high_s: float, last_digits: float) -> float:
+    """The same where `high_s` may be too little, and is doubled until it is enough."""
+    while not is_enough(high_s):
+        low_s, high_s = high_s, 2 * high_s
+    return bisected(is_enough, low_s, high_s, last_digits)

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.taccl.bounds.cuts import Kind
 from gapless.encodings.taccl.bounds.link_costs import distances_s
-from gapless.encodings.taccl.bounds.parameters import BoundParameters
-from gapless.encodings.taccl.bounds.reduction import Kind
+from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.model import Model, Term
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Status

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.bottlenecks import BottleneckSet
+from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import BottleneckSet
 from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.bottlenecks import BottleneckSet
+from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import BottleneckSet
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow
+from gapless.encodings.taccl.bounds.bandwidth.concurrent_flow import ConcurrentFlow
 from gapless.encodings.taccl.flow.routing import Path, decomposed
 from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.bounds.bottlenecks import find_bottleneck_sets
+from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate, added_up, checked
 from gapless.encodings.taccl.chunked import Chunked, Phase

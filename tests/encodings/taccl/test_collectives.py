@@ -160,7 +160,7 @@ def test_star_reduces_in_the_time_that_doubling_allows() -> None:
     result = gapless.solve(Chunked(star(3, COSTS), collective_by_name("reduce", 3), 100_000))
     assert result.solution.proven_class is PlanClass.CHUNKS
     assert result.solution.objective == pytest.approx(4e-6)
-    assert result.details["bound_sources_s"]["reduction"] == pytest.approx(4e-6)
+    assert result.details["bound_sources_s"]["spreading"] == pytest.approx(4e-6)
 
 
 def test_allreduce_behind_one_switch_takes_the_bandwidth_bound_of_the_ring() -> None:

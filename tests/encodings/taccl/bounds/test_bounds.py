@@ -14,7 +14,7 @@ from shapes import SHAPES, single_nodes
 from gapless.collective import allgather
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
-from gapless.encodings.taccl.bounds.parameters import BoundParameters
+from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.errors import InputError
 from gapless.topologies.files import load_topology
 

@@ -8,7 +8,7 @@ import pytest
 from rails import rails
 from shapes import pairs_of_nodes
 
-from gapless.encodings.taccl.bounds.bottlenecks import allgather_bottlenecks, find_bottleneck_sets
+from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import allgather_bottlenecks, find_bottleneck_sets
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.topologies.topology import Topology
 

@@ -1,15 +1,42 @@
-"""Small messages and large ones: the bound of sums is near to what the best known plans between equal ranks take."""
+"""Messages and hops, small messages and large ones: near to what the best known plans between equal ranks take."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from shapes import SHAPES, complete
 
 from gapless.collective import allgather, allreduce, broadcast, reduce, reducescatter
 from gapless.encodings.taccl import Chunked
-from gapless.encodings.taccl.bounds.byte_trees import byte_trees_bound_s
+from gapless.encodings.taccl.bounds.tradeoffs import byte_trees_bound_s, hops_bound_s
 
 ALPHA_S, BETA_S = 1e-6, 1e-11
+
+
+@pytest.mark.parametrize(("part_s", "reached"), [(1e-9, 1.0), (0.5e-6, 0.87), (0.9e-6, 0.98), (1.1e-6, 1), (5e-6, 1)])
+def test_four_ranks_get_two_messages_or_three(part_s: float, reached: float) -> None:
+    topology = SHAPES["switch"](4, lambda _: (ALPHA_S, 1e-9))
+    wanted = np.full((4, 4), part_s / 1e-9) - np.diag([part_s / 1e-9] * 4)
+    two_messages, three = 2 * ALPHA_S + 4 * part_s, 3 * ALPHA_S + 3 * part_s
+    best_s = min(two_messages, three)
+    assert (reached - 1e-5) * best_s <= hops_bound_s(topology, wanted) <= best_s
+
+
+def test_what_has_far_to_go_takes_as_many_hops() -> None:
+    topology = SHAPES["ring"](6, lambda _: (ALPHA_S, 1e-9))
+    wanted = np.full((6, 6), 1e6) - np.diag([1e6] * 6)
+    hops_of_a_rank = 1 + 1 + 2 + 2 + 3
+    assert hops_bound_s(topology, wanted) >= hops_of_a_rank / 2 * 1e-3
+
+
+def test_nothing_takes_no_time() -> None:
+    topology = SHAPES["ring"](6, lambda _: (ALPHA_S, 1e-9))
+    assert hops_bound_s(topology, np.zeros((6, 6))) == 0.0
+
+
+def test_links_that_cost_nothing_prove_nothing() -> None:
+    topology = SHAPES["switch"](4, lambda _: (0.0, 1e-9))
+    assert hops_bound_s(topology, np.ones((4, 4))) == 0.0
 
 
 @pytest.mark.parametrize("chunk_bytes", [1000, 100_000, 1_000_000, 10_000_000])

@@ -16,8 +16,8 @@ from shapes import SHAPES, pairs_of_nodes, two_way
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked
+from gapless.encodings.taccl.bounds.bandwidth.concurrent_flow import ConcurrentFlow, concurrent_flow
 from gapless.encodings.taccl.bounds.bounds import bounds_of
-from gapless.encodings.taccl.bounds.concurrent_flow import ConcurrentFlow, concurrent_flow
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 

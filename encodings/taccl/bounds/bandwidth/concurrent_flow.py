@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.link_costs import distances_s
-from gapless.encodings.taccl.bounds.parameters import BoundParameters
+from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.encodings.taccl.symmetry.groups import Image, orbits, resources_of
 from gapless.encodings.taccl.symmetry.rotations import automorphic_rotations
 from gapless.model import Model

@@ -14,8 +14,8 @@ from rails import rails
 from shapes import SHAPES, pairs_of_nodes, two_way
 from spreading_lp import allgather_time_s
 
-from gapless.encodings.taccl.bounds.bottlenecks import Bottleneck, Network, allgather_bottlenecks, bottleneck
-from gapless.encodings.taccl.bounds.packing import pack
+from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import Bottleneck, Network, allgather_bottlenecks, bottleneck
+from gapless.encodings.taccl.bounds.bandwidth.packing import pack
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.errors import InputError
 from gapless.topologies.node import LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
