@@ -34,8 +34,7 @@ _MOST_RANKS = 2**16
 def read_collective(path: str | Path) -> Collective:
     """A collective from a file. Raises `InputError` naming file and field."""
     record = load_record(path)
-    record.of_format(FORMAT)
-    record.integer("version", VERSION, VERSION)
+    record.of_format(FORMAT, VERSION)
     collective = _read_custom(record, record.text("name"))
     record.close()
     return collective

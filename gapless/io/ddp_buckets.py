@@ -167,8 +167,7 @@ def _bucket_rows(buckets: DdpBuckets) -> list[dict[str, Any]]:
 def read_ddp_buckets(path: str | Path) -> DdpBuckets:
     """The buckets in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
     record = load_record(path)
-    record.of_format(_FORMAT)
-    record.integer("version", _VERSION, _VERSION)
+    record.of_format(_FORMAT, _VERSION)
     record.text("torch", default="")
     record.array("assumes", default=[])
     names: list[str] = []

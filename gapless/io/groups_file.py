@@ -32,8 +32,7 @@ _MOST_BYTES = 10**15
 def read_groups(path: str | Path, rank_count: int, collective: str, size_bytes: int | None) -> list[Group]:
     """The groups of a file; what it leaves out is as given. Raises `InputError` naming file and field."""
     record = load_record(path)
-    record.of_format(FORMAT)
-    record.integer("version", VERSION, VERSION)
+    record.of_format(FORMAT, VERSION)
     found: list[Group] = []
     if not (entries := record.records("groups")):
         raise record.fail("groups", "at least one group", [])

@@ -90,8 +90,7 @@ def write_measured(path: str | Path, measured: Measured) -> None:
 def read_measured(path: str | Path) -> Measured:
     """Read what `write_measured` wrote. Raises `InputError` that names file, field and rule."""
     record = load_record(path)
-    record.of_format(FORMAT)
-    record.integer("version", VERSION, VERSION)
+    record.of_format(FORMAT, VERSION)
     found = Measured(
         plan_sha256=record.text("plan_sha256"),
         date=record.text("date"),

@@ -219,8 +219,7 @@ def read_plan(path: str | Path) -> SavedPlan:
 
 def plan_of(record: Record, where: str = "plan") -> SavedPlan:
     """The plan that a record holds. Raises `InputError` as `read_plan` does."""
-    record.of_format(FORMAT)
-    record.integer("version", VERSION, VERSION)
+    record.of_format(FORMAT, VERSION)
     try:
         schedule = _read_schedule(record)
     except InputError as error:  # the graph, topology and schedule name the field, not the file

@@ -126,11 +126,13 @@ class Record:
             self._refuse(key, f"one of {', '.join(sorted(choices))}", value, hint)
         return value
 
-    def of_format(self, name: str) -> None:
-        """Refuse files of other formats than this one."""
+    def of_format(self, name: str, version: int | None = None) -> None:
+        """Refuse files of other formats than this one, and of other versions, if there is one."""
         value = self.raw("format")
         if value != name:
             raise self.fail("format", name, value, _format_hint(value, name))
+        if version is not None:
+            self.integer("version", version, version)
 
     def array(self, key: str, default: Any = _MISSING) -> Any:
         """A list of anything."""

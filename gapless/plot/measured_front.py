@@ -53,8 +53,7 @@ class MeasuredTable:
 def read_measured(path: str | Path) -> MeasuredTable:
     """The table in a file. Raises `InputError` for a file that is none."""
     record = load_record(path)
-    record.of_format(FORMAT)
-    record.integer("version", VERSION, VERSION)
+    record.of_format(FORMAT, VERSION)
     answer = record.record("answer")
     metrics = answer.record("metrics")
     units = {name: metrics.text(name) for name in metrics.names()}

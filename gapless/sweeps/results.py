@@ -199,8 +199,7 @@ def read_row(folder: Path, question: Question) -> Row | None:
         return None
     try:
         record = load_record(path)
-        record.of_format(FORMAT)
-        record.integer("version", VERSION, VERSION)
+        record.of_format(FORMAT, VERSION)
         row = row_from(record)
         if row.plan is not None and file_digest(folder / row.plan) != record.text("plan_sha256"):
             return None

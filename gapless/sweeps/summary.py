@@ -53,8 +53,7 @@ def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
 def read_summary(path: str | Path) -> list[Row]:
     """The rows of a summary.json. Raises `InputError` for a file that is none."""
     record = load_record(path)
-    record.of_format(FORMAT)
-    record.integer("version", VERSION, VERSION)
+    record.of_format(FORMAT, VERSION)
     rows = [row_from(entry) for entry in record.records("rows")]
     if not rows:
         raise record.fail("rows", "a list of at least one row", [])

@@ -65,8 +65,7 @@ def sweep_fields(system: str) -> dict[str, Field]:
 def read_sweep_file(path: str | Path) -> tuple[Grid, ...]:
     """The grids of a sweep file. Raises `InputError` naming file, field, rule and value."""
     record = toml_or_json(path)
-    record.of_format(FORMAT)
-    record.integer("version", VERSION, VERSION)
+    record.of_format(FORMAT, VERSION)
     grids = record.raw("grid")
     if not isinstance(grids, list) or not grids:
         raise record.fail("grid", "a list of at least one grid ([[grid]] in TOML)", grids)

@@ -60,8 +60,7 @@ class RunFile:
         with self.errors():
             self._archive = self._opened()
             meta = self.record("meta")
-            meta.of_format(FORMAT)
-            meta.integer("version", VERSION, VERSION)
+            meta.of_format(FORMAT, VERSION)
             self.problem = mapping(meta, "problem")
             self.share = np.array(meta.integers("share", 0, MOST_COUNT), dtype=np.int64)
             entry = meta.record("cluster")

@@ -42,8 +42,7 @@ def draw_sizes(path: str, y: str | None = None) -> tuple[Any, str]:
         hint = suggestion(y, _COLUMNS)
         raise InputError(f"--y: must be one of {', '.join(_COLUMNS)}, got {y!r}" + (f"; {hint}" if hint else ""))
     record = load_record(path)
-    record.of_format(FORMAT)
-    record.integer("version", VERSION, VERSION)
+    record.of_format(FORMAT, VERSION)
     points = [_point(row, y) for row in record.records("rows")]
     served = [point for point in points if point.value is not None]
     if not served:

@@ -65,8 +65,7 @@ class Log:
     def _read(self) -> None:
         head, *lines = load_text(self._path).split("\n")
         record = parse_record(head, f"{self._path}: line 1")
-        record.of_format(FORMAT)
-        record.integer("version", VERSION, VERSION)
+        record.of_format(FORMAT, VERSION)
         machine = record.text("machine")
         if machine != platform.node():
             rule = "measurements of two machines don't mix; choose another folder"

@@ -153,8 +153,7 @@ class MeasureFile:
 def read_measure_file(path: str | Path) -> MeasureFile:
     """The content of a measure file. Raises `InputError` naming file, field, rule and value."""
     record = toml_or_json(path)
-    record.of_format(FORMAT)
-    record.integer("version", VERSION, VERSION)
+    record.of_format(FORMAT, VERSION)
     metrics, words = _metrics(record.record("metrics")), _words(record)
     seed = record.integer("seed", 0, 2**31 - 1, default=0)
     configurations = _configurations(record, words, metrics, seed)

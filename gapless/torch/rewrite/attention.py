@@ -20,6 +20,7 @@ from gapless.torch.rewrite.matching import (
     Unlike,
     erase,
     is_reshape,
+    led_to,
     one,
     only,
     part,
@@ -221,23 +222,13 @@ def _replace(graph: torch.fx.Graph, pattern: _Pattern, rewrites: Rewrites) -> No
     rewrites.stand_in(pattern.product, output)
     for other, gradient in zip((pattern.of_query, pattern.of_key, pattern.of_value), gradients, strict=True):
         rewrites.stand_in(other, gradient)
-    erase(graph, _between(pattern))
+    products = {pattern.product, pattern.of_query, pattern.of_key, pattern.of_value}
+    unread = led_to([pattern.softmax, pattern.scores], {*products, pattern.softmax, pattern.scores})
+    unread.update(user for user in pattern.gradient.users if user.target is aten.bmm.default)
+    erase(graph, unread)
 
 
 def _first_back(graph: torch.fx.Graph, pattern: _Pattern) -> Node:
     """The first of the nodes that read the product's gradient."""
     order = {node: number for number, node in enumerate(graph.nodes)}
     return min((node for node in readers(pattern.gradient) if node in order), key=lambda node: order[node])
-
-
-def _between(pattern: _Pattern) -> set[Node]:
-    """The nodes that nobody needs any more: all that the scores lead to."""
-    wanted = {pattern.product, pattern.of_query, pattern.of_key, pattern.of_value, pattern.softmax, pattern.scores}
-    ahead = [pattern.softmax, pattern.scores]
-    while ahead:
-        for user in ahead.pop().users:
-            if user not in wanted and user.op == "call_function":
-                wanted.add(user)
-                ahead.append(user)
-    wanted.update(user for user in pattern.gradient.users if user.target is aten.bmm.default)
-    return wanted

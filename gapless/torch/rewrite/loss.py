@@ -19,6 +19,7 @@ from gapless.torch.rewrite.matching import (
     base,
     erase,
     is_reshape,
+    led_to,
     one,
     only,
     part,
@@ -133,15 +134,4 @@ def _replace(graph: torch.fx.Graph, pattern: _Pattern, rewrites: Rewrites) -> No
             rewrites.stand_in(pattern.of_bias, graph.call_function(aten.view.default, (gradients[2], shape)))
         wanted.add(pattern.of_bias)
     wanted.update(node for node in graph.nodes if node.target in (log_softmax, log_softmax_backward) and not node.users)
-    erase(graph, _between(pattern, wanted))
-
-
-def _between(pattern: _Pattern, wanted: set[Node]) -> set[Node]:
-    """The nodes that nobody needs any more: all that the scores and their gradient lead to."""
-    ahead = [pattern.layer, pattern.back, pattern.loss]
-    while ahead:
-        for user in ahead.pop().users:
-            if user not in wanted and user.op == "call_function":
-                wanted.add(user)
-                ahead.append(user)
-    return wanted
+    erase(graph, led_to([pattern.layer, pattern.back, pattern.loss], wanted))

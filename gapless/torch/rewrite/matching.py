@@ -21,6 +21,7 @@ __all__ = [
     "erase",
     "is_reshape",
     "is_view",
+    "led_to",
     "maker",
     "one",
     "only",
@@ -185,6 +186,17 @@ def put(
     for node in (call, *values):
         node.meta["seq_nr"] = before.meta.get("seq_nr")
     return [call, *values]
+
+
+def led_to(nodes: Iterable[Node], known: Iterable[Node]) -> set[Node]:
+    """Those that are known, and all that some nodes lead to without them."""
+    reached, ahead = set(known), list(nodes)
+    while ahead:
+        for user in ahead.pop().users:
+            if user not in reached and user.op == "call_function":
+                reached.add(user)
+                ahead.append(user)
+    return reached
 
 
 def erase(graph: torch.fx.Graph, nodes: Iterable[Node]) -> None:
