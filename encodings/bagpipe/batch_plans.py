@@ -295,21 +295,21 @@ class _Planner:
         indices = [positions(step.ids, step.bounds, examples) for step, examples, _ in coming]
         known = list(islice(self._known, len(coming)))
         if len(known) == len(coming):
-            found = [Partition(trainer, self._planning.objective, 0, None, "known") for trainer in known]
+            partitions = [Partition(trainer, self._planning.objective, 0, None, "known") for trainer in known]
         else:
-            found = self._partitions([step for step, _, _ in coming], indices)
+            partitions = self._partitions([step for step, _, _ in coming], indices)
         partition_s = (time.perf_counter() - begin_s) / len(coming)
-        for (step, _, lookahead_s), index, each in zip(coming, indices, found, strict=True):
+        for (step, _, lookahead_s), index, each in zip(coming, indices, partitions, strict=True):
             yield self._settled(step, index, each, (partition_s, lookahead_s))
 
-    def _settled(self, step: Step, index: Lookups, found: Partition, times_s: tuple[float, float]) -> BatchPlan:
+    def _settled(self, step: Step, index: Lookups, chosen: Partition, times_s: tuple[float, float]) -> BatchPlan:
         """The plan of the next batch, once it has a partition."""
         owner, past = self._owners_before(step), self._roots.past(step)
-        uses = uses_by_trainer(index, found.trainer, len(step.ids), self._planning.trainers)
+        uses = uses_by_trainer(index, chosen.trainer, len(step.ids), self._planning.trainers)
         after = self._owner[step.rows] = settled(uses, owner, step.ids)
         users = uses.T > 0
         root = self._roots.settle(step, past, users)
-        return BatchPlan(step, index, found, owner, users, *times_s, after, past, root)
+        return BatchPlan(step, index, chosen, owner, users, *times_s, after, past, root)
 
     def _places(self, index: Lookups) -> Ints:
         planning = self._planning
@@ -318,9 +318,9 @@ class _Planner:
     def _partitions(self, steps: Sequence[Step], indices: Sequence[Lookups]) -> list[Partition]:
         """As asked for; contiguous where the methods find nothing in time."""
         asked, options = self._asked(steps, indices), self._budget.partition_options()
-        found = None if options is None else partitioned(asked, self._choice, options)
-        if found is not None:
-            return found
+        partitions = None if options is None else partitioned(asked, self._choice, options)
+        if partitions is not None:
+            return partitions
         whole = partitioned(asked, MethodChoice(only=("contiguous",)), SolveOptions())
         assert whole is not None, "there is always a contiguous partition"
         return [replace(each, is_cut=self._planning.method != "contiguous") for each in whole]
@@ -356,8 +356,8 @@ def settled(uses: NDArray[np.int32], owner: Ints, ids: Ints) -> Ints:
     `uses`: trainers x ids, how often; each id is used.
     """
     if (compiled := partition_loops(uses.size)) is not None:
-        found: Ints = compiled.settled(uses, owner, ids)
-        return found
+        owners: Ints = compiled.settled(uses, owner, ids)
+        return owners
     after, trainers = owner.copy(), len(uses)
     new = np.flatnonzero(owner < 0)
     turn = ids.take(new) % trainers

@@ -34,7 +34,6 @@ __all__ = [
     "capacities",
     "checked_capacities",
     "cluster_of",
-    "find_cluster",
     "model_cluster",
     "places_of",
 ]
@@ -187,11 +186,6 @@ def cluster_of(asked: ClusterQuestion, trainers: int, batch_size: int | None = N
     cluster = Cluster(trainers, row_bytes=row_bytes, state_bytes=state_bytes, pass_examples=examples)
     cluster = model_cluster(cluster, dense, asked.trainer_flops or TRAINER_FLOPS_PER_S)
     return replace(cluster, **{name: value for name, value in given.items() if value is not None})
-
-
-def find_cluster(trainers: int, *, batch_size: int | None = None, **numbers: Any) -> Cluster:
-    """`cluster_of` the question that the numbers ask, by the names of its fields."""
-    return cluster_of(ClusterQuestion(**numbers), trainers, batch_size)
 
 
 def capacities(examples: int, trainers: int, shares: Sequence[float] | None = None) -> Ints:

@@ -65,15 +65,15 @@ def _with_replicated(
     """The problem with the tables that stay on every trainer, and what is said of the choice."""
     if problem.replicate_budget_bytes is None:
         return problem, {}
-    found = choose_replicated(
+    chosen = choose_replicated(
         problem.trace, problem.planning, problem.cluster, problem.replicate_budget_bytes, parameters, deadline
     )
     names = problem.trace.table_names
-    return replace(problem, planning=replace(problem.planning, replicated=found.tables)), {
-        "replicated_tables": [names[table] for table in found.tables],
-        "replicated_bytes": found.size_bytes,
-        "replication_saved_s": found.saved_s,
-        "replication_bound_s": found.bound_s,
+    return replace(problem, planning=replace(problem.planning, replicated=chosen.tables)), {
+        "replicated_tables": [names[table] for table in chosen.tables],
+        "replicated_bytes": chosen.size_bytes,
+        "replication_saved_s": chosen.saved_s,
+        "replication_bound_s": chosen.bound_s,
     }
 
 

@@ -157,11 +157,11 @@ def sums(per_value: NDArray[Any], index: Lookups) -> NDArray[Any]:
     if not isinstance(index, Bags):
         total: NDArray[Any] = per_value[index].sum(axis=1, dtype=per_value.dtype)
         return total
-    found = np.zeros((len(index), per_value.shape[1]), dtype=per_value.dtype)
+    added = np.zeros((len(index), per_value.shape[1]), dtype=per_value.dtype)
     some = np.flatnonzero(np.diff(index.starts))
     if len(some):
-        found[some] = np.add.reduceat(per_value[index.values], index.starts[some], axis=0)
-    return found
+        added[some] = np.add.reduceat(per_value[index.values], index.starts[some], axis=0)
+    return added
 
 
 def _starts(counts: NDArray[Any]) -> Ints:

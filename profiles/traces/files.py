@@ -224,13 +224,13 @@ def _keys(path: str | Path, archive: Archive) -> tuple[str, ...]:
 def _readers(archive: Archive, name: str, starts: Sequence[int], opened: ExitStack) -> list[Reader]:
     """Read an array from each of these entries on, as int64."""
 
-    def of(found: Reader) -> Reader:
+    def of(reader: Reader) -> Reader:
         def read(count: int) -> Ints:
-            values = found(count)
+            values = reader(count)
             if len(values) < count:
                 raise EOFError(f"array {name!r} ends early")
             return values.astype(np.int64)
 
         return read
 
-    return [of(found) for found in archive.readers(name, starts, opened)]
+    return [of(reader) for reader in archive.readers(name, starts, opened)]

@@ -1,8 +1,8 @@
-"""Generators of traces: Criteo-like, Zipf, a chosen share of accesses on the hottest 1 %, and users with sessions.
+"""Generators of traces: Criteo-like, Zipf, and a chosen share of accesses on the hottest 1 %.
 
-A generator draws block after block, and the same seed gives the same trace, in batches of any size and however often it
-is read. But for sessions, every table is drawn independently of the others, every example of those before it, each
-block from its own random stream (seed, block); id 0 is a table's hottest, id 1 the next.
+Every table is drawn independently of the others, every example of those before it. Id 0 is a table's hottest, id 1 the
+next. A generator draws block after block, each from its own random stream (seed, block): the same seed gives the same
+trace, in batches of any size and however often it is read.
 
 With pooling factors a table has bags: one id and a Poisson number of more, so that the mean of a bag is its factor, and
 a factor of 1 gives one id in each example.
@@ -23,7 +23,7 @@ from gapless.profiles.traces.power_law import PowerLaw
 from gapless.profiles.traces.recommendation import criteo_kaggle_laws
 from gapless.profiles.traces.trace import BLOCK_EXAMPLES, Block, Trace
 
-__all__ = ["criteo_like_trace", "power_law_trace", "session_trace", "skew_trace", "zipf_trace"]
+__all__ = ["criteo_like_trace", "power_law_trace", "skew_trace", "zipf_trace"]
 
 Draw: TypeAlias = Callable[[int, np.random.Generator], NDArray[np.int64]]
 """So many ids of one table."""
@@ -141,55 +141,3 @@ def _factors(name: str, pooling: Pooling, tables: int) -> NDArray[np.float64] | 
         bad = factors[~((factors >= 1) & (factors <= _MOST_POOLING))][0]
         raise InputError(f"trace {name!r}: pooling factors must be in 1..{_MOST_POOLING}, got {bad:g}")
     return np.broadcast_to(factors, (tables,))
-
-
-_CATEGORIES, _SEGMENTS, _DEVICES = 500, 200, 20
-_INTERESTS = 8
-"""Items of interest of a user."""
-_OTHERS = 0.2
-"""Share of impressions of any item."""
-_PER_HOUR = 2**20
-"""Examples in an hour."""
-
-
-def session_trace(
-    examples: int, seed: int = 0, active_users: int = 20_000, impressions: int = 20, items: int = 200_000
-) -> Trace:
-    """Users who come back after minutes, and keep to items that they have seen.
-
-    At any time a number of users are active. An example is an impression of an item for one of them, drawn at random:
-    so a user's impressions lie as many examples apart, on average, as users are active. With a small probability the
-    user leaves after it, and a new one takes the place. Each user has a few items of interest, drawn with p ~ 1 / rank;
-    most impressions show one of them, the others any item. The tables are the user, the item, its category (items of
-    one remainder), the user's segment, the hour, and the device. `impressions`: of one user, on average. Raises
-    `InputError` for numbers below 1.
-    """
-    for title, value in (
-        ("examples", examples), ("active_users", active_users), ("impressions", impressions), ("items", items)
-    ):  # fmt: skip
-        if value < 1:
-            raise InputError(f"session trace: {title} must be >= 1, got {value}")
-    popular = PowerLaw(items, 1.0).sampler()
-
-    def blocks() -> Iterator[Block]:
-        chance = np.random.Generator(np.random.SFC64([seed]))
-        user = np.arange(active_users)
-        interests = popular.draw(active_users * _INTERESTS, chance).reshape(active_users, _INTERESTS)
-        known = active_users
-        for start in range(0, examples, BLOCK_EXAMPLES):
-            place = chance.integers(0, active_users, BLOCK_EXAMPLES)
-            shown = interests[place, chance.integers(0, _INTERESTS, BLOCK_EXAMPLES)]
-            is_other = chance.random(BLOCK_EXAMPLES) < _OTHERS
-            item = np.where(is_other, popular.draw(BLOCK_EXAMPLES, chance), shown)
-            who = user[place]
-            hour = (start + np.arange(BLOCK_EXAMPLES)) // _PER_HOUR
-            columns = (who, item, item % _CATEGORIES, who * 2654435761 % _SEGMENTS, hour, who * 40503 % _DEVICES)
-            yield np.stack(columns, axis=1)[: examples - start]
-            leaving = np.unique(place[chance.random(BLOCK_EXAMPLES) < 1 / impressions])
-            user[leaving] = known + np.arange(len(leaving))
-            known += len(leaving)
-            fresh = popular.draw(len(leaving) * _INTERESTS, chance)
-            interests[leaving] = fresh.reshape(len(leaving), _INTERESTS)
-
-    names = ("user", "item", "category", "segment", "hour", "device")
-    return Trace(f"sessions of {impressions}", names, blocks, examples=examples)

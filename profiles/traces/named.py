@@ -45,8 +45,8 @@ def trace_of(asked: TraceQuestion) -> Trace:
         return trace_of_array(trace)
     if kind in GENERATORS:
         return _generated(kind, asked)
-    found = read_trace(trace, asked.columns or (), asked.string_columns or (), asked.array, asked.bag_columns or ())
-    return found if asked.table_rows is None else with_table_rows(found, asked.table_rows)
+    in_file = read_trace(trace, asked.columns or (), asked.string_columns or (), asked.array, asked.bag_columns or ())
+    return in_file if asked.table_rows is None else with_table_rows(in_file, asked.table_rows)
 
 
 find_trace = from_question(TraceQuestion)(trace_of)

@@ -24,7 +24,7 @@ from gapless.encodings.bagpipe.advice.comparison import (
     lookahead_table,
     summary,
 )
-from gapless.encodings.bagpipe.cluster import Cluster, find_cluster, model_cluster
+from gapless.encodings.bagpipe.cluster import Cluster, model_cluster
 from gapless.encodings.bagpipe.problem import Planning
 from gapless.profiles.traces.generators import criteo_like_trace, skew_trace
 from gapless.profiles.traces.recommendation import named_dense_model
@@ -184,7 +184,7 @@ PAPER_ITERATIONS = {
 )
 def test_scaling(tables: ResultTables, batch: int, trainers: int, factor: int, paper: str) -> None:
     """Figure 5.15: as many examples a trainer on more trainers, and more examples on 8."""
-    size, cluster = factor * batch, find_cluster(trainers, batch_size=factor * batch)
+    size, cluster = factor * batch(trainers, batch_size=factor * batch)
     planning = Planning(trainers, size, lookahead=50, method="contiguous")
     counts = counted_run(criteo_like_trace(101 * size), planning)
     (found,) = compare_designs(counts, cluster, ["lrpp-delayed"])

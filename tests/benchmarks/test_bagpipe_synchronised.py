@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from result_tables import ResultTables
+from session_trace import session_trace
 
 from gapless.encodings.bagpipe import Bound, Cluster, Parameters, Planning, Search
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.designs.counts import counted
 from gapless.encodings.bagpipe.designs.pipeline import pipeline
 from gapless.encodings.bagpipe.parameters import Synchronised
-from gapless.profiles.traces.generators import criteo_like_trace, session_trace, skew_trace
+from gapless.profiles.traces.generators import criteo_like_trace, skew_trace
 from gapless.profiles.traces.trace import Trace
 
 BATCH, TRAINERS, LOOKAHEAD = 16_384, 8, 20

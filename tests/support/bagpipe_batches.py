@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gapless.encodings.bagpipe import Batch
+from gapless.encodings.bagpipe.cluster import Cluster, cluster_of
+from gapless.encodings.bagpipe.question import ClusterQuestion
 
 CLICK_LOG = ((1460, 2.28, 0.45), (10_131_227, 1.02, 0.0), (2_202_608, 1.26, 0.0), (305, 1.8, 0.61), (24, 2.28, 0.35),
              (12_517, 2.28, 0.0), (633, 2.28, 0.48), (93_145, 2.28, 0.15), (5_461_306, 1.14, 0.0),
@@ -37,3 +41,8 @@ def _zipf(rng: np.random.Generator, count: int, rows: int, exponent: float) -> n
     """Ranks in 0..rows-1, rank r with probability about (r + 1) to the -exponent, by inverting the integral of that."""
     power = 1.0 - exponent
     return np.minimum((1.0 + rng.random(count) * (rows**power - 1.0)) ** (1.0 / power) - 1.0, rows - 1).astype(np.int64)
+
+
+def find_cluster(trainers: int, *, batch_size: int | None = None, **numbers: Any) -> Cluster:
+    """`cluster_of` the question that the numbers ask, by the names of its fields."""
+    return cluster_of(ClusterQuestion(**numbers), trainers, batch_size)

@@ -115,24 +115,24 @@ def advise(trace: object, *, options: SolveOptions | None = None, **values: Any)
     Raises `InputError` that names an argument which is unknown or doesn't go with the others.
     """
     asked = AdviceQuestion(trace, **values)  # type: ignore[arg-type]  # the field reads it
-    found, machine = trace_of(asked), cluster_of(asked, asked.trainers, asked.batch_size)
+    trace_read, machine = trace_of(asked), cluster_of(asked, asked.trainers, asked.batch_size)
     rows, design = _cache_rows(asked.cache_rows, asked.cache_size, machine), asked.design
     planning = Planning(
         asked.trainers, asked.batch_size, asked.lookahead, rows, asked.objective, design=design, batches=asked.batches
     )
     deadline = Deadline(options or SolveOptions())
-    tuning = None if rows is None else tune_lookahead(found, planning, machine, design, deadline)
+    tuning = None if rows is None else tune_lookahead(trace_read, planning, machine, design, deadline)
     if tuning is None:
         assert planning.lookahead is not None, "a planning without a cache has a lookahead"
-        (chosen,) = lookahead_table(found, planning, machine, [planning.lookahead], design, deadline)
+        (chosen,) = lookahead_table(trace_read, planning, machine, [planning.lookahead], design, deadline)
     else:
         chosen = tuning.chosen
     designs, left_out = compare_designs(chosen.counts, machine), _left_out(deadline, planning, tuning, chosen)
     if asked.baselines and deadline.over:
         left_out = ", ".join(filter(None, [left_out, "the baselines"]))
     elif asked.baselines:
-        designs += compare_baselines(found, planning, chosen.counts, machine)
-    return Advice(found.name, planning, machine, chosen, designs, tuning, left_out)
+        designs += compare_baselines(trace_read, planning, chosen.counts, machine)
+    return Advice(trace_read.name, planning, machine, chosen, designs, tuning, left_out)
 
 
 def _left_out(deadline: Deadline, planning: Planning, tuning: Tuning | None, chosen: LookaheadSummary) -> str:

@@ -110,15 +110,15 @@ def compare_baselines(
 
     Times are the means of the same batches, which lie after a window: the caches have filled by then.
     """
-    found: list[DesignSummary] = []
+    summaries: list[DesignSummary] = []
     for design in designs:
         asked = replace(
             planning, design=design, lookahead=None, cache_rows=planning.cache_rows or int(counts.cache_rows.max()),
             batches=counts.batches, objective=planning.objective if planning.objective != "synchronised" else "auto",
         )  # fmt: skip
         alone = counted(batch_plans(trace, asked, Parameters(bound=Bound(rounds=0))))
-        found += compare_designs(replace(alone, lookahead=counts.lookahead), cluster, [design])
-    return tuple(found)
+        summaries += compare_designs(replace(alone, lookahead=counts.lookahead), cluster, [design])
+    return tuple(summaries)
 
 
 def lookahead_table(
@@ -134,13 +134,13 @@ def lookahead_table(
     Once the deadline is over, the run at hand ends with the batches that it has, and those that follow are left out.
     Raises `InputError` for a lookahead below 1, and as `batch_plans` and `pipeline` do.
     """
-    found: list[LookaheadSummary] = []
+    summaries: list[LookaheadSummary] = []
     for lookahead in lookaheads:
-        if found and deadline is not None and deadline.over:
+        if summaries and deadline is not None and deadline.over:
             break
         counts = counted_run(trace, replace(planning, lookahead=lookahead), deadline)
-        found.append(summary(lookahead, counts, cluster, design))
-    return tuple(found)
+        summaries.append(summary(lookahead, counts, cluster, design))
+    return tuple(summaries)
 
 
 def counted_run(trace: Trace, planning: Planning, deadline: Deadline | None = None) -> Counts:
@@ -178,30 +178,30 @@ def _in_time(plans: Iterable[BatchPlan], deadline: Deadline) -> Iterator[BatchPl
 
 def summary(asked: int, counts: Counts, cluster: Cluster, design: str) -> LookaheadSummary:
     """The iteration of a run that was counted."""
-    found = pipeline(counts, cluster, design)
+    timed = pipeline(counts, cluster, design)
     cache_bytes = int(counts.cache_rows.max()) * cluster.row_bytes
-    return LookaheadSummary(asked, design, counts, found.iteration_s, found.stall_s, cache_bytes)
+    return LookaheadSummary(asked, design, counts, timed.iteration_s, timed.stall_s, cache_bytes)
 
 
-def _design_summary(found: Pipeline, counts: Counts) -> DesignSummary:
-    rows, measured = found.rows, found.measured
+def _design_summary(timed: Pipeline, counts: Counts) -> DesignSummary:
+    rows, measured = timed.rows, timed.measured
 
     def mean(values: NDArray[np.int64]) -> float:
         return float(values[measured].mean())
 
     is_partitioned = rows.layout == "partitioned"
     return DesignSummary(
-        design=found.design,
-        row_bytes=found.cluster.row_bytes,
-        gradient_bytes=found.cluster.gradient_bytes,
+        design=timed.design,
+        row_bytes=timed.cluster.row_bytes,
+        gradient_bytes=timed.cluster.gradient_bytes,
         fetched_rows=mean(rows.fetched),
         critical_rows=mean(counts.max_load if is_partitioned else rows.sync_now),
         background_rows=mean(rows.sync_later),
         peer_rows=mean(rows.peer_rows),
         evicted_rows=mean(rows.evicted),
-        iteration_s=found.iteration_s,
-        sync_s=found.sync_s,
-        stall_s=found.stall_s,
+        iteration_s=timed.iteration_s,
+        sync_s=timed.sync_s,
+        stall_s=timed.stall_s,
     )
 
 

@@ -100,7 +100,7 @@ def _by_digits(
 @compiled
 def places(flat: Ints, starts: Ints, ids: Ints, bounds: Ints, shift: int) -> Rows:
     """As `positions`, table after table."""
-    found = np.empty(len(flat), np.int32)
+    place_at = np.empty(len(flat), np.int32)
     place_of = np.empty(_DENSE * np.diff(starts).max() + 1, np.int32)
     for table in range(len(starts) - 1):
         first, last = bounds[table], bounds[table + 1]
@@ -110,14 +110,14 @@ def places(flat: Ints, starts: Ints, ids: Ints, bounds: Ints, shift: int) -> Row
             for place in range(first, last):
                 place_of[ids[place] - base] = place
             for at in range(start, stop):
-                found[at] = place_of[flat[at]]
+                place_at[at] = place_of[flat[at]]
         elif start < stop:
-            _hashed_places(flat[start:stop], ids, first, last, base, found[start:stop])
-    return found
+            _hashed_places(flat[start:stop], ids, first, last, base, place_at[start:stop])
+    return place_at
 
 
 @compiled
-def _hashed_places(column: Ints, ids: Ints, first: int, last: int, base: Any, found: Rows) -> None:
+def _hashed_places(column: Ints, ids: Ints, first: int, last: int, base: Any, place_at: Rows) -> None:
     bits = 1
     while (1 << bits) < 2 * (last - first):
         bits += 1
@@ -133,7 +133,7 @@ def _hashed_places(column: Ints, ids: Ints, first: int, last: int, base: Any, fo
         slot = np.int64((np.uint64(value) * _FACTOR) >> shift)
         while ids[place_in[slot]] != base + value:
             slot = (slot + 1) & mask
-        found[at] = place_in[slot]
+        place_at[at] = place_in[slot]
 
 
 @compiled

@@ -29,8 +29,8 @@ def unique_ids(batch: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if least < 0 or most >= MOST_IDS:
         raise InputError(f"batch: ids must be in 0..{MOST_IDS - 1}, got {least if least < 0 else most}")
     if (compiled := ids_loops(batch.size)) is not None:
-        found: tuple[NDArray[np.int64], NDArray[np.int64]] = compiled.distinct_ids(flat, starts, TABLE_SHIFT)
-        return found
+        compiled_ids: tuple[NDArray[np.int64], NDArray[np.int64]] = compiled.distinct_ids(flat, starts, TABLE_SHIFT)
+        return compiled_ids
     parts = [_unique(column) for column in np.split(flat, starts[1:-1])]
     bounds = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in parts], out=bounds[1:])
@@ -56,8 +56,8 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     first = np.empty(len(ordered), dtype=np.bool_)
     first[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    found: NDArray[Any] = ordered[first]
-    return found
+    values_once: NDArray[Any] = ordered[first]
+    return values_once
 
 
 def positions(ids: NDArray[np.int64], bounds: NDArray[np.int64], batch: Block) -> Lookups:

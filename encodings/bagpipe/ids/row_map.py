@@ -56,18 +56,18 @@ class RowMap:
             return rows
         slots = self._first_slots(ids)
         rows = self._row_in_slot.take(slots)
-        found = self.ids.take(rows) == ids
-        open_ids = np.flatnonzero(~found & (rows != _EMPTY))
-        rows[~found] = _EMPTY
+        is_there = self.ids.take(rows) == ids
+        open_ids = np.flatnonzero(~is_there & (rows != _EMPTY))
+        rows[~is_there] = _EMPTY
         probe = 0
         slots, sought = slots[open_ids], ids[open_ids]
         while len(open_ids):
             probe += 1
             slots = self._next_slots(slots, probe)
             here = self._row_in_slot.take(slots)
-            found = self.ids.take(here) == sought
-            rows[open_ids[found]] = here[found]
-            more = np.flatnonzero(~found & (here != _EMPTY))
+            is_there = self.ids.take(here) == sought
+            rows[open_ids[is_there]] = here[is_there]
+            more = np.flatnonzero(~is_there & (here != _EMPTY))
             open_ids, slots, sought = open_ids[more], slots[more], sought[more]
         return rows
 

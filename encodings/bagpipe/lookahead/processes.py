@@ -80,13 +80,13 @@ class _Worker:
     def answer(self) -> Step | None:
         """Its next step, None once there is none."""
         try:
-            found: Any = pickle.load(self._from)
+            answer: Any = pickle.load(self._from)
         except EOFError:
             raise SolverError("lookahead: a process that looks at some tables has gone") from None
-        if isinstance(found, GaplessError):
-            raise found
-        assert found is None or isinstance(found, Step)
-        return found
+        if isinstance(answer, GaplessError):
+            raise answer
+        assert answer is None or isinstance(answer, Step)
+        return answer
 
     def end(self) -> None:
         """Whatever it is doing."""
@@ -118,19 +118,19 @@ def _columns(batch: Block, part: slice) -> Block:
 
 def _joined(steps: list[Step | None], first_table: list[int]) -> Step:
     """One step of all tables: ids are global, so that those of later tables are larger."""
-    found = [step for step in steps if step is not None]
-    ends = np.cumsum([0, *(len(step.ids) for step in found)])
+    parts = [step for step in steps if step is not None]
+    ends = np.cumsum([0, *(len(step.ids) for step in parts)])
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(step, name) for step in found]) for name in ("prefetched", "last_use", "in_next")
+        name: np.concatenate([getattr(step, name) for step in parts]) for name in ("prefetched", "last_use", "in_next")
     }
     return replace(
-        found[0],
-        ids=np.concatenate([step.ids + (table << TABLE_SHIFT) for step, table in zip(found, first_table, strict=True)]),
+        parts[0],
+        ids=np.concatenate([step.ids + (table << TABLE_SHIFT) for step, table in zip(parts, first_table, strict=True)]),
         bounds=np.append(
-            np.concatenate([step.bounds[:-1] + end for step, end in zip(found, ends, strict=False)]), ends[-1]
+            np.concatenate([step.bounds[:-1] + end for step, end in zip(parts, ends, strict=False)]), ends[-1]
         ),
-        rows=np.concatenate([step.rows * len(found) + np.int32(number) for number, step in enumerate(found)]),
-        cache_rows=sum(step.cache_rows for step in found),
+        rows=np.concatenate([step.rows * len(parts) + np.int32(number) for number, step in enumerate(parts)]),
+        cache_rows=sum(step.cache_rows for step in parts),
         **columns,
     )
 

@@ -156,10 +156,10 @@ class _Window:
         head = self._held.popleft()
         number, rows, held_rows = head.number, head.rows, self._map.count
         coming = self._peek()
-        found = None if coming is None else self._renewed(rows, number, coming)
-        ids, last_use, in_next = self._map.leave(rows, number, self._following(found))
-        if coming is not None and found is not None:
-            self._enter(coming, found, number)
+        coming_rows = None if coming is None else self._renewed(rows, number, coming)
+        ids, last_use, in_next = self._map.leave(rows, number, self._following(coming_rows))
+        if coming is not None and coming_rows is not None:
+            self._enter(coming, coming_rows, number)
         return Step(
             batch=number,
             examples=head.examples,
@@ -179,23 +179,23 @@ class _Window:
 
         It waits where the cache would overflow even once batch `number`, with these rows, is evicted: L shrinks then.
         """
-        found = self._map.find(coming.ids)
-        known = found[found >= 0]
+        rows_of_coming = self._map.find(coming.ids)
+        known = rows_of_coming[rows_of_coming >= 0]
         last_use = self._map.last_use
         if self._cache_rows is not None:
             expired = int(np.count_nonzero(last_use.take(rows) == number))
             revived = int(np.count_nonzero(last_use.take(known) == number))
-            if not self._fits(self._map.count - expired + revived + len(found) - len(known)):
+            if not self._fits(self._map.count - expired + revived + len(rows_of_coming) - len(known)):
                 self._shrink(coming, self._lookahead - 1)
                 return None
         last_use[known] = coming.number
-        return found
+        return rows_of_coming
 
-    def _following(self, found: NDArray[np.int32] | None) -> NDArray[np.int32]:
-        """The rows that the batch after the head uses and that are held; `found`: of the coming batch, if it enters."""
+    def _following(self, coming_rows: NDArray[np.int32] | None) -> NDArray[np.int32]:
+        """The rows that the batch after the head uses and that are held. `coming_rows`: of the next one to enter."""
         if self._held:
             return self._held[0].rows
-        return np.empty(0, dtype=np.int32) if found is None else found[found >= 0]
+        return np.empty(0, dtype=np.int32) if coming_rows is None else coming_rows[coming_rows >= 0]
 
     def _enter(self, batch: _Batch, rows: NDArray[np.int32], prefetch_after: int) -> None:
         """Take a batch into the window; `rows` are those that its ids have already, -1 for ids to prefetch."""

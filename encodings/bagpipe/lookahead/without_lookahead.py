@@ -44,20 +44,20 @@ def demand_steps(batches: Iterable[Block], cache_rows: int, design: str) -> Iter
     `last_use` of a row that stays is the largest number there is. Raises `InputError` for a cache smaller than a batch,
     and for a stream without batches.
     """
-    examples, found = [], []
+    examples, ids_of_batches = [], []
     for batch in batches:
         examples.append(len(batch))
-        found.append(unique_ids(batch))
-    if not found:
+        ids_of_batches.append(unique_ids(batch))
+    if not ids_of_batches:
         raise InputError("lookahead: the trace must hold at least one batch, got none")
-    most = max(len(ids) for ids, _ in found)
+    most = max(len(ids) for ids, _ in ids_of_batches)
     if most > cache_rows:
         raise InputError(f"cache_rows: must hold the distinct ids of a batch, {most}, got {cache_rows}")
-    all_ids = distinct(np.concatenate([ids for ids, _ in found]))
-    rows = [np.searchsorted(all_ids, ids) for ids, _ in found]
+    all_ids = distinct(np.concatenate([ids for ids, _ in ids_of_batches]))
+    rows = [np.searchsorted(all_ids, ids) for ids, _ in ids_of_batches]
     evicted = (_cold if design == "static-hot" else _least_frequent)(rows, len(all_ids), cache_rows)
     is_cached, held = np.zeros(len(all_ids), dtype=np.bool_), 0
-    for number, ((ids, bounds), row, leaves) in enumerate(zip(found, rows, evicted, strict=True)):
+    for number, ((ids, bounds), row, leaves) in enumerate(zip(ids_of_batches, rows, evicted, strict=True)):
         fetched = ~is_cached[row]
         is_cached[row] = ~leaves
         held += int(fetched.sum())
@@ -141,9 +141,9 @@ def _renumbered(ids: Ints, tables: Ints) -> Ints:
 
 def _joined(step: Step, cached: Ints, ids: Ints, following: Ints, rows: RowMap, tables: int) -> Step:
     """A step with the replicated rows of its batch; `following`: those of the next batch."""
-    found = rows.find(ids)
-    is_new = found < 0
-    found[is_new] = rows.add(ids[is_new])
+    places = rows.find(ids)
+    is_new = places < 0
+    places[is_new] = rows.add(ids[is_new])
     whole = np.concatenate([cached, ids])
     order = np.argsort(whole, kind="stable")
     whole = whole[order]
@@ -152,7 +152,7 @@ def _joined(step: Step, cached: Ints, ids: Ints, following: Ints, rows: RowMap, 
         step,
         ids=whole,
         bounds=np.searchsorted(whole, np.arange(tables + 1, dtype=np.int64) << TABLE_SHIFT),
-        rows=np.concatenate([2 * step.rows, 2 * found + 1])[order],
+        rows=np.concatenate([2 * step.rows, 2 * places + 1])[order],
         prefetched=np.concatenate([step.prefetched, is_new])[order],
         last_use=np.concatenate([step.last_use, never])[order],
         in_next=np.concatenate([step.in_next, np.isin(ids, following, assume_unique=True)])[order],

@@ -212,8 +212,8 @@ class Sharing:
 def uses_by_trainer(index: Lookups, trainer: Ints, ids: int, trainers: int) -> Counts:
     """How often each trainer's examples use each id, trainers x ids."""
     if not isinstance(index, Bags) and (compiled := partition_loops(index.size)) is not None:
-        found: Counts = compiled.used_by_trainer(index, trainer, ids, trainers)
-        return found
+        counts: Counts = compiled.used_by_trainer(index, trainer, ids, trainers)
+        return counts
     first = trainer * ids
     if isinstance(index, Bags):
         cells = index.values + first[index.example]

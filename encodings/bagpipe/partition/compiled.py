@@ -132,13 +132,13 @@ def added_costs(
             per_id[id_, trainer] = np.int32(cost) if counts[id_, trainer] == 0 else 0
         if of >= 0:
             per_id[id_, of] = 0
-    found = np.zeros((len(examples), trainers), np.int32)
+    added = np.zeros((len(examples), trainers), np.int32)
     for table in range(index.shape[1]):
         for at in range(len(examples)):
             id_ = index[examples[at], table]
             for trainer in range(trainers):
-                found[at, trainer] += per_id[id_, trainer]
-    return found
+                added[at, trainer] += per_id[id_, trainer]
+    return added
 
 
 @compiled
@@ -279,17 +279,17 @@ def _shortest_path(least: Ints, surplus: Ints, prices: Ints) -> Ints:
     is_nearer = surplus > 0
     while is_nearer.any():
         nearest = np.full(trainers, -1)
-        found = distance.copy()
+        nearer = distance.copy()
         for source in range(trainers):
             if not is_nearer[source] or least[source, 0] >= _FAR:
                 continue
             here = distance[source] - prices[source]
             for target in range(trainers):
                 through = here + least[source, target] + prices[target]
-                if through < found[target]:
-                    found[target], nearest[target] = through, source
+                if through < nearer[target]:
+                    nearer[target], nearest[target] = through, source
         is_nearer = nearest >= 0
-        distance = found
+        distance = nearer
         before = np.where(is_nearer, nearest, before)
     last = -1
     for trainer in range(trainers):
@@ -334,7 +334,7 @@ def assigned(cost: NDArray[Any], places: Ints, start: Ints) -> tuple[Ints, Ints,
         surplus[source] -= count
         surplus[target] += count
         steps += 1
-    found = np.empty(examples, np.int64)
+    trainer_of = np.empty(examples, np.int64)
     for trainer in range(trainers):
-        found[members[first[trainer] : first[trainer] + held[trainer]]] = trainer
-    return found, prices, steps
+        trainer_of[members[first[trainer] : first[trainer] + held[trainer]]] = trainer
+    return trainer_of, prices, steps

@@ -80,8 +80,8 @@ def settled_roots(users: Mask, ids: Ints, root: Ints) -> Ints:
 def one_user(users: Mask) -> tuple[Ints, Mask]:
     """The last trainer that uses each row, and whether it is the only one."""
     if (compiled := partition_loops(users.size)) is not None:
-        found: tuple[Ints, Mask] = compiled.one_user(np.ascontiguousarray(users.T))
-        return found
+        user_and_alone: tuple[Ints, Mask] = compiled.one_user(np.ascontiguousarray(users.T))
+        return user_and_alone
     user = np.zeros(len(users), dtype=np.int64)
     count = np.zeros(len(users), dtype=np.int16)
     for trainer, uses in enumerate(users.T):
@@ -92,8 +92,8 @@ def one_user(users: Mask) -> tuple[Ints, Mask]:
 
 def _is_user(users: Mask, trainer: Ints) -> Mask:
     """Whether this trainer, -1 for none, uses the row."""
-    found: Mask = users[np.arange(len(users)), np.maximum(trainer, 0)] & (trainer >= 0)
-    return found
+    is_user: Mask = users[np.arange(len(users)), np.maximum(trainer, 0)] & (trainer >= 0)
+    return is_user
 
 
 def _first_users(users: Mask, ids: Ints) -> Ints:
@@ -102,8 +102,8 @@ def _first_users(users: Mask, ids: Ints) -> Ints:
     turn = (ids % trainers)[:, None] + np.arange(trainers)
     turn %= trainers
     first = np.take_along_axis(users, turn, axis=1).argmax(axis=1)
-    found: Ints = np.take_along_axis(turn, first[:, None], axis=1)[:, 0]
-    return found
+    first_user: Ints = np.take_along_axis(turn, first[:, None], axis=1)[:, 0]
+    return first_user
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class Terminal:
     def cut(self, has: Mask, users: NDArray[np.integer]) -> Mask:
         """Rows that are cut. `has`: bool (n, p), who uses them; `users`: how many those are."""
         at_terminal = has[np.arange(len(has)), np.maximum(self.trainer, 0)]
-        found: Mask = (self.trainer >= 0) & ~((users == 1) & at_terminal)
-        return found
+        is_cut: Mask = (self.trainer >= 0) & ~((users == 1) & at_terminal)
+        return is_cut
 
 
 @dataclass(frozen=True)

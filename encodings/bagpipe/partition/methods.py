@@ -82,8 +82,8 @@ class PartitionMethod:
 
     def run(self, search: _First) -> Iterator[Found]:
         """The partitions that it finds."""
-        if (found := self.find(search.asked, search.options)) is not None:
-            yield found
+        if (partitions := self.find(search.asked, search.options)) is not None:
+            yield partitions
 
 
 def contiguous(capacity: Ints) -> Ints:
@@ -165,8 +165,8 @@ def partition(
     options, parameters = options or SolveOptions(), parameters or Parameters()
     choice = checked_choice(objective, method, options.solver, parameters)
     places = checked_capacities(capacity, batch.examples, batch.trainers)
-    found = partitioned(OneBatch(batch, places, objective, parameters), choice, options)
-    return None if found is None else found[0]
+    partitions = partitioned(OneBatch(batch, places, objective, parameters), choice, options)
+    return None if partitions is None else partitions[0]
 
 
 def checked_choice(objective: str, method: str, solver: str | None, parameters: Parameters) -> MethodChoice:

@@ -85,11 +85,11 @@ class OneBatch:
 
     def transported(self, options: SolveOptions) -> list[Partition]:
         """The paper's optimum, with the prices that prove it; for the other objectives a partition like others."""
-        found = transport(self._cost, self.places)
+        optimum = transport(self._cost, self.places)
         if self.objective != "paper":
-            return self.worth([found.trainer], "transport")
-        steps = {"steps": found.steps}
-        return [Partition(found.trainer, "paper", found.cost, found.cost, "transport", found.prices, steps)]
+            return self.worth([optimum.trainer], "transport")
+        steps = {"steps": optimum.steps}
+        return [Partition(optimum.trainer, "paper", optimum.cost, optimum.cost, "transport", optimum.prices, steps)]
 
     def searched(self, options: SolveOptions) -> list[Partition]:
         """From the paper's optimum and from the start of the search itself, whichever is better."""
@@ -97,18 +97,20 @@ class OneBatch:
         is_fetches = self.objective == "fetches"
         objective = Fetches() if is_fetches else MaxLoad(parameters.search.load_power)
         papers = transport(self._cost, self.places).trainer
-        found = search(sharing, self.places, objective, [papers], parameters.search, options.seed, deadline)
+        searched = search(sharing, self.places, objective, [papers], parameters.search, options.seed, deadline)
         begin_s = time.perf_counter()
         bound_of = fetches_bound if is_fetches else max_load_bound
         bound = bound_of(sharing, self.places, parameters.bound, deadline) if parameters.bound.rounds else None
         bound_s = time.perf_counter() - begin_s
         details = {
-            "rounds": found.rounds,
-            "accepted": found.accepted,
+            "rounds": searched.rounds,
+            "accepted": searched.accepted,
             "of_papers_optimum": objective.value(sharing.traffic(papers)),
         }
-        value = int(found.cost)
-        return [Partition(found.trainer, self.objective, value, bound, "search", None, details, bound_s, found.is_cut)]
+        value = int(searched.cost)
+        return [
+            Partition(searched.trainer, self.objective, value, bound, "search", None, details, bound_s, searched.is_cut)
+        ]
 
     def modelled(self, options: SolveOptions) -> list[Partition] | None:
         """By a backend, exactly."""
@@ -136,8 +138,8 @@ class OneBatch:
     def _beyond_papers(self, options: SolveOptions) -> list[Partition] | None:
         encode = milp.encode_fetches if self.objective == "fetches" else milp.encode_max_load
         size = self.batch.slot.size * self.batch.trainers
-        found = self._by_model(lambda: encode(Sharing.of(self.batch), self.places), size, "milp", options)
-        return None if found is None else [found]
+        claimed = self._by_model(lambda: encode(Sharing.of(self.batch), self.places), size, "milp", options)
+        return None if claimed is None else [claimed]
 
     def _by_model(
         self, encode: Callable[[], milp.Encoding], size: int, method: str, options: SolveOptions
@@ -156,10 +158,10 @@ class OneBatch:
         encoding = encode()
         solved = solve_model if self.objective == "paper" else solve_proven  # the paper's has a proof of our own
         solution = solved(encoding.model, deadline.stage(), solver)
-        found = decoded(encoding, solution)
-        if found is None:
+        answer = decoded(encoding, solution)
+        if answer is None:
             return None
-        trainer, is_cut = found
+        trainer, is_cut = answer
         value, bound = self._value(trainer), whole_bound(solution)
         bound = None if bound is None else min(bound, value)
         return Partition(trainer, self.objective, value, bound, f"{method}+{solver}", is_cut=is_cut)

@@ -230,15 +230,15 @@ class Uses:
         others = np.maximum(np.arange(int(self._taken.max(initial=0)) + 1) - 1, 0)
         weight = 2.0 ** (_UNIT_BITS + _FINER_BITS) * (1.0 - 1.0 / sharing.trainers) ** others
         if self._compiled is not None:
-            found: NDArray[np.integer] = self._compiled.added_costs(
+            added: NDArray[np.integer] = self._compiled.added_costs(
                 self._index, examples, self._counts, self._taken, self._owner, rates.receive, rates.send, weight,
                 self._per_id,
             )  # fmt: skip
         else:
             per_id = np.rint(self._pair_costs(rates) * weight[self._taken][:, None])
             per_id[self._counts > 0] = 0.0
-            found = summed(per_id.astype(np.int32), sharing.index, examples)
-        return (found + (1 << (_FINER_BITS - 1))) >> _FINER_BITS
+            added = summed(per_id.astype(np.int32), sharing.index, examples)
+        return (added + (1 << (_FINER_BITS - 1))) >> _FINER_BITS
 
     def _pair_costs(self, rates: Rates) -> Floats:
         """The cost of each id on each trainer at these rates, computed again only when they change."""

@@ -211,11 +211,11 @@ def _shortest_path(state: _Assignment, surplus: Ints, prices: Ints) -> tuple[lis
     while True:
         through = distance[:, None] + length
         nearest = through.argmin(axis=0)
-        found = through[nearest, trainers]
-        is_nearer = found < distance
+        nearer = through[nearest, trainers]
+        is_nearer = nearer < distance
         if not is_nearer.any():
             break
-        distance = np.where(is_nearer, found, distance)
+        distance = np.where(is_nearer, nearer, distance)
         before[is_nearer] = nearest[is_nearer]
     last = int(np.where(surplus < 0, distance, 2 * _FAR).argmin())
     path = [last]

@@ -83,8 +83,8 @@ class Window:
     def _searched(self, rounds: int, method: str, options: SolveOptions) -> list[Partition]:
         deadline = Deadline(options)
         trainers, is_cut = self._trainers(rounds, options.seed, deadline)
-        found = [replace(each, is_cut=is_cut) for each in self.worth(trainers, method)]
-        return self._bounded(found, deadline)
+        partitions = [replace(each, is_cut=is_cut) for each in self.worth(trainers, method)]
+        return self._bounded(partitions, deadline)
 
     @cached_property
     def shared(self) -> list[tuple[Ints, Ints]]:
@@ -110,17 +110,17 @@ class Window:
         for number, batch in enumerate(self.batches):
             if self.is_rooted:
                 cuts = self._cuts(number, self.pasts(trainers)[number], None)
-                found = search_cuts(cuts, place_all(cuts, batch.places), search, seed, deadline)
+                searched = search_cuts(cuts, place_all(cuts, batch.places), search, seed, deadline)
             else:
-                found = _least_shared(batch, search, seed, deadline)
-            trainers.append(found.trainer)
-            is_cut |= found.is_cut
+                searched = _least_shared(batch, search, seed, deadline)
+            trainers.append(searched.trainer)
+            is_cut |= searched.is_cut
         for sweep in range(self.parameters.synchronised.sweeps if len(trainers) > 1 and self.is_rooted else 0):
             for number in range(len(trainers)) if sweep % 2 else reversed(range(len(trainers))):
                 cuts = self._cuts(number, self.pasts(trainers)[number], self._terminal_after(number, trainers))
-                found = search_cuts(cuts, trainers[number], search, seed + 1 + sweep, deadline)
-                trainers[number] = found.trainer
-                is_cut |= found.is_cut
+                searched = search_cuts(cuts, trainers[number], search, seed + 1 + sweep, deadline)
+                trainers[number] = searched.trainer
+                is_cut |= searched.is_cut
         return trainers, is_cut
 
     def _terminal_after(self, number: int, trainers: Sequence[Ints]) -> Ints | None:
@@ -146,24 +146,24 @@ class Window:
 
     def worth(self, trainers: Sequence[Ints], method: str) -> list[Partition]:
         """What these trainers are worth, batch by batch."""
-        found = []
+        partitions = []
         for batch, trainer, past in zip(self.batches, trainers, self.pasts(trainers), strict=True):
             users = batch.users(trainer)
             if self.is_rooted:
                 value = np.count_nonzero(past.at_once & ~past.kept(users))
             else:
                 value = np.count_nonzero(~(batch.evicted & one_user(users)[1]))
-            found.append(Partition(trainer, "synchronised", int(value), None, method))
-        return found
+            partitions.append(Partition(trainer, "synchronised", int(value), None, method))
+        return partitions
 
-    def _bounded(self, found: list[Partition], deadline: Deadline) -> list[Partition]:
+    def _bounded(self, partitions: list[Partition], deadline: Deadline) -> list[Partition]:
         """With a bound for each batch, if any is asked for: of its partitions, after those before it."""
         parameters = self.parameters.bound
         if not parameters.rounds:
-            return found
-        pasts = self.pasts([each.trainer for each in found])
+            return partitions
+        pasts = self.pasts([each.trainer for each in partitions])
         proven = []
-        for batch, each, past in zip(self.batches, found, pasts, strict=True):
+        for batch, each, past in zip(self.batches, partitions, pasts, strict=True):
             begin_s = deadline.elapsed_s
             if self.is_rooted:
                 bound = int(np.count_nonzero(past.at_once & ~past.alone))
@@ -182,13 +182,13 @@ class Window:
         if solved is None:
             return None
         trainers = np.split(solved[0], np.cumsum([int(places.sum()) for places in self.capacities])[:-1])
-        found = [replace(each, is_cut=solved[1]) for each in self.worth(trainers, f"milp+{solver}")]
+        partitions = [replace(each, is_cut=solved[1]) for each in self.worth(trainers, f"milp+{solver}")]
         bound = whole_bound(solution)
         if bound is None:
-            return found
-        left = min(sum(each.value for each in found), self._fixed() + bound)
+            return partitions
+        left = min(sum(each.value for each in partitions), self._fixed() + bound)
         proven = []
-        for each in found:
+        for each in partitions:
             proven.append(replace(each, bound=min(each.value, left)))
             left -= min(each.value, left)
         return proven
@@ -232,9 +232,9 @@ def _least_shared(batch: WindowBatch, parameters: Search, seed: int, deadline: D
     nothing, nobody = np.zeros(len(rows)), np.full(len(rows), -1)
     index = Bags(place.astype(np.int32), lengths[:, None])
     cuts = Cuts(index, len(batch.places), (), np.ones(len(rows)), nothing, nobody)
-    found = search_cuts(cuts, whole[some], parameters, seed, deadline)
-    whole[some] = found.trainer
-    return replace(found, trainer=whole)
+    searched = search_cuts(cuts, whole[some], parameters, seed, deadline)
+    whole[some] = searched.trainer
+    return replace(searched, trainer=whole)
 
 
 def _terminal(past: Past) -> Ints:

@@ -77,22 +77,22 @@ def _table_rows(trace: Trace, plans: Sequence[BatchPlan]) -> tuple[int, ...]:
     return tuple(rows.tolist())
 
 
-def _answer(task: Task, plans: Sequence[BatchPlan], found: Trained) -> Answer:
+def _answer(task: Task, plans: Sequence[BatchPlan], trained: Trained) -> Answer:
     actions, users = [Actions.of(plan) for plan in plans], [plan.users for plan in plans]
     planned = planned_bytes(actions, users, task.dimension, task.optimizer)
-    is_equal = max(found.row_error, found.dense_error, found.loss_error) < _ROUNDING
-    data = {**asdict(found), "planned_bytes": planned, "batches": len(plans), "optimizer": task.optimizer}
+    is_equal = max(trained.row_error, trained.dense_error, trained.loss_error) < _ROUNDING
+    data = {**asdict(trained), "planned_bytes": planned, "batches": len(plans), "optimizer": task.optimizer}
     lines = [
         (
             "trained",
             f"{len(plans)} batches in {task.trainers} processes, {task.optimizer}, {task.dimension} values a row",
         ),
-        ("rows", f"{found.row_error:.1e} of their change from one process, but for rounding"),
-        ("dense part", f"{found.dense_error:.1e} of its change from one process, but for rounding"),
-        ("losses", f"{found.loss_error:.1e} from one process, {found.losses[0]:.4f} to {found.losses[-1]:.4f}"),
+        ("rows", f"{trained.row_error:.1e} of their change from one process, but for rounding"),
+        ("dense part", f"{trained.dense_error:.1e} of its change from one process, but for rounding"),
+        ("losses", f"{trained.loss_error:.1e} from one process, {trained.losses[0]:.4f} to {trained.losses[-1]:.4f}"),
     ]
-    for kind, size_bytes in found.moved_bytes.items():
+    for kind, size_bytes in trained.moved_bytes.items():
         said = "the plan's" if size_bytes == planned[kind] else f"the plan has {planned[kind]}"
         lines.append((f"{kind.replace('_', ' ')} bytes", f"{size_bytes}: {said}"))
     text = "\n".join(f"{title:<16} {text}" for title, text in lines)
-    return Answer(data, text, is_valid=is_equal and found.moved_bytes == planned)
+    return Answer(data, text, is_valid=is_equal and trained.moved_bytes == planned)

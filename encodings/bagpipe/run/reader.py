@@ -145,9 +145,9 @@ class RunFile:
             rule = f"is no array of a run; the last window ends before batch {number}"
             raise InputError(f"{self.where}: {min(strays)!r} {rule}")
 
-    def _check_counts(self, found: list[dict[str, NDArray[Any]]]) -> None:
+    def _check_counts(self, windows: list[dict[str, NDArray[Any]]]) -> None:
         """Keep what there is of each batch. Raises `InputError` where counts don't fit together, or to the rows."""
-        joined = {name: np.concatenate([columns[name] for columns in found]) for name in BY_BATCH}
+        joined = {name: np.concatenate([columns[name] for columns in windows]) for name in BY_BATCH}
         self.rows, self.examples, self.prefetch_after = (joined[name] for name in BY_BATCH[:3])
         counts = Counts.of(self.cluster.trainers, joined["counts"])
         if (other := np.flatnonzero(counts.distinct != self.rows)).size:

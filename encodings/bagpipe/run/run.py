@@ -84,12 +84,12 @@ class Run:
 
     def take(self, plan: BatchPlan) -> None:
         """Add the plan of the next batch."""
-        found = plan.partition
-        bound = np.nan if found.bound is None else float(found.bound)
-        measured = float(found.value), bound, float(plan.traffic.max_load)
+        chosen = plan.partition
+        bound = np.nan if chosen.bound is None else float(chosen.bound)
+        measured = float(chosen.value), bound, float(plan.traffic.max_load)
         actions, counts = Actions.of(plan, self.design), row_of(plan)
-        self.writer.add(PlannedBatch(actions, plan.trainer, counts, measured, found.is_cut))
-        self._note(counts, measured, found.is_cut)
+        self.writer.add(PlannedBatch(actions, plan.trainer, counts, measured, chosen.is_cut))
+        self._note(counts, measured, chosen.is_cut)
 
     def take_known(self, plan: BatchPlan, known: KnownBatch) -> None:
         """Go past a batch that is in the file already. Raises `InputError` where the trace has other ids."""
@@ -100,9 +100,9 @@ class Run:
 
     def charge(self, plan: BatchPlan) -> None:
         """Add what a plan took to the timings."""
-        found = plan.partition
+        chosen = plan.partition
         for stage, duration_s in (
-            ("lookahead", plan.lookahead_s), ("partition", plan.partition_s - found.bound_s), ("bound", found.bound_s)
+            ("lookahead", plan.lookahead_s), ("partition", plan.partition_s - chosen.bound_s), ("bound", chosen.bound_s)
         ):  # fmt: skip
             self.timings[stage] = self.timings.get(stage, 0.0) + duration_s
 
@@ -146,7 +146,7 @@ def plan_run(
 
 def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
     """The counts of a run, and by batch the rows that its end evicts beside those that were planned to be."""
-    found: dict[int, Mask] = {}
+    evicted_at_end: dict[int, Mask] = {}
     rows, later = list(run.rows), RowMap()
     for number in reversed(range(0 if run.is_whole and not run.is_replicated else file.batches)):
         if number + rows[number][LOOKAHEAD] < file.batches and not run.is_replicated:
@@ -154,7 +154,7 @@ def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
         actions = file.actions(number)
         is_last = later.find(actions.ids) < 0
         later.add(actions.ids[is_last])
-        found[number] = is_last & (actions.evicted == 0)
+        evicted_at_end[number] = is_last & (actions.evicted == 0)
         evicted = (actions.evicted == 1) | is_last
         counts = list(rows[number])
         counts[EVICTED] = int(evicted.sum())
@@ -164,7 +164,7 @@ def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
             alone = actions.sync == 0
             counts[ROOTED + EVICTED_ALONE :] = evicted_parts(evicted, alone, actions.private_to, actions.trainers)
         rows[number] = tuple(counts)
-    return Counts.of(run.trainers, rows), found
+    return Counts.of(run.trainers, rows), evicted_at_end
 
 
 def share_of(problem: Problem) -> NDArray[np.int64]:
@@ -265,11 +265,11 @@ def _resumed(resume: str, path: Path | None, head: Columns, trainers: int) -> tu
         raise
 
 
-def _check_question(resume: str, found: NDArray[Any] | None, head: Columns) -> None:
+def _check_question(resume: str, meta: NDArray[Any] | None, head: Columns) -> None:
     """The run is of this question: of more batches, too, the last that are there would be others."""
-    if found is None:
+    if meta is None:
         raise InputError(f"{resume}: must be a run file to go on with, is none")
-    was = meta_record(found, f"{resume}: meta")
+    was = meta_record(meta, f"{resume}: meta")
     asked = json.loads(head["meta"].tobytes())
     for section in ("problem", "cluster"):
         there = was.raw(section)

@@ -4,8 +4,8 @@ Every process is a trainer and an embedding server: it keeps the rows whose numb
 
     cache = LrppCache(plans, sharding, weights, step_size=0.1)
     for inputs, targets in loader:
-        found = cache.lookup()
-        loss = criterion(model(inputs, found.pooled()), targets).sum() / found.batch_examples
+        embeddings = cache.lookup()
+        loss = criterion(model(inputs, embeddings.pooled()), targets).sum() / embeddings.batch_examples
         loss.backward()
         cache.update()
         add_gradients(model.parameters())

@@ -112,28 +112,28 @@ def train(task: Task, plans: Sequence[BatchPlan], stop: threading.Event | None =
     def leave(folder: Path) -> None:
         save_plans(folder / "plans.pt", plans)
 
-    found = run_ranks(prepared, task, task.trainers, task.wait_s, stop, leave=leave)
-    return compared(task, plans, found, stop)
+    of_ranks = run_ranks(prepared, task, task.trainers, task.wait_s, stop, leave=leave)
+    return compared(task, plans, of_ranks, stop)
 
 
 def compared(
-    task: Task, plans: Sequence[BatchPlan], found: Sequence[dict[str, Any]], stop: threading.Event | None = None
+    task: Task, plans: Sequence[BatchPlan], of_ranks: Sequence[dict[str, Any]], stop: threading.Event | None = None
 ) -> Trained:
     """What the ranks found (see `train_rank`), beside training on whole batches in this process."""
     model, table = task.start()
     with torch.sparse.check_sparse_tensor_invariants(enable=False):
         expected, losses = _train_alone(task, plans, model, table, stop)
     sharding, rows = Sharding(task.table_rows, task.trainers), torch.empty_like(table)
-    for rank, each in enumerate(found):
+    for rank, each in enumerate(of_ranks):
         rows[sharding.rows_of(rank)] = each["rows"]
-    seen = np.sum([each["losses"] for each in found], axis=0)
+    seen = np.sum([each["losses"] for each in of_ranks], axis=0)
     first, last = _flat(task.start()[0]), _flat(model)
     return Trained(
         row_error=_distance(rows, expected, table, len(plans)),
-        dense_error=max(_distance(each["dense"], last, first, len(plans)) for each in found),
+        dense_error=max(_distance(each["dense"], last, first, len(plans)) for each in of_ranks),
         loss_error=float(np.abs(seen / losses - 1).max()),
         losses=tuple(seen.tolist()),
-        moved_bytes={kind: sum(each["moved_bytes"][kind] for each in found) for kind in MOVES},
+        moved_bytes={kind: sum(each["moved_bytes"][kind] for each in of_ranks) for kind in MOVES},
     )
 
 
@@ -149,9 +149,9 @@ def train_rank(rank: int, task: Task, plans: Sequence[BatchPlan]) -> dict[str, A
     losses = []
     for plan, (numbers, labels) in zip(plans, task.data(plans), strict=True):
         own = torch.from_numpy(np.flatnonzero(plan.trainer == rank))
-        found = cache.lookup()
+        embeddings = cache.lookup()
         descent.zero_grad()
-        loss = _loss(model(numbers[own], found.pooled()), labels[own], found.batch_examples)
+        loss = _loss(model(numbers[own], embeddings.pooled()), labels[own], embeddings.batch_examples)
         loss.backward()
         cache.update()
         add_gradients(model.parameters())
@@ -230,10 +230,10 @@ def _flat(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
-def _distance(found: torch.Tensor, expected: torch.Tensor, start: torch.Tensor, updates: int) -> float:
+def _distance(values: torch.Tensor, expected: torch.Tensor, start: torch.Tensor, updates: int) -> float:
     """How far values are apart by how far they have come, but for what each update of a value may be rounded by."""
     rounding = updates * torch.finfo(expected.dtype).eps * expected.abs()
-    apart = ((found - expected).abs() - rounding).clamp(min=0)
+    apart = ((values - expected).abs() - rounding).clamp(min=0)
     return float(apart.norm() / (expected - start).norm())
 
 

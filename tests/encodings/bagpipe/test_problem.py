@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bagpipe_batches import find_cluster
 
 from gapless import bagpipe
 from gapless.encodings.bagpipe.advice.advise import advise
-from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
+from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.problem import Planning, problem
 from gapless.encodings.bagpipe.question import DESIGNS, TRAINER_FLOPS_PER_S
 from gapless.errors import InputError
