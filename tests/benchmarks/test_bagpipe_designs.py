@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bagpipe_batches import find_cluster
 from result_tables import ResultTables
 
 from gapless.encodings.bagpipe.advice.comparison import (
@@ -184,7 +185,7 @@ PAPER_ITERATIONS = {
 )
 def test_scaling(tables: ResultTables, batch: int, trainers: int, factor: int, paper: str) -> None:
     """Figure 5.15: as many examples a trainer on more trainers, and more examples on 8."""
-    size, cluster = factor * batch(trainers, batch_size=factor * batch)
+    size, cluster = factor * batch, find_cluster(trainers, batch_size=factor * batch)
     planning = Planning(trainers, size, lookahead=50, method="contiguous")
     counts = counted_run(criteo_like_trace(101 * size), planning)
     (found,) = compare_designs(counts, cluster, ["lrpp-delayed"])

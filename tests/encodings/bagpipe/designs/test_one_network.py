@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from bagpipe_batches import find_cluster
 from bagpipe_counts import random_counts, steady_counts
 from examples import examples
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import gapless
 from gapless.checker import Rule, check
-from gapless.encodings.bagpipe.cluster import Cluster, find_cluster
+from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.designs.pipeline import pipeline
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.lowering.schedule import to_schedule
