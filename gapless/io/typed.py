@@ -26,7 +26,6 @@ from gapless.io.record import Record, load_record
 
 __all__ = [
     "Stored",
-    "check_version",
     "data_of",
     "located",
     "read_archive",
@@ -120,14 +119,8 @@ def read_file(kind: type[T], path: str | Path, name: str, version: int) -> T:
     Raises `InputError`, one line that names the file, the field, the rule and the value.
     """
     record = load_record(path)
-    check_version(record, name, version)
+    record.of_format(name, version)
     return read_record(kind, record)
-
-
-def check_version(record: Record, name: str, version: int) -> None:
-    """Raise `InputError` unless a record is of a format, in a version."""
-    record.of_format(name)
-    record.integer("version", version, version)
 
 
 def read_record(kind: type[T], record: Record, where: str = "") -> T:
@@ -270,5 +263,5 @@ def read_archive(
     """
     arrays = load_arrays(path, ("meta", *needed), optional, what=f"a {name}, which `{written_by}` writes")
     record = meta_record(arrays.pop("meta"), f"{path}: meta")
-    check_version(record, name, version)
+    record.of_format(name, version)
     return read_record(kind, record), arrays

@@ -35,7 +35,7 @@ from pathlib import Path
 from gapless.errors import InputError
 from gapless.io.atomic import write_bytes
 from gapless.io.record import Record, load_record
-from gapless.io.typed import check_version, read_record, text_of
+from gapless.io.typed import read_record, text_of
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.measured import instance_from, is_published_instance
 
@@ -52,7 +52,7 @@ def read_training_graph(path: str | Path) -> TrainingGraph:
     """
     record = load_record(path)
     if "format" in record:
-        check_version(record, _FORMAT, _VERSION)
+        record.of_format(_FORMAT, _VERSION)
         _check_numbers(record)
         return read_record(TrainingGraph, record)
     if is_published_instance(record):
