@@ -16,7 +16,7 @@ ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
 _WORK = {
     "chunking": ("rows",),
-    "aggregation": ("messages", "gossip_states", "exchange_looks", "baseline_transfers"),
+    "aggregation": ("messages", "exchange_looks", "baseline_transfers"),
     "greedy": ("rows", "rows_of_small", "rounding_steps"),
     "matching": ("sends",),
     "trees": ("rows", "looks"),
@@ -68,10 +68,6 @@ class Aggregation:
     """Messages of all constructions of a phase, so that large networks take no more than a second or two."""
     restart_share: float = 0.6
     """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
-    gossip_states: int = 300_000
-    """States of the beam search over rounds of an ALLREDUCE without a root, about a second's: it wins on few bytes. 0
-    leaves it out.
-    """
     exchange_looks: int = 200_000
     """Links looked at while an ALLREDUCE is built from exchanges of whole sums, some 0.2 s: it wins on few bytes."""
     baseline_transfers: int = 120_000
@@ -80,7 +76,7 @@ class Aggregation:
     """Ranks up to which aggregated sends and baselines are looked at: their latencies count on small machines."""
 
     def __post_init__(self) -> None:
-        _check(self, "aggregation", shares=("restart_share",), may_be_zero=("gossip_states",))
+        _check(self, "aggregation", shares=("restart_share",))
 
 
 @dataclass(frozen=True)

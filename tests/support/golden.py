@@ -55,7 +55,7 @@ SKETCHED: tuple[Question, ...] = (
 )
 LITTLE_WORK = {
     "chunking": {"rows": 8_000, "most_numbers": 6},
-    "aggregation": {"tries": 60, "messages": 10_000, "gossip_states": 20_000, "baseline_transfers": 20_000},
+    "aggregation": {"tries": 60, "messages": 10_000, "baseline_transfers": 20_000},
     "greedy": {"rows": 20_000, "rows_of_small": 10_000, "rounding_steps": 50},
     "matching": {"sends": 20_000},
     "trees": {"rows": 6_000, "looks": 100_000},

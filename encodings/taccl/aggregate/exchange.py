@@ -1,8 +1,9 @@
 """Exchanges: the sum of all on every rank, sent whole, among any number of classes of ranks that take turns.
 
-As in gossip a copy is not sent while it is added to, and a rank adds what it gets if nothing is added twice, or takes
-it over if that holds all it has. Classes are the orbits of ranks under some of a topology's rotations: two are gossip's
-halves, four let pairs of ranks meet while others wait, and where nothing rotates each rank is a class. Whenever links
+A copy is not sent while it is added to, so two ranks can't exchange sums at once. A rank adds what it gets if nothing
+is added twice, or takes it over if that holds all it has. Classes are the orbits of ranks under some of a topology's
+rotations. Of two, one half sends, then the other, and sums grow like Fibonacci's numbers. Four let pairs of ranks meet
+while others wait, and where nothing rotates each rank is a class. Whenever links
 are free, the orbit of links that brings most goes first, or by chance another; most constructions go on from somewhere
 in the best one. A torus of 4 x 4 and a hypercube of 16 take 7 rounds, where halving and doubling take 8, a ring of 8
 takes 6 or 7.
@@ -17,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from gapless.encodings.taccl.aggregate.gossip import GOLDEN, closure, sums_for_all
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer
 from gapless.encodings.taccl.symmetry.groups import image_of, image_table
@@ -25,10 +25,12 @@ from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 
-__all__ = ["exchange_transfers"]
+__all__ = ["exchange_transfers", "sums_for_all"]
 
 Ranks = tuple[int, ...]
 
+_GOLDEN = (1 + math.sqrt(5)) / 2
+"""By which the largest sum grows in a round at most."""
 _GROUPS_OF_A_SIZE = 3
 """Groups of rotations of one size that are tried, the largest first."""
 _MOST_PAIRED = 32
@@ -101,7 +103,7 @@ def exchange_transfers(
     topology = problem.logical.topology
     buffer_bytes = problem.collective.chunk_count * problem.chunk_bytes
     least_s = float((topology.alpha_s + topology.beta_s_per_byte * buffer_bytes).min())
-    if not sums_for_all(problem) or least_s * math.log(topology.device_count, GOLDEN) >= limit_s:
+    if not sums_for_all(problem) or least_s * math.log(topology.device_count, _GOLDEN) >= limit_s:
         return None
     best: _Made | None = None
     networks = [found for group in _groups(topology) if (found := _classes(topology, group, buffer_bytes)).sends]
@@ -113,6 +115,13 @@ def exchange_transfers(
             break
     chunks = tuple(range(problem.collective.chunk_count))
     return None if best is None else [Transfer(link, chunks, adds) for send, adds in best.sends for link in send.links]
+
+
+def sums_for_all(problem: Chunked) -> bool:
+    """Whether it is an ALLREDUCE of all ranks, in which every chunk may take every link."""
+    collective, everybody = problem.collective, tuple(range(problem.collective.rank_count))
+    wanted = all(ranks == everybody for ranks in (*collective.contributors, *collective.destinations))
+    return collective.reduces and wanted and bool(problem.logical.allowed.all())
 
 
 def _search(classes: _Classes, ranks: int, chance: random.Random, limit_s: float, looks: int) -> _Made | None:
@@ -226,13 +235,27 @@ def _groups(topology: Topology) -> list[list[Ranks]]:
     free, found = {nothing, *moving}, {frozenset([nothing]): None}
     for number, one in enumerate(moving):
         for other in moving[number:] if len(moving) <= _MOST_PAIRED else [one]:
-            group = closure(one, other)
+            group = _closure(one, other)
             if len(group) < len(nothing) and group <= free:
                 found.setdefault(group)
     sizes: dict[int, list[list[Ranks]]] = {}
     for group in found:
         sizes.setdefault(len(group), []).append(sorted(group))
     return [group for size in sorted(sizes, reverse=True) for group in sizes[size][:_GROUPS_OF_A_SIZE]]
+
+
+def _closure(one: Ranks, other: Ranks) -> frozenset[Ranks]:
+    """The group that two permutations generate."""
+    identity = tuple(range(len(one)))
+    group, front = {identity}, [identity]
+    while front:
+        element = front.pop()
+        for generator in (one, other):
+            product = tuple(generator[rank] for rank in element)
+            if product not in group:
+                group.add(product)
+                front.append(product)
+    return frozenset(group)
 
 
 def _classes(topology: Topology, group: list[Ranks], buffer_bytes: int) -> _Classes:

@@ -16,7 +16,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.aggregate.gossip import sums_for_all
+from gapless.encodings.taccl.aggregate.exchange import sums_for_all
 from gapless.encodings.taccl.aggregate.spreading import Construction, Preferences, spread
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer

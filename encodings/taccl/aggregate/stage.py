@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from gapless.encodings.taccl.aggregate.exchange import exchange_transfers
-from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, transfers_of
 from gapless.encodings.taccl.baselines.cut import standard_name
 from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.baselines.quickest import keeps_to_links
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.candidate import SAME, Candidate, checked
+from gapless.encodings.taccl.candidate import SAME, Candidate, added_up, checked
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
@@ -160,8 +159,6 @@ _VARIANTS = (
         search.problem, search.deadline, search.seed, search.parameters, search.enough_s)),
     _Construction("through-one-rank", lambda search: rooted_transfers(
         search.problem, search.deadline, search.seed, search.parameters)),
-    _Construction("gossip", lambda search: gossip_transfers(
-        search.problem, search.deadline, search.best_s, search.parameters.gossip_states)),
     _Construction("exchange", lambda search: exchange_transfers(
         search.problem, search.deadline, search.seed, search.best_s, search.parameters.exchange_looks)),
 )  # fmt: skip
@@ -195,5 +192,5 @@ def plan_aggregated(
         best.problem, checked(best.schedule), best.method, best.variant,
         bound_s=max(bounds.any_chunking_s, *bounds_s.values()),
         bounds_s=bounds_s,
-        timings={stage: round(duration_s, 6) for stage, duration_s in search.timings.items()},
+        timings=added_up([search.timings]),
     )  # fmt: skip

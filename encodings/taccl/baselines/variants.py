@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from gapless.collective import Collective
 from gapless.encodings.taccl.baselines.cut import Cut, root_of
@@ -123,20 +123,21 @@ def series(structure: Structure, algorithm: str, base: str, most_parts: float = 
     return _SERIES[algorithm](structure, base, most_parts)
 
 
+def _in_pieces(variant: Callable[[int], Variant], first: int = 0) -> Series:
+    """The variants of more and more pieces, from the first number or a later one on."""
+    return map(variant, _PIECES[first:])
+
+
 def _ring(structure: Structure, base: str, most_parts: float) -> Iterator[Series]:
-    yield (_ring_variant(structure, base, [structure.ring], "rings", pieces) for pieces in _PIECES)
+    yield _in_pieces(partial(_ring_variant, structure, base, [structure.ring], "rings"))
     if most_parts < 2:
         return
     for count in sorted({min(2, len(structure.rings)), len(structure.rings)} - {1}):
         if count <= most_parts:
-            yield _rings_series(structure, base, count)
+            yield _in_pieces(partial(_ring_variant, structure, base, structure.rings[:count], "rings"))
     if structure.is_hierarchical and len(structure.nodes[0]) <= most_parts:
         rails = rail_rings(structure.nodes, structure.rings_of_nodes[0][0])
-        yield (_ring_variant(structure, base, rails, "rail rings", pieces) for pieces in _PIECES)
-
-
-def _rings_series(structure: Structure, base: str, count: int) -> Series:
-    return (_ring_variant(structure, base, structure.rings[:count], "rings", pieces) for pieces in _PIECES)
+        yield _in_pieces(partial(_ring_variant, structure, base, rails, "rail rings"))
 
 
 def _ring_variant(structure: Structure, base: str, rings: list[list[int]], what: str, pieces: int) -> Variant:
@@ -160,26 +161,21 @@ def _tree(structure: Structure, base: str, most_parts: float) -> Iterator[Series
         shapes.append(("over nodes", tree_over_nodes(structure.rings_of_nodes, root)))
     for title, trees in shapes:
         for pace in _TREE_PACES:
-            yield _tree_series(title, trees, pace)
-
-
-def _tree_series(title: str, trees: list[Tree], pace: tuple[int, int]) -> Series:
-    first = 0 if pace == _TREE_PACES[0] else 1
-    return (_tree_variant(title, trees, pieces, pace) for pieces in _PIECES[first:])
+            yield _in_pieces(partial(_tree_variant, title, trees, pace), first=int(pace != _TREE_PACES[0]))
 
 
 def _in_words(pieces: int) -> str:
     return "1 piece" if pieces == 1 else f"{pieces} pieces"
 
 
-def _tree_variant(title: str, trees: list[Tree], pieces: int, pace: tuple[int, int]) -> Variant:
+def _tree_variant(title: str, trees: list[Tree], pace: tuple[int, int], pieces: int) -> Variant:
     title = f"{title}, {_in_words(pieces)}, pace {pace[0]}:{pace[1]}"
     return Variant(title, len(trees) * pieces, pace, lambda cut, is_reversed: tree_broadcast(cut, trees), whole=True)
 
 
 def _doubling(structure: Structure, base: str, most_parts: float) -> Iterator[Series]:
     for far_first in (False, True):
-        yield (_doubling_variant(far_first, pieces) for pieces in _PIECES)
+        yield _in_pieces(partial(_doubling_variant, far_first))
 
 
 def _doubling_variant(far_first: bool, pieces: int) -> Variant:
@@ -188,7 +184,7 @@ def _doubling_variant(far_first: bool, pieces: int) -> Variant:
 
 
 def _direct(structure: Structure, base: str, most_parts: float) -> Iterator[Series]:
-    yield (_direct_variant(structure, base, pieces) for pieces in _PIECES)
+    yield _in_pieces(partial(_direct_variant, structure, base))
 
 
 def _direct_variant(structure: Structure, base: str, pieces: int) -> Variant:
@@ -203,11 +199,11 @@ def _direct_variant(structure: Structure, base: str, pieces: int) -> Variant:
 
 def _hierarchical(structure: Structure, base: str, most_parts: float) -> Iterator[Series]:
     if base == "alltoall":
-        yield (_rail_variant(structure, base, "", None, pieces) for pieces in _PIECES)
+        yield _in_pieces(partial(_rail_variant, structure, base, "", None))
         return
-    yield (_rail_variant(structure, base, "rings, ", structure.rings_of_nodes, pieces) for pieces in _PIECES)
+    yield _in_pieces(partial(_rail_variant, structure, base, "rings, ", structure.rings_of_nodes))
     if base == "allgather":
-        yield (_rail_variant(structure, base, "straight, ", None, pieces) for pieces in _PIECES)
+        yield _in_pieces(partial(_rail_variant, structure, base, "straight, ", None))
 
 
 def _rail_variant(

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.taccl.aggregate.gossip import sums_for_all
+from gapless.encodings.taccl.aggregate.exchange import sums_for_all
 from gapless.encodings.taccl.bounds.bounds import Bounds
 from gapless.encodings.taccl.candidate import SAME, Candidate, checked
 from gapless.encodings.taccl.chunked import Chunked

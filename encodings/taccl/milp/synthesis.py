@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import numpy as np
 
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.candidate import Candidate, checked
+from gapless.encodings.taccl.candidate import Candidate, added_up, checked
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.milp import contiguity
 from gapless.encodings.taccl.milp.mirror import Mirror, find_mirror
@@ -90,14 +91,10 @@ class _Search:
         """gamma of (5.11), in seconds; without congestion, links of equal time only are chosen between."""
         return self.parameters.connection_s if self.problem.logical.topology.congestion else 0.0
 
-    @property
-    def gap(self) -> float | None:
-        """Proven distance of the best schedule from the best possible."""
-        return relative_gap(None if self.best is None else self.best.makespan_s, self.bounds.chunk_by_chunk_s)
-
     def is_within(self, gap: float) -> bool:
         """Whether the best schedule is proven to be within `gap` of the best possible."""
-        return self.gap is not None and self.gap <= gap
+        proven = None if self.best is None else relative_gap(self.best.makespan_s, self.bounds.chunk_by_chunk_s)
+        return proven is not None and proven <= gap
 
     def is_near(self, makespan_s: float, gap: float) -> bool:
         """Whether a schedule of this length is proven to be within `gap` of the best possible."""
@@ -307,7 +304,7 @@ def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
     with charge(search.stage_s, "ordering"):
         candidates = [candidate for found in routings for candidate in _order(search, sends_of(search.problem, found))]
     single = [candidate for candidate in candidates if not candidate.order.place.any()]
-    best = min(single, key=lambda candidate: candidate.makespan_s)
+    best = min(single, key=attrgetter("makespan_s"))
     if not search.is_within(_enough(search)) and not search.deadline.over:
         with charge(search.stage_s, "contiguity"):
             _schedule_exactly(search, best)
@@ -320,9 +317,9 @@ def _order(search: _Search, sends: Sends) -> list[_Replayed]:
         for rule in RULES:
             if not orders or not search.deadline.over:
                 orders.append(list_schedule(table, rule))
-    best = min(orders, key=_length_s)
+    best = min(orders, key=attrgetter("makespan_s"))
     assert isinstance(best.table, SendTable)
-    orders = sorted([*orders, *_perturbed(search, best)], key=_length_s)
+    orders = sorted([*orders, *_perturbed(search, best)], key=attrgetter("makespan_s"))
     chosen = orders[:_REPLAYED]
     if len(search.problem.phases) > 1:
         chosen += _grouped(search, best.table, orders[0].makespan_s)
@@ -347,14 +344,11 @@ def _grouped(search: _Search, table: SendTable, length_s: float) -> list[Order]:
         return []
     orders = [
         min((list_schedule(table, Rule("longest from now", backwards, most)) for backwards in (False, True)),
-            key=_length_s)
+            key=attrgetter("makespan_s"))
         for most in search.parameters.groups
     ]  # fmt: skip
-    return sorted([*orders, *_perturbed(search, min(orders, key=_length_s))], key=_length_s)[:_REPLAYED]
-
-
-def _length_s(order: Order) -> float:
-    return order.makespan_s
+    orders += _perturbed(search, min(orders, key=attrgetter("makespan_s")))
+    return sorted(orders, key=attrgetter("makespan_s"))[:_REPLAYED]
 
 
 def _enough(search: _Search) -> float:
@@ -368,9 +362,6 @@ def _schedule_exactly(search: _Search, candidate: _Replayed) -> None:
     solution = solve_model(model.model, options, CONTIGUITY_SOLVER, start=contiguity.first_point(model))
     if solution.values is not None:
         search.offer(candidate.sends, contiguity.decode(model, solution.values))
-
-
-# -- the answer --------------------------------------------------------------------------------------------------------
 
 
 def _confirm(search: _Search) -> None:
@@ -398,10 +389,8 @@ def _candidate(search: _Search, best: _Replayed) -> Candidate:
         search.problem, best.schedule, "milp", best.order.name, bounds.chunk_by_chunk_s,
         {**bounds.chunk_by_chunk, "routing": bounds.proven_s or None, "any_grouping": bounds.any_grouping_s},
         is_grouped=False,
-        account={
-            "routings_tried": search.routings_tried, **({"unused_symmetry": list(unused)} if unused else {})
-        },
-        timings={stage: round(duration_s, 6) for stage, duration_s in search.stage_s.items()},
+        account={"routings_tried": search.routings_tried, **({"unused_symmetry": list(unused)} if unused else {})},
+        timings=added_up([search.stage_s]),
         solver_name=f"{search.router}+{CONTIGUITY_SOLVER}",
         version=search.versions,
     )  # fmt: skip

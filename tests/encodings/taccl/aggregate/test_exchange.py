@@ -8,6 +8,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from rails import rails
 from shapes import SHAPES, even, ring
 
 from gapless.checker import check
@@ -42,6 +43,19 @@ def test_rounds_are_fewer_than_twice_the_doublings(name: str, rounds: int) -> No
     report = check(schedule)
     assert report.valid, report.summary()
     assert report.makespan_s == pytest.approx(rounds * 1e-6)
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(4, 4), (6, 5), (8, 6), (10, 6), (16, 7)])
+def test_behind_a_switch_sums_grow_like_fibonaccis_numbers(ranks: int, rounds: int) -> None:
+    """Halving and doubling take 4, 6, 6, 8 and 8 rounds."""
+    problem = Chunked.of(SHAPES["switch"](ranks, lambda _: (1e-6, 20e-12)), "allreduce", ranks)
+    assert check(scheduled(problem)).makespan_s == pytest.approx(rounds * (1e-6 + ranks * 20e-12))
+
+
+def test_sums_cross_between_nodes_once() -> None:
+    schedule = scheduled(Chunked.of(rails(2, 4), "allreduce", 8))
+    assert check(schedule).valid
+    assert schedule.topology.is_inter_node[schedule.place].sum() == 4
 
 
 @examples(32)

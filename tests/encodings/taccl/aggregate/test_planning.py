@@ -1,4 +1,4 @@
-"""Whole messages: textbook times, restricted trees, sketches, rooted sums and gossip."""
+"""Whole messages: textbook times, restricted trees, sketches and rooted sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from shapes import SHAPES, pairs_of_nodes
 from gapless.checker import check
 from gapless.collective import COLLECTIVES, collective_by_name
 from gapless.encodings.taccl import Chunked, load_sketch
-from gapless.encodings.taccl.aggregate.gossip import gossip_transfers
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, timed, transfers_along, transfers_of
 from gapless.encodings.taccl.aggregate.spreading import Preferences, spread
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
@@ -126,27 +125,6 @@ def test_all_is_added_up_in_the_middle_of_a_line() -> None:
     problem = Chunked.of(SHAPES["line"](5, COSTS), "allreduce", 5)
     end_s = checked_s(problem, rooted_transfers(problem, Deadline(SolveOptions()), 0, FEW))
     assert end_s < 5.1 * ALPHA_S  # two hops in on one side, the other side's last one after it, two hops out
-
-
-@pytest.mark.parametrize(("ranks", "rounds"), [(4, 4), (6, 5), (8, 6), (10, 6), (16, 7)])
-def test_gossip_takes_fewer_rounds_than_halving_and_doubling(ranks: int, rounds: int) -> None:
-    problem = Chunked.of(SHAPES["switch"](ranks, COSTS), "allreduce", ranks)
-    end_s = checked_s(problem, gossip_transfers(problem, Deadline(SolveOptions())))
-    assert end_s == pytest.approx(rounds * (ALPHA_S + ranks * BETA_S))
-
-
-def test_gossip_crosses_between_nodes_once() -> None:
-    problem = Chunked.of(rails(2, 4), "allreduce", 8)
-    schedule = schedule_of(problem, gossip_transfers(problem, Deadline(SolveOptions())))
-    assert check(schedule).valid
-    assert schedule.topology.is_inter_node[schedule.place].sum() == 4
-
-
-def test_gossip_is_for_allreduce_and_for_few_bytes() -> None:
-    topology, deadline = SHAPES["switch"](4, COSTS), Deadline(SolveOptions())
-    assert gossip_transfers(Chunked.of(topology, "reducescatter", 4), deadline) is None
-    assert gossip_transfers(Chunked.of(topology, "allreduce", 10**9), deadline, limit_s=1e-3) is None
-    assert gossip_transfers(Chunked.of(SHAPES["line"](5, COSTS), "allreduce", 5), deadline) is None
 
 
 def test_images_of_sets() -> None:
