@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from gapless.challenges import challenge
     from gapless.checker import Report, check
     from gapless.errors import GaplessError, InputError, SolverError
-    from gapless.graph import Graph, Implementation, Op, Placement
+    from gapless.ir.graph import Graph, Implementation, Op, Placement
+    from gapless.ir.schedule import Schedule
+    from gapless.ir.simulate import retime
     from gapless.model import Model
     from gapless.options import Progress, SolveOptions
     from gapless.recipe import solve
     from gapless.result import Result, load
-    from gapless.schedule import Schedule
-    from gapless.simulate import retime
     from gapless.solution import Solution, Status, StopReason
     from gapless.system import System, register
 
@@ -35,11 +35,11 @@ __version__ = "0.1.0.dev0"
 _MODULE_OF = {
     "Report": "checker", "check": "checker",
     "InputError": "errors", "GaplessError": "errors", "SolverError": "errors",
-    "Graph": "graph", "Implementation": "graph", "Op": "graph", "Placement": "graph",
+    "Graph": "ir.graph", "Implementation": "ir.graph", "Op": "ir.graph", "Placement": "ir.graph",
     "Model": "model",
     "Progress": "options", "SolveOptions": "options",
-    "Schedule": "schedule",
-    "retime": "simulate",
+    "Schedule": "ir.schedule",
+    "retime": "ir.simulate",
     "Solution": "solution", "Status": "solution", "StopReason": "solution",
     "Result": "result", "load": "result",
     "solve": "recipe",
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> "_Any":
     elif name.startswith("_") or name not in import_module("gapless.system").system_names():
         raise AttributeError(f"module 'gapless' has no attribute {name!r}")
     else:
-        value = import_module("gapless.entry").entry(name)
+        value = import_module("gapless.question.entry").entry(name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-# The entries of the systems, as type checkers see them: made by `python -m gapless.stubs` from their questions.
+# The systems' entries, as type checkers see them: made by `python -m gapless.question.stubs` from their questions.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import Collective
 from gapless.encodings.taccl.sketch.format import Sketch
-from gapless.fields import Share
+from gapless.ir.collective import Collective
 from gapless.options import Progress
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compressors.compressor import Compressor
@@ -23,6 +22,7 @@ from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.recommendation import DenseModel
 from gapless.profiles.traces.trace import Trace
 from gapless.profiles.training.graph import TrainingGraph
+from gapless.question.fields import Share
 from gapless.result import Result
 from gapless.system import System
 from gapless.topologies.topology import Topology

@@ -60,7 +60,7 @@ class SolveOptions:
     depend on it, unless a time limit cuts it short. `presolve`: whether backends may simplify a model before they solve
     it. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves the choice to the
     encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds before its end: the
-    cost of a plan, and what makes it, which is called later, in another thread, if at all (`gapless.incumbents`).
+    cost of a plan, and what makes it, called later, in another thread, if at all (`gapless.anytime.incumbents`).
     `on_point` takes every better point of a model that HiGHS finds: its objective, and its values, one per column.
     `unfinished`: where a system whose plans grow piece by piece may keep what is finished, in case it is killed.
     `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent. `within_deadline`: the deadline

@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from gapless import __version__
+from gapless.anytime.convergence import ProgressLog
+from gapless.anytime.incumbents import INTERVAL_S, Incumbents
+from gapless.anytime.overtime import Overtime
 from gapless.errors import lacks_memory, must_be
-from gapless.incumbents import INTERVAL_S, Incumbents
+from gapless.installation.versions import library_versions
 from gapless.io.plan import replay_of
 from gapless.options import Deadline, SolveOptions
-from gapless.overtime import Overtime
-from gapless.progress_log import ProgressLog
-from gapless.questions import kept_question
+from gapless.question.recorded import kept_question
 from gapless.result import Asked, Result
 from gapless.solution import Solution, Status, StopReason, refuted
 from gapless.system import Plan, Problem, find_system
-from gapless.versions import library_versions
 
 __all__ = ["solve"]
 

@@ -11,15 +11,15 @@ from typing import Any
 
 from gapless.checker import Report
 from gapless.errors import InputError, must_be
-from gapless.fields import read_fields
-from gapless.headline import narrower_of, wider_of
 from gapless.io.plan import SavedPlan, claim_data, excerpt_of, read_plan, replay_of, solution_of, write_plan
+from gapless.ir.schedule import Schedule
+from gapless.ir.windows import Windows
 from gapless.options import SolveOptions
-from gapless.schedule import Schedule
+from gapless.question.fields import read_fields
+from gapless.report.headline import narrower_of, wider_of
+from gapless.report.text import described, words
 from gapless.solution import Solution, Status, refuted
 from gapless.system import Problem, find_system, known_system, system_names
-from gapless.text import described, words
-from gapless.windows import Windows
 
 __all__ = ["Asked", "Result", "load", "read_saved", "replay_data", "write_saved"]
 
@@ -85,8 +85,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """For notebooks: a small table, a small picture, and the summary behind a click."""
-        from gapless.brief import table_of
-        from gapless.notebook import picture_html, result_card
+        from gapless.report.notebook import picture_html, result_card
+        from gapless.report.short_repr import table_of
 
         system = self.problem.system
         picture = "" if self.schedule is None else picture_html(self._sketch, f"the plan of {system}")
@@ -171,7 +171,7 @@ class Result:
         `values`: the format's own options, with underscores. Returns a line on what was written. Raises `InputError`
         where there is no plan, or none that replays clean, and for a format or an option that isn't there.
         """
-        from gapless.exporting import export_format
+        from gapless.io.exports import export_format
 
         plan = self.plan
         export = export_format(plan, form)
@@ -182,7 +182,7 @@ class Result:
 
     def events_frame(self) -> Any:
         """The events, a row each: a pandas DataFrame where pandas is installed, else a list of dictionaries."""
-        from gapless.frames import event_records
+        from gapless.ir.frames import event_records
 
         records = event_records(self.plan.schedule)
         if find_spec("pandas") is None:
@@ -194,9 +194,9 @@ class Result:
 
         `kind`: as `gapless plot --kind` takes it. `ax`: the axes to draw on, None for a figure of its own.
         """
-        from gapless.headline import verdict_of
-        from gapless.notebook import shown_in_notebooks
         from gapless.plot.pictures import draw
+        from gapless.report.headline import verdict_of
+        from gapless.report.notebook import shown_in_notebooks
 
         must_be("kind", isinstance(kind, str), "a text", kind)
         must_be("ax", ax is None or hasattr(ax, "figure"), "axes of matplotlib or None", ax)

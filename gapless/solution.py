@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import Brief
 from gapless.options import SolveOptions, relative_gap
+from gapless.report.short_repr import Brief
 from gapless.units import Unit
 
 __all__ = [

@@ -15,19 +15,19 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gapless.errors import InputError, must_be
-from gapless.fields import Field, meant
 from gapless.options import SolveOptions
 from gapless.question import Asked, fields_of
-from gapless.questions import remember
+from gapless.question.fields import Field, meant
+from gapless.question.recorded import remember
 
 if TYPE_CHECKING:  # a system is light until it is asked
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
+    from gapless.ir.schedule import Schedule
+    from gapless.ir.windows import Windows
     from gapless.model import Model
-    from gapless.schedule import Schedule
     from gapless.solution import PlanClass, Solution
     from gapless.torch.ranks import Ranks
-    from gapless.windows import Windows
 
 __all__ = [
     "ENTRY_POINTS",
@@ -125,8 +125,8 @@ class Session:
     """What a command is run with.
 
     `options`: how to solve. `say`: called with a line on what is being done. `command`: what was typed, for files.
-    `parameters`: what was given for the searches' parameters, for `gapless.parameters.parameters_of`. `ranks`: those
-    that a launcher has started, this process among them; None where there is no launcher.
+    `parameters`: what was given for the searches' parameters, for `gapless.question.parameters.parameters_of`.
+    `ranks`: those that a launcher has started, this process among them; None where there is no launcher.
     """
 
     options: SolveOptions

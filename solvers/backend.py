@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.model import Model
-from gapless.model_arrays import ModelArrays
+from gapless.model.arrays import ModelArrays
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
 

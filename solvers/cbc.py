@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import SolverError
-from gapless.io.mps import mps_of_arrays
-from gapless.leaving import temporary_folder, undone_on_leaving
+from gapless.model.mps import mps_of_arrays
+from gapless.processes.exit import temporary_folder, undone_on_leaving
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import (
     FEASIBLE,

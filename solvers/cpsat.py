@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.model_arrays import ModelArrays
+from gapless.model.arrays import ModelArrays
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import Task, answer
 from gapless.solvers.integral import implied_bounds, scale_to_integers, whole_bounds

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.model_arrays import ModelArrays
+from gapless.model.arrays import ModelArrays
 
 __all__ = ["implied_bounds", "scale_to_integers", "whole_bounds"]
 

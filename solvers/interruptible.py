@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from gapless.leaving import survives_a_clean_end
+from gapless.processes.exit import survives_a_clean_end
 
 __all__ = ["PATIENCE_S", "leave", "run_interruptibly"]
 

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from gapless.errors import InputError, SolverError
 from gapless.model import Model
-from gapless.model_arrays import ModelArrays
+from gapless.model.arrays import ModelArrays
+from gapless.processes.workers import call_in_worker
 from gapless.solution import Solution, Status
 from gapless.solvers.backend import Task, answer
 from gapless.solvers.integral import scale_to_integers, whole_bounds
-from gapless.workers import call_in_worker
 
 __all__ = ["Flow", "Network", "as_network", "min_cost_flow", "solve"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gapless.model import Model
-from gapless.model_arrays import Floats, ModelArrays
+from gapless.model.arrays import Floats, ModelArrays
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
 from gapless.solvers.backend import FEASIBLE, better

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError, SolverError
-from gapless.leaving import temporary_folder
-from gapless.model_arrays import ModelArrays
+from gapless.model.arrays import ModelArrays
+from gapless.processes.exit import temporary_folder
+from gapless.processes.workers import call_in_worker
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import FEASIBLE, Task, answer, as_minimisation, infeasible_or_unbounded
 from gapless.solvers.cbc import solve_with_cbc
 from gapless.solvers.interruptible import PATIENCE_S
-from gapless.workers import call_in_worker
 
 __all__ = ["installed", "solve"]
 

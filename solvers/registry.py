@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gapless.errors import InputError, SolverError
-from gapless.linearise import linearise
 from gapless.model import Model
+from gapless.model.linearise import linearise
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import FEASIBLE, Task, answer, better

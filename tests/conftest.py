@@ -15,8 +15,8 @@ from examples import LEAST, MOST
 from hypothesis import settings
 from left_out import LeftOut
 
-from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.graph import Graph, Implementation, Op, Placement
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 INITIAL, TENSORS = 3, 7

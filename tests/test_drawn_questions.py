@@ -10,9 +10,9 @@ from drawn_questions import DRAWN, Question, drawn_questions
 from examples import examples
 from hypothesis import HealthCheck, given
 
-from gapless.entry import entry
 from gapless.errors import InputError
 from gapless.profiles.sparsity.index_sets import index_sets
+from gapless.question.entry import entry
 from gapless.solution import Status
 from gapless.topologies.topology import Link, Topology
 

@@ -15,7 +15,7 @@ from small_plans import SYSTEMS, solve_command
 import gapless
 from gapless.cli.main import main
 from gapless.errors import InputError
-from gapless.fields import SOLVING, Field, Listed, Number, Scaled, Size, SizeOrShare, Whole
+from gapless.question.fields import SOLVING, Field, Listed, Number, Scaled, Size, SizeOrShare, Whole
 from gapless.sweeps import read_instances
 from gapless.system import find_system, system_names
 

@@ -15,8 +15,8 @@ from small_plans import small_plan
 import gapless
 from gapless.cli.main import main
 from gapless.encodings.ranks import solve as ranks_solve
-from gapless.fields import Share
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
+from gapless.question.fields import Share
 from gapless.solution import Status
 from gapless.sweeps.question import Given
 from gapless.sweeps.results import row_of

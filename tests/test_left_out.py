@@ -5,7 +5,7 @@ from __future__ import annotations
 import extras
 import pytest
 
-from gapless.extras import EXTRAS
+from gapless.installation.extras import EXTRAS
 
 pytest_plugins = "pytester"
 

@@ -15,8 +15,8 @@ from compression_traces import small_trace
 import gapless
 from gapless import SolveOptions
 from gapless.errors import InputError
-from gapless.parameters import parameters_of
 from gapless.profiles.compression.trace import write_compression_trace
+from gapless.question.parameters import parameters_of
 from gapless.solution import Status
 from gapless.system import find_system
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import gapless
-from gapless import notebook
 from gapless.errors import InputError
-from gapless.extras import install_line
-from gapless.frames import event_records
+from gapless.installation.extras import install_line
+from gapless.ir.frames import event_records
+from gapless.report import notebook
+from gapless.report.text import described
 from gapless.result import Asked, Result, load
-from gapless.text import described
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pytest
 
 import gapless
 from gapless.errors import InputError
-from gapless.fields import Choice
 from gapless.question import Asked
+from gapless.question.fields import Choice
 from gapless.system import System, find_system, register, system_names
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +77,7 @@ def test_a_name_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
 PACKAGE = """
 from dataclasses import dataclass
 
-from gapless.fields import Whole
+from gapless.question.fields import Whole
 from gapless.question import Asked, asked
 from gapless.system import System
 

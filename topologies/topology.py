@@ -12,8 +12,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import Brief
 from gapless.errors import InputError
+from gapless.report.short_repr import Brief
 from gapless.topologies.congestion import Congestion, slowdown_of
 from gapless.topologies.links import Link, Links
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gapless.brief import BriefQuestion
 from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
 from gapless.encodings.bagpipe.question import (
     BASELINES,
@@ -21,6 +20,7 @@ from gapless.options import SolveOptions
 from gapless.profiles.traces.named import trace_of
 from gapless.profiles.traces.trace import Trace
 from gapless.question import from_question
+from gapless.report.short_repr import BriefQuestion
 from gapless.solution import PlanClass
 from gapless.system import Challenge
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
 from gapless.profiles.traces.trace_question import OPTIMIZERS, TraceQuestion
 from gapless.question import Asked, asked
+from gapless.question.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Seconds, Size, Text, Whole
 
 if TYPE_CHECKING:
     from gapless.profiles.traces.recommendation import DenseModel

@@ -7,10 +7,10 @@ from gapless.encodings.bagpipe.advice import advise
 from gapless.encodings.bagpipe.lowering import machine
 from gapless.encodings.bagpipe.question import OBJECTIVES, AdviceQuestion, Question
 from gapless.encodings.bagpipe.run import execution, file
-from gapless.fields import Choice, Field, Number, Seconds, Whole
 from gapless.lazy import lazy
 from gapless.profiles.traces.trace_question import OPTIMIZERS, TraceQuestion
 from gapless.question import fields_of, picked
+from gapless.question.fields import Choice, Field, Number, Seconds, Whole
 from gapless.system import Command, System, answering_in_time
 
 __all__ = ["SYSTEM"]

@@ -21,8 +21,8 @@ from gapless.options import Deadline, SolveOptions
 from gapless.plans_to_run import not_run, plan_to_run
 from gapless.profiles.heads.profile import HeadProfile, Rises, counts_to_measure
 from gapless.profiles.heads.profile_file import write_head_profile
+from gapless.report.text import table
 from gapless.system import Answer, Session
-from gapless.text import table
 from gapless.units import format_bytes
 
 if TYPE_CHECKING:

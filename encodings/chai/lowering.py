@@ -10,9 +10,9 @@ import numpy as np
 
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.problem import Problem
-from gapless.graph import Budget
-from gapless.schedule import Schedule
-from gapless.schedule_builder import ScheduleBuilder
+from gapless.ir.graph import Budget
+from gapless.ir.schedule import Schedule
+from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Topology
 
 __all__ = ["step_s", "to_schedule"]

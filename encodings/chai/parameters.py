@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gapless.budget import MOST_WORK
 from gapless.errors import InputError
-from gapless.parameters import with_work
+from gapless.model.knapsack import MOST_WORK
+from gapless.question.parameters import with_work
 
 __all__ = ["Parameters"]
 

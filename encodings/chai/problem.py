@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import BriefQuestion
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.question import AUTO, LOSS, Question
 from gapless.errors import InputError
@@ -21,6 +20,7 @@ from gapless.profiles.devices import Device, named_device
 from gapless.profiles.heads.named import find_head_profile
 from gapless.profiles.heads.profile import DISTANCES, HeadProfile
 from gapless.question import from_question
+from gapless.report.short_repr import BriefQuestion
 
 __all__ = ["Problem", "problem", "problem_of"]
 

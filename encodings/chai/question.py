@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.fields import Choice, Number, Object, Text, Whole
 from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.heads import named
 from gapless.question import Asked, asked
+from gapless.question.fields import Choice, Number, Object, Text, Whole
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapless import __version__
-from gapless.budget import Front, Items, Relaxation, front
 from gapless.encodings.chai.baselines import Baselines
 from gapless.encodings.chai.head_map import HeadMap, Ints, nearest
 from gapless.encodings.chai.lowering import step_s, to_schedule
@@ -21,8 +20,9 @@ from gapless.encodings.chai.problem import Problem
 from gapless.encodings.chai.question import LOSS
 from gapless.encodings.chai.view import map_of
 from gapless.errors import InputError
+from gapless.model.knapsack import Front, Items, Relaxation, front
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
-from gapless.parameters import parameters_of
+from gapless.question.parameters import parameters_of
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason, claim_of
 from gapless.solvers.registry import load_backend
 from gapless.system import Plan

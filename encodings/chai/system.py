@@ -7,8 +7,8 @@ from typing import Any
 
 from gapless.encodings.chai import commands, parameters, problem, solve, view
 from gapless.encodings.chai.question import MODEL_HELP, Question
-from gapless.fields import Field, Text, Whole
 from gapless.lazy import lazy
+from gapless.question.fields import Field, Text, Whole
 from gapless.system import Command, System
 
 __all__ = ["SYSTEM"]

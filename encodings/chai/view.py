@@ -12,7 +12,7 @@ from gapless.encodings.chai.question import LOSS
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.plot.style import BLUE, GREY, ORANGE, PALE, PALETTE, PURPLE, VERMILION, new_axes
-from gapless.text import table
+from gapless.report.text import table
 from gapless.units import format_seconds
 
 __all__ = ["draw_front", "draw_heads", "map_of", "render"]

@@ -7,10 +7,10 @@ before the send, it is part of encoding, and takes no time at the end.
 
 from __future__ import annotations
 
+from gapless.ir.schedule import EventKind, Schedule
+from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.profiles.gradients.fusion import Costs, Fusion, Timeline, timeline
 from gapless.profiles.gradients.profile import FusionProfile
-from gapless.schedule import EventKind, Schedule
-from gapless.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Topology
 
 __all__ = ["COMPUTE", "DECODE", "NETWORK", "to_schedule"]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from gapless.brief import BriefQuestion
 from gapless.encodings.cupcake.methods.affine import affine_costs
 from gapless.encodings.cupcake.question import DEVICE, METHODS, Question
 from gapless.errors import InputError
@@ -26,6 +25,7 @@ from gapless.profiles.gradients.named import find_fusion_profile, with_compresso
 from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.profiles.gradients.profile import FusionProfile, in_pieces
 from gapless.question import fields_of, from_question
+from gapless.report.short_repr import BriefQuestion
 
 __all__ = ["Problem", "asked_profile", "problem", "problem_of"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.fields import Choice, Listed, Object, Size, Text
 from gapless.lazy import lazy
 from gapless.profiles.compressors import grammar
 from gapless.profiles.devices import device_names
 from gapless.profiles.gradients import named
 from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.question import asked
+from gapless.question.fields import Choice, Listed, Object, Size, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

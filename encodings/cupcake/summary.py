@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gapless.errors import InputError
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
 from gapless.units import format_bytes, format_seconds
 
 __all__ = ["render_baselines", "render_groups"]

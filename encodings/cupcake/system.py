@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from gapless.encodings.cupcake import parameters, problem, solve
 from gapless.encodings.cupcake.commands import advice, execution, pictures, profiling, what_if
 from gapless.encodings.cupcake.question import COMPRESSOR, COMPRESSOR_NAMES, ERRORS, Question
-from gapless.fields import (
+from gapless.lazy import lazy
+from gapless.profiles.compressors import grammar
+from gapless.profiles.devices import device_names
+from gapless.profiles.gradients import communication, named
+from gapless.profiles.gradients.network_question import NetworkQuestion
+from gapless.question import fields_of, picked
+from gapless.question.fields import (
     Bandwidth,
     Choice,
     Field,
@@ -23,12 +29,6 @@ from gapless.fields import (
     Whole,
     WholeOrShare,
 )  # fmt: skip
-from gapless.lazy import lazy
-from gapless.profiles.compressors import grammar
-from gapless.profiles.devices import device_names
-from gapless.profiles.gradients import communication, named
-from gapless.profiles.gradients.network_question import NetworkQuestion
-from gapless.question import fields_of, picked
 from gapless.system import Command, Export, System, answering, answering_in_time, drawn
 from gapless.topologies.names import topology_names
 

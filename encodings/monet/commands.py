@@ -12,12 +12,12 @@ from gapless.encodings.monet.curve.sweep import sweep
 from gapless.encodings.monet.lowering import keep_set_of
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem, budget_bytes, find_graph
-from gapless.parameters import parameters_of
 from gapless.plot import check_plot, write_plot
+from gapless.question.parameters import parameters_of
+from gapless.report.text import described, table
 from gapless.solution import PlanClass, Status
 from gapless.sweeps.summary import table_files
 from gapless.system import Answer, Challenge, Narrowing, Session
-from gapless.text import described, table
 from gapless.torch.joint_graph import CLOSE
 
 if TYPE_CHECKING:

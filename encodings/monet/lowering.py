@@ -18,10 +18,10 @@ from gapless.encodings.monet.decisions import Decisions, implementations_of
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.search.retention import stored_for
 from gapless.errors import InputError
-from gapless.graph import Graph, Implementation, Op, Placement
+from gapless.ir.graph import Graph, Implementation, Op, Placement
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.profiles.training import graph as training
 from gapless.profiles.training.graph import BackwardNode, TrainingGraph, Variant
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Topology
 
 __all__ = ["decisions_of", "keep_set_of", "to_schedule"]

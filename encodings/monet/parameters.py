@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from gapless.errors import InputError
-from gapless.parameters import with_work
+from gapless.question.parameters import with_work
 
 __all__ = ["Bounding", "Cooling", "Moves", "Nesting", "Parameters"]
 

@@ -11,11 +11,9 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
-from gapless.brief import BriefQuestion
 from gapless.encodings.monet.question import DEVICE, METHODS, Question
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.errors import InputError
-from gapless.fields import Share
 from gapless.io.record import suggestion
 from gapless.options import SolveOptions
 from gapless.profiles.training.baseline import peak_without_saving_bytes
@@ -23,6 +21,8 @@ from gapless.profiles.training.graph import Implementation, TrainingGraph
 from gapless.profiles.training.graph_file import read_training_graph
 from gapless.profiles.training.networks import build, network_names
 from gapless.question import from_question
+from gapless.question.fields import Share
+from gapless.report.short_repr import BriefQuestion
 from gapless.units import Unit
 
 __all__ = [

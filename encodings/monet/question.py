@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.fields import Choice, Object, Share, SizeOrShare, Text, Whole
 from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.training import networks
 from gapless.question import Asked, asked
+from gapless.question.fields import Choice, Object, Share, SizeOrShare, Text, Whole
 
 if TYPE_CHECKING:
     from gapless.profiles.training.graph import TrainingGraph

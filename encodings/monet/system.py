@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.monet import commands, parameters, problem, solve
 from gapless.encodings.monet.question import METHOD_HELP, METHODS, Question
-from gapless.fields import Choice, Field, Listed, Number, SizeOrShare, Text, Whole
 from gapless.lazy import lazy
 from gapless.options import SolveOptions
 from gapless.question import picked
+from gapless.question.fields import Choice, Field, Listed, Number, SizeOrShare, Text, Whole
 from gapless.system import Command, System
 from gapless.torch.joint_graph import CLOSE, TOLERANCE
 

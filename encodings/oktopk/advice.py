@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gapless.brief import BriefText
 from gapless.checker import check
 from gapless.encodings.oktopk.allreduce.others import dense_ring, topka
 from gapless.encodings.oktopk.allreduce.strategies import best_candidate, first_candidate
@@ -21,7 +20,8 @@ from gapless.encodings.oktopk.problem import Problem, problem
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.sparsity.index_sets import IndexSets
-from gapless.text import table
+from gapless.report.short_repr import BriefText
+from gapless.report.text import table
 from gapless.topologies.topology import Topology
 from gapless.units import format_seconds
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gapless.encodings.oktopk import processes
-from gapless.fields import Field, Number, Seconds, Text, Whole
 from gapless.lazy import lazy
+from gapless.question.fields import Field, Number, Seconds, Text, Whole
 from gapless.system import Command, drawn
 
 __all__ = ["PROFILE", "RUN", "VALIDATION"]

@@ -23,9 +23,9 @@ from gapless.encodings.oktopk.allreduce.strategies import Candidate
 from gapless.encodings.oktopk.cuts.boundaries import Boundaries, averaged_cuts, even_cuts, exact_boundaries
 from gapless.encodings.oktopk.cuts.loads import Loads, received_of, region_counts
 from gapless.encodings.oktopk.problem import Problem
+from gapless.ir.schedule import Schedule
 from gapless.options import Deadline
 from gapless.profiles.sparsity.index_sets import IndexSets
-from gapless.schedule import Schedule
 
 __all__ = [
     "drift_of",

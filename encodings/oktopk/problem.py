@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import BriefQuestion
 from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network, flat_topology
 from gapless.encodings.oktopk.question import (
     BANDWIDTH_BYTES_PER_S,
@@ -25,6 +24,7 @@ from gapless.options import SolveOptions
 from gapless.profiles.sparsity.index_file import find_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.question import from_question
+from gapless.report.short_repr import BriefQuestion
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 

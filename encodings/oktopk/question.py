@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.fields import Bandwidth, Choice, Number, Object, Seconds, Whole
 from gapless.lazy import lazy
 from gapless.profiles.sparsity import index_file
 from gapless.question import Asked, asked
+from gapless.question.fields import Bandwidth, Choice, Number, Object, Seconds, Whole
 from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:

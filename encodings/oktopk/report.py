@@ -15,7 +15,7 @@ from gapless.checker import Report
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.plot.style import BLUE, GREY, ORANGE, PALE, VERMILION, check_plot, new_axes, time_scale
-from gapless.text import table
+from gapless.report.text import table
 from gapless.units import format_seconds
 
 __all__ = ["draw_advice", "draw_density", "draw_loads", "render"]

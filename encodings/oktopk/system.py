@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from gapless.encodings.oktopk import advice, parameters, problem, report, solve
 from gapless.encodings.oktopk.commands import PROFILE, RUN, VALIDATION
 from gapless.encodings.oktopk.question import Question
-from gapless.fields import Field, Listed, Number, Text
 from gapless.lazy import lazy
 from gapless.question import picked
+from gapless.question.fields import Field, Listed, Number, Text
 from gapless.system import Command, System, answering_in_time, drawn
 
 if TYPE_CHECKING:

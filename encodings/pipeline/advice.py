@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from gapless.brief import BriefText
 from gapless.checker import check
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.cut.costs import stages_of
@@ -23,7 +22,8 @@ from gapless.encodings.pipeline.solve import planned
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.pipelines.profile import PipelineProfile
-from gapless.text import table
+from gapless.report.short_repr import BriefText
+from gapless.report.text import table
 from gapless.units import format_bytes, format_seconds
 
 __all__ = ["Advice", "Option", "advise"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from gapless.encodings.pipeline.question import METHODS
 from gapless.errors import InputError
 from gapless.methods import MethodChoice
-from gapless.parameters import with_work
+from gapless.question.parameters import with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
 

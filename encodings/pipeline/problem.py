@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from gapless.brief import BriefQuestion
 from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, rank_of_stages
 from gapless.encodings.pipeline.question import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS, Question
@@ -19,6 +18,7 @@ from gapless.profiles.pipelines.compression import CompressionTable
 from gapless.profiles.pipelines.named import find_compression, find_pipeline_profile
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.question import from_question
+from gapless.report.short_repr import BriefQuestion
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 

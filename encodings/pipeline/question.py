@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
 from gapless.lazy import lazy
 from gapless.options import MOST_SECONDS
 from gapless.profiles.pipelines import named
 from gapless.question import Asked, asked
+from gapless.question.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
 from gapless.topologies.names import topology_names
 from gapless.units import parse_plain_seconds
 

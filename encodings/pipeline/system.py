@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from gapless.encodings.pipeline import advice, classes, parameters, problem, solve
 from gapless.encodings.pipeline.programs import execution, frameworks, view
 from gapless.encodings.pipeline.question import Question
-from gapless.fields import (
+from gapless.lazy import lazy
+from gapless.question import fields_of
+from gapless.question.fields import (
     Choice,
     Field,
     Flag,
@@ -18,8 +20,6 @@ from gapless.fields import (
     Text,
     Whole,
 )
-from gapless.lazy import lazy
-from gapless.question import fields_of
 from gapless.system import Command, Export, System, answering_in_time
 from gapless.units import format_bytes
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.budget import Choice, Items, Relaxation, front
 from gapless.encodings.ranks.parameters import Parameters
 from gapless.encodings.ranks.problem import Problem
+from gapless.model.knapsack import Choice, Items, Relaxation, front
 
 __all__ = ["RULES", "Baseline", "all_baselines", "best_at", "regret"]
 

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.ranks.problem import Problem
-from gapless.graph import Budget
+from gapless.ir.graph import Budget
+from gapless.ir.schedule import EventKind, Schedule
+from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.profiles.compressors.grammar import sent_bytes
 from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.profiles.gradients.fusion import Timeline
-from gapless.schedule import EventKind, Schedule
-from gapless.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Topology
 
 __all__ = ["DATA", "ERROR", "phases_of", "to_schedule"]

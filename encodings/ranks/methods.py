@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.budget import best, is_within, one_mode_each, within_budget
 from gapless.encodings.ranks.baselines import RULES, best_at
 from gapless.encodings.ranks.lowering import phases_of
 from gapless.encodings.ranks.parameters import Parameters
@@ -23,6 +22,7 @@ from gapless.encodings.ranks.problem import Problem
 from gapless.errors import InputError
 from gapless.methods import MethodChoice
 from gapless.model import Model
+from gapless.model.knapsack import best, is_within, one_mode_each, within_budget
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Status
 from gapless.solvers.proofs import solve_proven

@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import BriefQuestion
-from gapless.budget import Items
 from gapless.encodings.ranks.question import METHODS, METHODS_BY_EPOCH, PHASES, Question
 from gapless.errors import InputError
-from gapless.fields import Share
 from gapless.io.ddp_buckets import assigned_groups
 from gapless.io.record import check_known
 from gapless.model import Model
+from gapless.model.knapsack import Items
 from gapless.options import SolveOptions
 from gapless.profiles.compression.trace import CompressionTrace, read_compression_trace
 from gapless.profiles.compressors.grammar import method_of
@@ -33,6 +31,8 @@ from gapless.profiles.gradients.fusion import Costs, Fusion, Timeline, timeline
 from gapless.profiles.gradients.modes import Mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.question import from_question
+from gapless.question.fields import Share
+from gapless.report.short_repr import BriefQuestion
 
 __all__ = ["Problem", "Step", "problem", "problem_of"]
 

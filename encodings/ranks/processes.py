@@ -19,7 +19,6 @@ from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem
 from gapless.encodings.ranks.system import RANKS, learning_rates
 from gapless.errors import InputError
-from gapless.fields import Whole
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, check_known
@@ -32,8 +31,9 @@ from gapless.profiles.compression.trace import (
 )
 from gapless.profiles.compressors.grammar import method_of, sent_bytes
 from gapless.profiles.compressors.method import FLOAT_BYTES
+from gapless.question.fields import Whole
+from gapless.report.text import described, table
 from gapless.system import Answer, Session
-from gapless.text import described, table
 
 if TYPE_CHECKING:
     from gapless.torch.ddp.measuring import Gradients

@@ -6,9 +6,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
-from gapless.fields import Bandwidth, Choice, Listed, Object, Seconds, Share, SizeOrShare, Text, Whole
 from gapless.profiles.gradients.network_question import LATENCY_S
 from gapless.question import Asked, asked
+from gapless.question.fields import Bandwidth, Choice, Listed, Object, Seconds, Share, SizeOrShare, Text, Whole
 from gapless.units import parse_bytes
 
 if TYPE_CHECKING:

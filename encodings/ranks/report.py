@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from gapless.brief import BriefText
-from gapless.budget import Choice
 from gapless.checker import Report
 from gapless.encodings.ranks.baselines import all_baselines, best_at, regret
 from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem, problem
 from gapless.errors import InputError
-from gapless.fields import Share
 from gapless.io.plan import SavedPlan
+from gapless.model.knapsack import Choice
 from gapless.plot.style import BLUE, GREY, ORANGE, PALETTE, amounts, check_plot, new_axes, plain
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compressors.method import FLOAT_BYTES
-from gapless.text import described, table
+from gapless.question.fields import Share
+from gapless.report.short_repr import BriefText
+from gapless.report.text import described, table
 
 __all__ = ["Advice", "advise", "baselines_table", "draw_front", "draw_modes", "render"]
 

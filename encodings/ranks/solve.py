@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.budget import is_within
 from gapless.encodings.ranks.baselines import all_baselines, regret
 from gapless.encodings.ranks.lowering import phases_of, to_schedule
 from gapless.encodings.ranks.methods import Found, ModeSearch, asked_methods, is_allowed
@@ -18,6 +17,7 @@ from gapless.encodings.ranks.problem import Problem
 from gapless.errors import InputError
 from gapless.io.record import Record
 from gapless.methods import run_methods
+from gapless.model.knapsack import is_within
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.solution import Solution, Status, StopReason, claim_of

@@ -8,9 +8,9 @@ from typing import Any
 from gapless.encodings.ranks import parameters, problem, processes, report, solve
 from gapless.encodings.ranks.question import Question
 from gapless.errors import InputError
-from gapless.fields import Field, Listed, Number, Seconds, Text, Whole
 from gapless.lazy import lazy
 from gapless.question import picked
+from gapless.question.fields import Field, Listed, Number, Seconds, Text, Whole
 from gapless.system import Command, System, answering, drawn
 from gapless.units import format_floats, format_seconds
 

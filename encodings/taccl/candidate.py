@@ -12,8 +12,8 @@ import numpy as np
 from gapless import __version__
 from gapless.checker import check
 from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.ir.schedule import Schedule
 from gapless.options import Deadline, SolveOptions, relative_gap
-from gapless.schedule import Schedule
 from gapless.system import Plan
 
 __all__ = ["SAME", "Candidate", "added_up", "checked"]

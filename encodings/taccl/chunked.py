@@ -11,8 +11,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import BriefQuestion
-from gapless.collective import Collective, collective_by_name, divided
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch, is_part
@@ -20,10 +18,12 @@ from gapless.encodings.taccl.sketch.phases import spreads_of
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
 from gapless.errors import InputError
-from gapless.graph import Graph
 from gapless.io.collective_file import collective_data
+from gapless.ir.collective import Collective, collective_by_name, divided
+from gapless.ir.graph import Graph
+from gapless.ir.process_groups import Groups
 from gapless.options import Deadline, SolveOptions
-from gapless.process_groups import Groups
+from gapless.report.short_repr import BriefQuestion
 from gapless.solution import Bound, Solution, Status, StopReason, by_class, with_class_exhausted
 from gapless.topologies.topology import Topology
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
 
-from gapless.brief import BriefQuestion
-from gapless.collective import Collective
 from gapless.encodings.taccl.chunked import Chunked, Method
 from gapless.encodings.taccl.question import AUTO, COLLECTIVE, Question
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.errors import InputError
 from gapless.io.collective_file import read_collective
 from gapless.io.groups_file import read_groups
+from gapless.ir.collective import Collective
+from gapless.ir.process_groups import Group, Groups, groups_of
 from gapless.options import SolveOptions
-from gapless.process_groups import Group, Groups, groups_of
 from gapless.question import from_question
+from gapless.report.short_repr import BriefQuestion
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 

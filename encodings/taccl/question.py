@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gapless.fields import Choice, Listed, Number, Object, Size, Text, Whole
 from gapless.question import Asked, asked
+from gapless.question.fields import Choice, Listed, Number, Object, Size, Text, Whole
 from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gapless.collective import Collective
     from gapless.encodings.taccl.sketch.format import Sketch
+    from gapless.ir.collective import Collective
     from gapless.topologies.topology import Topology
 
 __all__ = ["AUTO", "COLLECTIVE", "METHODS", "SKETCH", "Question", "sketch_names"]
@@ -28,7 +28,7 @@ SKETCH = Object(("gapless.encodings.taccl.sketch.format.Sketch",))
 
 
 def _collective_names() -> Iterable[str]:
-    from gapless.collective import COLLECTIVES
+    from gapless.ir.collective import COLLECTIVES
 
     return COLLECTIVES
 
@@ -44,7 +44,7 @@ def sketch_names() -> Iterable[str]:
 class Question(Asked):
     """A collective on a machine, for buffers of `size` bytes; or several at once, among the ranks of process groups.
 
-    `ranks`, `group` and `groups_file` name groups (`gapless/process_groups.py`); `size` may be the sketch's.
+    `ranks`, `group` and `groups_file` name groups (`gapless/ir/process_groups.py`); `size` may be the sketch's.
     """
 
     topology: str | Topology | None = asked(
@@ -66,7 +66,7 @@ class Question(Asked):
     )
     sketch_file: str | None = asked(Text(), "a sketch in TACCL's format", metavar="FILE")
     collective: str | Collective | None = asked(
-        Object(("gapless.collective.Collective",)),
+        Object(("gapless.ir.collective.Collective",)),
         "one of `gapless list collectives`",
         otherwise=COLLECTIVE,
         metavar="NAME",

@@ -11,11 +11,11 @@ from gapless.encodings.taccl.programs import profiling, running
 from gapless.encodings.taccl.question import SKETCH, Question, sketch_names
 from gapless.encodings.taccl.sweep import command, picture
 from gapless.errors import InputError
-from gapless.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Seconds, Size, Text, Whole
 from gapless.io.ef_options import LOWERING
 from gapless.lazy import lazy
 from gapless.options import MOST_SECONDS, SolveOptions
 from gapless.question import picked
+from gapless.question.fields import Bandwidth, Choice, Field, Flag, Listed, Number, Seconds, Size, Text, Whole
 from gapless.system import Command, Export, System
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _model(problem: Any) -> Model:
 
 def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
     """The sketches that were tried, the best first; or how long it takes at least until there is a plan."""
-    from gapless.text import described, table
+    from gapless.report.text import described, table
 
     if "least_time_limit_s" in details:
         return (f"so many sends take about {details['least_time_limit_s']} s at least: give a larger --time-limit",)

@@ -11,11 +11,11 @@ from typing import Any
 from gapless.challenges.claims import Claim, bound_in_words, cost_of, in_words, is_below
 from gapless.challenges.parameters import ChallengeParameters
 from gapless.checker import check
-from gapless.entry import Entry
 from gapless.errors import InputError, SolverError
 from gapless.io.plan import SavedPlan, claim_data
 from gapless.options import SolveOptions
-from gapless.questions import said_of
+from gapless.question.entry import Entry
+from gapless.question.recorded import said_of
 from gapless.recipe import solve
 from gapless.solution import PlanClass, Solution, Status, StopReason
 from gapless.system import Challenge, System

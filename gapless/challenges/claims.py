@@ -9,9 +9,9 @@ from typing import Any
 from gapless.checker import Report
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, solution_of
+from gapless.report.text import described
 from gapless.solution import PROVEN_GAP, Bound, PlanClass, Solution, Status
 from gapless.system import System
-from gapless.text import described
 from gapless.units import Unit
 
 __all__ = ["Claim", "bound_in_words", "claim_of_plan", "cost_of", "false_claims", "in_words", "is_below"]

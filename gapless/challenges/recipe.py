@@ -15,8 +15,8 @@ from gapless.challenges.variants import asked_class, challenges_of
 from gapless.errors import InputError, must_be
 from gapless.io.plan import SavedPlan, replay_of
 from gapless.options import Deadline, SolveOptions
-from gapless.parameters import parameters_of
-from gapless.questions import kept_question, said_of
+from gapless.question.parameters import parameters_of
+from gapless.question.recorded import kept_question, said_of
 from gapless.result import Asked, Result, read_saved
 from gapless.system import Challenge, System, known_system, system_names
 

@@ -17,8 +17,8 @@ from gapless.checker import check
 from gapless.checker.program import Program, read_program
 from gapless.checker.report import Findings
 from gapless.checker.timeline import logical_time
+from gapless.ir.schedule import Schedule
 from gapless.options import Deadline, SolveOptions
-from gapless.schedule import Schedule
 
 __all__ = ["reordered"]
 

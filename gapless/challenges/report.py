@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapless.brief import BriefText
 from gapless.challenges.attempts import Attempt, Verdict
 from gapless.challenges.claims import Claim, bound_in_words, in_words
 from gapless.errors import InputError
 from gapless.io.plan import claim_data
+from gapless.report.short_repr import BriefText
+from gapless.report.text import described
 from gapless.result import write_saved
-from gapless.text import described
 
 __all__ = ["ChallengeReport"]
 

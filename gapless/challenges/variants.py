@@ -8,12 +8,12 @@ from typing import Any
 
 from gapless.challenges.parameters import ChallengeParameters
 from gapless.challenges.reordering import reordered
-from gapless.fields import Choice
 from gapless.io.plan import SavedPlan
+from gapless.ir.schedule import Schedule
+from gapless.ir.simulate import retime
 from gapless.options import SolveOptions
-from gapless.questions import said_of
-from gapless.schedule import Schedule
-from gapless.simulate import retime
+from gapless.question.fields import Choice
+from gapless.question.recorded import said_of
 from gapless.solution import PlanClass
 from gapless.system import Challenge, Narrowing, System
 

@@ -12,8 +12,8 @@ from gapless.checker.replay import Replay, replayed
 from gapless.checker.report import BusyTime, Findings, Report, Rule, Violation
 from gapless.checker.resources import check_durations, check_memory, check_resources, energy_of
 from gapless.errors import must_be
-from gapless.graph import Placement
-from gapless.schedule import Schedule
+from gapless.ir.graph import Placement
+from gapless.ir.schedule import Schedule
 
 __all__ = ["BusyTime", "Replay", "Report", "Rule", "Violation", "check", "judged", "replayed"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from gapless.budget import is_within
 from gapless.checker.program import Program
 from gapless.checker.report import Findings, Rule, Violation
+from gapless.model.knapsack import is_within
 
 __all__ = ["check_budgets"]
 

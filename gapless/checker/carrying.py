@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gapless.checker.copies import BEGIN, END, Carried
 from gapless.checker.program import Program, Rows
 from gapless.errors import InputError
-from gapless.graph import Graph, Placement
+from gapless.ir.graph import Graph, Placement
 
 __all__ = ["CarriedEvents", "Labels", "Start", "State", "merged", "union"]
 

@@ -11,7 +11,7 @@ from gapless.checker.copies import END, CopyLog
 from gapless.checker.program import Program
 from gapless.checker.report import Findings, Rule, Violation
 from gapless.checker.timeline import Timeline
-from gapless.schedule import Ragged
+from gapless.ir.schedule import Ragged
 
 __all__ = ["check_required", "replay_contributions", "version_numbers"]
 

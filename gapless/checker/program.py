@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gapless.checker.report import Findings, Rule, Violation
 from gapless.checker.timeline import tolerance_s
-from gapless.graph import Graph, Placement
-from gapless.schedule import EventKind, Ragged, Schedule
+from gapless.ir.graph import Graph, Placement
+from gapless.ir.schedule import EventKind, Ragged, Schedule
 
 __all__ = ["Program", "Rows", "known_events", "read_program"]
 

@@ -8,7 +8,7 @@ from gapless.checker.copies import CopyLog, copy_log
 from gapless.checker.program import Program, read_program
 from gapless.checker.report import Findings
 from gapless.checker.timeline import Timeline, logical_time
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
 
 __all__ = ["Replay", "replayed"]
 

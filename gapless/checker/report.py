@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gapless.brief import card_html
+from gapless.report.short_repr import card_html
 from gapless.units import format_bytes, format_joules, format_seconds
 
 __all__ = ["STORED_PER_RULE", "BusyTime", "Findings", "Report", "Rule", "Violation"]

@@ -12,7 +12,7 @@ from gapless.checker.replay import Replay, replayed
 from gapless.checker.report import Report
 from gapless.checker.usage import MemorySteps, memory_steps
 from gapless.checker.waits import Waits, waits
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
 
 __all__ = ["Seen", "seen", "seen_of"]
 

@@ -43,7 +43,7 @@ from gapless.checker.resources import (
 )
 from gapless.checker.timeline import RELATIVE_TOLERANCE, Timeline, logical_time
 from gapless.errors import InputError
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
 from gapless.topologies.topology import Topology
 
 __all__ = ["Window", "WindowedReplay"]

@@ -78,7 +78,7 @@ def add_command(questions: Any, command: Command) -> None:
 
 
 def _answer(command: Command, arguments: argparse.Namespace) -> int:
-    from gapless.launched import launched
+    from gapless.processes.launch import launched
 
     launch = launched() if command.is_launched else None
     if launch is None:
@@ -123,7 +123,7 @@ def _answered(command: Command, arguments: argparse.Namespace, ranks: Ranks | No
 
 
 def _solving(default: Any, arguments: argparse.Namespace) -> Any:
-    from gapless.entry import options_on_top
+    from gapless.question.entry import options_on_top
 
     return options_on_top(default, solving_values(arguments))
 

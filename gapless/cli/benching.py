@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.cli.options import add_output_options
 
 if TYPE_CHECKING:
-    from gapless.evidence import Found, Row, Table
+    from gapless.installation.evidence import Found, Row, Table
 
 __all__ = ["add_commands"]
 
@@ -54,7 +54,7 @@ def add_commands(commands: Any) -> None:
 def _bench(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import print_json
     from gapless.cli.signals import Listening
-    from gapless.evidence import rerun
+    from gapless.installation.evidence import rerun
 
     tables = _chosen(arguments.tables)
     if arguments.list:
@@ -95,7 +95,7 @@ def _report(found: list[tuple[Table, Found]], arguments: argparse.Namespace, is_
 def _chosen(names: list[str]) -> list[Table]:
     """The tables of these names; all of them for none."""
     from gapless.errors import InputError
-    from gapless.evidence import evidence
+    from gapless.installation.evidence import evidence
     from gapless.io.record import suggestion
 
     tables = {table.name: table for table in evidence()}

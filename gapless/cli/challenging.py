@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.cli.options import add_fields, add_output_options
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
-from gapless.fields import SOLVING, Field, Text, Whole
+from gapless.question.fields import SOLVING, Field, Text, Whole
 
 if TYPE_CHECKING:
     from gapless.challenges import Attempt

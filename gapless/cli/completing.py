@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gapless.cli.options import add_quiet
-from gapless.extras import missing_extra
+from gapless.installation.extras import missing_extra
 from gapless.system import find_system, system_names
 
 __all__ = ["add_commands"]
@@ -63,7 +63,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def _names() -> dict[str, list[str]]:
     """What may stand behind an option that takes a name, by the option's destination."""
-    from gapless.fields import SOLVING, Choice
+    from gapless.question.fields import SOLVING, Choice
 
     found: dict[str, set[str]] = {}
     for system in map(find_system, system_names()):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.cli.options import add_fields, add_output_options, naming_options, values_of
-from gapless.fields import Bandwidth, Field, Text
+from gapless.question.fields import Bandwidth, Field, Text
 
 __all__ = ["add_commands"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.cli.options import add_output_options
 
 if TYPE_CHECKING:
-    from gapless.doctor import Examination
+    from gapless.installation.doctor import Examination
 
 __all__ = ["add_commands"]
 
@@ -45,7 +45,7 @@ def add_commands(commands: Any) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import print_json
-    from gapless.doctor import examine
+    from gapless.installation.doctor import examine
 
     if arguments.command is not None:
         return _extras_of(arguments)
@@ -60,8 +60,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _extras_of(arguments: argparse.Namespace) -> int:
     """Say which extras a command needs, and what installs those that are missing."""
     from gapless.cli.output import print_json
-    from gapless.doctor import extras_needed
-    from gapless.extras import install_line
+    from gapless.installation.doctor import extras_needed
+    from gapless.installation.extras import install_line
 
     extras = extras_needed(arguments.command)
     missing = [extra for extra in extras if not extra.is_complete]
@@ -81,7 +81,7 @@ def _extras_of(arguments: argparse.Namespace) -> int:
 
 
 def _text(found: Examination) -> str:
-    from gapless.extras import EXTRAS, install_line
+    from gapless.installation.extras import EXTRAS, install_line
 
     lines = [f"gapless {found.versions['gapless']}, {found.python}, {found.system}"]
     cores = f"{found.cores} of {found.cores_of_machine}" if found.cores != found.cores_of_machine else str(found.cores)

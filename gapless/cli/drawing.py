@@ -90,10 +90,10 @@ def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
     """The picture first, then the replay, which a picture of the memory shares."""
     from gapless.cli.looking import keep_seen, look
     from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
-    from gapless.headline import verdict_of
     from gapless.io.atomic import write_bytes
     from gapless.io.kept import copies_named
     from gapless.plot.pictures import pictures_of
+    from gapless.report.headline import verdict_of
     from gapless.solution import Status
 
     kind, parts = arguments.kind, arguments.batches

@@ -40,8 +40,8 @@ def add_commands(commands: Any) -> None:
 
 def _explain(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import EXIT_VIOLATIONS, print_json
-    from gapless.collective import COLLECTIVES
     from gapless.io.taccl_ef import Call, select
+    from gapless.ir.collective import COLLECTIVES
 
     values = values_of(arguments, SELECTING)
     runtime, max_scratch = values.pop("runtime"), values.pop("max_scratch")

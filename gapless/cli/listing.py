@@ -93,7 +93,7 @@ def _topologies() -> Rows:
 
 def _collectives() -> Rows:
     """What ranks exchange, for --collective."""
-    from gapless.collective import COLLECTIVES
+    from gapless.ir.collective import COLLECTIVES
 
     return [
         {"name": name, "what": (build.__doc__ or "").split(";")[0].strip()}
@@ -192,7 +192,7 @@ its nodes: dgx-h100:nodes_per_leaf=16,uplinks_per_leaf=4 or dgx-h100:rails=false
 def _parameters() -> Rows:
     """What a searcher may tune, for --parameters."""
     from gapless.challenges.parameters import ChallengeParameters
-    from gapless.parameters import parameter_rows
+    from gapless.question.parameters import parameter_rows
 
     kinds = {name: find_system(name).parameters for name in system_names()}
     own = {name: kind() for name, kind in kinds.items() if kind is not None}

@@ -76,8 +76,8 @@ def choose_from(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace, file: MeasureFile) -> int:
     """Which configurations there are, and how often each was measured; nothing is run."""
     from gapless.cli.output import print_json
+    from gapless.report.text import table
     from gapless.sweeps.measured.log import Log
-    from gapless.text import table
 
     log = Log(Path(arguments.output), file.metrics)
     counts = [
@@ -111,7 +111,7 @@ def _print(arguments: argparse.Namespace, answer: Answer) -> None:
 
 def _table(answer: Answer) -> str:
     """A line for each configuration: values that vary, how often it ran, its metrics, and where it stands."""
-    from gapless.text import table
+    from gapless.report.text import table
 
     names = list(dict.fromkeys(name for row in answer.rows for name in row["fields"]))
     units = {metric.name: metric.unit for metric in answer.file.metrics}

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.fields import SOLVING, Choice, Field, Flag, Listed
 from gapless.options import SolveOptions
+from gapless.question.fields import SOLVING, Choice, Field, Flag, Listed
 
 __all__ = [
     "add_batches",

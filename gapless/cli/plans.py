@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_batches, add_fields, add_output_options, add_quiet, naming_options, values_of
 from gapless.errors import InputError
-from gapless.exporting import PERFETTO, export_format
-from gapless.fields import Field, Whole
 from gapless.io.ef_options import JUDGING
+from gapless.io.exports import PERFETTO, export_format
+from gapless.question.fields import Field, Whole
 from gapless.system import find_system, known_system, system_names
 
 if TYPE_CHECKING:
@@ -142,10 +142,10 @@ def _print_verdict(arguments: argparse.Namespace, verdict: Any, data: dict[str, 
 def _show(arguments: argparse.Namespace) -> int:
     from gapless.checker import Rule
     from gapless.cli.output import EXIT_VIOLATIONS
-    from gapless.headline import claim_rows, wider_of
     from gapless.io.plan import excerpt_of, judged
+    from gapless.report.headline import claim_rows, wider_of
+    from gapless.report.text import described, words
     from gapless.result import read_saved
-    from gapless.text import described, words
 
     plan = read_saved(arguments.file)
     report = _replay(plan)
@@ -186,7 +186,7 @@ def _busiest_text(plan: SavedPlan, report: Report) -> str:
 
 
 def _event_line(plan: SavedPlan, number: int) -> str:
-    from gapless.schedule import EventKind
+    from gapless.ir.schedule import EventKind
     from gapless.units import format_seconds
 
     event, schedule = plan.schedule.event(number), plan.schedule

@@ -9,9 +9,9 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from gapless.leaving import undone_on_leaving
 from gapless.options import Progress
-from gapless.text import described
+from gapless.processes.exit import undone_on_leaving
+from gapless.report.text import described
 
 __all__ = ["progress_on_stderr"]
 

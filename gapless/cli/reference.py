@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from gapless.parameters import parameter_rows
+from gapless.question.parameters import parameter_rows
 from gapless.system import System
 
 __all__ = ["commands_reference", "systems_reference"]

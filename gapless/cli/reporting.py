@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gapless.checker.seen import Seen
     from gapless.cli.in_time import Patience
     from gapless.cli.looking import Looked
-    from gapless.io.html_page import Page, Picture, Table
     from gapless.io.plan import SavedPlan
-    from gapless.windows import Windows
+    from gapless.ir.windows import Windows
+    from gapless.report.html_page import Page, Picture, Table
 
 __all__ = ["add_commands"]
 
@@ -67,8 +67,8 @@ def _report(arguments: argparse.Namespace) -> int:
     from gapless.cli.looking import keep_seen, look
     from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
     from gapless.io.atomic import check_writable
-    from gapless.io.html_page import write_page
     from gapless.plot.style import check_plot
+    from gapless.report.html_page import write_page
     from gapless.solution import Status
 
     check_writable(arguments.output)
@@ -100,8 +100,8 @@ def _report(arguments: argparse.Namespace) -> int:
 def _measured(path: str, plan: str) -> Table:
     """What a file says that was measured of the plan. Raises `InputError` where it is that of another one."""
     from gapless.errors import InputError
-    from gapless.io.html_page import Table
     from gapless.io.measured_file import read_measured
+    from gapless.report.html_page import Table
 
     found = read_measured(path)
     try:
@@ -164,8 +164,8 @@ def _seen(plan: SavedPlan) -> Seen:
 
 def _explorer(plan: SavedPlan, seen: Seen) -> str:
     """The time line; empty for a plan of too many events."""
-    from gapless.plot.explorer import MOST_EVENTS, explorer_html
     from gapless.plot.names import device_names
+    from gapless.report.explorer import MOST_EVENTS, explorer_html
 
     return explorer_html(plan.schedule, seen, device_names(plan)) if len(plan.schedule) <= MOST_EVENTS else ""
 
@@ -179,18 +179,18 @@ def _long(plan: SavedPlan, windows: Windows, patience: Patience) -> _Shown:
 
 
 def _picture(plan: SavedPlan, kind: str, seen: Seen | None) -> Picture:
-    from gapless.io.html_page import Picture
     from gapless.plot.pictures import draw
     from gapless.plot.style import svg_text
+    from gapless.report.html_page import Picture
 
     return Picture(svg_text(draw(plan, kind, seen=seen).figure, kind), _CAPTIONS.get(kind, kind))
 
 
 def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
-    from gapless.headline import claim_rows, question_of
-    from gapless.io.html_page import Page, Table
     from gapless.io.plan import judged
-    from gapless.plot.explorer import explorer_script
+    from gapless.report.explorer import explorer_script
+    from gapless.report.headline import claim_rows, question_of
+    from gapless.report.html_page import Page, Table
 
     report = shown.report
     plan = plan if report is None else judged(plan, report)
@@ -226,8 +226,8 @@ def _facts(plan: SavedPlan, report: Report | None) -> list[tuple[str, str]]:
 
     What isn't replayed answers nothing.
     """
-    from gapless.headline import answer_of, verdicts_of, wider_of
-    from gapless.text import described
+    from gapless.report.headline import answer_of, verdicts_of, wider_of
+    from gapless.report.text import described
 
     if report is None or not report.valid:
         return []
@@ -266,7 +266,7 @@ def _footer(shown: _Shown) -> str:
 
 
 def _rows(section: Mapping[str, Any]) -> list[tuple[str, str]]:
-    from gapless.text import described, words
+    from gapless.report.text import described, words
 
     return [(words(name), described(name, value)) for name, value in section.items()]
 
@@ -281,8 +281,8 @@ def _replayed(report: Report) -> list[tuple[str, str]]:
 
 
 def _busiest(plan: SavedPlan, report: Report) -> Table:
-    from gapless.io.html_page import Table
     from gapless.plot.names import busiest
+    from gapless.report.html_page import Table
 
     rows = [(name, f"{100 * share:.1f} % of the makespan") for name, share in busiest(plan, report)[:_MOST_RESOURCES]]
     return Table("Busiest", rows)

@@ -33,9 +33,9 @@ def run(
     """
     from gapless.cli.options import solving_values
     from gapless.cli.progress import progress_on_stderr
-    from gapless.entry import Entry, solve_options
     from gapless.errors import Note
     from gapless.io.atomic import is_special
+    from gapless.question.entry import Entry, solve_options
     from gapless.recipe import solve
 
     parameters = Entry(system).parameters(arguments.parameters)

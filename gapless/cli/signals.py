@@ -58,7 +58,9 @@ def _leave_or_stop(number: int, frame: "FrameType | None") -> None:
         _say(f"gapless: {listener.line}; {again} leaves at once")
         return
     _say("gapless: interrupted; no half-written file is left")
-    leave = getattr(sys.modules.get("gapless.leaving"), "leave", os._exit)  # what isn't loaded has left nothing to undo
+    leave = getattr(
+        sys.modules.get("gapless.processes.exit"), "leave", os._exit
+    )  # what isn't loaded has left nothing to undo
     leave(EXIT_SIGNAL + number)
 
 

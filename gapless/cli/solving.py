@@ -15,7 +15,7 @@ from gapless.cli.options import add_fields, add_output_options, add_solve_option
 from gapless.cli.running import STOPPING, finish, run, write
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
-from gapless.fields import Field, Text
+from gapless.question.fields import Field, Text
 from gapless.system import Export, System, find_system, system_names
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
@@ -117,8 +117,8 @@ def _export(result: Result, export: Export, values: Mapping[str, Any], is_quiet:
 
 def write_model(model: Any, path: str) -> None:
     """Write a model to a file, in the format that its name ends in."""
-    from gapless.io.lp import write_lp
-    from gapless.io.mps import write_mps
+    from gapless.model.lp import write_lp
+    from gapless.model.mps import write_mps
 
     writers = {".lp": write_lp, ".mps": write_mps}
     if Path(path).suffix not in writers:

@@ -13,7 +13,7 @@ from gapless.cli import measuring
 from gapless.cli.options import add_fields, add_output_options
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
-from gapless.fields import Choice, Field, Text, Whole
+from gapless.question.fields import Choice, Field, Text, Whole
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.sweeps.instances import Instance
@@ -159,7 +159,7 @@ def _print(arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
 
 
 def _print_table(rows: Sequence[Row]) -> None:
-    from gapless.text import described, table, words
+    from gapless.report.text import described, table, words
     from gapless.units import UNITS
 
     swept = dict.fromkeys(name for row in rows for name in row.swept)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from gapless.errors import InputError
-from gapless.leaving import undone_on_leaving
+from gapless.processes.exit import undone_on_leaving
 
 __all__ = [
     "check_writable",

@@ -20,9 +20,9 @@ import networkx as nx
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.extras import missing_extra
+from gapless.installation.extras import missing_extra
 from gapless.io.atomic import check_writable, write_bytes
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
 
 __all__ = ["TraceNode", "rank_traces", "read_traces", "trace_bytes", "trace_problem", "write_traces"]
 

@@ -1,6 +1,6 @@
 """Collective files: a collective of one's own, from what each rank holds before and after.
 
-JSON, format `gapless.collective`, version 1, `//` comments allowed. Either by rank, as the buffers are laid out::
+JSON, format `gapless.ir.collective`, version 1, `//` comments allowed. Either by rank, as the buffers are laid out::
 
     {"format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2,
      "inputs": [[0], [1]], "outputs": [[1], [0]]}
@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gapless.collective import COLLECTIVES, ROOTED, Buffers, Collective, collective_by_name
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record
+from gapless.ir.collective import COLLECTIVES, ROOTED, Buffers, Collective, collective_by_name
 
 __all__ = ["collective_data", "collective_of", "read_collective"]
 

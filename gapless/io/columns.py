@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.io.record import Record
-from gapless.schedule import Ragged
+from gapless.ir.schedule import Ragged
 
 __all__ = ["float_column", "int_column", "json_pieces", "ragged_data", "read_ragged", "texts"]
 

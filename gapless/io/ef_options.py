@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapless.fields import Choice, Field, Flag, Size, Text, Whole
+from gapless.question.fields import Choice, Field, Flag, Size, Text, Whole
 
 __all__ = ["DTYPE_BYTES", "JUDGING", "LOWERING", "MAX_SCRATCH_BYTES", "SELECTING"]
 

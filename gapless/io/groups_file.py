@@ -1,7 +1,7 @@
 """Groups files: which collectives work at the same time, among which ranks.
 
 JSON, format `gapless.groups`, version 1, `//` comments allowed. A group names its ranks, or the axes along which ranks
-are laid out (`gapless/process_groups.py`), which makes a group for each place on the others::
+are laid out (`gapless/ir/process_groups.py`), which makes a group for each place on the others::
 
     {"format": "gapless.groups", "version": 1, "groups": [
       {"axes": "ep=8", "collective": "alltoall", "size": "64MB"},
@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gapless.collective import COLLECTIVES
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record
-from gapless.process_groups import Group, Groups, groups_of
+from gapless.ir.collective import COLLECTIVES
+from gapless.ir.process_groups import Group, Groups, groups_of
 from gapless.units import parse_bytes
 
 __all__ = ["groups_from", "read_groups"]

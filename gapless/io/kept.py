@@ -27,13 +27,13 @@ from gapless.checker.seen import Seen
 from gapless.checker.usage import MemorySteps, known_events
 from gapless.checker.waits import Waits
 from gapless.errors import InputError
-from gapless.graph import Graph, Implementation, Op
 from gapless.io.arrays import Archive
 from gapless.io.atomic import write_bytes
 from gapless.io.plan import SavedPlan, plan_data, plan_of
 from gapless.io.reading import Limits
 from gapless.io.record import Record
-from gapless.schedule import Ragged, Schedule
+from gapless.ir.graph import Graph, Implementation, Op
+from gapless.ir.schedule import Ragged, Schedule
 
 __all__ = ["Kept", "copies_named", "find_kept", "keep", "name_of"]
 
@@ -43,7 +43,7 @@ LEAST_BYTES = 50_000
 """No smaller file holds such a plan."""
 MOST_BYTES = 2**30
 """Of all that is kept: the oldest goes."""
-_REPLAYING = ("gapless.checker", "gapless.io", "gapless.encodings", "gapless.topologies")
+_REPLAYING = ("gapless.checker", "gapless.io", "gapless.ir", "gapless.encodings", "gapless.topologies")
 _COLUMN = "$column"
 
 

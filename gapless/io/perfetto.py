@@ -21,7 +21,7 @@ from gapless.checker.replay import replayed
 from gapless.checker.usage import known_events, memory_steps
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
-from gapless.schedule import EventKind, Schedule
+from gapless.ir.schedule import EventKind, Schedule
 
 __all__ = ["trace_events", "trace_text", "write_perfetto"]
 

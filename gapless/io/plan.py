@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from gapless.brief import Brief
 from gapless.checker import Report, check
 from gapless.errors import InputError
 from gapless.io.atomic import write_lines
@@ -24,10 +23,11 @@ from gapless.io.columns import float_column, int_column, json_pieces, ragged_dat
 from gapless.io.plan_graph import graph_data, read_graph
 from gapless.io.plan_topology import read_topology, topology_data
 from gapless.io.record import Record, load_record
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
+from gapless.ir.windows import Windows
+from gapless.report.short_repr import Brief
 from gapless.solution import Bound, PlanClass, Solution, Status, StopReason
 from gapless.units import UNITS, Unit
-from gapless.windows import Windows
 
 __all__ = [
     "SavedPlan",

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.io.columns import int_column, texts
 from gapless.io.record import Record, is_number
+from gapless.ir.graph import Budget, Graph, Implementation, Op, Placement
 
 __all__ = ["graph_data", "read_graph"]
 

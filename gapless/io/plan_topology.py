@@ -8,7 +8,7 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.io.columns import float_column, int_column, ragged_data, read_ragged, texts
 from gapless.io.record import Record
-from gapless.schedule import Ragged
+from gapless.ir.schedule import Ragged
 from gapless.topologies.congestion import Congestion, read_slowdown
 from gapless.topologies.topology import Links, Nic, Switch, Topology
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import Any, Protocol
 
+from gapless.anytime.convergence import Convergence
 from gapless.errors import InputError
 from gapless.plot.style import BLUE, GREEN, ORANGE, new_axes, save, time_scale
-from gapless.progress_log import Convergence
 
 __all__ = ["TradeoffPoint", "plot_convergence", "plot_tradeoff", "write_plot"]
 

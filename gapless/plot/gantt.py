@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.ir.schedule import Schedule
 from gapless.plot.lanes import (
     BETWEEN_NODES,
     IN_NODE,
@@ -23,7 +24,6 @@ from gapless.plot.lanes import (
     utilisation,
 )
 from gapless.plot.style import BLUE, GREEN, ORANGE, PALETTE, PURPLE, SKY, VERMILION, new_axes, plain, time_scale
-from gapless.schedule import Schedule
 from gapless.units import format_seconds
 
 __all__ = ["kind_colours", "plot_gantt", "plot_resources"]

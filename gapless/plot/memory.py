@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from gapless.checker.replay import replayed
 from gapless.checker.usage import MemorySteps, known_events, memory_steps
 from gapless.errors import InputError
+from gapless.ir.schedule import EventKind, Schedule
 from gapless.plot.style import BLUE, GREEN, ORANGE, VERMILION, bytes_scale, new_axes, plain, time_scale
-from gapless.schedule import EventKind, Schedule
 from gapless.units import format_bytes, format_seconds
 
 __all__ = ["plot_memory"]

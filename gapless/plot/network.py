@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.checker.usage import known_events
+from gapless.ir.schedule import Schedule
 from gapless.plot.style import GREY, PALE, amounts, new_axes, plain
-from gapless.schedule import Schedule
 from gapless.topologies.topology import Topology
 from gapless.units import format_seconds
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.anytime.convergence import Convergence, convergence_of
 from gapless.checker.seen import Seen
 from gapless.checker.usage import known_events
 from gapless.errors import InputError
-from gapless.headline import question_of, verdict_of
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, parse_json
 from gapless.io.text_file import load_text
+from gapless.ir.schedule import Schedule
 from gapless.plot import measured_front
 from gapless.plot.curves import plot_convergence
 from gapless.plot.gantt import plot_gantt, plot_resources
@@ -26,8 +27,7 @@ from gapless.plot.memory import plot_memory
 from gapless.plot.names import device_names
 from gapless.plot.network import plot_topology
 from gapless.plot.style import headline, plain
-from gapless.progress_log import Convergence, convergence_of
-from gapless.schedule import Schedule
+from gapless.report.headline import question_of, verdict_of
 from gapless.system import find_system, known_system, system_names
 
 __all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables"]

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.extras import missing_extra
+from gapless.installation.extras import missing_extra
 from gapless.io.atomic import check_writable, write_bytes
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gapless.fields import Choice, Field, Flag, Number, Scaled, Size, SizeOrShare, Whole
+from gapless.question.fields import Choice, Field, Flag, Number, Scaled, Size, SizeOrShare, Whole
 
 __all__ = ["completed", "field_schema"]
 

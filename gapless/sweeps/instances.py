@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from gapless import __version__
-from gapless.brief import Brief
-from gapless.entry import Entry, solve_options
 from gapless.errors import InputError
-from gapless.fields import SOLVING, Field, Flag, read_fields
 from gapless.options import SolveOptions
-from gapless.questions import file_digest
+from gapless.question.entry import Entry, solve_options
+from gapless.question.fields import SOLVING, Field, Flag, read_fields
+from gapless.question.recorded import file_digest
+from gapless.report.short_repr import Brief
 from gapless.sweeps.sweep_file import Grid, Value, read_sweep_file, sweep_fields
 from gapless.system import Problem, find_system
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gapless.errors import GaplessError
-from gapless.jobs import Job, in_order, shares
+from gapless.processes.jobs import Job, in_order, shares
 from gapless.sweeps.question import Question
 from gapless.sweeps.results import Row
 from gapless.sweeps.solving import Work

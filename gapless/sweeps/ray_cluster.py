@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError, SolverError
-from gapless.extras import missing_extra
+from gapless.installation.extras import missing_extra
 from gapless.options import available_cores
 from gapless.sweeps.local import Outcome, Task
 from gapless.sweeps.remote import RemoteWork, stop_file

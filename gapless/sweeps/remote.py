@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gapless.leaving import undone_on_leaving
+from gapless.processes.exit import undone_on_leaving
+from gapless.processes.workers import outcome_of
 from gapless.sweeps.local import Outcome
 from gapless.sweeps.solving import Work
-from gapless.workers import outcome_of
 
 __all__ = ["RemoteWork", "stop_file"]
 

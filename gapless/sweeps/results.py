@@ -14,21 +14,21 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gapless.brief import Brief
 from gapless.errors import InputError
-from gapless.headline import narrower_of, wider_of
+from gapless.installation.versions import library_versions
 from gapless.io.atomic import write_text
 from gapless.io.plan import claim_data
 from gapless.io.record import Record, load_record
 from gapless.options import relative_gap
-from gapless.questions import file_digest
+from gapless.question.recorded import file_digest
+from gapless.report.headline import narrower_of, wider_of
+from gapless.report.short_repr import Brief
 from gapless.result import Result
 from gapless.solution import Status, StopReason
 from gapless.sweeps.question import Question
 from gapless.sweeps.sweep_file import Value
 from gapless.system import system_names
 from gapless.units import UNITS, Unit
-from gapless.versions import library_versions
 
 __all__ = ["Row", "joined", "read_row", "result_path", "row_from", "row_of", "write_row"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gapless.brief import card_html, one_line, table_of
+from gapless.report.short_repr import card_html, one_line, table_of
+from gapless.report.text import described
 from gapless.sweeps.results import Row
-from gapless.text import described
 
 __all__ = ["Rows"]
 
@@ -46,7 +46,7 @@ class Rows(list[Row]):
 
         Raises `InputError` where there is nothing to draw.
         """
-        from gapless.notebook import shown_in_notebooks
         from gapless.plot.sweep_curves import draw_sweep
+        from gapless.report.notebook import shown_in_notebooks
 
         return shown_in_notebooks(draw_sweep(self, x, y), "the sweep")

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError, SolverError
-from gapless.extras import missing_extra
-from gapless.leaving import undone_on_leaving
+from gapless.installation.extras import missing_extra
+from gapless.processes.exit import undone_on_leaving
+from gapless.processes.workers import signals_held
 from gapless.sweeps.local import Outcome, Task
 from gapless.sweeps.remote import RemoteWork, stop_file
 from gapless.sweeps.solving import Work
-from gapless.workers import signals_held
 
 __all__ = ["Slurm"]
 

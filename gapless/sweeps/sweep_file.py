@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gapless.errors import InputError
-from gapless.fields import SOLVING, Field, Flag
 from gapless.io.record import Record, load_record, suggestion
 from gapless.io.text_file import load_toml
+from gapless.question.fields import SOLVING, Field, Flag
 from gapless.system import find_system, system_names
 
 __all__ = ["FORMAT", "VERSION", "Grid", "Value", "read_sweep_file", "sweep_fields", "toml_or_json"]

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from gapless.errors import InputError
-from gapless.extras import missing_extra
+from gapless.installation.extras import missing_extra
 
 __all__ = [
     "Marks",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from gapless.errors import GaplessError, InputError, RunError
-from gapless.leaving import undone_on_leaving
+from gapless.processes.exit import undone_on_leaving
 from gapless.torch.library import torch
 
 __all__ = [

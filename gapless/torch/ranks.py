@@ -20,9 +20,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gapless import leaving
 from gapless.errors import InputError, RunError
-from gapless.launched import Launch
+from gapless.processes import exit as leaving
+from gapless.processes.launch import Launch
 from gapless.solvers.interruptible import run_interruptibly
 from gapless.torch.library import torch
 from gapless.torch.processes import WAITS, Prepared, begin, error_line, run_processes, write_task

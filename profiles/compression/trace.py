@@ -17,11 +17,11 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.io.typed import Stored, located, read_archive, write_archive
 from gapless.profiles.compressors.grammar import known_as, method_of, sent_bytes
+from gapless.report.short_repr import Brief
 
 __all__ = ["CompressionTrace", "read_compression_trace", "write_compression_trace"]
 

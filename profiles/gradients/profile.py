@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.gradients.modes import PLAIN, Mode
+from gapless.report.short_repr import Brief
 
 __all__ = ["FusionProfile", "in_pieces"]
 

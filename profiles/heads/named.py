@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.fields import Whole
 from gapless.profiles.heads.profile import HeadProfile
 from gapless.profiles.heads.profile_file import read_head_profile
+from gapless.question.fields import Whole
 
 __all__ = ["find_head_profile", "head_profile_names", "synthetic_profile"]
 

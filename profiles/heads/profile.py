@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import Brief
 from gapless.errors import InputError
+from gapless.report.short_repr import Brief
 
 __all__ = ["DISTANCES", "HeadProfile", "Rises", "counts_to_measure"]
 

@@ -21,10 +21,10 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.io.typed import Stored, read_file, text_of
+from gapless.report.short_repr import Brief
 
 __all__ = [
     "CompressionMode",

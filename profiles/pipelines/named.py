@@ -26,10 +26,10 @@ from pathlib import Path
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.fields import Number, Scaled
 from gapless.profiles.devices import BANDWIDTH_EFFICIENCY, HALF_EFFICIENCY, Device, named_device
 from gapless.profiles.pipelines.compression import CompressionTable, read_compression_table
 from gapless.profiles.pipelines.profile import PipelineProfile, read_pipeline_profile, uniform_profile
+from gapless.question.fields import Number, Scaled
 from gapless.units import parse_plain_seconds
 
 __all__ = [

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import Brief
 from gapless.errors import InputError
+from gapless.report.short_repr import Brief
 
 __all__ = ["MOST_ELEMENTS", "IndexSets", "index_sets"]
 

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, joined
+from gapless.report.short_repr import Brief
 
 __all__ = [
     "BLOCK_EXAMPLES",

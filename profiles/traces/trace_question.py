@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.fields import Listed, Number, Object, Text, Whole
 from gapless.io.record import check_known
 from gapless.question import Asked, asked
+from gapless.question.fields import Listed, Number, Object, Text, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.brief import Brief
 from gapless.errors import InputError
 from gapless.io.typed import Stored
+from gapless.report.short_repr import Brief
 
 __all__ = ["BackwardNode", "ForwardNode", "Implementation", "TrainingGraph", "Variant"]
 

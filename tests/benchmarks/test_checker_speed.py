@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from rates import rate
 
 from gapless.checker import check
-from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import EventKind, Ragged, Schedule
-from gapless.simulate import retime
+from gapless.ir.graph import Graph, Implementation, Op, Placement
+from gapless.ir.schedule import EventKind, Ragged, Schedule
+from gapless.ir.simulate import retime
 from gapless.topologies.topology import Link, Topology
 
 LANES, SLOTS, STEP_S = 50, 50, 1e-6

@@ -19,7 +19,6 @@ import pytest
 from result_tables import ResultTable, ResultTables
 
 from gapless import SolveOptions
-from gapless.collective import COLLECTIVES
 from gapless.encodings.taccl import load_sketch
 from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
@@ -29,6 +28,7 @@ from gapless.encodings.taccl.sweep.candidates import Lowering
 from gapless.encodings.taccl.sweep.request import Request, larger_buffer
 from gapless.encodings.taccl.sweep.run import Outcome, sweep
 from gapless.errors import InputError
+from gapless.ir.collective import COLLECTIVES
 from gapless.topologies.files import load_topology
 
 SIZES = {"1 KB": 10**3, "1 MB": 10**6, "64 MB": 64 * 10**6, "1 GB": 10**9}

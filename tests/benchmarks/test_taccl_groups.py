@@ -16,10 +16,10 @@ from result_tables import ResultTables
 from gapless import SolveOptions
 from gapless.encodings.taccl.problem import Problem, problem
 from gapless.encodings.taccl.solve import solve
-from gapless.graph import Graph, Placement
-from gapless.process_groups import Groups
-from gapless.schedule import Ragged, Schedule
-from gapless.simulate import retime
+from gapless.ir.graph import Graph, Placement
+from gapless.ir.process_groups import Groups
+from gapless.ir.schedule import Ragged, Schedule
+from gapless.ir.simulate import retime
 from gapless.system import Plan
 
 SIZE_BYTES = 16_000_000

@@ -33,7 +33,7 @@ CASES = {  # topology, collective, input bytes, ratio to reach, seconds for the 
 
 def _problem(topology: Topology, collective: str, input_bytes: int) -> Chunked:
     """One chunk a rank and destination."""
-    from gapless.collective import collective_by_name
+    from gapless.ir.collective import collective_by_name
 
     definition = collective_by_name(collective, topology.device_count)
     chunks = max(len(buffer) for buffer in definition.inputs)

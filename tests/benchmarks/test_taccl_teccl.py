@@ -22,7 +22,7 @@ import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.sweep.candidates import Candidate, pipelined
-from gapless.simulate import retime
+from gapless.ir.simulate import retime
 from gapless.topologies.files import named_node
 from gapless.topologies.topology import Link, Topology
 

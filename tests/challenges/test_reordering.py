@@ -13,9 +13,9 @@ from gapless.challenges.reordering import _Table, reordered
 from gapless.checker import check
 from gapless.checker.program import read_program
 from gapless.checker.report import Findings
+from gapless.ir.schedule import Schedule
 from gapless.options import SolveOptions
 from gapless.result import read_saved
-from gapless.schedule import Schedule
 
 SYSTEMS = ("taccl", "monet", "cupcake", "oktopk", "pipeline", "chai", "ranks")
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gapless.checker import check
-from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.graph import Graph, Implementation, Op, Placement
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 PAIR = Topology("pair", (0, 0), (Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)))

@@ -10,8 +10,8 @@ import pytest
 from gapless.checker import Report, Rule, check
 from gapless.checker import copies as copies_module
 from gapless.checker.report import STORED_PER_RULE
-from gapless.graph import Budget, Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
+from gapless.ir.graph import Budget, Graph, Implementation, Op, Placement
+from gapless.ir.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
 from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.topology import Link, Topology
 

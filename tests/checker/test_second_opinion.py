@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import check
-from gapless.schedule import Event, EventKind, Schedule
+from gapless.ir.schedule import Event, EventKind, Schedule
 
 Copy = tuple[int, int]
 

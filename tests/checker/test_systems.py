@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gapless.checker import Report, Rule, check
-from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, schedule_from_events
+from gapless.ir.graph import Graph, Implementation, Op, Placement
+from gapless.ir.schedule import Event, EventKind, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 COMPUTE, TRANSFER, COLLECTIVE = EventKind

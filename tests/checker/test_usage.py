@@ -11,8 +11,8 @@ import numpy as np
 from gapless.checker import Rule, check, judged
 from gapless.checker.replay import replayed
 from gapless.checker.usage import known_events, memory_steps
-from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.graph import Graph, Implementation, Op, Placement
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from gapless.checker.replay import replayed
 from gapless.checker.waits import Reason, Waits, waits
-from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.graph import Graph, Implementation, Op, Placement
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 LINKS = (Link(0, 1, 1.0, 0.0, resources=(0,)), Link(1, 2, 1.0, 0.0), Link(0, 2, 2.0, 0.0, resources=(0,)))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gapless.checker import Report, Rule, check
 from gapless.checker.windows import Window, WindowedReplay
-from gapless.schedule import EventKind, Schedule, schedule_from_events
+from gapless.ir.schedule import EventKind, Schedule, schedule_from_events
 
 COMPUTE, TRANSFER = EventKind.COMPUTE, EventKind.TRANSFER
 

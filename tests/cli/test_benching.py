@@ -7,8 +7,8 @@ import json
 import pytest
 from calls import exit_code
 
-from gapless import evidence
-from gapless.evidence import Figure, Found, Row, Table
+from gapless.installation import evidence
+from gapless.installation.evidence import Figure, Found, Row, Table
 
 TABLE = Table("made-up", "a title", "README.md", (Row("a", "gapless a", (Figure("x_s", "1.0 s"),)),), "today")
 SLOW = Table("slow", "another", "docs/taccl.md", (Row("b", "pytest b", (), "hour"),), "today", "what nobody has")

@@ -24,13 +24,13 @@ from gapless import __version__
 from gapless.checker import check
 from gapless.checker import seen as looking
 from gapless.cli.main import main
-from gapless.graph import Graph, Placement
-from gapless.headline import answer_of, question_of, verdicts_of
-from gapless.io.html_page import Page, write_page
-from gapless.plot.explorer import explorer_html, explorer_script
+from gapless.ir.graph import Graph, Placement
+from gapless.ir.schedule import Event, EventKind, schedule_from_events
 from gapless.plot.pictures import pictures_of
+from gapless.report.explorer import explorer_html, explorer_script
+from gapless.report.headline import answer_of, question_of, verdicts_of
+from gapless.report.html_page import Page, write_page
 from gapless.result import read_saved
-from gapless.schedule import Event, EventKind, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 from gapless.units import format_seconds
 

@@ -19,10 +19,10 @@ from calls import run
 from extras import needs_torch
 from spawned import PATIENCE_S, children, ended, goes, hears, signalled, spawn
 
+from gapless.anytime.incumbents import Incumbents
 from gapless.checker import check
 from gapless.cli import commands
 from gapless.errors import OutOfMemoryError
-from gapless.incumbents import Incumbents
 from gapless.io import atomic
 from gapless.io.plan import read_plan
 from gapless.result import Result

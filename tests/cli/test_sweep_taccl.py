@@ -17,10 +17,10 @@ import pytest
 from calls import run
 
 from gapless.cli.main import main
-from gapless.collective import allgather
 from gapless.io.taccl_ef import read_program
 from gapless.io.taccl_ef import run as execute
 from gapless.io.taccl_ef.program import NO_MAX_BYTES
+from gapless.ir.collective import allgather
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gapless.doctor import extras_for
-from gapless.extras import EXTRAS, install_line
+from gapless.installation.doctor import extras_for
+from gapless.installation.extras import EXTRAS, install_line
 from gapless.system import find_system, system_names
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from doc_pages import ROOT, pages
 
-from gapless.evidence import evidence
+from gapless.installation.evidence import evidence
 
 NUMERIC = 0.3
 """From this share of cells that begin with a number on, a table holds results."""

@@ -15,7 +15,7 @@ from doc_pages import NOT_RUN, ROOT, Block, blocks, commands, missing_line, page
 from questions import content
 
 from gapless.cli.commands import build_parser
-from gapless.extras import EXTRAS
+from gapless.installation.extras import EXTRAS
 from gapless.system import _elsewhere, find_system, system_names
 
 ALL = [*pages(), ROOT / "CONTRIBUTING.md"]

@@ -16,7 +16,7 @@ import pytest
 from gapless.cli.commands import build_parser
 from gapless.cli.parser import Parser
 from gapless.cli.reference import commands_reference, systems_reference
-from gapless.parameters import parameter_rows
+from gapless.question.parameters import parameter_rows
 from gapless.system import find_system, system_names
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -33,7 +33,7 @@ from gapless.io.chakra import (
     trace_problem,
     write_traces,
 )
-from gapless.schedule import EventKind, schedule_from_events
+from gapless.ir.schedule import EventKind, schedule_from_events
 
 CASES = {
     "allgather": lambda: ring_allgather(4, 2),

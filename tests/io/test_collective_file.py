@@ -10,10 +10,10 @@ import pytest
 
 import gapless
 from gapless import SolveOptions
-from gapless.collective import COLLECTIVES, collective_by_name, divided
 from gapless.encodings.taccl import Chunked, Sketch
 from gapless.errors import InputError
 from gapless.io.collective_file import collective_data, collective_of, read_collective
+from gapless.ir.collective import COLLECTIVES, collective_by_name, divided
 from gapless.topologies.files import load_topology
 
 HEAD: dict[str, Any] = {"format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2}
@@ -37,7 +37,7 @@ def test_both_ways_to_write_a_collective_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "gapless.plan"}, "own.json: format: must be gapless.collective"),
+        ({"format": "gapless.plan"}, "own.json: format: must be gapless.ir.collective"),
         ({"version": 2}, "own.json: version: must be 1, got 2"),
         ({"name": "allgather"}, "own.json: name: must be a name of its own"),
         ({"ranks": 1}, "own.json: ranks: must be a whole number in 2..65536, got 1"),

@@ -17,8 +17,8 @@ from small_plans import SYSTEMS, small_plan
 from gapless.checker import check
 from gapless.cli.main import main
 from gapless.io.perfetto import trace_events, trace_text
+from gapless.ir.schedule import Schedule
 from gapless.result import read_saved
-from gapless.schedule import Schedule
 
 
 def trace_of(schedule: Schedule) -> dict[str, Any]:

@@ -12,9 +12,9 @@ import pytest
 
 from gapless.checker import check
 from gapless.errors import InputError
-from gapless.graph import Graph, Implementation, Op, Placement
 from gapless.io.plan import SavedPlan, plan_text, read_plan, write_plan
-from gapless.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
+from gapless.ir.graph import Graph, Implementation, Op, Placement
+from gapless.ir.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
 from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.topology import Link, Nic, Switch, Topology
 

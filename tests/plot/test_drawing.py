@@ -14,18 +14,18 @@ import pytest
 from matplotlib.text import Text
 from small_plans import SYSTEMS, small_plan
 
+from gapless.anytime.convergence import Convergence
 from gapless.checker import check
 from gapless.errors import InputError
-from gapless.graph import Graph, Placement
 from gapless.io.plan import SavedPlan
+from gapless.ir.graph import Graph, Placement
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.plot import plot_convergence, plot_gantt, plot_memory, plot_resources, plot_topology
 from gapless.plot.gantt import MOST_BARS, MOST_ROWS, _shades
 from gapless.plot.lanes import lanes_of
 from gapless.plot.pictures import draw, pictures_of
 from gapless.plot.style import svg_text
-from gapless.progress_log import Convergence
 from gapless.result import read_saved
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 

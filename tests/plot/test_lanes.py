@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gapless.checker import check
-from gapless.graph import Graph, Placement
+from gapless.ir.graph import Graph, Placement
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.plot.lanes import (
     BETWEEN_NODES,
     IN_NODE,
@@ -22,7 +23,6 @@ from gapless.plot.lanes import (
     resource_lanes_of,
     utilisation,
 )
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from small_plans import SYSTEMS, small_plan, solve_command
 
+from gapless.anytime.convergence import Convergence
 from gapless.cli.main import main
 from gapless.errors import InputError
-from gapless.graph import Graph
 from gapless.io.plan import SavedPlan
+from gapless.ir.graph import Graph
+from gapless.ir.schedule import schedule_from_events
 from gapless.plot import plot_convergence, plot_tradeoff
 from gapless.plot.pictures import Point, convergence_in, draw, is_sweep, pictures_of, read_sweep
-from gapless.progress_log import Convergence
 from gapless.result import read_saved
-from gapless.schedule import schedule_from_events
 from gapless.topologies.topology import Topology
 
 

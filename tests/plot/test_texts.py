@@ -12,9 +12,9 @@ from small_plans import SYSTEMS, small_plan
 
 from gapless.cli.main import main
 from gapless.errors import InputError
-from gapless.headline import question_of, verdict_of
 from gapless.plot.pictures import draw, kinds
 from gapless.plot.style import plain
+from gapless.report.headline import question_of, verdict_of
 from gapless.result import read_saved
 
 LARGER = {

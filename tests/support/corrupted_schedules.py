@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from gapless.schedule import Schedule, schedule_from_events
+from gapless.ir.schedule import Schedule, schedule_from_events
 
 CHANGES = ["shift", "stretch", "place", "moves", "reduces", "frees", "drop", "repeat", "op", "swap"]
 

@@ -30,7 +30,7 @@ from pathlib import Path
 import pytest
 
 from gapless.cli.main import main
-from gapless.doctor import declared_extras, extras_for
+from gapless.installation.doctor import declared_extras, extras_for
 from gapless.system import _elsewhere
 
 if sys.version_info >= (3, 11):

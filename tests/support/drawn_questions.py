@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from random_training import training_graphs
 
-from gapless.collective import COLLECTIVES
 from gapless.encodings.bagpipe import question as bagpipe
 from gapless.encodings.chai import question as chai
 from gapless.encodings.cupcake import question as cupcake
@@ -24,7 +23,7 @@ from gapless.encodings.pipeline import question as pipeline
 from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.ranks import question as ranks
 from gapless.encodings.taccl.parameters import Parameters
-from gapless.fields import Share
+from gapless.ir.collective import COLLECTIVES
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compressors.compressor import ERRORS
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, PointsCost
@@ -34,6 +33,7 @@ from gapless.profiles.heads.profile import HeadProfile
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.profiles.sparsity.index_sets import index_sets
 from gapless.profiles.training.graph import TrainingGraph
+from gapless.question.fields import Share
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["DRAWN", "Question", "drawn_questions"]

@@ -13,7 +13,7 @@ from itertools import combinations
 
 from ortools.sat.python import cp_model
 
-from gapless.collective import Collective
+from gapless.ir.collective import Collective
 
 __all__ = ["Found", "Wire", "least_ticks"]
 

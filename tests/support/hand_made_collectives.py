@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from gapless.collective import (
+from gapless.ir.collective import (
     Collective,
     allgather,
     allreduce,
@@ -18,7 +18,7 @@ from gapless.collective import (
     scatter,
     sendrecv,
 )
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 Move = tuple[int, int, Sequence[int], bool]

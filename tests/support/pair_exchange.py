@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapless import SolveOptions
-from gapless.collective import allgather
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.collective import allgather
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 PAIR = Topology("pair", (0, 0), (Link(0, 1, 1.0, 0.0), Link(1, 0, 1.0, 0.0)))

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from gapless.collective import Collective
 from gapless.errors import InputError
+from gapless.ir.collective import Collective
 from gapless.torch.collectives import AllGather, AllReduce, PlannedCollective, planned
 
 LENGTH = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import networkx as nx
 from hypothesis import strategies as st
 
-from gapless.collective import Collective, allgather
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.collective import Collective, allgather
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 

@@ -9,7 +9,7 @@ import networkx as nx
 from random_networks import Question, question
 
 from gapless.encodings.taccl import Chunked
-from gapless.process_groups import Group, Groups
+from gapless.ir.process_groups import Group, Groups
 from gapless.topologies.topology import Topology
 
 __all__ = ["groups_question"]

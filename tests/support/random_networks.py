@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from exact_model import Wire
 
-from gapless.collective import COLLECTIVES, Collective, collective_by_name
 from gapless.encodings.taccl import Chunked
+from gapless.ir.collective import COLLECTIVES, Collective, collective_by_name
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["TICK_S", "Question", "question"]

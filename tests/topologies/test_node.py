@@ -10,8 +10,8 @@ import pytest
 from gapless.checker import check
 from gapless.checker.report import Rule
 from gapless.errors import InputError
-from gapless.graph import Graph, Placement
-from gapless.schedule import Event, EventKind, schedule_from_events
+from gapless.ir.graph import Graph, Placement
+from gapless.ir.schedule import Event, EventKind, schedule_from_events
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.links import MOST_LINKS
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate

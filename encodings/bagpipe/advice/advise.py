@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from gapless.brief import BriefText
 from gapless.encodings.bagpipe.advice.comparison import (
     DesignSummary,
     LookaheadSummary,
@@ -23,7 +22,8 @@ from gapless.encodings.bagpipe.question import AdviceQuestion
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.named import trace_of
-from gapless.text import described, table
+from gapless.report.short_repr import BriefText
+from gapless.report.text import described, table
 
 __all__ = ["Advice", "advise"]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.errors import InputError
-from gapless.graph import Implementation, Op
-from gapless.schedule import Event, EventKind, Schedule
-from gapless.schedule_builder import ScheduleBuilder
+from gapless.ir.graph import Implementation, Op
+from gapless.ir.schedule import Event, EventKind, Schedule
+from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["recovery_schedule"]

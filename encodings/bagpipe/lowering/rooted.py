@@ -28,9 +28,9 @@ from gapless.encodings.bagpipe.lowering.actions import (
 )
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.errors import InputError
-from gapless.graph import Implementation, Op
-from gapless.schedule import EventKind
-from gapless.schedule_builder import ScheduleBuilder
+from gapless.ir.graph import Implementation, Op
+from gapless.ir.schedule import EventKind
+from gapless.ir.schedule_builder import ScheduleBuilder
 
 __all__ = ["Holders", "RootedRows", "Settled"]
 

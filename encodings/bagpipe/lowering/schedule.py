@@ -38,9 +38,9 @@ from gapless.encodings.bagpipe.lowering.actions import (
 )
 from gapless.encodings.bagpipe.lowering.machine import FETCH_ALL, SERVERS, WRITE_ALL, Machine
 from gapless.encodings.bagpipe.lowering.rooted import Holders, RootedRows
-from gapless.graph import Implementation, Op
-from gapless.schedule import EventKind, Schedule
-from gapless.schedule_builder import ScheduleBuilder
+from gapless.ir.graph import Implementation, Op
+from gapless.ir.schedule import EventKind, Schedule
+from gapless.ir.schedule_builder import ScheduleBuilder
 
 __all__ = ["to_schedule"]
 

@@ -27,11 +27,11 @@ from gapless.encodings.bagpipe.lowering.schedule import Stretch, lowered
 from gapless.encodings.bagpipe.run.reader import FORMAT, MOST_COUNT, VERSION, RunFile, mapping
 from gapless.encodings.bagpipe.run.store import Columns, RunWriter
 from gapless.errors import InputError
-from gapless.graph import Graph
 from gapless.io.atomic import write_file
 from gapless.io.plan import SavedPlan
 from gapless.io.reading import Limits, file_errors
-from gapless.schedule import Schedule, schedule_from_events
+from gapless.ir.graph import Graph
+from gapless.ir.schedule import Schedule, schedule_from_events
 
 __all__ = ["TIMES", "RunPlan", "head_of", "read_run", "write_run"]
 

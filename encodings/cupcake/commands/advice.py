@@ -15,7 +15,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from gapless.brief import BriefText
 from gapless.encodings.cupcake.methods.baselines import Baseline, buckets
 from gapless.encodings.cupcake.question import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
@@ -32,7 +31,8 @@ from gapless.profiles.gradients.fusion import Costs
 from gapless.profiles.gradients.modes import PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
 from gapless.profiles.gradients.profile import FusionProfile
-from gapless.text import described, table
+from gapless.report.short_repr import BriefText
+from gapless.report.text import described, table
 from gapless.units import format_bytes
 
 __all__ = ["LATENCIES", "Advice", "Option", "advise", "compression", "limit_words", "network_data", "pays"]

@@ -10,7 +10,7 @@ from gapless.encodings.cupcake.commands.what_if import FIGURES
 from gapless.plot.style import GREY, PALETTE, check_plot, new_axes, time_scale
 from gapless.plot.sweep_curves import plot_sweep
 from gapless.profiles.compressors.compressor import ERRORS
-from gapless.text import described
+from gapless.report.text import described
 
 __all__ = ["draw_compression", "draw_what_if"]
 

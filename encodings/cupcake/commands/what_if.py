@@ -16,10 +16,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gapless.brief import BriefText
 from gapless.encodings.cupcake.commands.advice import LATENCIES, limit_words, network_data, pays
 from gapless.errors import InputError
-from gapless.fields import Share
 from gapless.io.record import check_known
 from gapless.profiles.compressors.compressor import Compressor
 from gapless.profiles.compressors.grammar import named_compressor
@@ -27,7 +25,9 @@ from gapless.profiles.gradients.communication import Network, aggregation_names,
 from gapless.profiles.gradients.ddp_model import DdpModel, ddp_model
 from gapless.profiles.gradients.named import find_fusion_profile
 from gapless.profiles.gradients.profile import FusionProfile
-from gapless.text import described, table
+from gapless.question.fields import Share
+from gapless.report.short_repr import BriefText
+from gapless.report.text import described, table
 
 __all__ = ["AXES", "FIGURES", "Case", "Figure", "WhatIf", "what_if"]
 

@@ -11,9 +11,9 @@ from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.solve import solve
 from gapless.errors import InputError
+from gapless.ir.schedule import Schedule
 from gapless.options import Progress, SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.schedule import Schedule
 from gapless.solution import Status
 from gapless.system import Plan
 

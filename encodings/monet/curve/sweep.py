@@ -27,8 +27,8 @@ from gapless.encodings.monet.problem import UNITS, Objective, Problem
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.errors import GaplessError, InputError
 from gapless.io.plan import read_plan
-from gapless.jobs import shares
 from gapless.options import SolveOptions
+from gapless.processes.jobs import shares
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.graph_file import training_graph_text

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.schedule import EventKind, Schedule
+from gapless.ir.schedule import EventKind, Schedule
 from gapless.units import format_bytes, format_seconds
 
 __all__ = ["PHASES", "MemoryTimeline", "memory_timeline", "render"]

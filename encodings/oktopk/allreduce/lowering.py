@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
 from gapless.encodings.oktopk.allreduce.gathers import GATHERS, Message, Piece
 from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
-from gapless.graph import Graph, Implementation, Op, Placement
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
-from gapless.schedule_builder import ScheduleBuilder
-from gapless.simulate import retime
+from gapless.ir.graph import Graph, Implementation, Op, Placement
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.schedule_builder import ScheduleBuilder
+from gapless.ir.simulate import retime
 
 __all__ = ["Rows", "StepSizes", "in_turn", "lower", "received_words"]
 

@@ -11,8 +11,8 @@ from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
 from gapless.encodings.oktopk.cuts.boundaries import even_cuts
 from gapless.encodings.oktopk.cuts.loads import region_counts
 from gapless.errors import InputError
+from gapless.ir.schedule import Event, EventKind, Schedule
 from gapless.profiles.sparsity.index_sets import IndexSets
-from gapless.schedule import Event, EventKind, Schedule
 from gapless.topologies.ring import fastest_ring
 
 __all__ = ["dense_ring", "topka", "topkdsa"]

@@ -15,8 +15,8 @@ from gapless.encodings.oktopk.cuts.boundaries import Boundaries
 from gapless.encodings.oktopk.cuts.loads import received_of, region_counts, sent_of
 from gapless.encodings.oktopk.parameters import Parameters
 from gapless.encodings.oktopk.problem import Problem
+from gapless.ir.schedule import Schedule
 from gapless.options import Deadline
-from gapless.schedule import Schedule
 
 __all__ = ["Candidate", "Selected", "Strategy", "best_candidate", "first_candidate"]
 

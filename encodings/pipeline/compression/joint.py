@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.budget import one_mode_each, within_budget
 from gapless.encodings.pipeline.compression.modes import Spoiling, best_modes, fastest_modes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, timed
 from gapless.model import Model
+from gapless.model.knapsack import one_mode_each, within_budget
 from gapless.options import Deadline, SolveOptions
 from gapless.solvers.proofs import solve_proven
 

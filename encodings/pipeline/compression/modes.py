@@ -8,11 +8,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.budget import is_within, one_mode_each, within_budget
 from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, timed
 from gapless.encodings.pipeline.problem import Problem
 from gapless.model import Model
+from gapless.model.knapsack import is_within, one_mode_each, within_budget
 from gapless.options import SolveOptions
 from gapless.solvers.proofs import solve_proven
 

@@ -12,10 +12,10 @@ from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
+from gapless.ir.schedule import EventKind
 from gapless.plans_to_run import not_run, plan_to_run
 from gapless.profiles.pipelines.compression import CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile
-from gapless.schedule import EventKind
 from gapless.system import Answer, Session
 from gapless.units import format_bytes, format_seconds
 

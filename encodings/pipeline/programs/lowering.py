@@ -12,9 +12,9 @@ from gapless.encodings.pipeline.compression.modes import Spoiling
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, number
 from gapless.encodings.pipeline.problem import Problem
-from gapless.graph import Budget, Implementation, Op
-from gapless.schedule import Event, EventKind, Schedule
-from gapless.schedule_builder import ScheduleBuilder
+from gapless.ir.graph import Budget, Implementation, Op
+from gapless.ir.schedule import Event, EventKind, Schedule
+from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["ERROR", "to_schedule"]

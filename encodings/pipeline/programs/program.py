@@ -13,7 +13,7 @@ from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.io.torch_pipeline import Action, ActionOrder
-from gapless.schedule import EventKind, Schedule
+from gapless.ir.schedule import EventKind, Schedule
 
 __all__ = ["Program", "program_of"]
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from gapless.checker import Report
 from gapless.io.plan import SavedPlan
+from gapless.ir.schedule import EventKind, Schedule
 from gapless.plot.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_axes, time_scale
-from gapless.schedule import EventKind, Schedule
-from gapless.text import table
+from gapless.report.text import table
 from gapless.units import format_bytes, format_seconds
 
 __all__ = ["draw_pipeline", "render"]

@@ -18,9 +18,9 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
+from gapless.ir.schedule import Schedule
 from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions, charge
-from gapless.schedule import Schedule
 
 __all__ = ["VARIANTS", "may_aggregate", "plan_aggregated"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gapless.collective import COLLECTIVES, ROOTED, Collective, collective_by_name, divided
+from gapless.ir.collective import COLLECTIVES, ROOTED, Collective, collective_by_name, divided
 
 __all__ = ["Cut", "cut", "factor_of", "root_of", "standard_name"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gapless.collective import Collective, collective_by_name
 from gapless.encodings.taccl.baselines.cut import Cut, root_of, standard_name
 from gapless.encodings.taccl.baselines.library import Baseline, Baselines
 from gapless.encodings.taccl.baselines.templates import direct_sends, ring_allgather
@@ -12,6 +11,7 @@ from gapless.encodings.taccl.baselines.transfers import Send
 from gapless.encodings.taccl.baselines.variants import Variant
 from gapless.io.collective_file import collective_of
 from gapless.io.plan import SavedPlan
+from gapless.ir.collective import Collective, collective_by_name
 from gapless.topologies.topology import Topology
 from gapless.units import format_seconds
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from gapless.collective import Collective
 from gapless.encodings.taccl.baselines.cut import Cut, cut, standard_name
 from gapless.encodings.taccl.baselines.transfers import (
     Network,
@@ -22,7 +21,8 @@ from gapless.encodings.taccl.baselines.transfers import (
 from gapless.encodings.taccl.baselines.variants import Structure, Variant, series
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.errors import InputError
-from gapless.schedule import Schedule
+from gapless.ir.collective import Collective
+from gapless.ir.schedule import Schedule
 from gapless.topologies.topology import Topology
 
 __all__ = ["ALGORITHMS", "BASES", "Accepts", "Baseline", "Baselines", "Effort", "baselines"]

@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 
-from gapless.collective import Collective, divided
 from gapless.encodings.taccl.baselines.cut import cut, factor_of, standard_name
 from gapless.encodings.taccl.baselines.library import ALGORITHMS, BASES, Baselines, Effort
 from gapless.encodings.taccl.baselines.transfers import (
@@ -30,8 +29,9 @@ from gapless.encodings.taccl.baselines.variants import Structure, Variant, serie
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.errors import InputError
-from gapless.process_groups import Group, Groups
-from gapless.schedule import Schedule
+from gapless.ir.collective import Collective, divided
+from gapless.ir.process_groups import Group, Groups
+from gapless.ir.schedule import Schedule
 from gapless.topologies.links import Links
 from gapless.topologies.topology import Topology
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from gapless.collective import Collective
 from gapless.encodings.taccl.baselines.cut import Cut, root_of
 from gapless.encodings.taccl.baselines.rings import disjoint_rings, local_rings, rail_rings
 from gapless.encodings.taccl.baselines.templates import (
@@ -25,6 +24,7 @@ from gapless.encodings.taccl.baselines.templates import (
     tree_over_nodes,
 )
 from gapless.encodings.taccl.baselines.transfers import DETOUR, MOVES, Send
+from gapless.ir.collective import Collective
 from gapless.topologies.topology import Topology
 
 __all__ = ["Structure", "Variant", "series"]

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import allgather_bottlenecks
 from gapless.encodings.taccl.bounds.bandwidth.packing import exact_bandwidth
 from gapless.encodings.taccl.bounds.cuts import crossings, kinds_of, partitions_of
@@ -20,6 +19,7 @@ from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_ro
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
+from gapless.ir.collective import Collective
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 

@@ -16,7 +16,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from gapless.collective import Collective
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked
@@ -25,8 +24,9 @@ from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.parameters import Chunking, Parameters
 from gapless.encodings.taccl.problem import Problem
+from gapless.ir.collective import Collective
+from gapless.ir.process_groups import Groups
 from gapless.options import Deadline, SolveOptions
-from gapless.process_groups import Groups
 
 __all__ = ["Quick", "best_chunking", "best_matching"]
 

@@ -16,8 +16,8 @@ from gapless.encodings.taccl.ordering.list_scheduling import RULES, list_schedul
 from gapless.encodings.taccl.ordering.sends import sends_of, to_schedule
 from gapless.encodings.taccl.ordering.tables import single_sends, times_of
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
+from gapless.ir.schedule import Schedule
 from gapless.options import Deadline, Progress
-from gapless.schedule import Schedule
 
 __all__ = ["first_plan", "least_limit_s"]
 

@@ -20,9 +20,9 @@ from gapless.encodings.taccl.ordering.list_scheduling import RULES, Order, Rule,
 from gapless.encodings.taccl.ordering.sends import Routing, Sends, sends_of, to_schedule
 from gapless.encodings.taccl.ordering.tables import MANY_SENDS, SendTable, tables, times_of
 from gapless.encodings.taccl.parameters import Milp
+from gapless.ir.schedule import Schedule
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
-from gapless.schedule import Schedule
 from gapless.solution import Solution
 from gapless.solvers.registry import load_backend, solve_model
 

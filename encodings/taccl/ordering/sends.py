@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import Collective
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.quotient import Columns
-from gapless.schedule import EventKind, Ragged, Schedule
-from gapless.simulate import retime
+from gapless.ir.collective import Collective
+from gapless.ir.schedule import EventKind, Ragged, Schedule
+from gapless.ir.simulate import retime
 from gapless.topologies.topology import Topology
 
 __all__ = [

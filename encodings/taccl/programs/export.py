@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from gapless.collective import Collective
 from gapless.errors import GaplessError, InputError
 from gapless.io import mscclpp
 from gapless.io.collective_file import collective_data, collective_of
@@ -33,8 +32,9 @@ from gapless.io.taccl_ef import (
     write_program,
 )
 from gapless.io.taccl_ef.program import NO_MAX_BYTES
-from gapless.process_groups import Group
-from gapless.schedule import Ragged, Schedule
+from gapless.ir.collective import Collective
+from gapless.ir.process_groups import Group
+from gapless.ir.schedule import Ragged, Schedule
 from gapless.topologies.links import Links
 from gapless.topologies.topology import Topology
 from gapless.units import format_bytes

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable, write_text
+from gapless.report.text import table
 from gapless.system import Answer, Session
-from gapless.text import table
 from gapless.topologies.measured.machine import class_rows
 from gapless.topologies.writing import cluster_text
 

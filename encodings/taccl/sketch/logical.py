@@ -9,12 +9,12 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import Collective
 from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch
 from gapless.encodings.taccl.symmetry.automorphisms import Automorphism, automorphism
 from gapless.encodings.taccl.symmetry.groups import rotation
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
+from gapless.ir.collective import Collective
 from gapless.topologies.congestion import Congestion
 from gapless.topologies.topology import Link, Topology
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import Collective
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, check_reach
 from gapless.encodings.taccl.symmetry.roots import roots_of
+from gapless.ir.collective import Collective
 from gapless.topologies.links import Links
 from gapless.topologies.topology import Topology
 

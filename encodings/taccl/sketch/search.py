@@ -25,8 +25,8 @@ from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.candidates import Candidate, candidate, outlines, partitions, whole
 from gapless.encodings.taccl.sketch.format import Sketch, sketch_data
-from gapless.jobs import Job, Jobs
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.processes.jobs import Job, Jobs
 from gapless.solution import Solution
 from gapless.system import Plan
 

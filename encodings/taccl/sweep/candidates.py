@@ -13,15 +13,15 @@ from functools import cached_property
 import numpy as np
 
 from gapless.checker import check
-from gapless.collective import Collective, divided
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.programs.export import to_program
 from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep.request import Request, larger_buffer
 from gapless.errors import GaplessError, InputError
 from gapless.io.taccl_ef import Program
-from gapless.schedule import Schedule
-from gapless.simulate import retime
+from gapless.ir.collective import Collective, divided
+from gapless.ir.schedule import Schedule
+from gapless.ir.simulate import retime
 
 __all__ = ["Candidate", "Lowering", "Times", "pipelined"]
 

@@ -15,10 +15,10 @@ from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sket
 from gapless.encodings.taccl.sweep.request import Choice, Request, sizes_between
 from gapless.encodings.taccl.sweep.run import Outcome, sweep
 from gapless.errors import InputError
-from gapless.parameters import parameters_of
+from gapless.question.parameters import parameters_of
+from gapless.report.text import described, table
 from gapless.sweeps.summary import table_files
 from gapless.system import Answer, Session
-from gapless.text import described, table
 
 __all__ = ["answer", "request"]
 

@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any, Literal
 
 from gapless import __version__
-from gapless.collective import Collective, collective_by_name, divided
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
@@ -18,6 +17,7 @@ from gapless.encodings.taccl.programs.instances import InstanceCosts
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.solve import in_chunks
 from gapless.errors import InputError
+from gapless.ir.collective import Collective, collective_by_name, divided
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 

@@ -16,12 +16,12 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import Collective
 from gapless.encodings.taccl.parameters import Sketches
 from gapless.encodings.taccl.symmetry.groups import Images, free_closure, rotation
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
 from gapless.errors import InputError
+from gapless.ir.collective import Collective
 from gapless.topologies.topology import Topology
 
 __all__ = ["Automorphism", "automorphism", "free_symmetry"]

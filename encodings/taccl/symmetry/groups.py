@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.schedule import Ragged
+from gapless.ir.schedule import Ragged
 from gapless.topologies.topology import Topology
 
 __all__ = ["Image", "Images", "free_closure", "image_of", "image_table", "orbits", "resources_of", "rotation"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapless.collective import Collective
+from gapless.ir.collective import Collective
 
 __all__ = ["roots_of"]
 

@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import COLLECTIVES as KNOWN
-from gapless.collective import ROOTED, Collective, collective_by_name
 from gapless.errors import InputError
 from gapless.io.mscclpp.program import CHANNEL_TYPES, COLLECTIVES, Chunks, Operation, Plan
 from gapless.io.mscclpp.structure import MOVES, block_peers, remote_buffers, structure_problems
 from gapless.io.taccl_ef.memory import Memory
 from gapless.io.taccl_ef.program import Problem, place_text
+from gapless.ir.collective import COLLECTIVES as KNOWN
+from gapless.ir.collective import ROOTED, Collective, collective_by_name
 
 __all__ = ["Run", "Verdict", "judge", "run"]
 

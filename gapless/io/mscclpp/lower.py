@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from gapless.collective import Collective
 from gapless.errors import InputError
 from gapless.io.mscclpp.messages import Messages, find_messages
 from gapless.io.mscclpp.program import (
@@ -40,7 +39,8 @@ from gapless.io.mscclpp.program import (
 from gapless.io.taccl_ef.flat import flatten
 from gapless.io.taccl_ef.lower import lower as lower_to_steps
 from gapless.io.taccl_ef.program import Program, Step
-from gapless.schedule import Schedule
+from gapless.ir.collective import Collective
+from gapless.ir.schedule import Schedule
 
 __all__ = ["PLACEMENTS", "BlockWriter", "lower", "translate"]
 

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from gapless.collective import Collective
 from gapless.errors import InputError
-from gapless.schedule import EventKind, Schedule
+from gapless.ir.collective import Collective
+from gapless.ir.schedule import EventKind, Schedule
 from gapless.topologies.links import Links
 
 __all__ = [

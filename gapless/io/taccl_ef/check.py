@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gapless.collective import COLLECTIVES, ROOTED, Collective, collective_by_name, sendrecv
 from gapless.errors import InputError
 from gapless.io.taccl_ef.execute import Outcome, run
 from gapless.io.taccl_ef.program import MAX_SCRATCH_BYTES, RECEIVING, SENDING, Problem, Program, runtime_for
 from gapless.io.taccl_ef.verify import verify
+from gapless.ir.collective import COLLECTIVES, ROOTED, Collective, collective_by_name, sendrecv
 
 __all__ = ["Verdict", "judge"]
 

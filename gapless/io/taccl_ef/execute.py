@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gapless.collective import Collective
 from gapless.errors import InputError
 from gapless.io.taccl_ef.flat import Columns, Flags, Flat, columns_of, flatten, rounds_of
 from gapless.io.taccl_ef.memory import Memory, race_problems, replay
@@ -36,6 +35,7 @@ from gapless.io.taccl_ef.program import (
     Program,
 )
 from gapless.io.taccl_ef.verify import SHAPELESS, structure_problems
+from gapless.ir.collective import Collective
 
 __all__ = ["Execution", "Outcome", "execute", "run"]
 

@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gapless.collective import Collective
 from gapless.errors import InputError
 from gapless.io.taccl_ef.blocks import (
     COPY,
@@ -54,7 +53,8 @@ from gapless.io.taccl_ef.program import (
     written_name,
 )
 from gapless.io.taccl_ef.verify import examine
-from gapless.schedule import Schedule
+from gapless.ir.collective import Collective
+from gapless.ir.schedule import Schedule
 
 __all__ = ["PLACEMENTS", "Builder", "Draft", "LimitError", "compact_scratch", "emit", "lower", "lowered"]
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import Collective
 from gapless.io.taccl_ef.buffers import alias_start
 from gapless.io.taccl_ef.flat import Columns, Flat, Numbers, runs
 from gapless.io.taccl_ef.program import READS_SOURCE, RECEIVING, SENDING, WRITES, Problem, Step
+from gapless.ir.collective import Collective
 
 __all__ = ["ELEMENTS", "Memory", "Values", "layout", "race_problems", "replay"]
 

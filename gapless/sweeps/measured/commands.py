@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.leaving import undone_on_leaving
+from gapless.processes.exit import undone_on_leaving
+from gapless.processes.workers import kill_group, own_group
 from gapless.sweeps.measured.measure_file import Metric
-from gapless.workers import kill_group, own_group
 
 __all__ = ["Stopped", "measured"]
 

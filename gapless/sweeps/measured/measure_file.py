@@ -47,7 +47,7 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.io.record import Record, suggestion
 from gapless.options import MOST_SECONDS
-from gapless.questions import file_digest
+from gapless.question.recorded import file_digest
 from gapless.sweeps.sweep_file import Value, toml_or_json
 from gapless.units import parse_bytes, parse_seconds
 

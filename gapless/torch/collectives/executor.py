@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from gapless.checker import check
-from gapless.collective import Collective
 from gapless.errors import InputError, RunError
 from gapless.io.collective_file import collective_of
 from gapless.io.plan import read_plan
+from gapless.ir.collective import Collective
 from gapless.system import known_system
 from gapless.torch.collectives.steps import Step, steps_of
 from gapless.torch.library import rank_count, torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gapless.collective import Collective
+from gapless.ir.collective import Collective
 from gapless.torch.library import torch
 
 __all__ = ["library_call"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.collective import Collective
+from gapless.ir.collective import Collective
 from gapless.torch.collectives.executor import PlannedCollective, planned
 from gapless.torch.collectives.libraries import library_call
 from gapless.torch.library import torch

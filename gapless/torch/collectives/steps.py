@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
 
 __all__ = ["Step", "steps_of"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.extras import missing_extra
+from gapless.installation.extras import missing_extra
 from gapless.io.record import suggestion
 from gapless.io.text_file import load_text
 from gapless.torch.library import torch

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapless.entry import Entry
-from gapless.fields import Share
 from gapless.io.atomic import check_writable
 from gapless.options import SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
+from gapless.question.entry import Entry
+from gapless.question.fields import Share
 from gapless.recipe import solve
 from gapless.result import Result
 from gapless.system import Problem, find_system

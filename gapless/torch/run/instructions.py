@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.schedule import Event
+from gapless.ir.schedule import Event
 from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operator
 from gapless.torch.kernels.norms import INVERTING
 from gapless.torch.library import Node, Tensor, compact, has_layout, laid_out, random_state, set_random_state, torch

@@ -16,10 +16,10 @@ from gapless.checker import check
 from gapless.errors import InputError
 from gapless.io.plan import read_plan
 from gapless.io.record import Record
+from gapless.ir.schedule import Schedule
 from gapless.options import SolveOptions
 from gapless.recipe import solve
 from gapless.result import Result
-from gapless.schedule import Schedule
 from gapless.system import Problem, find_system
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.joint_graph import CLOSE

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.fields import Whole
+from gapless.question.fields import Whole
 from gapless.torch.library import Module, torch
 
 __all__ = ["Workload", "load_named", "load_workload"]

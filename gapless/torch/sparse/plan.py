@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gapless.checker import check
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, read_plan
-from gapless.schedule import EventKind, Schedule
+from gapless.ir.schedule import EventKind, Schedule
 from gapless.system import find_system
 from gapless.torch.sparse.selection import entry_count
 

@@ -20,9 +20,9 @@ from gapless.encodings.oktopk.allreduce.network import Network, flat_topology
 from gapless.encodings.oktopk.allreduce.others import dense_ring, topka, topkdsa
 from gapless.encodings.oktopk.comparison import words_of_others
 from gapless.encodings.oktopk.cuts.loads import received_of
+from gapless.ir.schedule import Schedule
 from gapless.profiles.sparsity.index_file import find_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets, index_sets
-from gapless.schedule import Schedule
 from gapless.topologies.files import load_topology
 
 SETS = find_index_sets("clustered:elements=4000,steps=3", 4, 0.02)

@@ -12,7 +12,7 @@ from gapless.encodings.ranks.baselines import RULES, accordion, adaqs
 from gapless.encodings.ranks.parameters import DEFAULTS, Parameters
 from gapless.encodings.ranks.problem import Problem, problem
 from gapless.errors import InputError
-from gapless.fields import Share
+from gapless.question.fields import Share
 
 
 def asked(norm: list[float], learning_rate: list[float], ratio: list[float] | None = None) -> Problem:

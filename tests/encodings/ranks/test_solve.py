@@ -17,8 +17,8 @@ from gapless.encodings.ranks.parameters import Parameters
 from gapless.encodings.ranks.problem import Problem, problem
 from gapless.encodings.ranks.solve import solve
 from gapless.errors import InputError
-from gapless.fields import Share
 from gapless.profiles.gradients.communication import FlatNetwork
+from gapless.question.fields import Share
 from gapless.solution import Status
 
 

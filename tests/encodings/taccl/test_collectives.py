@@ -18,7 +18,6 @@ from shapes import complete, line, pairs_of_nodes, ring, star
 import gapless
 from gapless import SolveOptions, Status
 from gapless.checker import Rule, check
-from gapless.collective import COLLECTIVES, Collective, alltoall, collective_by_name
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.flow.routing import encode as encode_flow
 from gapless.encodings.taccl.milp.routers import router_of, takes_paths
@@ -31,8 +30,9 @@ from gapless.encodings.taccl.programs.export import collective_of, to_program
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.errors import InputError
+from gapless.ir.collective import COLLECTIVES, Collective, alltoall, collective_by_name
+from gapless.ir.schedule import Schedule
 from gapless.recipe import Result
-from gapless.schedule import Schedule
 from gapless.solution import PlanClass
 from gapless.solvers.registry import solve_model
 from gapless.topologies.files import load_topology

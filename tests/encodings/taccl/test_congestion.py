@@ -13,8 +13,8 @@ from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.chunked import Method
 from gapless.encodings.taccl.sketch.format import InterNode, Policy
+from gapless.ir.simulate import retime
 from gapless.result import Result
-from gapless.simulate import retime
 from gapless.topologies.congestion import Slowdown
 from gapless.topologies.files import named_node
 from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate

@@ -16,8 +16,8 @@ from gapless.encodings.taccl.problem import Problem, problem
 from gapless.encodings.taccl.solve import solve
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.errors import InputError
+from gapless.ir.process_groups import Group, Groups
 from gapless.options import SolveOptions
-from gapless.process_groups import Group, Groups
 from gapless.system import Plan
 from gapless.topologies.files import load_topology
 

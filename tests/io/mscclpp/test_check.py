@@ -14,7 +14,7 @@ from hand_made_collectives import pairs_reducescatter, relayed_alltoall, ring_al
 from gapless.errors import InputError
 from gapless.io.mscclpp import Plan, judge, lower, parse_plan, plan_text
 from gapless.io.mscclpp.program import Block, Operation
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
 
 Json = dict[str, Any]
 NOP: Json = {"name": "nop"}

@@ -25,7 +25,7 @@ from random_allgathers import allgathers
 from gapless.errors import InputError
 from gapless.io.mscclpp import judge, lower, parse_plan, plan_text
 from gapless.io.mscclpp.program import LIMITS
-from gapless.schedule import Schedule
+from gapless.ir.schedule import Schedule
 
 CASES = {
     "allgather": lambda: ring_allgather(5, 2),

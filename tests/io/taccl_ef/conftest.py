@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gapless.collective import Collective, allgather
 from gapless.io.taccl_ef import Gpu, Program, Step, ThreadBlock
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.collective import Collective, allgather
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 
 Send = tuple[int, int, int, Sequence[int]]

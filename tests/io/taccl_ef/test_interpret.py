@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from gapless.collective import Collective, allgather
 from gapless.errors import InputError
 from gapless.io.taccl_ef import Gpu, Program, Step, ThreadBlock, lower, run, verify
+from gapless.ir.collective import Collective, allgather
 
 
 def with_blocks(program: Program, gpu: int, *blocks: ThreadBlock) -> Program:

@@ -8,12 +8,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gapless.collective import Collective, allgather
 from gapless.errors import InputError
-from gapless.graph import Graph, Implementation, Op
 from gapless.io.taccl_ef import PLACEMENTS, lower, run, verify, xml_text
 from gapless.io.taccl_ef.program import NO_MAX_BYTES
-from gapless.schedule import Event, EventKind, schedule_from_events
+from gapless.ir.collective import Collective, allgather
+from gapless.ir.graph import Graph, Implementation, Op
+from gapless.ir.schedule import Event, EventKind, schedule_from_events
 from gapless.topologies.topology import Topology
 
 

@@ -22,11 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import check
-from gapless.collective import allreduce, gather
 from gapless.errors import InputError
 from gapless.io.taccl_ef import PLACEMENTS, judge, lower, parse_xml, run, verify, xml_text
 from gapless.io.taccl_ef.program import WRITES
-from gapless.schedule import schedule_from_events
+from gapless.ir.collective import allreduce, gather
+from gapless.ir.schedule import schedule_from_events
 
 
 @pytest.fixture(params=list(CASES))

@@ -24,14 +24,14 @@ from gapless.encodings.cupcake.methods.baselines import (
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.encodings.cupcake.summary import render_baselines, render_groups
 from gapless.errors import InputError
-from gapless.graph import Graph, Placement
+from gapless.ir.graph import Graph, Placement
+from gapless.ir.schedule import Schedule
+from gapless.ir.simulate import retime
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.fusion import DECODES, Costs, Fusion, timeline
 from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.recipe import solve
-from gapless.schedule import Schedule
-from gapless.simulate import retime
 from gapless.solution import Status
 from gapless.topologies.topology import Topology
 

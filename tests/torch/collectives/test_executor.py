@@ -21,10 +21,10 @@ from planned_ranks import LENGTH, call_all, call_otherwise
 from spawned import children, ended, goes, spawn
 
 import gapless
-from gapless.collective import COLLECTIVES
 from gapless.encodings.taccl import Chunked
 from gapless.errors import InputError, RunError
 from gapless.io.plan import read_plan
+from gapless.ir.collective import COLLECTIVES
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.torch.collectives import planned

@@ -10,10 +10,10 @@ from little import LITTLE
 from rails import rails
 
 import gapless
-from gapless.collective import Collective, gather
 from gapless.encodings.taccl import Chunked
+from gapless.ir.collective import Collective, gather
+from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.options import SolveOptions
-from gapless.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
 from gapless.torch.collectives.steps import Step, steps_of
 

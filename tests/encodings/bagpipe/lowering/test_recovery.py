@@ -10,7 +10,7 @@ from gapless.checker import Rule, check
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.lowering.recovery import recovery_schedule
 from gapless.errors import InputError
-from gapless.schedule import schedule_from_events
+from gapless.ir.schedule import schedule_from_events
 
 CLUSTER = Cluster(8)
 ROWS = 3_529_063

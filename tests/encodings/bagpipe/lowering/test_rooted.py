@@ -26,9 +26,9 @@ from gapless.encodings.bagpipe.lowering.schedule import to_schedule
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.solve import machine_for
 from gapless.errors import InputError
+from gapless.ir.schedule import schedule_from_events
 from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.generators import zipf_trace
-from gapless.schedule import schedule_from_events
 
 TRAINERS, DESIGN = 3, "lrpp-fine-grained"
 

@@ -34,9 +34,9 @@ from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.question import DESIGNS
 from gapless.encodings.bagpipe.solve import machine_for
 from gapless.errors import InputError
+from gapless.ir.schedule import Schedule, schedule_from_events
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace import Trace
-from gapless.schedule import Schedule, schedule_from_events
 from gapless.topologies.topology import Topology
 
 TRAINERS = 3

@@ -7,8 +7,8 @@ import pytest
 
 from gapless import bagpipe
 from gapless.encodings.bagpipe.run.execution import planned_bytes
+from gapless.ir.schedule import EventKind
 from gapless.profiles.traces.trace_question import OPTIMIZERS
-from gapless.schedule import EventKind
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -13,9 +13,9 @@ import pytest
 from gapless.encodings.cupcake.commands.pictures import draw_what_if
 from gapless.encodings.cupcake.commands.what_if import AXES, FIGURES, what_if
 from gapless.errors import InputError
-from gapless.fields import Share
 from gapless.profiles.gradients.named import load_fusion_profile
 from gapless.profiles.gradients.profile import FusionProfile
+from gapless.question.fields import Share
 
 GBPS = 1e9 / 8
 ASKED: dict[str, Any] = {"ranks": [64], "bandwidth": [10 * GBPS]}

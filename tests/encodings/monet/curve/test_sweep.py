@@ -33,14 +33,14 @@ from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.errors import GaplessError, InputError
 from gapless.io.plan import read_plan
-from gapless.jobs import Job, Jobs
+from gapless.processes.jobs import Job, Jobs
+from gapless.processes.workers import outcome_of
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import Implementation, TrainingGraph, Variant
 from gapless.profiles.training.networks import build
 from gapless.sweeps.question import Given, limits_of
 from gapless.sweeps.results import Row as Known
 from gapless.sweeps.solving import Work
-from gapless.workers import outcome_of
 
 OPTIONS = SolveOptions(gap=0.02, time_limit_s=60.0, threads=1)
 sweep = partial(sweep_with, parameters=Parameters(least_budget_steps=100))
@@ -105,7 +105,7 @@ def budget_of(job: Job[Known]) -> int:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Job[Known]]:
     """The jobs that sweeps start from here on."""
-    monkeypatch.setattr("gapless.jobs.Jobs", Noting)
+    monkeypatch.setattr("gapless.processes.jobs.Jobs", Noting)
     monkeypatch.setattr(Noting, "started", [])
     return Noting.started
 
@@ -164,7 +164,7 @@ def test_second_sweep_solves_nothing_and_says_the_same(
     folder: Path, rows: list[Row], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = times(folder)
-    monkeypatch.setattr("gapless.jobs.Jobs", None)
+    monkeypatch.setattr("gapless.processes.jobs.Jobs", None)
     assert sweep(chain(6), [AMPLE, LITTLE, SCARCE], replace(OPTIONS, threads=0), 1, folder) == rows
     assert times(folder) == before
 
@@ -305,7 +305,7 @@ def test_worse_or_no_plan_of_a_second_solve_does_not_replace_the_first(
     worse = replace(dearer, solution=solution)
     nothing = replace(solution, status=Status.NO_SOLUTION, objective=None, bound=None)
     none = replace(worse, solution=nothing, schedule=None, report=None)
-    monkeypatch.setattr("gapless.jobs.Jobs", Answering)
+    monkeypatch.setattr("gapless.processes.jobs.Jobs", Answering)
     for result, bound_s in ((none, 1.0), (worse, 2.0)):
         as_if_interrupted(target, rows[2])
         monkeypatch.setattr("gapless.sweeps.solving.solve", lambda *asked, found=result: found)
@@ -365,7 +365,7 @@ def test_error_in_a_process_reaches_the_caller(tmp_path: Path) -> None:
 
 
 def test_threads_and_workers_beyond_the_cores_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gapless.jobs.available_cores", lambda: 4)
+    monkeypatch.setattr("gapless.processes.jobs.available_cores", lambda: 4)
     with pytest.raises(InputError, match=r"threads x workers must be <= 4, the number of cores, got 2 x 3"):
         sweep(chain(6), [AMPLE], replace(OPTIONS, threads=2), 3, tmp_path)
 

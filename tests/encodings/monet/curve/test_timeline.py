@@ -17,8 +17,8 @@ from gapless.encodings.monet.curve.timeline import PHASES, memory_timeline, rend
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.study.baselines import just_in_time, revolve, store_all
 from gapless.errors import InputError
-from gapless.graph import Graph
-from gapless.schedule import schedule_from_events
+from gapless.ir.graph import Graph
+from gapless.ir.schedule import schedule_from_events
 from gapless.topologies.topology import Topology
 
 

@@ -15,9 +15,9 @@ from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.order.timeline import Order, peak_bytes, timed
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
+from gapless.ir.schedule import EventKind, Schedule
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile
-from gapless.schedule import EventKind, Schedule
 
 TRIAL = "uniform:f=10,b=12,w=8"
 

@@ -12,12 +12,12 @@ from rails import rails
 from shapes import SHAPES, even, ring
 
 from gapless.checker import check
-from gapless.collective import allreduce, reducescatter
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.exchange import exchange_transfers
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
+from gapless.ir.collective import allreduce, reducescatter
+from gapless.ir.schedule import Schedule
 from gapless.options import Deadline, SolveOptions
-from gapless.schedule import Schedule
 from gapless.topologies.files import load_topology
 
 COSTS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=8, max_size=8)

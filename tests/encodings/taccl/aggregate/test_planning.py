@@ -11,7 +11,6 @@ from rails import rails
 from shapes import SHAPES, pairs_of_nodes
 
 from gapless.checker import check
-from gapless.collective import COLLECTIVES, collective_by_name
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, timed, transfers_along, transfers_of
 from gapless.encodings.taccl.aggregate.spreading import Preferences, spread
@@ -19,8 +18,9 @@ from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_s
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.symmetry.groups import image_of, image_table
 from gapless.encodings.taccl.symmetry.quotient import Message, quotient_network
+from gapless.ir.collective import COLLECTIVES, collective_by_name
+from gapless.ir.schedule import Schedule
 from gapless.options import Deadline, SolveOptions
-from gapless.schedule import Schedule
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from shapes import SHAPES, pairs_of_nodes, two_way
 
 from gapless.checker import check
-from gapless.collective import (
+from gapless.encodings.taccl.baselines.cut import root_of, standard_name
+from gapless.encodings.taccl.baselines.library import Baselines, baselines
+from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.chunked import Chunked
+from gapless.errors import InputError
+from gapless.ir.collective import (
     COLLECTIVES,
     Collective,
     allgather,
@@ -23,11 +28,6 @@ from gapless.collective import (
     reducescatter,
     sendrecv,
 )
-from gapless.encodings.taccl.baselines.cut import root_of, standard_name
-from gapless.encodings.taccl.baselines.library import Baselines, baselines
-from gapless.encodings.taccl.bounds.bounds import bounds_of
-from gapless.encodings.taccl.chunked import Chunked
-from gapless.errors import InputError
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology
 

@@ -6,8 +6,8 @@ import pytest
 from rails import rails
 
 from gapless.checker import check
-from gapless.collective import COLLECTIVES, collective_by_name
 from gapless.encodings.taccl.baselines.gloo import gloo_baseline
+from gapless.ir.collective import COLLECTIVES, collective_by_name
 from gapless.topologies.files import load_topology
 
 CHUNK = 10**6

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, pairs_of_nodes
 
-from gapless.collective import COLLECTIVES
 from gapless.encodings.taccl.baselines.cut import cut
 from gapless.encodings.taccl.baselines.library import ALGORITHMS, BASES, Baselines
 from gapless.encodings.taccl.baselines.transfers import Network, backwards, end_s_of, lay, one_after_the_other, paced
 from gapless.encodings.taccl.baselines.variants import Structure, series
+from gapless.ir.collective import COLLECTIVES
 
 shapes = [*SHAPES.values(), pairs_of_nodes]
 costs = st.tuples(st.integers(0, 30).map(lambda k: k * 1e-7), st.integers(0, 400).map(lambda k: k * 1e-12))

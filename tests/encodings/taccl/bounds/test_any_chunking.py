@@ -11,11 +11,11 @@ from shapes import SHAPES, single_nodes, two_way
 
 import gapless
 from gapless import SolveOptions
-from gapless.collective import Collective, allgather, allreduce, broadcast, reduce, reducescatter
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.baselines.library import baselines
 from gapless.encodings.taccl.bounds.any_chunking import any_chunking_sources
 from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.ir.collective import Collective, allgather, allreduce, broadcast, reduce, reducescatter
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology
 

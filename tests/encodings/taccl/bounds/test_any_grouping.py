@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, complete, pairs_of_nodes
 
-from gapless.collective import Collective, collective_by_name
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.aggregate.stage import plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.bounds.spreading import influence_bound_s
 from gapless.encodings.taccl.parameters import Aggregation
+from gapless.ir.collective import Collective, collective_by_name
 from gapless.options import SolveOptions
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.files import load_topology

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shapes import SHAPES, single_nodes
 
-from gapless.collective import allgather
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.errors import InputError
+from gapless.ir.collective import allgather
 from gapless.topologies.files import load_topology
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=6, max_size=6)

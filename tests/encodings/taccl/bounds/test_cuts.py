@@ -14,10 +14,10 @@ from shapes import pairs_of_nodes, single_nodes
 
 import gapless
 from gapless import SolveOptions
-from gapless.collective import Collective
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.cuts import across_cuts_s, gossip_rounds, kinds_of
 from gapless.encodings.taccl.parameters import Parameters
+from gapless.ir.collective import Collective
 
 COSTS = st.tuples(st.integers(0, 40), st.integers(1, 40))
 

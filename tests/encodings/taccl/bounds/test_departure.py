@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from shapes import SHAPES
 
-from gapless.collective import allgather, alltoall, broadcast, reduce
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.bounds.departure import departure_bound_s
+from gapless.ir.collective import allgather, alltoall, broadcast, reduce
 
 ALPHA_S, BETA_S = 1e-6, 1e-11
 

@@ -6,7 +6,7 @@ import pytest
 from exact_bounds import compare
 from exact_model import Wire, least_ticks
 
-from gapless.collective import Collective, allreduce, broadcast
+from gapless.ir.collective import Collective, allreduce, broadcast
 
 
 @pytest.mark.thorough(

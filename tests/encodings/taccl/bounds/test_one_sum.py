@@ -11,12 +11,12 @@ from exact_rounds import schedule_in_rounds
 from shapes import SHAPES, two_way
 
 from gapless import SolveOptions
-from gapless.collective import allreduce, reduce
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.bounds.cuts import kinds_of
 from gapless.encodings.taccl.bounds.one_sum import is_impossible
 from gapless.encodings.taccl.parameters import BoundParameters
+from gapless.ir.collective import allreduce, reduce
 from gapless.topologies.topology import Link, Topology
 
 BYTE_S = 1e-6 + 1e-11

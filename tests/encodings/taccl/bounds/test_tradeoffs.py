@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from shapes import SHAPES, complete
 
-from gapless.collective import allgather, allreduce, broadcast, reduce, reducescatter
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.tradeoffs import byte_trees_bound_s, hops_bound_s
+from gapless.ir.collective import allgather, allreduce, broadcast, reduce, reducescatter
 
 ALPHA_S, BETA_S = 1e-6, 1e-11
 

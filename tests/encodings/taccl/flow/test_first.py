@@ -13,7 +13,6 @@ from random_groups import groups_question
 from shapes import SHAPES, complete, pairs_of_nodes, single_nodes
 
 from gapless.checker import check
-from gapless.collective import COLLECTIVES, ROOTED, Collective
 from gapless.encodings.taccl.baselines.library import Baseline, Baselines
 from gapless.encodings.taccl.baselines.quickest import EFFORT, keeps_to_links, quickest
 from gapless.encodings.taccl.candidate import Candidate
@@ -23,6 +22,7 @@ from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_s
 from gapless.encodings.taccl.problem import Problem, problem
 from gapless.encodings.taccl.sketch.format import load_sketch
 from gapless.encodings.taccl.solve import solve
+from gapless.ir.collective import COLLECTIVES, ROOTED, Collective
 from gapless.options import Deadline, SolveOptions
 from gapless.system import Plan
 from gapless.topologies.files import load_topology

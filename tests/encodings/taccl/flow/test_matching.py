@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from rails import rails
 from shapes import SHAPES, pairs_of_nodes
 
-from gapless.collective import allgather
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
+from gapless.ir.collective import allgather
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
 

@@ -7,11 +7,11 @@ import random
 from rails import rails
 from shapes import even, line
 
-from gapless.collective import allgather, collective_by_name
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.flow.network import Network, closed_links, contested_ports, network_of
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
+from gapless.ir.collective import allgather, collective_by_name
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 

@@ -9,12 +9,12 @@ from shapes import two_way
 
 import gapless
 from gapless import SolveOptions
-from gapless.collective import Collective, alltoall, sendrecv
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.paths import busiest_s, round_flow, route_paths
 from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
+from gapless.ir.collective import Collective, alltoall, sendrecv
 from gapless.topologies.files import load_topology
 
 

@@ -14,13 +14,13 @@ from rails import rails
 from shapes import SHAPES, even, line, pairs_of_nodes, ring, star
 
 from gapless.checker import check
-from gapless.collective import COLLECTIVES, Collective, allgather, collective_by_name
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.parameters import Matching
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.errors import InputError
+from gapless.ir.collective import COLLECTIVES, Collective, allgather, collective_by_name
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology

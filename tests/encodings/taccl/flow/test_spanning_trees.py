@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from shapes import SHAPES, even, line, ring, star
 
 from gapless.checker import check
-from gapless.collective import allreduce, reducescatter
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.candidate import Candidate
@@ -18,6 +17,7 @@ from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, may_pack
 from gapless.encodings.taccl.parameters import Parameters, Trees
 from gapless.encodings.taccl.problem import problem
 from gapless.encodings.taccl.solve import solve
+from gapless.ir.collective import allreduce, reducescatter
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology

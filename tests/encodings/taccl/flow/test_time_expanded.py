@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from irregular_networks import with_slow_nic
 from shapes import SHAPES, even, line, pairs_of_nodes, ring
 
-from gapless.collective import allgather, collective_by_name
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.network import Network, closed_links, contested_ports, network_of
 from gapless.encodings.taccl.flow.time_expanded import PICKS, Choice, State, construct, start_of
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
+from gapless.ir.collective import allgather, collective_by_name
 
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
 

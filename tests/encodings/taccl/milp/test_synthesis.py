@@ -15,8 +15,8 @@ from shapes import SHAPES, single_nodes
 
 import gapless
 from gapless import Progress, SolveOptions, Status, StopReason
-from gapless.collective import allgather
 from gapless.encodings.taccl import Chunked, load_sketch
+from gapless.ir.collective import allgather
 from gapless.topologies.files import load_topology
 
 PUBLISHED = [

@@ -17,8 +17,8 @@ from shapes import SHAPES, pairs_of_nodes
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.encodings.taccl.milp.tree_routing import Routing, decode, encode, exclusive_groups, shortest_path_routing
-from gapless.io.lp import lp_text
 from gapless.model import Model
+from gapless.model.lp import lp_text
 from gapless.options import SolveOptions
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model

@@ -20,8 +20,8 @@ from gapless.encodings.taccl.programs.export import (
 )
 from gapless.encodings.taccl.solve import solve
 from gapless.io.taccl_ef import judge, read_program
+from gapless.ir.schedule import Schedule
 from gapless.options import SolveOptions
-from gapless.schedule import Schedule
 from gapless.topologies.topology import Topology
 
 

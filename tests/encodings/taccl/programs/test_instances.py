@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gapless.checker import check
-from gapless.collective import allgather
 from gapless.encodings.taccl.baselines.library import baselines
 from gapless.encodings.taccl.programs.instances import InstanceCosts, with_instances
 from gapless.errors import InputError
-from gapless.simulate import retime
+from gapless.ir.collective import allgather
+from gapless.ir.simulate import retime
 from gapless.topologies.files import load_topology
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gapless.collective import allgather, alltoall
 from gapless.encodings.taccl import Sketch, load_sketch
 from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.encodings.taccl.sketch.logical import apply_sketch
 from gapless.errors import InputError
+from gapless.ir.collective import allgather, alltoall
 from gapless.topologies.congestion import Slowdown
 from gapless.topologies.files import load_topology, named_node
 

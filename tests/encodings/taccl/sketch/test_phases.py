@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from shapes import line
 
-from gapless.collective import allgather, allreduce, broadcast, reduce, reducescatter
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.sketch.phases import turned_round
+from gapless.ir.collective import allgather, allreduce, broadcast, reduce, reducescatter
 
 
 def _problem(collective: object) -> Chunked:

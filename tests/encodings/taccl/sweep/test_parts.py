@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import check
-from gapless.collective import COLLECTIVES, collective_by_name
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times, pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, choose, to_ranges
 from gapless.encodings.taccl.sweep.request import Request, sizes_between
 from gapless.errors import InputError
+from gapless.ir.collective import COLLECTIVES, collective_by_name
+from gapless.ir.simulate import retime
 from gapless.options import SolveOptions
-from gapless.simulate import retime
 from gapless.topologies.files import load_topology
 
 NDV2 = load_topology("ndv2", 1)

@@ -7,10 +7,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from gapless.collective import collective_by_name
 from gapless.encodings.taccl.sketch.logical import apply_sketch
 from gapless.encodings.taccl.symmetry.automorphisms import automorphism, free_symmetry
 from gapless.encodings.taccl.symmetry.groups import orbits
+from gapless.ir.collective import collective_by_name
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology
 

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.collective import allgather
 from gapless.encodings.taccl.symmetry.automorphisms import automorphism
 from gapless.encodings.taccl.symmetry.groups import orbits, rotation
+from gapless.ir.collective import allgather
 from gapless.topologies.files import load_topology
 
 PERMUTATIONS = st.integers(1, 12).flatmap(

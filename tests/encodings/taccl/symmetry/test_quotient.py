@@ -6,9 +6,9 @@ import numpy as np
 from rails import rails
 from shapes import ring
 
-from gapless.collective import allgather, alltoall, broadcast
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
+from gapless.ir.collective import allgather, alltoall, broadcast
 from gapless.topologies.files import load_topology
 
 

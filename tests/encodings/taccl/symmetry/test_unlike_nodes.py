@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gapless.collective import collective_by_name
 from gapless.encodings.taccl.symmetry.automorphisms import free_symmetry
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
+from gapless.ir.collective import collective_by_name
 from gapless.topologies.node import Cluster, NicTemplate, NodeTemplate, SwitchTemplate
 
 

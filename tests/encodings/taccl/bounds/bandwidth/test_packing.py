@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rails import rails
 
-from gapless.collective import allgather, alltoall, broadcast
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.ir.collective import allgather, alltoall, broadcast
 
 
 def test_alltoall_is_bound_by_the_nics_of_a_node() -> None:

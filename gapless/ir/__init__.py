@@ -1,0 +1,1 @@
+"""The intermediate representation of all problems: graphs, schedules, collectives, and schedules under other costs."""

@@ -1,0 +1,1 @@
+"""What people read of plans and of other large objects: text, tables, headlines, notebooks, pages."""
