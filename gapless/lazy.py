@@ -46,6 +46,10 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         return getattr(import_module(self.__name__), name)
 
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]  # of whoever looks there, as pytest does
+        return import_module(self.__name__).__dict__
+
     def __setattr__(self, name: str, value: object) -> None:
         setattr(import_module(self.__name__), name, value)
 

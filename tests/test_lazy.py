@@ -21,6 +21,7 @@ assert "gapless.encodings.chai.solve" not in sys.modules
 assert callable(solve.solve)
 assert "gapless.encodings.chai.solve" in sys.modules
 import gapless.encodings.chai.solve
+assert solve.__dict__ is sys.modules["gapless.encodings.chai.solve"].__dict__
 solve.changed = 1
 assert gapless.encodings.chai.solve.changed == 1
 del solve.changed
