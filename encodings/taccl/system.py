@@ -9,7 +9,7 @@ from gapless.encodings.taccl import narrowing, parameters, problem, solve
 from gapless.encodings.taccl.baselines import gloo
 from gapless.encodings.taccl.programs import profiling, running
 from gapless.encodings.taccl.question import SKETCH, Question, sketch_names
-from gapless.encodings.taccl.sweep import command, picture
+from gapless.encodings.taccl.sweep import picture, run
 from gapless.errors import InputError
 from gapless.io.ef_options import LOWERING
 from gapless.lazy import lazy
@@ -255,7 +255,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     sweeps=(
         Command(
             "taccl", "one collective for a range of sizes: a program for each, beside the usual algorithms", SWEEP,
-            lazy(lambda: command.answer),
+            lazy(lambda: run.answer),
             _SWEEP_HELP, SolveOptions(time_limit_s=600.0, gap=0.05),
             "choosing from the plans so far; the same command goes on",
         ),

@@ -26,7 +26,8 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep.candidates import Lowering
 from gapless.encodings.taccl.sweep.request import Request, larger_buffer
-from gapless.encodings.taccl.sweep.run import Outcome, sweep
+from gapless.encodings.taccl.sweep.run import sweep
+from gapless.encodings.taccl.sweep.table import Outcome
 from gapless.errors import InputError
 from gapless.ir.collective import COLLECTIVES
 from gapless.topologies.files import load_topology

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -12,16 +12,17 @@ from typing import Any, Literal
 from gapless import __version__
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import Parameters
-from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.problem import Problem, find_topology
 from gapless.encodings.taccl.programs.instances import InstanceCosts
-from gapless.encodings.taccl.sketch.format import Sketch
+from gapless.encodings.taccl.question import AUTO
+from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.encodings.taccl.solve import in_chunks
 from gapless.errors import InputError
 from gapless.ir.collective import Collective, collective_by_name, divided
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["Choice", "Job", "Request", "larger_buffer", "sizes_between"]
+__all__ = ["Choice", "Job", "Request", "larger_buffer", "request_of", "sizes_between"]
 
 
 Choice = Sketch | Literal["auto"] | None
@@ -183,3 +184,37 @@ def sizes_between(least_bytes: int, most_bytes: int, factor: int) -> tuple[int, 
     while sizes[-1] * factor < most_bytes:
         sizes.append(sizes[-1] * factor)
     return tuple(dict.fromkeys([*sizes, most_bytes]))
+
+
+def request_of(values: Mapping[str, Any]) -> Request:
+    """What is asked for, from the values of the fields. Raises `InputError` as `problem` does."""
+    sketches = _sketches(values["sketch"] or (), values["sketch_file"])
+    named = [sketch for sketch in sketches if isinstance(sketch, Sketch) and sketch.node_count is not None]
+    sizes = values["sizes"] or sizes_between(values["min_size"], values["max_size"], values["factor"])
+    return Request(
+        topology=find_topology(
+            values["topology"], values["topology_file"], values["nodes"], named[0] if named else None
+        ),
+        collective=values["collective"] or "allgather",
+        sizes_bytes=sizes,
+        instances=values["instances"],
+        parts=values["parts"],
+        sketches=sketches,
+        costs=InstanceCosts(values["block_bandwidth"], values["alpha_growth"]),
+        lowering={key: values[key] for key in ("proto", "placement", "runtime")},
+        tolerance=values["tolerance"],
+    )
+
+
+def _sketches(sketches: Sequence[str | Sketch], sketch_file: str | None) -> tuple[Choice, ...]:
+    """Those that are named or given, and that in a file; none where there is none of these."""
+    found: list[Choice] = []
+    for sketch in sketches:
+        found.append(AUTO if sketch == AUTO else load_sketch(sketch) if isinstance(sketch, str) else sketch)
+    if sketch_file is not None:
+        found.append(read_sketch(sketch_file))
+    names = [sketch.name if isinstance(sketch, Sketch) else sketch for sketch in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"sketch: must name each sketch once, got {name!r} {names.count(name)} times")
+    return tuple(found) or (None,)

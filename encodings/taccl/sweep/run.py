@@ -6,7 +6,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,19 @@ import numpy as np
 from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.programs.instances import with_instances
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times, pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
-from gapless.encodings.taccl.sweep.request import Job, Request, larger_buffer
-from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Row
+from gapless.encodings.taccl.sweep.request import Job, Request, larger_buffer, request_of
+from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Outcome, Row, notes_of, text_of
 from gapless.io.atomic import make_folder
 from gapless.io.collective_file import collective_of
 from gapless.io.plan import read_plan
 from gapless.io.record import load_record
 from gapless.io.taccl_ef import write_program
 from gapless.options import Deadline, Progress, SolveOptions
+from gapless.question.parameters import parameters_of
 from gapless.solution import StopReason
 from gapless.sweeps.local import Outcome as SweepOutcome
 from gapless.sweeps.local import Task
@@ -34,11 +36,12 @@ from gapless.sweeps.question import Given, limits_of
 from gapless.sweeps.results import Row as Known
 from gapless.sweeps.run import answers, known_rows
 from gapless.sweeps.solving import Work
-from gapless.sweeps.summary import SUMMARY_JSON, write_table
+from gapless.sweeps.summary import SUMMARY_JSON, table_files, write_table
 from gapless.sweeps.sweep_file import Value
+from gapless.system import Answer, Session
 from gapless.units import format_bytes
 
-__all__ = ["Outcome", "sweep"]
+__all__ = ["answer", "sweep"]
 
 XML_FOLDER = "xml"
 _PIPELINED = 2
@@ -51,19 +54,6 @@ _MOST_PIECES = 64
 _MOST_TRANSFERS = 40_000
 _MORE_TIME = 1.5
 """A plan whose synthesis ran out of time is tried again where it would get this many times as long."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a sweep has found: a row for each size, the files by range, and what could not be lowered, with reasons.
-
-    `is_complete`: whether every size has had its synthesis and is served by a file.
-    """
-
-    rows: list[Row]
-    ranges: list[dict[str, Any]]
-    refused: list[dict[str, Any]]
-    is_complete: bool
 
 
 @dataclass
@@ -150,6 +140,18 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
     _synthesise(state)
     _pipeline(state)
     return _write(state, rates)
+
+
+def answer(values: Mapping[str, Any], session: Session) -> Answer:
+    """Sweep, and what came of it as data and as tables."""
+    asked = replace(request_of(values), parameters=parameters_of(Parameters, session.parameters))
+    folder = Path(values["output"])
+    outcome = sweep(asked, session.options, folder)
+    data = {
+        "problem": "taccl", "collective": asked.collective, **table_files(folder), "complete": outcome.is_complete,
+        "ranges": outcome.ranges, "refused": outcome.refused, "rows": [row.data for row in outcome.rows],
+    }  # fmt: skip
+    return Answer(data, text_of(outcome), notes_of(outcome), outcome.is_complete)
 
 
 def _questions(request: Request, options: SolveOptions) -> dict[Job, Given]:

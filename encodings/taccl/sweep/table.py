@@ -1,11 +1,13 @@
-"""The table of a sweep: a row for each size."""
+"""The table of a sweep: a row for each size, and what a person sees of it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["FORMAT", "VERSION", "Row"]
+from gapless.report.text import described, table
+
+__all__ = ["FORMAT", "VERSION", "Outcome", "Row", "notes_of", "text_of"]
 
 FORMAT, VERSION = "gapless.size-sweep", 1
 """Of the table's `summary.json`."""
@@ -47,3 +49,44 @@ class Row:
     def data(self) -> dict[str, Any]:
         """The row in plain values, for files."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a sweep has found: a row for each size, the files by range, and what could not be lowered, with reasons.
+
+    `is_complete`: whether every size has had its synthesis and is served by a file.
+    """
+
+    rows: list[Row]
+    ranges: list[dict[str, Any]]
+    refused: list[dict[str, Any]]
+    is_complete: bool
+
+
+_COLUMNS = {
+    "size_bytes": "size", "plan": "plan", "sketch": "sketch", "instances": "x", "makespan_s": "time",
+    "algbw_bytes_per_s": "algbw", "ratio_to_bound": "/ bound", "ratio_to_baseline": "/ baseline",
+    "synthesised_ratio": "synthesised /", "baseline": "best baseline", "baseline_s": "its time", "solve_s": "solved in",
+}  # fmt: skip
+
+
+def text_of(outcome: Outcome) -> str:
+    """The table as people see it, and the files by range."""
+    rows = [[described(name, row.data[name]) for name in _COLUMNS] for row in outcome.rows]
+    printed = table([list(_COLUMNS.values()), *rows])
+    if not outcome.ranges:
+        return printed
+    heads = ["min_bytes", "max_bytes", "instances", "xml"]
+    return f"{printed}\n\n{table([heads, *([str(entry[name]) for name in heads] for entry in outcome.ranges)])}"
+
+
+def notes_of(outcome: Outcome) -> tuple[str, ...]:
+    """What is missing, if anything is."""
+    if outcome.is_complete:
+        return ()
+    if not outcome.ranges and outcome.refused:
+        first = outcome.refused[0]
+        return (f"nothing could be lowered; {first['plan']}: {first['reason']}",)
+    solved = sum(row.solve_s is not None for row in outcome.rows)
+    return (f"{solved} of {len(outcome.rows)} sizes have a plan of their own",)
