@@ -185,7 +185,7 @@ WHAT_IF = (
 
 def _view(plan: SavedPlan, report: Report) -> str:
     """The groups with their times, and the baselines beside them."""
-    from gapless.encodings.cupcake.summary import render_baselines, render_groups
+    from gapless.encodings.cupcake.views import render_baselines, render_groups
 
     baselines_s = plan.details.get("baselines_s")
     modes = plan.details.get("modes")
@@ -196,7 +196,7 @@ def _view(plan: SavedPlan, report: Report) -> str:
 
 
 def _write_buckets(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
-    from gapless.encodings.cupcake.ddp_buckets import export_ddp_buckets
+    from gapless.encodings.cupcake.views import export_ddp_buckets
     from gapless.units import format_bytes
 
     buckets = export_ddp_buckets(path, plan.problem, plan.details, where="details")

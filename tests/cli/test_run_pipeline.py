@@ -102,7 +102,7 @@ def test_a_rank_that_does_not_come_through_is_one_line(
 
 @needs_torch
 def test_ranks_that_are_stopped_leave_no_process(tmp_path: Path) -> None:
-    from gapless.torch.pipeline.rank import prepared
+    from gapless.torch.pipeline.run import prepared
     from gapless.torch.processes import run_processes
 
     stop = threading.Event()

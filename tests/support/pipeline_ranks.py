@@ -7,7 +7,7 @@ from typing import Any
 
 from gapless.encodings.pipeline.programs.program import Program
 from gapless.io.torch_pipeline import write_torch_pipeline
-from gapless.torch.pipeline.rank import Task, run_rank
+from gapless.torch.pipeline.run import Task, run_rank
 from gapless.torch.processes import read_task, write_task
 
 

@@ -13,9 +13,9 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.cupcake.commands.profiling import measure_model
-from gapless.encodings.cupcake.ddp_buckets import to_ddp_buckets
 from gapless.encodings.cupcake.problem import asked_profile
 from gapless.encodings.cupcake.solve import best_fusion
+from gapless.encodings.cupcake.views import to_ddp_buckets
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import assigned_groups
 from gapless.io.record import Record

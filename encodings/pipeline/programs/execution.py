@@ -49,8 +49,7 @@ def _run(
     values: Mapping[str, Any], session: Session, plan: SavedPlan, program: Program, layers: int,
     spent: tuple[float, ...],
 ) -> Answer:  # fmt: skip
-    from gapless.torch.pipeline.rank import Task
-    from gapless.torch.pipeline.run import run_ranks
+    from gapless.torch.pipeline.run import Task, run_ranks
 
     task = Task(
         model=values["model"],

@@ -1,4 +1,7 @@
-"""A plan's step in one process a rank, beside the same step in one process. Needs the extra `torch`."""
+"""A plan's step in one process a rank, beside the same step in one process. Needs the extra `torch`.
+
+Ranks share a folder that holds `task.json` and the schedule, `schedule.csv`.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,93 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.io.torch_pipeline import ActionOrder, write_torch_pipeline
+from gapless.io.torch_pipeline import FORMS, ActionOrder, write_torch_pipeline
 from gapless.torch.compression import HopCompressor
 from gapless.torch.library import torch
-from gapless.torch.pipeline.layers import LayeredModel, one_process, squared_error
-from gapless.torch.pipeline.rank import Task, prepared
+from gapless.torch.pipeline.layers import LayeredModel, load_layers, one_process, squared_error
+from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks as in_processes
 
-__all__ = ["RanksRun", "compared", "run_ranks"]
+__all__ = ["RanksRun", "Task", "compared", "prepared", "run_rank", "run_ranks"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all ranks are to do.
+
+    `model`, `defaults`: as `load_layers` takes them. `cut`: the first layer of each stage but the first.
+    `hop_modes`: rows of hop, micro-batch, mode. `form`: that of the schedule's file. `wait_s`: the longest that a rank
+    waits for another.
+    """
+
+    model: str
+    defaults: dict[str, int]
+    seed: int
+    cut: tuple[int, ...]
+    rank_of_stage: tuple[int, ...]
+    micro_batches: int
+    hop_modes: tuple[tuple[int, int, str], ...]
+    propagates: bool
+    form: str
+    wait_s: float
+
+    def load(self) -> LayeredModel:
+        """The model, the same in every process."""
+        return load_layers(self.model, self.micro_batches, self.seed, self.defaults)
+
+
+def run_rank(rank: int, task: Task, folder: Path) -> dict[str, Any]:
+    """Run this rank's part of one step. Gradients by name, losses, the peak in flight, and the bytes sent."""
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+    model = task.load()
+    model.split(task.micro_batches)
+    stages = _stages(rank, task, model)
+    tally = _Tally(stages)
+    runtime = _PipelineScheduleRuntime(stages, task.micro_batches, loss_fn=model.loss)
+    runtime._load_csv(str(folder / "schedule.csv"), format=FORMS[task.form])  # noqa: SLF001
+    first, last = (any(stage.stage_index == end for stage in stages) for end in (0, len(task.rank_of_stage) - 1))
+    losses: list[Any] = []
+    target = {"target": model.targets, "losses": losses} if last else {}
+    runtime.step(*((model.inputs,) if first else ()), **target, return_outputs=False)
+    return {
+        "gradients": {
+            name: parameter.grad for stage in stages for name, parameter in stage.submod.named_parameters()
+        },
+        "losses": [float(loss.detach()) for loss in losses],
+        "in_flight": tally.peak,
+        "sent_bytes": sum(stage.sent_bytes for stage in stages),
+    }  # fmt: skip
+
+
+def _stages(rank: int, task: Task, model: LayeredModel) -> list[Any]:
+    from gapless.torch.pipeline.stage import CompressedStage
+
+    modes = {(hop, m): mode for hop, m, mode in task.hop_modes}
+    parts, here = model.stages(task.cut), [stage for stage, r in enumerate(task.rank_of_stage) if r == rank]
+    return [
+        CompressedStage(parts[stage], stage, len(parts), torch.device("cpu"), modes=modes, propagates=task.propagates)
+        for stage in here
+    ]
+
+
+class _Tally:
+    """The most micro-batches in flight on the rank, counted once a stage, after each forward."""
+
+    def __init__(self, stages: list[Any]) -> None:
+        self.stages, self.peak = stages, 0
+        for stage in stages:
+            stage.submod.register_forward_hook(self._after_forward)
+
+    def _after_forward(self, *_: Any) -> None:
+        """The micro-batch that has just gone forward is kept from now on."""
+        self.peak = max(self.peak, 1 + sum(stage.in_flight for stage in self.stages))
+
+
+def prepared(folder: Path) -> Program:
+    """What all ranks do, by what is in a folder."""
+    task = read_task(folder, Task)
+    return Program(max(task.rank_of_stage) + 1, task.wait_s, lambda rank: run_rank(rank, task, folder))
 
 
 @dataclass(frozen=True)

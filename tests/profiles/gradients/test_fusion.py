@@ -22,7 +22,7 @@ from gapless.encodings.cupcake.methods.baselines import (
     selective,
 )
 from gapless.encodings.cupcake.solve import best_fusion
-from gapless.encodings.cupcake.summary import render_baselines, render_groups
+from gapless.encodings.cupcake.views import render_baselines, render_groups
 from gapless.errors import InputError
 from gapless.ir.graph import Graph, Placement
 from gapless.ir.schedule import Schedule

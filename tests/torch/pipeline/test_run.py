@@ -13,8 +13,7 @@ from pipeline_plans import baseline_plan, errors_table, gpt_profile
 from pipeline_ranks import leave_task, run_tasks, task_of
 
 from gapless.encodings.pipeline.programs.program import Program, program_of
-from gapless.torch.pipeline.rank import Task
-from gapless.torch.pipeline.run import RanksRun, compared
+from gapless.torch.pipeline.run import RanksRun, Task, compared
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,7 +17,7 @@ from gapless.encodings.cupcake.methods.joint import solve_joint, suffixes_of
 from gapless.encodings.cupcake.methods.pareto import Ends, Floats, solve_pareto
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.encodings.cupcake.solve import best_fusion
-from gapless.encodings.cupcake.summary import render_groups
+from gapless.encodings.cupcake.views import render_groups
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.compressors.grammar import compressor_names, named_compressor
 from gapless.profiles.gradients.communication import FlatNetwork

@@ -10,7 +10,7 @@ import pytest
 
 import gapless
 from gapless.encodings.cupcake import Problem
-from gapless.encodings.cupcake.ddp_buckets import export_ddp_buckets, to_ddp_buckets
+from gapless.encodings.cupcake.views import export_ddp_buckets, to_ddp_buckets
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import read_ddp_buckets
 from gapless.profiles.gradients.cost_functions import AffineCost
