@@ -148,7 +148,9 @@ class LrppCache:
     ) -> None:
         self.step_size, self._optimizer = step_size, optimizer
         self.moved_bytes = dict.fromkeys(MOVES, 0)
-        self._rank, self._ranks = _place_in_group()
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            raise InputError("cache: needs a process group; call torch.distributed.init_process_group first")
+        self._rank, self._ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if sharding.servers != self._ranks:
             raise InputError(f"sharding: must have a server in each of {self._ranks} processes, got {sharding.servers}")
         expected = len(sharding.rows_of(self._rank))
@@ -383,13 +385,6 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         total += part
     for parameter, gradient in zip(params, total.split([each.numel() for each in params]), strict=True):
         parameter.grad = gradient.reshape(parameter.shape)
-
-
-def _place_in_group() -> tuple[int, int]:
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        raise InputError("cache: needs a process group; call torch.distributed.init_process_group first")
-    return distributed.get_rank(), distributed.get_world_size()
 
 
 def _places(masks: Sequence[Mask]) -> Ints:
