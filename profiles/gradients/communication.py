@@ -31,7 +31,13 @@ from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.compressors.compressor import Compressor
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction
-from gapless.profiles.gradients.network_question import AGGREGATION, INNER_LATENCY_S, LATENCY_S, NetworkQuestion
+from gapless.profiles.gradients.network_question import (
+    AGGREGATION,
+    INNER_LATENCY_S,
+    LATENCY_S,
+    NetworkQuestion,
+    aggregation_names,
+)
 from gapless.question import from_question
 from gapless.topologies.files import load_topology
 from gapless.topologies.links import Link
@@ -67,11 +73,6 @@ _ALL_GATHER: dict[str, _Passes] = {
     "tree": lambda ranks: (math.log2(ranks), ranks - 1),
     "server": _ALL_REDUCE["server"],
 }
-
-
-def aggregation_names() -> list[str]:
-    """How gradients may be added up."""
-    return list(_ALL_REDUCE)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.lazy import lazy
-from gapless.profiles.gradients import communication
 from gapless.question import Asked, asked
 from gapless.question.fields import Bandwidth, Object, Seconds, Text, Whole
 from gapless.topologies.names import topology_names
@@ -14,7 +12,7 @@ from gapless.topologies.names import topology_names
 if TYPE_CHECKING:
     from gapless.topologies.topology import Topology
 
-__all__ = ["AGGREGATION", "INNER_LATENCY_S", "LATENCY_S", "NetworkQuestion"]
+__all__ = ["AGGREGATION", "INNER_LATENCY_S", "LATENCY_S", "NetworkQuestion", "aggregation_names"]
 
 LATENCY_S = 10e-6
 """Of one step of a network that numbers describe: about what the figures of *Utility of gradient compression* need."""
@@ -22,6 +20,11 @@ INNER_LATENCY_S = 1e-6
 """Of one step inside a node that numbers describe; machines of `gapless list topologies` have about that."""
 AGGREGATION = "ring"
 _GROUP = "network"
+
+
+def aggregation_names() -> list[str]:
+    """How gradients may be added up."""
+    return [AGGREGATION, "tree", "server"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +41,7 @@ class NetworkQuestion(Asked):
     )
     aggregation: str | None = asked(
         Text(), "how gradients are added up: ring, tree, server", otherwise=AGGREGATION, metavar="NAME",
-        names=lazy(lambda: communication.aggregation_names), group=_GROUP,
+        names=aggregation_names, group=_GROUP,
     )  # fmt: skip
     ranks_per_node: int | None = asked(
         Whole(1, 10**6), "for two levels: ranks of a node, inside which gradients are plain", metavar="N", group=_GROUP
