@@ -115,7 +115,7 @@ def replay(flat: Flat, columns: Columns, rounds: Numbers, memory: Memory) -> lis
     """Apply all steps to the memory, round after round; returns reads of nothing, and messages of another count.
 
     Steps of one round don't wait for each other, so that they may run together; if two of them touch one chunk, they
-    race, which races.py finds.
+    race, which `race_problems` finds.
     """
     order = np.argsort(rounds, kind="stable")
     counts = columns.cnt[order]
