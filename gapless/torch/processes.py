@@ -27,6 +27,7 @@ __all__ = [
     "Program",
     "backend_device",
     "begin",
+    "built",
     "check_backend",
     "error_line",
     "read_task",
@@ -65,18 +66,18 @@ def write_task(folder: Path, task: Any) -> None:
 
 def read_task(folder: Path, kind: type[Task]) -> Task:
     """What `write_task` left in a folder."""
-    task: Task = _built(kind, json.loads((folder / "task.json").read_text("utf-8")))
+    task: Task = built(kind, json.loads((folder / "task.json").read_text("utf-8")))
     return task
 
 
-def _built(kind: Any, data: Any) -> Any:
-    """What plain values stand for."""
+def built(kind: Any, data: Any) -> Any:
+    """What plain values of JSON stand for: frozen dataclasses, tuples and scalars."""
     kinds = get_type_hints(kind) if is_dataclass(kind) else {}
     if kinds:
-        return kind(**{name: _built(kinds[name], value) for name, value in data.items()})
+        return kind(**{name: built(kinds[name], value) for name, value in data.items()})
     if get_origin(kind) is tuple:
         first, *rest = get_args(kind)
-        return tuple(map(_built, [first] * len(data) if rest == [...] else [first, *rest], data))
+        return tuple(map(built, [first] * len(data) if rest == [...] else [first, *rest], data))
     return data
 
 

@@ -1,9 +1,9 @@
-"""Measured machines: the profiler's run from the first transfer on, the cluster that it ends with, and plain values."""
+"""Measured machines: the profiler's run from the first transfer on, the cluster that it ends with, and rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any
 
@@ -22,9 +22,7 @@ __all__ = [
     "LinkClass",
     "MeasuredMachine",
     "class_rows",
-    "machine_of",
     "measure_machine",
-    "record_of",
 ]
 
 Floats = NDArray[np.float64]
@@ -225,33 +223,6 @@ def _asymmetries(beta: Floats) -> list[Asymmetry]:
     return sorted((each for each in found if each.ratio > _ASYMMETRIC), key=lambda each: -each.ratio)
 
 
-def record_of(machine: MeasuredMachine) -> dict[str, Any]:
-    """All of it, in values that JSON has."""
-    return asdict(machine)
-
-
-def machine_of(record: Mapping[str, Any]) -> MeasuredMachine:
-    """What `record_of` was given."""
-    structure = record["structure"]
-    return MeasuredMachine(
-        structure=Structure(
-            nodes=_tuples(structure["nodes"]),
-            nics=_tuples(structure["nics"]),
-            inside=tuple(
-                Inside(**{name: _tuples(value) for name, value in row.items()}) for row in structure["inside"]
-            ),
-            why_nodes=structure["why_nodes"],
-        ),
-        classes=tuple(
-            LinkClass(row["name"], _tuples(row["pairs"]), Line(**row["line"])) for row in record["classes"]
-        ),
-        order=tuple(record["order"]),
-        asymmetries=tuple(Asymmetry(**row) for row in record["asymmetries"]),
-        experiments=record["experiments"],
-        is_precise=record["is_precise"],
-    )  # fmt: skip
-
-
 def class_rows(machine: MeasuredMachine) -> list[dict[str, Any]]:
     """The classes' costs with their intervals, in the units of topology files."""
     per_mb = BYTES_PER_MB / S_PER_US
@@ -274,7 +245,3 @@ def class_rows(machine: MeasuredMachine) -> list[dict[str, Any]]:
 def _short(value: float) -> float | None:
     """To six digits; None for an interval that isn't known yet."""
     return float(f"{value:.6g}") if value < float("inf") else None
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

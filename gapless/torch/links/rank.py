@@ -9,16 +9,16 @@ import json
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
-from gapless.topologies.measured.machine import MeasuredMachine, machine_of, measure_machine, record_of
+from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
 from gapless.torch.library import torch
 from gapless.torch.links.transfers import Transfers
-from gapless.torch.processes import WAITS, Program, read_task
+from gapless.torch.processes import WAITS, Program, built, read_task
 from gapless.torch.ranks import run_ranks
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def measured_links(task: LinksTask, stop: threading.Event | None = None, among: 
         found, *_ = run_ranks(prepared, task, task.ranks, wait_s, late, among, watch)
     finally:
         is_over.set()
-    machine = machine_of(json.loads(found["machine"])) if found["machine"] else None
+    machine = built(MeasuredMachine, json.loads(found["machine"])) if found["machine"] else None
     return Profiled(machine, found["experiments"])
 
 
@@ -114,7 +114,7 @@ def _work(task: LinksTask, folder: Path, rank: int) -> dict[str, Any]:
         pass
     finally:
         transfers.done()
-    text = "" if machine is None else json.dumps(record_of(machine))
+    text = "" if machine is None else json.dumps(asdict(machine))
     return {"machine": text, "experiments": experiments.count}
 
 

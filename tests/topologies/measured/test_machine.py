@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import permutations
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from simulated_network import SimulatedNetwork
 
 from gapless.topologies.files import read_machine
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
-from gapless.topologies.measured.machine import MeasuredMachine, machine_of, measure_machine, record_of
+from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
 from gapless.topologies.measured.structure import classes_of, near_groups
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Link, Topology
@@ -74,7 +74,15 @@ def test_the_same_times_make_the_same_machine() -> None:
     truth = random_machine(np.random.default_rng(1)).topology()
     first, second = (measured(truth, **NOISE)[0] for _ in range(2))
     assert first == second
-    assert machine_of(json.loads(json.dumps(record_of(first)))) == first
+
+
+@pytest.mark.extra("torch")
+def test_a_machine_comes_back_from_another_process_as_it_was() -> None:
+    from gapless.torch.processes import built
+
+    truth = random_machine(np.random.default_rng(1)).topology()
+    machine, _ = measured(truth, **NOISE)
+    assert built(MeasuredMachine, json.loads(json.dumps(asdict(machine)))) == machine
 
 
 @pytest.mark.parametrize(("inner", "why"), [(5e-9, "contention"), (2e-9, "bandwidth")])
