@@ -13,7 +13,7 @@ from gapless.errors import InputError
 from gapless.model.arrays import ModelArrays
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import Task, answer
-from gapless.solvers.integral import implied_bounds, scale_to_integers, whole_bounds
+from gapless.solvers.integral import cost_factor, implied_bounds, scale_to_integers, whole_bounds
 from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve"]
@@ -47,7 +47,7 @@ def solve(task: Task) -> Solution:
     lower, upper = _column_bounds(task)
     if (lower > upper).any():
         return answer(task, "cpsat", version, Status.INFEASIBLE)
-    cost_scale = _cost_scale(task)
+    cost_scale = cost_factor(task, "cpsat")
     model, columns = _build(task, lower, upper, cost_scale)
     problem = model.validate()
     if problem:
@@ -87,18 +87,6 @@ def _column_bounds(task: Task) -> tuple[NDArray[np.float64], NDArray[np.float64]
             rule = "must have bounds within 2^52 for cpsat, given or implied by rows"
             raise InputError(f"variable {name!r}: {rule}, got {side} {bound[column]:g}; use --solver highs")
     return whole_bounds(lower, upper)
-
-
-def _cost_scale(task: Task) -> float:
-    cost = task.arrays.cost
-    scale = float(scale_to_integers(cost, np.zeros(len(cost), dtype=np.int64), 1)[0])
-    if np.isnan(scale):
-        names = task.model.column_names()
-        alone = scale_to_integers(cost, np.arange(len(cost)), len(cost))
-        column = int(np.argmax(np.isnan(alone))) if np.isnan(alone).any() else int(np.argmax(np.abs(cost)))
-        rule = "costs must be whole numbers after a common factor up to 1e6 for cpsat"
-        raise InputError(f"variable {names[column]!r}: {rule}, got cost {cost[column]!r}; use --solver highs")
-    return scale
 
 
 def _row_scale(task: Task) -> NDArray[np.float64]:

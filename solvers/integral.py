@@ -8,9 +8,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.errors import InputError
 from gapless.model.arrays import ModelArrays
+from gapless.solvers.backend import Task
 
-__all__ = ["implied_bounds", "scale_to_integers", "whole_bounds"]
+__all__ = ["cost_factor", "implied_bounds", "scale_to_integers", "whole_bounds"]
 
 Floats = NDArray[np.float64]
 
@@ -38,6 +40,19 @@ def scale_to_integers(values: Floats, group: NDArray[np.int64], group_count: int
     first = np.searchsorted(group[order], np.arange(group_count + 1))
     for g in np.flatnonzero(is_open):
         factor[g] = _common_denominator(values[order[first[g] : first[g + 1]]])
+    return factor
+
+
+def cost_factor(task: Task, solver: str) -> float:
+    """The factor that makes all costs whole. Raises `InputError`, naming a column, where there is none."""
+    cost = task.arrays.cost
+    factor = float(scale_to_integers(cost, np.zeros(len(cost), dtype=np.int64), 1)[0])
+    if np.isnan(factor):
+        alone = scale_to_integers(cost, np.arange(len(cost)), len(cost))
+        column = int(np.argmax(np.isnan(alone))) if np.isnan(alone).any() else int(np.argmax(np.abs(cost)))
+        name = task.model.column_names()[column]
+        rule = f"costs must be whole numbers after a common factor up to 1e6 for {solver}"
+        raise InputError(f"variable {name!r}: {rule}, got cost {cost[column]!r}; use --solver highs")
     return factor
 
 

@@ -20,7 +20,7 @@ from gapless.model.arrays import ModelArrays
 from gapless.processes.workers import call_in_worker
 from gapless.solution import Solution, Status
 from gapless.solvers.backend import Task, answer
-from gapless.solvers.integral import scale_to_integers, whole_bounds
+from gapless.solvers.integral import cost_factor, whole_bounds
 
 __all__ = ["Flow", "Network", "as_network", "min_cost_flow", "solve"]
 
@@ -90,7 +90,8 @@ def solve(task: Task) -> Solution:
     Raises `InputError`, naming the first column or row that prevents it, for any other model.
     """
     network = as_network(task.model, task.arrays)
-    cost = _whole_costs(task)
+    sign = -1.0 if task.arrays.maximize else 1.0
+    cost = np.round(sign * task.arrays.cost * cost_factor(task, "min_cost_flow"))
     version = metadata.version("ortools")
     if (network.lower > network.upper).any():
         return answer(task, "min_cost_flow", version, Status.INFEASIBLE)
@@ -109,18 +110,6 @@ def solve(task: Task) -> Solution:
     values = carried[: network.column_count]
     bound = task.arrays.objective(values)
     return answer(task, "min_cost_flow", version, status, values=values, bound=bound)
-
-
-def _whole_costs(task: Task) -> Floats:
-    """The costs, to be minimised, times the factor that makes them whole numbers."""
-    cost = -task.arrays.cost if task.arrays.maximize else task.arrays.cost
-    scale = float(scale_to_integers(cost, np.zeros(len(cost), dtype=np.int64), 1)[0])
-    if np.isnan(scale):
-        column = int(np.argmax(np.abs(cost * 1e6 - np.round(cost * 1e6))))
-        name = task.model.column_names()[column]
-        rule = "costs must be whole numbers after a common factor up to 1e6 for min_cost_flow"
-        raise InputError(f"variable {name!r}: {rule}, got {task.arrays.cost[column]!r}; use --solver highs")
-    return np.round(cost * scale)
 
 
 def _solve_with_bounds(network: Network, column_cost: Floats) -> tuple[Status, Floats | None]:
