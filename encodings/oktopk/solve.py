@@ -103,7 +103,7 @@ class _Search(CutSearch):
             self.report(made)
 
     def report(self, best: Candidate) -> None:
-        """Tell whoever waits of a better plan."""
+        """Pass a better plan on, and its progress."""
         options = self.options
         if options.on_plan is not None:
             solution = _solution(self, best)

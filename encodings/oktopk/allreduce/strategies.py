@@ -60,7 +60,7 @@ def first_candidate(
 ) -> Candidate:  # fmt: skip
     """The steps in the first order and gather that suit, the busiest first: as many as there is time for, at least one.
 
-    `carried` is told of each step.
+    `carried` is called with each step.
     """
     counts, owners = region_counts(problem.recorded, boundaries.cuts), boundaries.owners
     strategy, sizes, schedules = _first_strategy(problem), dict[int, StepSizes](), dict[int, Schedule]()
