@@ -17,7 +17,6 @@ import numpy as np
 from gapless.encodings.ranks.baselines import RULES, all_baselines
 from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem
-from gapless.encodings.ranks.system import RANKS, learning_rates
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "execute", "profile_compression", "recorded_trace"]
 
 _CONSTANT = "constant"
+_RANKS = (1, 2, 4, 8)
+"""Of PowerSGD, whose errors are recorded unless modes are named."""
 
 
 @dataclass(frozen=True)
@@ -173,10 +174,10 @@ def profile_compression(values: Mapping[str, Any], session: Session) -> Answer:
     check_trace_name(values["output"])
     check_writable(values["output"])
     measured = tuple(values["compressors"] or ())
-    ranks = values["ranks"] or (() if measured else RANKS)
+    ranks = values["ranks"] or (() if measured else _RANKS)
     modes = tuple(dict.fromkeys((*(f"powersgd:{rank}" for rank in ranks), *measured)))
     recipe = Recipe(
-        values["model"], session.options.seed, values["batch"], learning_rates(values), values["momentum"],
+        values["model"], session.options.seed, values["batch"], _learning_rates(values), values["momentum"],
         values["held_out"], values["workers"], values["wait"], values["samples"],
     )  # fmt: skip
     session.say(f"training {values['model']} for {values['epochs']} epochs in {values['workers']} processes ...")
@@ -193,6 +194,15 @@ def profile_compression(values: Mapping[str, Any], session: Session) -> Answer:
         "loss": loss, "modes": rows, "output": values["output"],
     }  # fmt: skip
     return Answer(data, _trace_text(data))
+
+
+def _learning_rates(values: Mapping[str, Any]) -> tuple[float, ...]:
+    """Of each epoch. Raises `InputError` for a decay that comes too late."""
+    late = next((epoch for epoch in values["decay"] or () if epoch >= values["epochs"]), None)
+    if late is not None:
+        raise InputError(f"decay: must be epochs in 1..{values['epochs'] - 1}, got {late}")
+    decays = [sum(epoch >= at for at in values["decay"] or ()) for epoch in range(values["epochs"])]
+    return tuple(values["learning_rate"] * 10.0**-count for count in decays)
 
 
 def recorded_trace(
