@@ -12,7 +12,7 @@ from gapless.anytime.convergence import ProgressLog
 from gapless.anytime.incumbents import INTERVAL_S, Incumbents
 from gapless.anytime.overtime import Overtime
 from gapless.errors import lacks_memory, must_be
-from gapless.installation.versions import library_versions
+from gapless.installation.extras import library_versions
 from gapless.io.plan import replay_of
 from gapless.options import Deadline, SolveOptions
 from gapless.question.recorded import kept_question

@@ -182,7 +182,7 @@ class Result:
 
     def events_frame(self) -> Any:
         """The events, a row each: a pandas DataFrame where pandas is installed, else a list of dictionaries."""
-        from gapless.ir.frames import event_records
+        from gapless.ir.schedule import event_records
 
         records = event_records(self.plan.schedule)
         if find_spec("pandas") is None:

@@ -13,7 +13,7 @@ import pytest
 import gapless
 from gapless.errors import InputError
 from gapless.installation.extras import install_line
-from gapless.ir.frames import event_records
+from gapless.ir.schedule import event_records
 from gapless.report import notebook
 from gapless.report.text import described
 from gapless.result import Asked, Result, load

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from gapless.errors import GaplessError, InputError
-from gapless.installation.extras import EXTRAS, install_line
-from gapless.installation.versions import distribution_version, library_versions
+from gapless.installation.extras import EXTRAS, distribution_version, install_line, library_versions
 from gapless.options import SolveOptions, available_cores
 from gapless.question.fields import Field
 from gapless.system import System, find_system, system_names

@@ -1,14 +1,20 @@
-"""Extras: optional parts, what they are for, which commands need them, and the line that says one is missing."""
+"""Extras: optional parts, what they are for, which commands need them, and the line that says one is missing; and the
+versions of the libraries that plans depend on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 
 import gapless
 from gapless.errors import InputError
 
-__all__ = ["EXTRAS", "Use", "install_line", "missing_extra"]
+__all__ = ["EXTRAS", "Use", "distribution_version", "install_line", "library_versions", "missing_extra"]
+
+_LIBRARIES = ("numpy", "networkx", "highspy", "ortools", "pulp")
 
 
 @dataclass(frozen=True)
@@ -56,3 +62,17 @@ def install_line(extra: str) -> str:
 def missing_extra(what: str, library: str, extra: str) -> InputError:
     """The error for `what` that needs a library of an extra."""
     return InputError(f"{what} needs {library}, which is not installed; {install_line(extra)}")
+
+
+def library_versions() -> dict[str, str | None]:
+    """The versions of gapless and of the libraries that its plans depend on, None where one is not installed."""
+    return {"gapless": gapless.__version__, **{name: distribution_version(name) for name in _LIBRARIES}}
+
+
+@cache
+def distribution_version(distribution: str) -> str | None:
+    """The version that is installed, None if none is."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

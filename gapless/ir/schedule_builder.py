@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gapless.checker.timeline import instants_of, tolerance_s
 from gapless.ir.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
-from gapless.ir.ties import by_start
 from gapless.topologies.topology import Topology
 
-__all__ = ["ScheduleBuilder"]
+__all__ = ["ScheduleBuilder", "by_start"]
 
 Copy = tuple[int, int]
 """A tensor and the device that it is on."""
@@ -92,3 +92,16 @@ class ScheduleBuilder:
     def _placement(self, copies: list[tuple[int, int, int]]) -> Placement:
         bits = [copy[2] for copy in copies] if self.counts_contributions else None
         return Placement.of([copy[:2] for copy in copies], bits)
+
+
+def by_start(program: Sequence[Event]) -> list[Event]:
+    """The events in order of their starts; of those that the checker sees start at one instant, first what takes no
+    time, as the program lists it, then what goes on, which nothing of that instant waits for.
+
+    A program lists each event after those that it depends on: that write what it reads, use what it frees, or hold what
+    it holds. Times that differ by a rounding error don't count.
+    """
+    start_s, end_s = (np.array([getattr(event, name) for event in program]) for name in ("start_s", "end_s"))
+    starts, ends = np.split(instants_of(np.concatenate([start_s, end_s]), tolerance_s(end_s)), 2)
+    order = np.lexsort((ends > starts, starts))
+    return [program[number] for number in order.tolist()]

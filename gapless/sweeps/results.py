@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.installation.versions import library_versions
+from gapless.installation.extras import library_versions
 from gapless.io.atomic import write_text
 from gapless.io.plan import claim_data
 from gapless.io.record import Record, load_record

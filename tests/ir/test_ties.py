@@ -16,7 +16,7 @@ import gapless
 from gapless.checker import check
 from gapless.ir.graph import Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
-from gapless.ir.ties import by_start
+from gapless.ir.schedule_builder import by_start
 from gapless.solution import Status
 from gapless.topologies.topology import Topology
 
