@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapless.cli import measuring
+from gapless.cli import sweep_choice
 from gapless.cli.options import add_fields, add_output_options
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
@@ -87,7 +87,7 @@ def add_command(systems: Any) -> None:
         "--engine-option", action="append", default=[], metavar="NAME=VALUE",
         help="for submitit's executor, such as slurm_partition=cpu, or for ray.init, such as address=auto",
     )  # fmt: skip
-    measuring.add_options(parser)
+    sweep_choice.add_options(parser)
     group.add_argument("--dry-run", action="store_true", help="check the file, list its instances, solve nothing")
     add_output_options(parser)
     parser.set_defaults(run=_sweep)
@@ -97,9 +97,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from gapless.cli.progress import progress_on_stderr
     from gapless.sweeps import read_instances, sweep
 
-    if measuring.is_measure_file(arguments.file):
-        return measuring.choose_from(arguments)
-    measuring.check_options(arguments)
+    if sweep_choice.is_measure_file(arguments.file):
+        return sweep_choice.choose_from(arguments)
+    sweep_choice.check_options(arguments)
     instances, engine = read_instances(arguments.file), _engine(arguments)
     if arguments.dry_run:
         return _list(arguments, instances, engine)

@@ -13,7 +13,7 @@ from small_plans import small_plan
 
 import gapless
 from gapless.challenges import Attempt
-from gapless.cli import challenging
+from gapless.cli.commands import challenge as challenging
 from gapless.cli.main import main
 
 RING = ["solve", "taccl", "--topology", "ring:4", "--size", "1MB", "--quiet"]

@@ -10,7 +10,7 @@ import pytest
 from small_plans import SYSTEMS, small_plan
 
 from gapless.checker import seen
-from gapless.cli import drawing
+from gapless.cli.commands import plot as drawing
 from gapless.cli.main import main
 
 

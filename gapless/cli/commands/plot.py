@@ -13,7 +13,7 @@ from gapless.errors import InputError
 
 if TYPE_CHECKING:
     from gapless.checker.seen import Seen
-    from gapless.cli.in_time import Patience
+    from gapless.cli.patience import Patience
     from gapless.io.plan import SavedPlan
 
 __all__ = ["add_commands"]
@@ -62,7 +62,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _plot(arguments: argparse.Namespace) -> int:
-    from gapless.cli.in_time import Patience
+    from gapless.cli.patience import Patience
     from gapless.io.record import suggestion
     from gapless.plot.pictures import is_sweep, kinds
     from gapless.plot.style import check_plot
@@ -88,8 +88,8 @@ def _plot(arguments: argparse.Namespace) -> int:
 
 def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
     """The picture first, then the replay, which a picture of the memory shares."""
-    from gapless.cli.looking import keep_seen, look
     from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
+    from gapless.cli.plan_to_view import keep_seen, look
     from gapless.io.atomic import write_bytes
     from gapless.io.kept import copies_named
     from gapless.plot.pictures import pictures_of

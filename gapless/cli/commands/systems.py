@@ -93,7 +93,7 @@ def _answer(command: Command, arguments: argparse.Namespace) -> int:
 
 def _answered(command: Command, arguments: argparse.Namespace, ranks: Ranks | None = None) -> int:
     from gapless.cli import output
-    from gapless.cli.in_time import Patience
+    from gapless.cli.patience import Patience
     from gapless.cli.progress import progress_on_stderr
     from gapless.options import SolveOptions
     from gapless.solution import Status

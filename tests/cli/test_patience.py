@@ -14,7 +14,7 @@ from calls import run
 from small_plans import small_plan
 
 from gapless.checker import seen
-from gapless.cli.in_time import Patience
+from gapless.cli.patience import Patience
 from gapless.plot import pictures
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals")

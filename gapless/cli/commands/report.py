@@ -18,8 +18,8 @@ from gapless.cli.signals import Listening
 if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.checker.seen import Seen
-    from gapless.cli.in_time import Patience
-    from gapless.cli.looking import Looked
+    from gapless.cli.patience import Patience
+    from gapless.cli.plan_to_view import Looked
     from gapless.io.plan import SavedPlan
     from gapless.ir.windows import Windows
     from gapless.report.html_page import Page, Picture, Table
@@ -63,9 +63,9 @@ def add_commands(commands: Any) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from gapless.cli.in_time import Patience
-    from gapless.cli.looking import keep_seen, look
     from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
+    from gapless.cli.patience import Patience
+    from gapless.cli.plan_to_view import keep_seen, look
     from gapless.io.atomic import check_writable
     from gapless.plot.style import check_plot
     from gapless.report.html_page import write_page

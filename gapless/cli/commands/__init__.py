@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 
 from gapless import __version__
-from gapless.cli import (
-    asking,
-    benching,
-    challenging,
-    completing,
-    converting,
-    doctoring,
-    drawing,
-    explaining,
-    listing,
+from gapless.cli import sweep
+from gapless.cli.commands import (
+    bench,
+    challenge,
+    completion,
+    convert,
+    doctor,
+    explain_selection,
+    lists,
     plans,
-    reporting,
-    solving,
-    sweeping,
+    plot,
+    report,
+    solve,
+    systems,
 )
 from gapless.cli.parser import Parser
 
@@ -44,17 +44,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gapless {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
-    solving.add_commands(commands)
-    sweeping.add_commands(commands)
-    asking.add_commands(commands)
+    solve.add_commands(commands)
+    sweep.add_commands(commands)
+    systems.add_commands(commands)
     plans.add_commands(commands)
-    challenging.add_commands(commands)
-    explaining.add_commands(commands)
-    converting.add_commands(commands)
-    drawing.add_commands(commands)
-    reporting.add_commands(commands)
-    listing.add_commands(commands)
-    benching.add_commands(commands)
-    doctoring.add_commands(commands)
-    completing.add_commands(commands, build_parser)
+    challenge.add_commands(commands)
+    explain_selection.add_commands(commands)
+    convert.add_commands(commands)
+    plot.add_commands(commands)
+    report.add_commands(commands)
+    lists.add_commands(commands)
+    bench.add_commands(commands)
+    doctor.add_commands(commands)
+    completion.add_commands(commands, build_parser)
     return parser

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from gapless.cli import sweep_file
-from gapless.cli.asking import add_command
+from gapless.cli.commands.systems import add_command
 from gapless.system import find_system, system_names
 
 __all__ = ["add_commands"]
