@@ -6,9 +6,13 @@ import math
 from dataclasses import dataclass, field
 
 from gapless.errors import InputError
+from gapless.methods import MethodChoice
 from gapless.question.parameters import with_work
 
 __all__ = ["Bounding", "Cooling", "Moves", "Nesting", "Parameters"]
+
+PARTS = ("rules", "nested", "relaxation", "exact", "annealing")
+"""Of MONeT's own search; without rules it starts from keeping all."""
 
 _WORK = (
     "bounding.start_steps",
@@ -154,7 +158,11 @@ class Parameters:
     least_budget_steps: int = 20_000
     """Steps of the search for the least budget that a plan fits in, where the one that was given is impossible."""
 
+    methods: MethodChoice = field(default_factory=MethodChoice)
+    """Which parts of the search are tried: rules, nested, relaxation, exact, annealing."""
+
     def __post_init__(self) -> None:
+        self.methods.check(PARTS)
         _check("least_budget_steps", self.least_budget_steps, 0)
 
     def with_share(self, share: float) -> Parameters:

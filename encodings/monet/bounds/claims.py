@@ -103,16 +103,19 @@ def bounding_works(state: State) -> Iterator[Work[Found]]:
     is proven, the highest first.
     """
     bounding, best_s = state.parameters.bounding, dict[tuple[int, ...], float]()
-    for share in bounding.tighter_budgets:
+    relaxes = state.allows("relaxation")
+    for share in bounding.tighter_budgets if relaxes else ():
         yield _relaxing(state, (1,), bounding.start_steps, bounding.start_gap, share)
     for number, cuts in enumerate(cut_lists(state.problem.graph, state.is_small)):
         if state.is_small and number == bounding.lists_before_more:
             for high in sorted(best_s, key=lambda cuts: -best_s[cuts]):
                 if best_s[high] > state.bound_s:
                     yield _relaxing(state, high, bounding.more_steps)
-            yield _solving_exactly(state, bounding.exact_steps)
-        yield _relaxing(state, cuts, bounding.steps, best_s=best_s)
-    if state.is_small:
+            if state.allows("exact"):
+                yield _solving_exactly(state, bounding.exact_steps)
+        if relaxes:
+            yield _relaxing(state, cuts, bounding.steps, best_s=best_s)
+    if state.is_small and state.allows("exact"):
         yield _solving_exactly(state, bounding.more_exact_steps)
 
 

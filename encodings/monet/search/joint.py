@@ -8,7 +8,10 @@ they use joules.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -33,6 +36,7 @@ from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
 from gapless.encodings.monet.search.state import Attempt, Found, State
 from gapless.encodings.monet.study.baselines import checkpoints_kept, evicted, lean_variants
+from gapless.methods import run_methods
 from gapless.options import Deadline, SolveOptions, charge
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.solution import StopReason
@@ -56,10 +60,7 @@ def optimise(problem: Problem, options: SolveOptions, parameters: Parameters) ->
     if not state.is_infeasible:  # in no time to speak of: no deadline is too short for a first plan
         with charge(state.stage_s, "first plans"):
             _look_at_first_plans(state, keeper)
-    with charge(state.stage_s, "first bound"):
-        _first_bound(state)
-    with charge(state.stage_s, "search"):
-        _search_and_bound(state)
+    run_methods(IN_ORDER, problem, state, parameters.methods)
     with charge(state.stage_s, "proof"):
         confirm(state)
     return _attempt(state)
@@ -111,31 +112,32 @@ def _least_budget(state: State) -> dict[str, object]:
 def _look_at_first_plans(state: State, keeper: Keeper) -> None:
     """Plans that the problem brings along, and of simple rules; where none fits, a proof, or nested checkpoints."""
     graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
-    for keep in (*state.problem.starts, *first_plans(keeper)):
+    rules = first_plans(keeper) if state.allows("rules") else islice(first_plans(keeper), 1)  # keep all: a start
+    for keep in (*state.problem.starts, *rules):
         state.starts.append(state.annealing.look_at(keep).keep)
-        if state.incumbent_s is not None and state.is_over():
+        if state.incumbent_s is not None and state.is_over:
             break
     if state.incumbent_s is None and state.cells <= state.parameters.nesting.most_cells:
         if is_refuted(graph, budget_bytes):
             state.least_bytes, state.is_infeasible = budget_bytes + 1, True
-        else:
+        elif state.allows("nested"):
             state.plan = next(nested_plans(state.problem, state.parameters.nesting), None)
     state.report("start")
 
 
-def _first_bound(state: State) -> None:
+def _relax(state: State) -> Iterator[Found]:
     """Whether anything fits at all, where nothing was found; then the relaxation with one window."""
-    if state.is_over() or not can_relax(state):
+    if not can_relax(state):
         return
     if state.incumbent_s is None:
         state.least_bytes = max(state.least_bytes, linear_least_bytes(state))
         state.is_infeasible = state.least_bytes > state.problem.budget_bytes
         if not state.is_infeasible:
             start = min(state.starts, key=lambda keep: state.annealing.look_at(keep).outcome.overflow_bytes)
-            state.annealing.round(start, next(_rounds(state)), lambda: state.incumbent_s is not None or state.is_over())
+            state.annealing.round(start, next(_rounds(state)), lambda: state.incumbent_s is not None or state.is_over)
             state.report("start")
-    if not state.is_over():
-        state.take(first_relaxation(state))
+    if not state.is_over:
+        yield first_relaxation(state)
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
@@ -143,20 +145,18 @@ def _first_bound(state: State) -> None:
 
 def _search_and_bound(state: State) -> None:
     """Both at once where there are two threads, else one step of either after the other."""
-    if state.is_over():
-        return
     works = bounding_works(state) if can_relax(state) else iter(())
     beside = Beside(works, state.deadline, is_parallel=state.options.thread_count > 1)
     try:
         _anneal(state, beside)
         for found in beside.results(math.inf):
-            state.take(found)
-            if state.is_over():
+            state.offer(found)
+            if state.is_over:
                 break
     finally:
         last = beside.close()
     if last is not None and state.deadline.over:
-        state.take(last)
+        state.offer(last)
 
 
 def _anneal(state: State, beside: Beside[Found]) -> None:
@@ -172,7 +172,7 @@ def _anneal(state: State, beside: Beside[Found]) -> None:
         annealing.round(start, steps, watch, hot)
         state.report("search")
         patience, best = (cooling.patience if _progress(state) < best else patience - 1), _progress(state)
-        if state.is_over() or not patience:
+        if state.is_over or not patience:
             return
 
 
@@ -190,11 +190,11 @@ def _watch(state: State, beside: Beside[Found]) -> Callable[[], bool]:
         nonlocal reported_s, reported_at_s, moment
         moment += STEPS
         for found in beside.results(moment):
-            state.take(found)
+            state.offer(found)
         if state.incumbent_s != reported_s and state.deadline.elapsed_s - reported_at_s >= _REPORT_S:
             reported_s, reported_at_s = state.incumbent_s, state.deadline.elapsed_s
             state.report("search")
-        return state.is_over()
+        return state.is_over
 
     return watch
 
@@ -231,3 +231,47 @@ def nested_plans(problem: Problem, nesting: Nesting) -> Iterator[tuple[Decisions
             judged, schedule = evaluate(graph, decisions), to_schedule(graph, decisions, budget_bytes)
             if judged.peak_bytes <= budget_bytes and check(schedule).valid:
                 yield decisions, judged.cost_s
+
+
+# -- the parts that follow the first plans -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of the search by name; its time is charged to `stage`."""
+
+    name: str
+    stage: str
+    found: Callable[[State], Iterator[Found]]
+
+    def supports(self, problem: Problem) -> bool:
+        """Every part can plan every question."""
+        return True
+
+    def run(self, search: State) -> Iterator[Found]:
+        """What it finds; plans of keep-sets are noted by the annealing."""
+        with charge(search.stage_s, self.stage):
+            yield from self.found(search)
+
+
+def _search(state: State) -> Iterator[Found]:
+    _search_and_bound(state)
+    yield from ()
+
+
+def _solve_alone(state: State) -> Iterator[Found]:
+    """The integer program, where there is no search that it goes on beside."""
+    if state.allows("annealing") or not can_relax(state):
+        return
+    for work in bounding_works(state):
+        if state.is_over:
+            return
+        yield work(lambda weight: None, threading.Event())[0]
+
+
+IN_ORDER = (
+    _Part("relaxation", "first bound", _relax),
+    _Part("annealing", "search", _search),
+    _Part("exact", "search", _solve_alone),
+)
+"""What is tried after first plans, which are by rules, and nested checkpoints where those don't fit."""

@@ -122,6 +122,7 @@ class State:
         costs_s = [] if self.annealing.best is None else [self.annealing.best.outcome.cost_s]
         return min([*costs_s, *([] if self.plan is None else [self.plan[1]])], default=None)
 
+    @property
     def is_over(self) -> bool:
         """Whether there is nothing more to do, or no time to do it."""
         return (
@@ -135,21 +136,25 @@ class State:
             return False
         return found_s <= bound_s or (relative_gap(found_s, bound_s) or 0.0) <= max(gap, PROVEN_GAP)
 
-    def take(self, found: Found) -> None:
+    def allows(self, method: str) -> bool:
+        """Whether a part of the search may be tried."""
+        return self.parameters.methods.allows(method)
+
+    def offer(self, candidate: Found) -> None:
         """Take up what a model came to. That nothing fits is an alarm where a plan does, and no claim."""
-        self.windows = max(self.windows, found.windows)
-        if found.start is not None:
-            self.starts.append(found.start)
-        if found.plan is not None and (self.plan is None or found.plan[1] < self.plan[1]):
-            self.plan = found.plan
-        if found.bound_s > self.bound_s:
-            self.claim = found
-        if found.is_of_problem and found.solution.status is Status.INFEASIBLE:
+        self.windows = max(self.windows, candidate.windows)
+        if candidate.start is not None:
+            self.starts.append(candidate.start)
+        if candidate.plan is not None and (self.plan is None or candidate.plan[1] < self.plan[1]):
+            self.plan = candidate.plan
+        if candidate.bound_s > self.bound_s:
+            self.claim = candidate
+        if candidate.is_of_problem and candidate.solution.status is Status.INFEASIBLE:
             if self.incumbent_s is None:
-                self.infeasible = found
+                self.infeasible = candidate
             else:
-                self.alarm(f"{found.phase}: that nothing fits was claimed, and a plan does")
-        self.report(found.phase)
+                self.alarm(f"{candidate.phase}: that nothing fits was claimed, and a plan does")
+        self.report(candidate.phase)
 
     def alarm(self, words: str) -> None:
         """Note that a claim is false."""

@@ -67,7 +67,7 @@ def claimed(graph: TrainingGraph, budget_bytes: int, **others: object) -> Found:
 def test_a_false_infeasible_is_dropped_where_a_plan_fits() -> None:
     graph = build("vgg16", 2)
     state = state_of(graph, 2**40, with_plan=True)
-    state.take(claimed(graph, 2**40, status=Status.INFEASIBLE, values=None, objective=None, bound=None))
+    state.offer(claimed(graph, 2**40, status=Status.INFEASIBLE, values=None, objective=None, bound=None))
     assert state.infeasible is None
     assert "a plan does" in str(state.details["alarm"])
 
@@ -75,7 +75,7 @@ def test_a_false_infeasible_is_dropped_where_a_plan_fits() -> None:
 def test_a_false_infeasible_is_not_confirmed() -> None:
     graph = build("vgg16", 2)
     state = state_of(graph, 2**40, with_plan=False)
-    state.take(claimed(graph, 2**40, status=Status.INFEASIBLE, values=None, objective=None, bound=None))
+    state.offer(claimed(graph, 2**40, status=Status.INFEASIBLE, values=None, objective=None, bound=None))
     confirm(state)
     assert not state.is_infeasible
     assert state.details["unconfirmed"] == "infeasible"
@@ -86,7 +86,7 @@ def test_a_false_bound_is_dropped_where_a_plan_beats_it() -> None:
     state = state_of(graph, 2**40, with_plan=True)
     true = claimed(graph, 2**40)
     assert true.solution.objective is not None
-    state.take(replace(true, solution=replace(true.solution, bound=2 * true.solution.objective)))
+    state.offer(replace(true, solution=replace(true.solution, bound=2 * true.solution.objective)))
     assert state.is_close(0.0)
     confirm(state)
     assert "was claimed" in str(state.details["alarm"])
