@@ -42,7 +42,7 @@ from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplat
 from gapless.topologies.topology import Topology
 from gapless.units import BYTES_PER_MB, S_PER_US, parse_bytes
 
-__all__ = ["load_topology", "named_node", "read_machine", "read_node", "topology_names"]
+__all__ = ["load_topology", "named_node", "read_machine", "read_node"]
 
 _ALIASES = {"ndv4": "dgx-a100", "ndv5": "dgx-h100"}
 """Azure's names of machines that are the same inside."""

@@ -24,9 +24,9 @@ PYTHON = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
 ENTRIES = re.findall(r"^::: ([\w.]+)$", PYTHON, re.MULTILINE)
 
 MODULES = (
-    "", "checker", "encodings.*", "schemas", "simulate", "sweeps", "sweeps.measured", "topologies.files",
-    "topologies.topology", "torch", "torch.capture", "torch.collectives", "torch.ddp", "torch.embeddings",
-    "torch.pipeline", "torch.run", "torch.sparse", "plot",
+    "", "checker", "encodings.*", "schemas", "ir.simulate", "sweeps", "sweeps.measured", "topologies.files",
+    "topologies.names", "topologies.topology", "torch", "torch.capture", "torch.collectives", "torch.ddp",
+    "torch.embeddings", "torch.pipeline", "torch.run", "torch.sparse", "plot",
 )  # fmt: skip
 """Modules for users, whose public names are all in the reference."""
 

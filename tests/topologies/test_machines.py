@@ -8,7 +8,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gapless.topologies.files import load_topology, named_node, topology_names
+from gapless.topologies.files import load_topology, named_node
+from gapless.topologies.names import topology_names
 
 # GB/s a direction: out of one GPU inside the node, out of one NIC; GPUs, NICs.
 DATA_SHEETS = {

@@ -72,7 +72,8 @@ def _overview() -> Rows:
 def _topologies() -> Rows:
     """Machines and families of networks, for --topology."""
     from gapless.topologies.families import FAMILIES, family_topology
-    from gapless.topologies.files import named_node, topology_names
+    from gapless.topologies.files import named_node
+    from gapless.topologies.names import topology_names
 
     nodes = [named_node(name) for name in topology_names()]
     machines = [
