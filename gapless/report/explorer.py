@@ -97,7 +97,7 @@ def explorer_html(schedule: Schedule, seen: Seen, device_names: Sequence[str] = 
 @cache
 def explorer_script() -> str:
     """The script that draws time lines."""
-    return files("gapless.plot").joinpath("explorer.js").read_text(encoding="utf-8")
+    return files("gapless.report").joinpath("explorer.js").read_text(encoding="utf-8")
 
 
 def _inverse(numbers: NDArray[np.int64], count: int) -> NDArray[np.int64]:
