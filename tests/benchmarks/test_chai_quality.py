@@ -19,7 +19,7 @@ from extras import needs_transformers
 from result_tables import ResultTables
 
 from gapless.encodings.chai.baselines import Baselines
-from gapless.encodings.chai.commands import rises_of
+from gapless.encodings.chai.execution import rises_of
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.medians import guessed
 from gapless.encodings.chai.problem import Problem, problem

@@ -9,7 +9,7 @@ import pytest
 from extras import needs_transformers
 
 from gapless.cli.main import main
-from gapless.encodings.chai.commands import profile_heads
+from gapless.encodings.chai.execution import profile_heads
 from gapless.io.plan import read_plan
 from gapless.options import SolveOptions
 from gapless.profiles.heads.profile_file import read_head_profile
