@@ -1,89 +1,92 @@
-"""The curve of overhead against memory, a step run with PyTorch, and challenges, as people ask for them."""
+"""The commands of MONeT: the curve of overhead against memory, and a step run with PyTorch; options and help."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from gapless.encodings.monet.curve.rows import Row
-from gapless.encodings.monet.curve.sweep import sweep
-from gapless.encodings.monet.lowering import keep_set_of
-from gapless.encodings.monet.parameters import Parameters
-from gapless.encodings.monet.problem import Problem, budget_bytes, find_graph
-from gapless.plot import check_plot, write_plot
-from gapless.question.parameters import parameters_of
-from gapless.report.text import described, table
-from gapless.solution import PlanClass, Status
-from gapless.sweeps.summary import table_files
-from gapless.system import Answer, Challenge, Narrowing, Session
-from gapless.torch.joint_graph import CLOSE
+from gapless.encodings.monet import problem
+from gapless.encodings.monet.curve import sweep
+from gapless.encodings.monet.question import METHOD_HELP, METHODS, Question
+from gapless.lazy import lazy
+from gapless.options import SolveOptions
+from gapless.question import picked
+from gapless.question.fields import Choice, Field, Listed, Number, SizeOrShare, Text, Whole
+from gapless.system import Answer, Command, Session
+from gapless.torch.joint_graph import CLOSE, TOLERANCE
 
-if TYPE_CHECKING:
-    from gapless.io.plan import SavedPlan
+__all__ = ["CURVE", "RUN"]
 
-__all__ = ["challenges", "curve", "execute", "narrowing"]
+_CURVE = (
+    *picked(Question, "graph", "batch", "device"),
+    Field("budgets", Listed(SizeOrShare()), "such as 5GiB,6GB,0.5x", is_required=True, metavar="B,B,..."),
+    *picked(Question, "objective"),
+    Field("methods", Listed(Choice(tuple(METHODS))), "curves to overlay: " + METHOD_HELP, ("auto",), metavar="M,M,..."),
+    Field("output", Text(), "folder for the plans and the table", is_required=True, metavar="DIR", short="-o"),
+    Field("plot", Text(), "draw the curve: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot"),
+    Field(
+        "workers",
+        Whole(0),
+        "budgets at once, N x threads <= cores",
+        0,
+        otherwise="what cores allow",
+        metavar="N",
+        group="processes",
+    ),
+)
 
-_COSTS = {
-    "time": {"cost_s": "cost", "bound_s": "bound"},
-    "energy": {"cost_s": "time", "energy_j": "energy", "bound_j": "bound"},
-}
-"""The columns of the table that depend on the objective."""
+_RUN = (
+    Field("model", Text(), "or FILE.py:FACTORY; see below", is_required=True, metavar="MODULE:FACTORY"),
+    Field(
+        "budget", SizeOrShare(), "8GiB, 8GB (10^9), or 0.5x: of eager's peak; above parameters and inputs",
+        is_required=True, metavar="SIZE",
+    ),
+    Field("cache", Text(), "times of operators, read and written", metavar="FILE"),
+    Field(
+        "close", Listed(Choice((*CLOSE, "all"))),
+        "implementations that may be off by rounding: attention, loss, norm, or all", (),
+        otherwise="none",
+        metavar="KINDS",
+    ),
+    Field("steps", Whole(1), "steps to time", 5, metavar="N"),
+    Field(
+        "tolerance", Number(0),
+        "the most that loss, gradients, buffers may be off eager's, of their norm", TOLERANCE,
+        metavar="X",
+    ),
+    Field("output", Text(), "the plan to write", metavar="FILE", short="-o"),
+)  # fmt: skip
+
+_CURVE_HELP = """\
+Every budget gets the time limit for itself and a plan file in the folder, with the table as summary.csv and
+summary.json. The same command again goes on with the budgets that have no answer yet. An infeasible budget is a row.
+Ctrl-C ends it with the best plans so far; the same command goes on from them.
+
+exit codes: 0 every budget is answered, 2 bad input, 4 some have no answer yet, 5 a replay found violations
+
+example:
+  gapless sweep monet --graph resnet50 --batch 184 --budgets 5GiB,6GiB,7GiB,0.6x --gap 0.02 -o curve --plot c.pdf
+  gapless sweep monet --graph vgg16 --batch 176 --budgets 7GiB,9GiB --methods auto,checkmate,noop -o curve
+"""
+
+_RUN_HELP = """\
+FACTORY makes what is to be trained: (model, inputs), where the model returns its loss, or
+(model, inputs, loss, targets) for loss(model(*inputs), *targets). Inputs are a tuple, or a mapping by name.
+A plan whose step is further from eager's than the tolerance ends with exit code 5.
+
+example:
+  gapless run monet --model train:small_gpt --budget 0.5x --cache ops.json
+  gapless run monet --model train:small_gpt --budget 0.2x --close attention,loss
+"""
 
 
-def curve(values: Mapping[str, Any], session: Session) -> Answer:
-    """Solve every budget, and what came of it as data and as a table."""
-    if values["plot"] is not None:
-        check_plot(values["plot"])
-    graph, objective = find_graph(values["graph"], values["batch"], values["device"]), values["objective"]
-    budgets = sorted({budget_bytes(budget, graph) for budget in values["budgets"]})
-    folder = Path(values["output"])
-    parameters = parameters_of(Parameters, session.parameters)
-    rows = sweep(
-        graph, budgets, session.options, values["workers"], folder, objective, values["methods"], parameters
-    )  # fmt: skip
-    if values["plot"] is not None:
-        write_plot(values["plot"], rows, "energy" if objective == "energy" else "compute")
-    data = {
-        "problem": "monet", "objective": objective, **table_files(folder), "plot": values["plot"],
-        "rows": [row.data for row in rows],
-    }  # fmt: skip
-    answered, asked = sum(row.is_answer for row in rows), len(budgets) * len(set(values["methods"]))
-    is_complete, is_valid = answered == asked, not any(row.violations for row in rows)
-    notes = () if is_complete or not is_valid else (_missing(rows, answered, asked),)
-    return Answer(data, _text(rows, objective), notes, is_complete, is_valid)
-
-
-def _missing(rows: Sequence[Row], answered: int, asked: int) -> str:
-    begun = sum(row.is_interrupted and row.plan is not None for row in rows)
-    return f"{answered} of {asked} budgets have an answer" + (f", {begun} more a plan to go on from" if begun else "")
-
-
-def _text(rows: Sequence[Row], objective: str) -> str:
-    columns = {
-        "method": "method", "budget_bytes": "budget", "memory_ratio": "ratio", "status": "status", **_COSTS[objective],
-        "gap": "gap", "overhead": "overhead", "peak_bytes": "peak", "solve_s": "solved in",
-        "plan_budget_bytes": "plan of",
-    }  # fmt: skip
-    if all(row.method == "auto" for row in rows):
-        del columns["method"]
-    if all(row.plan_budget_bytes is None for row in rows):
-        del columns["plan_budget_bytes"]
-    lines = [list(columns.values())]
-    for row in rows:
-        overhead = None if row.overhead is None else f"{100 * row.overhead:.2f} %"
-        data = {**row.data, "status": row.verdict, "overhead": overhead}
-        lines.append([described(name, data[name]) for name in columns])
-    return table(lines)
-
-
-def execute(values: Mapping[str, Any], session: Session) -> Answer:
+def _execute(values: Mapping[str, Any], session: Session) -> Answer:
     """The measured methods, the plan last. Needs the extra `torch`."""
+    from gapless.solution import Status
     from gapless.torch.run import load_workload, reason_without_plan, run_and_compare
 
     found = run_and_compare(
-        load_workload(values["model"]), Problem, values["budget"], session.options,
+        load_workload(values["model"]), problem.Problem, values["budget"], session.options,
         name=values["model"], close=CLOSE if "all" in values["close"] else values["close"], cache=values["cache"],
         steps=values["steps"], tolerance=values["tolerance"], parameters=session.parameters, command=session.command,
         output=values["output"], report=session.say,
@@ -99,15 +102,13 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     )
 
 
-def narrowing(problem: Problem, said: Mapping[str, Any]) -> list[Narrowing]:
-    """A method of a narrower kind of plans; the others are tried in any case."""
-    return [] if problem.method == "auto" else [Narrowing(PlanClass.METHOD, {})]
-
-
-def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
-    """The search from the plan's own keep-set on."""
-    return [Challenge("the plan as a start", PlanClass.QUESTION, restarted=_from_plan)]
-
-
-def _from_plan(problem: Problem, plan: SavedPlan) -> Problem:
-    return replace(problem, method="auto", starts=(keep_set_of(problem.graph, plan.schedule),))
+CURVE = Command(
+    "monet", "overhead against memory", _CURVE, lazy(lambda: sweep.answer), _CURVE_HELP,
+    SolveOptions(gap=0.02, time_limit_s=120.0),
+    "stopping with the best plans so far; the same command goes on from them",
+)  # fmt: skip
+RUN = Command(
+    "monet", "a training step of a PyTorch model", _RUN, _execute, _RUN_HELP,
+    SolveOptions(gap=0.02, time_limit_s=120.0),
+    "stopping with the best plan so far, which is run if there is one",
+)  # fmt: skip

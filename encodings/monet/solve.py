@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.checker import check
 from gapless.encodings.monet.evaluate import Evaluation, evaluate, unlimited_s
-from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.lowering import keep_set_of, to_schedule
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search import joint
@@ -17,9 +17,12 @@ from gapless.encodings.monet.study.methods import STUDIED
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import PROVEN_GAP, Bound, PlanClass, Solution, Status, StopReason, by_class
 from gapless.solvers.registry import load_backend
-from gapless.system import Plan
+from gapless.system import Challenge, Narrowing, Plan
 
-__all__ = ["METHODS", "solve"]
+if TYPE_CHECKING:
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["METHODS", "challenges", "narrowing", "solve"]
 
 Method = Callable[[Problem, SolveOptions, Parameters], Attempt]
 
@@ -131,3 +134,17 @@ def _costs(problem: Problem, timed: Problem, judged: Evaluation, attempt: Attemp
         "overhead_bound": max(attempt.bound_s - least, 0.0) / least if least else 0.0,
         "model_peak_bytes": judged.peak_bytes,
     }
+
+
+def narrowing(problem: Problem, said: Mapping[str, Any]) -> list[Narrowing]:
+    """A method of a narrower kind of plans; the others are tried in any case."""
+    return [] if problem.method == "auto" else [Narrowing(PlanClass.METHOD, {})]
+
+
+def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
+    """The search from the plan's own keep-set on."""
+    return [Challenge("the plan as a start", PlanClass.QUESTION, restarted=_from_plan)]
+
+
+def _from_plan(problem: Problem, plan: SavedPlan) -> Problem:
+    return replace(problem, method="auto", starts=(keep_set_of(problem.graph, plan.schedule),))

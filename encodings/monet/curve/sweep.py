@@ -15,34 +15,69 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from gapless import __version__
 from gapless.encodings.monet.curve.rows import Row, closed
 from gapless.encodings.monet.lowering import keep_set_of
 from gapless.encodings.monet.parameters import Parameters
-from gapless.encodings.monet.problem import UNITS, Objective, Problem
+from gapless.encodings.monet.problem import UNITS, Objective, Problem, budget_bytes, find_graph
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.errors import GaplessError, InputError
 from gapless.io.plan import read_plan
 from gapless.options import SolveOptions
+from gapless.plot import check_plot, write_plot
 from gapless.processes.jobs import shares
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.graph_file import training_graph_text
+from gapless.question.parameters import parameters_of
+from gapless.report.text import described, table
 from gapless.solution import Status, StopReason
 from gapless.sweeps.local import Local, Outcome, Task
 from gapless.sweeps.question import Given, limits_of
 from gapless.sweeps.results import WAITING, read_row
 from gapless.sweeps.results import Row as Known
 from gapless.sweeps.run import answers
-from gapless.sweeps.summary import write_table
+from gapless.sweeps.summary import table_files, write_table
 from gapless.sweeps.sweep_file import Value
+from gapless.system import Answer, Session
 from gapless.units import format_bytes
 
-__all__ = ["sweep"]
+__all__ = ["answer", "sweep"]
+
+
+_COSTS = {
+    "time": {"cost_s": "cost", "bound_s": "bound"},
+    "energy": {"cost_s": "time", "energy_j": "energy", "bound_j": "bound"},
+}
+"""The columns of the table that depend on the objective."""
+
+
+def answer(values: Mapping[str, Any], session: Session) -> Answer:
+    """Solve every budget, and what came of it as data and as a table."""
+    if values["plot"] is not None:
+        check_plot(values["plot"])
+    graph, objective = find_graph(values["graph"], values["batch"], values["device"]), values["objective"]
+    budgets = sorted({budget_bytes(budget, graph) for budget in values["budgets"]})
+    folder = Path(values["output"])
+    parameters = parameters_of(Parameters, session.parameters)
+    rows = sweep(
+        graph, budgets, session.options, values["workers"], folder, objective, values["methods"], parameters
+    )  # fmt: skip
+    if values["plot"] is not None:
+        write_plot(values["plot"], rows, "energy" if objective == "energy" else "compute")
+    data = {
+        "problem": "monet", "objective": objective, **table_files(folder), "plot": values["plot"],
+        "rows": [row.data for row in rows],
+    }  # fmt: skip
+    answered, asked = sum(row.is_answer for row in rows), len(budgets) * len(set(values["methods"]))
+    is_complete, is_valid = answered == asked, not any(row.violations for row in rows)
+    notes = () if is_complete or not is_valid else (_missing(rows, answered, asked),)
+    return Answer(data, _text(rows, objective), notes, is_complete, is_valid)
 
 
 def sweep(
@@ -214,3 +249,29 @@ def _row(problem: Problem, known: Known, peak_bytes: int) -> Row:
         peak_bytes=int(known.peak_bytes),
         plan=known.plan,
     )
+
+
+# -- the answer as text ------------------------------------------------------------------------------------------------
+
+
+def _missing(rows: Sequence[Row], answered: int, asked: int) -> str:
+    begun = sum(row.is_interrupted and row.plan is not None for row in rows)
+    return f"{answered} of {asked} budgets have an answer" + (f", {begun} more a plan to go on from" if begun else "")
+
+
+def _text(rows: Sequence[Row], objective: str) -> str:
+    columns = {
+        "method": "method", "budget_bytes": "budget", "memory_ratio": "ratio", "status": "status", **_COSTS[objective],
+        "gap": "gap", "overhead": "overhead", "peak_bytes": "peak", "solve_s": "solved in",
+        "plan_budget_bytes": "plan of",
+    }  # fmt: skip
+    if all(row.method == "auto" for row in rows):
+        del columns["method"]
+    if all(row.plan_budget_bytes is None for row in rows):
+        del columns["plan_budget_bytes"]
+    lines = [list(columns.values())]
+    for row in rows:
+        overhead = None if row.overhead is None else f"{100 * row.overhead:.2f} %"
+        data = {**row.data, "status": row.verdict, "overhead": overhead}
+        lines.append([described(name, data[name]) for name in columns])
+    return table(lines)
