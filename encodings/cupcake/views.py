@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets, write_ddp_buckets
@@ -12,10 +12,24 @@ from gapless.io.record import Record
 from gapless.ir.schedule import Schedule
 from gapless.units import format_bytes, format_seconds
 
-__all__ = ["export_ddp_buckets", "render_baselines", "render_groups", "to_ddp_buckets"]
+if TYPE_CHECKING:
+    from gapless.checker import Report
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["export_ddp_buckets", "render", "render_baselines", "render_groups", "to_ddp_buckets", "write_buckets"]
 
 MOST_LINES = 40
 NAME_WIDTH = 28
+
+
+def render(plan: SavedPlan, report: Report) -> str:
+    """The groups with their times, and the baselines beside them."""
+    baselines_s = plan.details.get("baselines_s")
+    modes = plan.details.get("modes")
+    lines = [render_groups(plan.schedule, modes if isinstance(modes, list) else ())]
+    if isinstance(baselines_s, dict) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
+        lines.append(render_baselines(baselines_s, report.makespan_s))
+    return "\n".join(lines)
 
 
 def render_groups(schedule: Schedule, modes: Sequence[str] = ()) -> str:
@@ -102,3 +116,10 @@ def export_ddp_buckets(
     buckets = to_ddp_buckets(problem, details, where)
     write_ddp_buckets(path, buckets)
     return buckets
+
+
+def write_buckets(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+    """Write the buckets of a plan; returns what they hold."""
+    buckets = export_ddp_buckets(path, plan.problem, plan.details, where="details")
+    held = f"{len(buckets.parameter_names)} gradients of {buckets.profile}, {format_bytes(sum(buckets.bucket_bytes))}"
+    return f"{len(buckets.groups)} buckets for {held}"

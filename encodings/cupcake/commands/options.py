@@ -1,0 +1,248 @@
+"""The commands of Cupcake: advice, profiles, runs under DDP and their validation, with their options and help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gapless.encodings.cupcake.commands import advice, execution, pictures, profiling, what_if
+from gapless.encodings.cupcake.question import COMPRESSOR, COMPRESSOR_NAMES, ERRORS, Question
+from gapless.lazy import lazy
+from gapless.profiles.devices import device_names
+from gapless.profiles.gradients.network_question import NetworkQuestion
+from gapless.question import fields_of, picked
+from gapless.question.fields import (
+    Bandwidth,
+    Choice,
+    Field,
+    Kind,
+    Listed,
+    Number,
+    Object,
+    Seconds,
+    Size,
+    Text,
+    Whole,
+    WholeOrShare,
+)
+from gapless.system import Command, answering, answering_in_time, drawn
+
+__all__ = ["ADVICE", "PROFILE", "RUN", "VALIDATION"]
+
+_FIGURES = (
+    "bandwidth", "latency", "ranks", "aggregation", "batch", "gamma", "bucket", "compute", "tradeoff", "contention",
+    "ratio",
+)  # fmt: skip
+
+_NETWORK = tuple(replace(field, group="problem") for field in fields_of(NetworkQuestion))
+
+_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot")
+
+_MODEL = Field(
+    "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
+    metavar="MODULE:FACTORY[,OPTION=N]",
+)  # fmt: skip
+_PROCESSES = Field("ranks", Whole(1, 1024), "processes", 2, metavar="P")
+_WAIT = Field(
+    "wait", Seconds(), "the longest that a process waits for another; all may take ten times that",
+    120.0, metavar="T",
+)  # fmt: skip
+_HOOKS = Field(
+    "hooks", Listed(Text()), "modes beside plain; see below",
+    ("topk", "powersgd:4", "fp16"), metavar="MODE,MODE,...",
+)  # fmt: skip
+_EMULATE = Field(
+    "emulate", Choice(("wire", "step", "nothing")),
+    "wire: sends take what the plan says; step: computation too; nothing", "wire",
+)  # fmt: skip
+_DILATION = Field(
+    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower", 1.0,
+    metavar="F",
+)  # fmt: skip
+_REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken", 9, metavar="N")
+_STEPS = Field("steps", Whole(1, 10**6), "steps of the model that are timed", 20, metavar="N")
+
+_GRADIENTS = (
+    _MODEL,
+    _PROCESSES,
+    _HOOKS,
+    _STEPS,
+    _REPEATS,
+    Field(
+        "bandwidth",
+        Bandwidth(),
+        "price sends on a ring of this bandwidth, such as 1Gbps",
+        metavar="B",
+        group="another wire",
+    ),
+    Field(
+        "latency", Seconds(), "latency of one step of that ring", otherwise="10us", metavar="T", group="another wire"
+    ),
+    _WAIT,
+    Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
+)
+
+_RUN = (
+    _MODEL,
+    Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
+    _PROCESSES,
+    _EMULATE,
+    _DILATION,
+    _REPEATS,
+    _WAIT,
+)
+
+_VALIDATION = (
+    Field(
+        "model", Listed(Text(), ";"), "a model as for `profile gradients`; may be given again", is_required=True,
+        metavar="MODULE:FACTORY[,OPTION=N]",
+    ),
+    Field("ranks", Listed(Whole(1, 1024)), "numbers of processes", (2,), metavar="P,P,..."),
+    Field(
+        "bandwidth", Listed(Bandwidth()),
+        "bandwidths of the rings on which sends are priced", is_required=True, metavar="B,B,..."
+    ),
+    Field("latency", Seconds(), "latency of one step of the rings", otherwise="10us", metavar="T"),
+    _HOOKS,
+    _STEPS,
+    _REPEATS,
+    Field("emulate", Choice(("wire", "step")), "wire, or step: computation too", "wire"),
+    _DILATION,
+    _WAIT,
+)  # fmt: skip
+
+_COMPRESSION = (
+    *picked(Question, "profile"),
+    *_NETWORK,
+    Field(
+        "compressor", Listed(COMPRESSOR), "of `gapless list compressors`, with commas between them, or all",
+        ("all",), metavar="NAME,NAME,...", names=COMPRESSOR_NAMES,
+    ),
+    Field(
+        "device", Object(("gapless.profiles.devices.Device",)), "where gradients are encoded and decoded", "v100",
+        metavar="NAME", names=device_names,
+    ),
+    Field("error", Choice(ERRORS), "the worst class of error that a compressor may have", "unknown",
+          metavar="CLASS"),
+    Field("memory", Size(), "of a rank for the messages that it gathers: 4GB", otherwise="no limit", metavar="SIZE"),
+    _PLOT,
+)  # fmt: skip
+
+_AXES = "axes: values with commas between them"
+
+
+def _axis(name: str, kind: Kind, what: str, otherwise: Any = None) -> Field:
+    return Field(name, Listed(kind), what, metavar="X,X,...", group=_AXES, otherwise=otherwise)
+
+
+_AXES_OF_NETWORK = ("ranks", "bandwidth", "latency", "aggregation")
+
+_WHAT_IF = (
+    *picked(Question, "profile"),
+    Field(
+        "figure", Choice(_FIGURES),
+        "the table's axis. compute: a device --speed times as fast. tradeoff: encode and decode k times as fast at l k "
+        "times the bytes (--encode-speed k, --penalty l). contention: compression beside the backward pass. ratio: "
+        "the compression that is enough for close to linear scaling, over batches", is_required=True,
+    ),
+    Field(
+        "compressor", COMPRESSOR,
+        "one of `gapless list compressors`", "powersgd", metavar="NAME", names=COMPRESSOR_NAMES
+    ),
+    _PLOT,
+    _axis("ranks", Whole(2, 10**6), "number of workers"),
+    _axis("bandwidth", Bandwidth(), "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s"),
+    _axis("latency", Seconds(), "latency of one step of a collective", "10us"),
+    _axis("aggregation", Text(), "how gradients are added up: ring, tree, server", "ring"),
+    _axis("batch", WholeOrShare(), "examples a rank, or 0.5x: of the profile's; the backward pass is in proportion"),
+    _axis("gamma", Number(1, maximum=100), "slow-down of a backward pass beside communication", "1.07"),
+    _axis("bucket", Size(), "bytes of a bucket", "25MB"),
+    _axis("speed", Number(0, strict=True, maximum=1000), "how many times as fast the device is"),
+    _axis("encode_speed", Number(1, maximum=1000), "k: encode and decode are k times as fast"),
+    _axis("penalty", Number(1, maximum=1000), "l: at l k times the bytes"),
+    _axis("contention", Number(1, maximum=100), "what compression beside the backward pass costs the device"),
+    *(field for field in _NETWORK if field.name not in _AXES_OF_NETWORK),
+)  # fmt: skip
+
+_COMPRESSION_HELP = """\
+Each compressor gets its best plan of the profile's gradients, in which groups may be plain, at published costs. It is
+compared with no compression in the best size of buckets from 2 to 64 MB. Classes of error stand apart, since they
+differ in what is known of convergence. `pays below` is the bandwidth at which compressing all gradients stops paying,
+with its range over a tenth to ten times the latency.
+
+example:
+  gapless advise compression --profile resnet101 --ranks 64 --bandwidth 10Gbps --latency 10us
+  gapless advise compression --profile bert-base --topology ndv2 --nodes 4 --error feedback --plot compressors.svg
+"""
+_WHAT_IF_HELP = """\
+An analytic model of the backward pass and the synchronisation: no search, no forward pass. Every axis may have several
+values; a figure has those of the study along its own where none are given. `pays below` is the bandwidth at which the
+compressor stops paying, with its range over what is known least.
+
+example:
+  gapless advise what-if --figure bandwidth --profile resnet101 --ranks 64 --batch 16,32,64 --plot bandwidth.svg
+  gapless advise what-if --figure latency --profile resnet101 --ranks 64 --bandwidth 10Gbps --gamma 1.04,1.1
+"""
+
+_FACTORY_HELP = """\
+FACTORY makes (model, inputs, loss, targets), or (model, inputs) where the model returns its loss. Unless there is a
+train.py, train:net is a small convolutional network of gapless, and train:gpt a small GPT. Options of train:net are
+layers, width, classes, size and batch; of train:gpt layers, hidden, heads, vocabulary, sequence and micro_batch.
+"""
+_MODES_HELP = """\
+modes: compressors of `gapless list compressors`, such as fp16, topk:0.001, powersgd:8, onebit, and plain. The share
+that is kept is 0.01 and the rank 4 where they aren't given. All but plain add what they lost to the next gradient.
+"""
+_GRADIENTS_HELP = f"""\
+{_FACTORY_HELP}
+{_MODES_HELP}
+Gradients are in the order in which rank 0's become ready. Each hook sends groups of the model's own gradients, from the
+smallest to all of them; its costs are lines through the medians.
+
+example:
+  gapless profile gradients --model train:net,width=32 --hooks topk,powersgd:4,fp16 --bandwidth 1Gbps -o net.json
+"""
+_RUN_HELP = f"""\
+{_FACTORY_HELP}
+Beside the plan run DDP's default buckets, one bucket, one for each gradient, and DDP's buckets all compressed, in
+turns. Compared with DDP by itself in the same buckets: gradients, to the bit where nothing is lost. What is emulated is
+done, and then waited for; the wire is one for all ranks, and takes one bucket at a time, in order. exit codes: 0
+buckets and gradients are as they must be, 2 bad input, or a process failed, 5 something differs
+
+example:
+  gapless run cupcake --plan plan.json --model train:net,width=32 --ranks 4
+"""
+_VALIDATION_HELP = f"""\
+{_FACTORY_HELP}
+{_MODES_HELP}
+Each model is measured, planned and run for each number of ranks and bandwidth, as by `profile gradients`, `solve` and
+`run cupcake`; errors of the predicted steps are those of all that ran.
+
+example:
+  gapless validate ddp --model train:net --model train:gpt --ranks 2,4 --bandwidth 100Mbps,1Gbps
+"""
+
+ADVICE = (
+    Command(
+        "compression", "every compressor's best plan against none", _COMPRESSION,
+        drawn(answering_in_time(lambda: advice.compression), lambda: pictures.draw_compression),
+        _COMPRESSION_HELP, is_limited=True,
+    ),
+    Command(
+        "what-if", "tables of the analytic performance model", _WHAT_IF,
+        drawn(answering(lambda: what_if.what_if), lambda: pictures.draw_what_if),
+        _WHAT_IF_HELP,
+    ),
+)  # fmt: skip
+RUN = Command(
+    "cupcake", "a plan under DistributedDataParallel beside DDP's own buckets, on processes of this machine", _RUN,
+    lazy(lambda: execution.execute), _RUN_HELP, when_stopped="ending the processes",
+)  # fmt: skip
+PROFILE = Command(
+    "gradients", "when a PyTorch model's gradients are ready, and what hooks take to send them", _GRADIENTS,
+    lazy(lambda: profiling.profile_gradients), _GRADIENTS_HELP, when_stopped="ending the processes",
+)  # fmt: skip
+VALIDATION = Command(
+    "ddp", "predicted steps of data-parallel training against measured ones", _VALIDATION,
+    lazy(lambda: execution.validate), _VALIDATION_HELP, when_stopped="ending the processes",
+)  # fmt: skip
