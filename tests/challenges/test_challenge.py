@@ -14,6 +14,7 @@ import pytest
 from compression_traces import small_trace
 from fusion_instances import known_instance
 from hand_training import chain
+from published import PUBLISHED
 
 import gapless
 from gapless.challenges import Attempt, ChallengeParameters, ChallengeReport, Verdict, challenge
@@ -321,7 +322,9 @@ def test_work_bounds_the_searches_of_every_system() -> None:
 
     for name in system_names():
         kind = find_system(name).parameters
-        assert kind is not None
+        if kind is None:
+            assert name not in PUBLISHED
+            continue
         parameters = kind()()
         assert parameters.with_share(0.5) != parameters, name
         least = {row["name"]: row["default"] for row in rows(parameters.with_share(1e-12))}

@@ -104,6 +104,7 @@ def run_page(text: str, folder: Path) -> int:
     for block in blocks(text):
         kind, _, name = block.mark.partition(": ")
         if kind in ("file", "more"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with (folder / name).open("w" if kind == "file" else "a", encoding="utf-8") as file:
                 file.write(block.text if kind == "file" else f"\n\n{block.text}")
         elif kind in ("output", "output, numbers vary"):
