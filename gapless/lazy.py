@@ -43,12 +43,10 @@ def names_of(package: str, public: Mapping[str, tuple[str, ...]] | None = None) 
 class _StandIn(ModuleType):
     """A module that is imported when something of it is asked for."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("__name__", "__class__"):
+            return super().__getattribute__(name)
         return getattr(import_module(self.__name__), name)
-
-    @property
-    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]  # of whoever looks there, as pytest does
-        return import_module(self.__name__).__dict__
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(import_module(self.__name__), name, value)

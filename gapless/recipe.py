@@ -109,5 +109,6 @@ def _result(problem: Problem, plan: Plan, log: ProgressLog, made: Mapping[str, A
     asked = plan.problem or problem
     solution = plan.solution if report is None or report.valid else refuted(plan.solution)
     return Result(
-        asked, solution, plan.schedule, report, plan.details, plan.timings, plan.product, run, plan.windows
+        asked, solution, plan.schedule, report, plan.details, plan.timings, plan.product, run, plan.windows,
+        plan.decision,
     )  # fmt: skip

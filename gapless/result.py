@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.checker import Report
+from gapless.decision import Decision
 from gapless.errors import InputError, must_be
 from gapless.io.plan import SavedPlan, claim_data, excerpt_of, read_plan, replay_of, solution_of, write_plan
 from gapless.ir.schedule import Schedule
@@ -67,6 +68,7 @@ class Result:
     product: Any = None
     run: Mapping[str, Any] = field(default_factory=dict)
     windows: Windows | None = None
+    decision: Decision | None = None
 
     def __repr__(self) -> str:
         gap = f", {self._proven}" if self.solution.bounds else ""
@@ -131,7 +133,7 @@ class Result:
             raise InputError(f"{self.problem.system}: there is no plan: {self.status.value}")
         return SavedPlan(
             self.problem.system, self.problem.description, claim_data(self.solution), self.details, self.schedule,
-            self.run, self.product, self.windows,
+            self.run, self.product, self.windows, {} if self.decision is None else self.decision.data,
         )  # fmt: skip
 
     def check(self) -> Report:
@@ -235,7 +237,17 @@ def read_saved(path: str | Path) -> SavedPlan:
     for system in systems:
         if system.read is not None and str(path).endswith(system.ending):
             return system.read(str(path))
-    return read_plan(path)
+    plan = read_plan(path)
+    decision_of(plan, str(path))  # every section of a file is looked at
+    return plan
+
+
+def decision_of(plan: SavedPlan, where: str) -> Decision | None:
+    """What a plan decides, None where it doesn't say. Raises `InputError` for what its system couldn't have decided."""
+    system = known_system(plan.system)
+    if system is None or system.decision is None or not plan.decision:
+        return None
+    return system.decision().of(plan, where)
 
 
 def load(path: str | Path) -> Result:
@@ -252,5 +264,6 @@ def load(path: str | Path) -> Result:
     report = replay_of(plan.schedule, plan.windows)
     left = solution if report.valid else refuted(solution)
     return Result(
-        asked, left, plan.schedule, report, plan.details, timings, plan.product, plan.run, plan.windows
+        asked, left, plan.schedule, report, plan.details, timings, plan.product, plan.run, plan.windows,
+        decision_of(plan, str(path)),
     )  # fmt: skip

@@ -22,6 +22,7 @@ from gapless.question.recorded import remember
 
 if TYPE_CHECKING:  # a system is light until it is asked
     from gapless.checker import Report
+    from gapless.decision import Decision
     from gapless.io.plan import SavedPlan
     from gapless.ir.schedule import Schedule
     from gapless.ir.windows import Windows
@@ -58,9 +59,9 @@ class Plan:
     """What an encoding claims: a schedule (None if it found none), the solver's words on it, and details by name.
 
     `timings`: seconds by stage, which differ from run to run and so stand apart from the details. `product`: what the
-    schedule was made from, for an encoding that has files of its own. `problem`: what the schedule solves, where the
-    encoding had to choose that as well. `windows`: what replays a plan that may be too long for one schedule; its
-    `schedule` then has no events.
+    schedule was made from, for an encoding that has files of its own. `decision`: what was decided, as typed data.
+    `problem`: what the schedule solves, where the encoding had to choose that as well. `windows`: what replays a plan
+    that may be too long for one schedule; its `schedule` then has no events.
     """
 
     solution: Solution
@@ -70,6 +71,7 @@ class Plan:
     product: Any = None
     problem: Problem | None = None
     windows: Windows | None = None
+    decision: Decision | None = None
 
 
 class Problem(Protocol):
@@ -214,10 +216,10 @@ class System:
     question's. `pictures`: the kinds that suit its plans, the most telling first; `drawers`: kinds of its own.
     `tables`: the formats of the `summary.json` that its own sweeps write, and what draws each: from the file and the
     column along the axis (None: the system's choice) a figure, and what it shows in words.
-    `model`: the model behind a problem, for those who write it to a file. `exports`, `listings` (tables of `list`,
-    whose docstrings say what they list), `advice`, `sweeps`, `runs`, `profiles`, `validations`: what else it has.
-    `package`: where its data lie, `schemas/*.json` of its files and `references.bib`. `trial`: a small question for the
-    self test of `doctor`, with the options to solve it under.
+    `decision`: the class of what its plans decide. `model`: the model behind a problem, for those who write it to a
+    file. `exports`, `listings` (tables of `list`, whose docstrings say what they list), `advice`, `sweeps`, `runs`,
+    `profiles`, `validations`: what else it has. `package`: where its data lie, `schemas/*.json` of its files and
+    `references.bib`. `trial`: a small question for the self test of `doctor`, with the options to solve it under.
 
     `narrowing(problem, said)`: by which of the fields that were said a question asks for a narrower class of plans than
     any plan, the widest first; `challenge` asks without them. `challenges(problem, plan)`: how else it may be asked.
@@ -256,6 +258,7 @@ class System:
     runs: tuple[Command, ...] = ()
     profiles: tuple[Command, ...] = ()
     validations: tuple[Command, ...] = ()
+    decision: Callable[[], type[Decision]] | None = None
     package: str = ""
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
     narrowing: Callable[[Any, Mapping[str, Any]], Sequence[Narrowing]] = lambda problem, said: ()

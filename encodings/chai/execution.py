@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.chai.head_map import nearest
+from gapless.encodings.chai.head_map import map_of, nearest
 from gapless.encodings.chai.medians import guessed, proven
 from gapless.encodings.chai.problem import Problem
-from gapless.encodings.chai.view import map_of
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.record import Record
 from gapless.options import Deadline, SolveOptions
-from gapless.plans_to_run import not_run, plan_to_run
+from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.profiles.heads.profile import HeadProfile, Rises, counts_to_measure
 from gapless.profiles.heads.profile_file import write_head_profile
 from gapless.report.text import table
@@ -41,7 +40,7 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     plan, report = plan_to_run(path, "chai")
     if not report.valid:
         return not_run(report)
-    chosen = map_of(plan, f"{path}: details")
+    chosen = map_of(plan, path)
     from gapless.torch.heads.generation import compare
     from gapless.torch.heads.models import load_language_model, sequences_of
 

@@ -5,18 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.decision import Decision
 from gapless.errors import InputError
 from gapless.io.record import Record
+from gapless.io.typed import Stored
 from gapless.profiles.heads.profile import HeadProfile
 
-__all__ = ["HeadMap", "Ints", "nearest", "read_head_map"]
+if TYPE_CHECKING:
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["HeadDecision", "HeadMap", "Ints", "map_of", "nearest"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HeadDecision(Decision):
+    """`kept[l]`: the key heads of layer l whose keys are cached. `representatives[l][h]`: the head that h uses."""
+
+    kept: tuple[tuple[int, ...], ...]
+    representatives: Annotated[tuple[tuple[int, ...], ...], Stored(each="whole numbers >= 0")]
 
 
 @dataclass(frozen=True)
@@ -27,6 +41,11 @@ class HeadMap:
 
     kept: tuple[tuple[int, ...], ...]
     representative: Ints
+
+    @property
+    def decision(self) -> HeadDecision:
+        """For the plan file."""
+        return HeadDecision(self.kept, tuple(tuple(row) for row in self.representative.tolist()))
 
     @property
     def counts(self) -> Ints:
@@ -55,20 +74,19 @@ def nearest(distance: Floats, kept: Sequence[int], group: int) -> Ints:
     return np.asarray(np.where(offered, np.arange(len(distance)), found))
 
 
-def read_head_map(details: object, layers: int, heads: int, key_heads: int, where: str) -> HeadMap:
-    """The map in a plan's details. Raises `InputError`, which opens with `where`, for one that isn't whole."""
-    record = Record(details, where)
-    rows, kept = record.array("representatives"), record.array("kept")
+def map_of(plan: SavedPlan, where: str = "plan") -> HeadMap:
+    """The head map of a plan. Raises `InputError`, which opens with `where`, for one that isn't whole."""
+    asked, decision = Record(dict(plan.problem), f"{where}: problem"), HeadDecision.of(plan, where)
+    layers, heads, key_heads = (asked.integer(name, 1) for name in ("layers", "heads", "key_heads"))
+    rows, kept = decision.representatives, decision.kept
     if len(rows) != layers or len(kept) != layers:
         raise InputError(f"{where}: kept and representatives must have {layers} layers, got {len(kept)}, {len(rows)}")
-    found = []
     for layer, (row, here) in enumerate(zip(rows, kept, strict=True)):
-        inner = Record({"heads": row, "kept": here}, f"{where}: layer {layer}")
+        inner = Record({"heads": list(row), "kept": list(here)}, f"{where}: layer {layer}")
         used, held = inner.integers("heads", 0, heads - 1), inner.integers("kept", 0, key_heads - 1)
         if len(used) != heads:
             raise InputError(f"{where}: layer {layer}: must have {heads} heads, got {len(used)}")
         strays = sorted({head for head in used if head // (heads // key_heads) not in held})
         if strays:
             raise InputError(f"{where}: layer {layer}: head {strays[0]} is used, but its keys are not kept")
-        found.append((held, used))
-    return HeadMap(tuple(held for held, _ in found), np.array([used for _, used in found], dtype=np.int64))
+    return HeadMap(kept, np.array(rows, dtype=np.int64))

@@ -12,13 +12,12 @@ import numpy as np
 
 from gapless import __version__
 from gapless.encodings.chai.baselines import Baselines
-from gapless.encodings.chai.head_map import HeadMap, Ints, nearest
+from gapless.encodings.chai.head_map import HeadMap, Ints, map_of, nearest
 from gapless.encodings.chai.lowering import step_s, to_schedule
 from gapless.encodings.chai.medians import LayerMedians, guessed, price_bounds, proven_at, ranked
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem
 from gapless.encodings.chai.question import LOSS
-from gapless.encodings.chai.view import map_of
 from gapless.errors import InputError
 from gapless.model.knapsack import Front, Items, Relaxation, front
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
@@ -180,7 +179,12 @@ class _Search:
             wall_s=self.deadline.elapsed_s, unit="error", source="knapsack" if fronts is not None else "relaxation",
             otherwise=StopReason.TIME_LIMIT if self.deadline.has_struck else StopReason.FINISHED,
         )  # fmt: skip
-        return Plan(claim, to_schedule(asked, chosen), {**_details(asked, chosen), "milps": milps, **details})
+        return Plan(
+            claim,
+            to_schedule(asked, chosen),
+            {**_details(asked, chosen), "milps": milps, **details},
+            decision=chosen.decision,
+        )
 
 
 def _measured(asked: Problem) -> list[LayerMedians]:
@@ -301,5 +305,5 @@ def pinned(problem: Problem) -> Mapping[str, object]:
 
 def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:
     """The error of the plan's map, inf where it keeps more than the budget. Raises `InputError` for one that isn't."""
-    chosen = map_of(plan, "details")
+    chosen = map_of(plan)
     return problem.error(chosen) if int(chosen.counts.sum()) <= problem.most_kept else math.inf

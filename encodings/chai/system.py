@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gapless.encodings.chai import parameters, problem, solve, view
+from gapless.encodings.chai import head_map, parameters, problem, solve, view
 from gapless.encodings.chai.commands import PROFILE, RUN
 from gapless.encodings.chai.question import Question
 from gapless.lazy import lazy
@@ -57,5 +57,6 @@ SYSTEM = System(
     profiles=(PROFILE,),
     pinned=lazy(lambda: solve.pinned),
     cost=lazy(lambda: solve.cost),
+    decision=lambda: head_map.HeadDecision,
     package="gapless.encodings.chai",
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gapless.checker import Report
-from gapless.encodings.chai.head_map import HeadMap, read_head_map
+from gapless.encodings.chai.head_map import map_of
 from gapless.encodings.chai.question import LOSS
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
@@ -15,14 +15,7 @@ from gapless.plot.style import BLUE, GREY, ORANGE, PALE, PALETTE, PURPLE, VERMIL
 from gapless.report.text import table
 from gapless.units import format_seconds
 
-__all__ = ["draw_front", "draw_heads", "map_of", "render"]
-
-
-def map_of(plan: SavedPlan, where: str = "details") -> HeadMap:
-    """The head map of a plan. Raises `InputError` where its details hold none."""
-    asked = Record(dict(plan.problem), "problem")
-    layers, heads, key_heads = (asked.integer(name, 1) for name in ("layers", "heads", "key_heads"))
-    return read_head_map(dict(plan.details), layers, heads, key_heads, where)
+__all__ = ["draw_front", "draw_heads", "render"]
 
 
 def render(plan: SavedPlan, report: Report) -> str:

@@ -20,8 +20,8 @@ from gapless.encodings.oktopk.cuts.loads import region_counts
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
-from gapless.plans_to_run import not_run, plan_to_run
 from gapless.plot.style import PALETTE, new_axes
+from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.profiles.sparsity.index_file import find_index_sets, write_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.system import Answer, Session

@@ -21,7 +21,7 @@ from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, check_known
-from gapless.plans_to_run import not_run, plan_to_run
+from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.profiles.compression.trace import (
     CompressionTrace,
     check_trace_name,

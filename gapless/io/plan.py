@@ -53,10 +53,11 @@ class SavedPlan(Brief):
 
     `system` names the encoding; `problem` says, in its words, what was asked; `claim` is what the solver said of the
     schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules, objective_error and
-    bound_error for errors); `details` is the encoding's own account. `run`: how the plan was made, which differs from
-    run to run (command, versions, solve_s, timings, convergence), as far as is known. `product`: what the schedule was
-    made from, where the system's files hold that. `windows`: what replays a plan that may be too long for one schedule;
-    its `schedule` then has no events.
+    bound_error for errors); `details` is the encoding's own account, for people. `decision`: what was decided, as
+    `gapless.decision` reads it; empty in files of before. `run`: how the plan was made, which differs from run to run
+    (command, versions, solve_s, timings, convergence), as far as is known. `product`: what the schedule was made from,
+    where the system's files hold that. `windows`: what replays a plan that may be too long for one schedule; its
+    `schedule` then has no events.
     """
 
     system: str
@@ -67,6 +68,7 @@ class SavedPlan(Brief):
     run: Mapping[str, Any] = field(default_factory=dict)
     product: Any = None
     windows: Windows | None = None
+    decision: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def solve_s(self) -> float | None:
@@ -205,6 +207,7 @@ def _sections(plan: SavedPlan) -> dict[str, Callable[[], Any]]:
         "problem": lambda: dict(plan.problem),
         "claim": lambda: dict(plan.claim),
         "details": lambda: dict(plan.details),
+        **({"decision": lambda: dict(plan.decision)} if plan.decision else {}),
         "run": lambda: dict(plan.run),
         "graph": lambda: graph_data(plan.schedule.graph),
         "topology": lambda: topology_data(plan.schedule.topology),
@@ -232,6 +235,7 @@ def plan_of(record: Record, where: str = "plan") -> SavedPlan:
         details=_mapping(record, "details"),
         schedule=schedule,
         run=_mapping(record, "run"),
+        decision=_mapping(record, "decision") if "decision" in record else {},
     )
     record.close()
     return plan

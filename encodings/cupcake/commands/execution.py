@@ -19,7 +19,7 @@ from gapless.encodings.cupcake.views import to_ddp_buckets
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import assigned_groups
 from gapless.io.record import Record
-from gapless.plans_to_run import not_run, plan_to_run
+from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.profiles.gradients.communication import find_network
 from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 from gapless.profiles.gradients.modes import PLAIN

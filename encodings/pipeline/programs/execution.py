@@ -13,7 +13,7 @@ from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.ir.schedule import EventKind
-from gapless.plans_to_run import not_run, plan_to_run
+from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.profiles.pipelines.compression import CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.system import Answer, Session

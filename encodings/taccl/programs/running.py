@@ -12,7 +12,7 @@ from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.collective_file import collective_of
 from gapless.io.measured_file import Measured, median_interval, write_measured
-from gapless.plans_to_run import not_run, plan_to_run
+from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.system import Answer, Session
 from gapless.units import format_bytes
 
