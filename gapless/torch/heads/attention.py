@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from gapless.torch.heads.models import Attention, Cache, DynamicLayer, LanguageModel, eager_mask, transformers
-from gapless.torch.library import torch
+from gapless.torch.heads.models import Attention, Cache, DynamicLayer, LanguageModel, eager_mask, torch, transformers
 
 __all__ = ["attending", "cache_bytes", "edited", "kept_cache", "probabilities", "repeated", "sharing"]
 

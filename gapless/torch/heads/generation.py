@@ -9,8 +9,7 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.torch.heads.attention import cache_bytes, edited, kept_cache, sharing
-from gapless.torch.heads.models import LanguageModel, mean_loss
-from gapless.torch.library import torch
+from gapless.torch.heads.models import LanguageModel, mean_loss, torch
 
 __all__ = ["Comparison", "Generated", "compare", "generated"]
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from gapless.profiles.heads.profile import HeadProfile
 from gapless.torch.heads.attention import attending, probabilities, repeated, sharing
-from gapless.torch.heads.models import Attention, LanguageModel, mean_loss
-from gapless.torch.library import torch
+from gapless.torch.heads.models import Attention, LanguageModel, mean_loss, torch
 
 __all__ = ["measure_heads", "measured_rises"]
 

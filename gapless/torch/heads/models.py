@@ -15,7 +15,6 @@ from gapless.errors import InputError
 from gapless.installation.extras import missing_extra
 from gapless.io.record import suggestion
 from gapless.io.text_file import load_text
-from gapless.torch.library import torch
 
 __all__ = [
     "Attention",
@@ -26,6 +25,7 @@ __all__ = [
     "load_language_model",
     "mean_loss",
     "sequences_of",
+    "torch",
     "transformers",
 ]
 
