@@ -25,6 +25,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
 from gapless.encodings.taccl.flow.first import first_plan
 from gapless.encodings.taccl.methods import NAMES, methods_for
+from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.encodings.taccl.narrowing import wider_question, with_wider
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
@@ -32,10 +33,11 @@ from gapless.encodings.taccl.search import PART, Search, no_plan
 from gapless.encodings.taccl.sketch.search import search_sketches
 from gapless.errors import InputError
 from gapless.methods import run_methods
+from gapless.model import Model
 from gapless.options import Deadline, SolveOptions
 from gapless.system import Plan
 
-__all__ = ["in_chunks", "solve", "solve_chunked"]
+__all__ = ["in_chunks", "model_of", "solve", "solve_chunked"]
 
 
 def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
@@ -74,6 +76,11 @@ def in_chunks(
     parameters = parameters or Parameters()
     quick = _quick_plan(problem, _bounds(problem.coarsest, Deadline(options), parameters), options, parameters)
     return (quick.for_milp if for_milp else None) or quick.problem
+
+
+def model_of(problem: Problem) -> Model:
+    """The routing MILP of a question, for writing to a file."""
+    return routing_model(in_chunks(problem, problem.default_options, for_milp=True))
 
 
 def _quick_plan(problem: Problem, bounds: Bounds, options: SolveOptions, parameters: Parameters) -> Quick:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gapless.errors import GaplessError, InputError
 from gapless.io import mscclpp
+from gapless.io.chakra import write_traces
 from gapless.io.collective_file import collective_data, collective_of
 from gapless.io.groups_file import groups_from
 from gapless.io.taccl_ef import (
@@ -39,9 +40,12 @@ from gapless.topologies.links import Links
 from gapless.topologies.topology import Topology
 from gapless.units import format_bytes
 
+if TYPE_CHECKING:
+    from gapless.io.plan import SavedPlan
+
 __all__ = [
-    "Communicator", "Written", "collective_of", "communicators", "to_program", "write_each", "write_mscclpp",
-    "write_taccl_ef",
+    "Communicator", "Written", "collective_of", "communicators", "export_chakra", "export_mscclpp", "export_taccl_ef",
+    "to_program", "write_each", "write_mscclpp", "write_taccl_ef",
 ]  # fmt: skip
 
 _OTHER = "custom"
@@ -215,6 +219,36 @@ def write_each(
         where = Path(path).with_name(f"{Path(path).stem}.group{number}{Path(path).suffix}")
         lines.append(f"{where}: {write(str(where), each.schedule, each.description)}; for {_named(each.ranks)}")
     return "\n".join([f"{len(found)} files, one for the communicator of each group", *lines])
+
+
+def export_taccl_ef(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+    """Write a plan as TACCL-EF, a file for each communicator; returns what was written."""
+    return write_each(
+        path, plan.schedule, plan.problem, lambda where, *part: write_taccl_ef(where, *part, **values).summary()
+    )
+
+
+def export_mscclpp(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+    """Write a plan for MSCCL++, a file for each communicator; returns what was written."""
+    if values["proto"] != "Simple":
+        raise InputError(f"proto: MSCCL++ plans are written with Simple, got {values['proto']}")
+    how = {key: values[key] for key in ("instances", "min_bytes", "max_bytes", "sm_count")}
+    # A plan serves one placement; the default of TACCL-EF, both, is taken as the one that is always right to call.
+    placement = "in-place" if values["placement"] == "in-place" else "out-of-place"
+
+    def write(where: str, *part: Any) -> str:
+        written = write_mscclpp(where, *part, placement=placement, **how)
+        blocks = max(len(gpu.threadblocks) for gpu in written.gpus)
+        return f"{written.collective} on {len(written.gpus)} GPUs {placement}, at most {blocks} thread blocks a GPU"
+
+    return write_each(path, plan.schedule, plan.problem, write)
+
+
+def export_chakra(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+    """Write a plan as Chakra traces, a file for each rank; returns what was written."""
+    traces = write_traces(path, plan.schedule)
+    count = sum(len(nodes) for nodes in traces)
+    return f"{count} sends and receives in {len(traces)} files, {path}.RANK.et"
 
 
 def _part(schedule: Schedule, group: Group, events: np.ndarray[Any, Any], chunks: int, first: int) -> Communicator:
