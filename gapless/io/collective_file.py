@@ -1,6 +1,6 @@
 """Collective files: a collective of one's own, from what each rank holds before and after.
 
-JSON, format `gapless.ir.collective`, version 1, `//` comments allowed. Either by rank, as the buffers are laid out::
+JSON, format `gapless.collective`, version 1, `//` comments allowed. Either by rank, as the buffers are laid out::
 
     {"format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2,
      "inputs": [[0], [1]], "outputs": [[1], [0]]}

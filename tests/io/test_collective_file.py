@@ -37,7 +37,7 @@ def test_both_ways_to_write_a_collective_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "gapless.plan"}, "own.json: format: must be gapless.ir.collective"),
+        ({"format": "gapless.plan"}, "own.json: format: must be gapless.collective"),
         ({"version": 2}, "own.json: version: must be 1, got 2"),
         ({"name": "allgather"}, "own.json: name: must be a name of its own"),
         ({"ranks": 1}, "own.json: ranks: must be a whole number in 2..65536, got 1"),
