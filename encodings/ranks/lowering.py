@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.ranks.decision import phases_of
 from gapless.encodings.ranks.problem import Problem
 from gapless.ir.graph import Budget
 from gapless.ir.schedule import EventKind, Schedule
@@ -20,19 +21,13 @@ from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.profiles.gradients.fusion import Timeline
 from gapless.topologies.topology import Topology
 
-__all__ = ["DATA", "ERROR", "phases_of", "to_schedule"]
+__all__ = ["DATA", "ERROR", "to_schedule"]
 
 DATA, ERROR = "floats sent", "compression error"
 """The ledgers."""
 
 _COMPUTE, _NETWORK = 0, 1
 Ints = NDArray[np.int64]
-
-
-def phases_of(modes: Ints) -> list[tuple[int, int]]:
-    """(first epoch, epoch after the last) of each run of equal rows of modes, int64, shape (E, L)."""
-    starts = [0, *(1 + np.flatnonzero((modes[1:] != modes[:-1]).any(axis=1))).tolist()]
-    return list(zip(starts, [*starts[1:], len(modes)], strict=True))
 
 
 def to_schedule(problem: Problem, modes: Ints) -> Schedule:

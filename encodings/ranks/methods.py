@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.ranks.baselines import RULES, best_at
-from gapless.encodings.ranks.lowering import phases_of
+from gapless.encodings.ranks.decision import phases_of
 from gapless.encodings.ranks.parameters import Parameters
 from gapless.encodings.ranks.problem import Problem
 from gapless.errors import InputError

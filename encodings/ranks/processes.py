@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapless.encodings.ranks.baselines import RULES, all_baselines
+from gapless.encodings.ranks.decision import ModeDecision
 from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem
 from gapless.errors import InputError
@@ -59,20 +60,16 @@ class Asked:
     @classmethod
     def of(cls, plan: SavedPlan, path: str) -> Asked:
         """Of a plan. Raises `InputError` naming the file and the field."""
-        record, details = Record(dict(plan.problem), f"{path}: problem"), Record(dict(plan.details), f"{path}: details")
-        modes = list[tuple[str, ...]]()
-        for number, phase in enumerate(details.records("phases")):
-            row = tuple(str(mode) for mode in phase.array("modes"))
-            for mode in row:
-                method_of(mode)
-            if len(row) != len(record.array("layers")):
-                raise InputError(f"{path}: details: phases[{number}] must have a mode for each layer")
-            modes += [row] * phase.integer("epochs", 1)
+        record, modes = Record(dict(plan.problem), f"{path}: problem"), ModeDecision.of(plan, path).by_epoch
+        for mode in dict.fromkeys(mode for row in modes for mode in row):
+            method_of(mode)
+        if len(modes[0]) != len(record.array("layers")):
+            raise InputError(f"{path}: phases must have a mode for each layer")
         shapes = [tuple(Whole(1)(length) for length in shape) for shape in record.array("shapes")]
         rates = [record.real("learning_rates", rate, 0) for rate in record.array("learning_rates")]
         found = cls(
             tuple(map(str, record.array("layers"))), tuple(shapes), tuple(record.integers("steps", 1)), tuple(rates),
-            tuple(map(str, record.array("modes"))), tuple(modes),
+            tuple(map(str, record.array("modes"))), modes,
         )  # fmt: skip
         if not len(found.steps) == len(rates) == len(modes) or len(shapes) != len(found.layers):
             raise InputError(f"{path}: steps, learning_rates and phases must have one length, and shapes one a layer")

@@ -16,6 +16,7 @@ import numpy as np
 
 from gapless.checker import Report
 from gapless.encodings.ranks.baselines import all_baselines, best_at, regret
+from gapless.encodings.ranks.decision import ModeDecision, Phase
 from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem, problem
 from gapless.errors import InputError
@@ -33,8 +34,8 @@ __all__ = ["Advice", "advise", "baselines_table", "draw_front", "draw_modes", "r
 
 def render(plan: SavedPlan, report: Report) -> str:
     """A line a phase, the ledgers, then the rules."""
-    phases, baselines = plan.details.get("phases"), plan.details.get("baselines")
-    parts = [_phases(phases)] if isinstance(phases, list) and phases else []
+    says_phases, baselines = plan.decision or "phases" in plan.details, plan.details.get("baselines")
+    parts = [_phases(ModeDecision.of(plan).phases)] if says_phases else []
     limits = zip(plan.schedule.graph.budgets, report.spent, strict=True)
     parts.append("\n".join(f"{budget.name:<18} {spent:.6g} of {budget.limit:.6g}" for budget, spent in limits))
     if isinstance(baselines, list) and baselines:
@@ -42,12 +43,12 @@ def render(plan: SavedPlan, report: Report) -> str:
     return "\n\n".join(parts)
 
 
-def _phases(phases: Sequence[Mapping[str, Any]]) -> str:
+def _phases(phases: Sequence[Phase]) -> str:
     rows = [["from epoch", "epochs", "layers by mode"]]
     for phase in phases:
-        counts = Counter(phase["modes"])
+        counts = Counter(phase.modes)
         layers = ", ".join(f"{counts[mode]} {mode}" for mode in sorted(counts, key=lambda mode: (-counts[mode], mode)))
-        rows.append([str(phase["first_epoch"]), str(phase["epochs"]), layers])
+        rows.append([str(phase.first_epoch), str(phase.epochs), layers])
     return table(rows)
 
 
@@ -66,11 +67,13 @@ _MILLION = 1e6
 
 def draw_modes(plan: SavedPlan, ax: Any = None) -> Any:
     """Draw the mode of each layer in each epoch, the darker the more is sent; returns the axes."""
-    phases, layers, modes = plan.details.get("phases"), plan.problem.get("layers"), plan.problem.get("modes")
-    if not (isinstance(phases, list) and phases and isinstance(layers, list) and isinstance(modes, list)):
-        raise InputError("modes: the plan doesn't say its phases, layers and modes")
-    rows = [[modes.index(mode) for mode in phase["modes"]] for phase in phases for _ in range(phase["epochs"])]
-    grid = np.array(rows).T
+    by_epoch, layers, modes = ModeDecision.of(plan).by_epoch, plan.problem.get("layers"), plan.problem.get("modes")
+    if not (isinstance(layers, list) and isinstance(modes, list)):
+        raise InputError("modes: the plan doesn't say its layers and modes")
+    strays = sorted({mode for row in by_epoch for mode in row if mode not in modes})
+    if strays:
+        raise InputError(f"modes: must be of the plan's problem, got {strays[0]!r}")
+    grid = np.array([[modes.index(mode) for mode in row] for row in by_epoch]).T
     ax = new_axes(7.0, 1.4 + 0.16 * min(len(layers), _MOST_NAMES)) if ax is None else ax
     colours = amounts().resampled(max(len(modes), 2))
     drawn = ax.imshow(grid, aspect="auto", cmap=colours, vmin=-0.5, vmax=max(len(modes), 2) - 0.5, interpolation="none")

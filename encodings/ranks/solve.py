@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from gapless import __version__
 from gapless.encodings.ranks.baselines import all_baselines, regret
-from gapless.encodings.ranks.lowering import phases_of, to_schedule
+from gapless.encodings.ranks.decision import ModeDecision
+from gapless.encodings.ranks.lowering import to_schedule
 from gapless.encodings.ranks.methods import Found, ModeSearch, asked_methods, is_allowed
 from gapless.encodings.ranks.parameters import DEFAULTS, Parameters
 from gapless.encodings.ranks.problem import Problem
 from gapless.errors import InputError
-from gapless.io.record import Record
+from gapless.io.typed import data_of
 from gapless.methods import run_methods
 from gapless.model.knapsack import is_within
 from gapless.options import Deadline, SolveOptions
@@ -52,7 +53,9 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
         unit="error", source=found.method,
         otherwise=StopReason.FINISHED if found.bound is None else StopReason.WORK_LIMIT,
     )  # fmt: skip
-    return Plan(solution, to_schedule(problem, found.modes), _details(problem, found, parameters, options.seed))
+    decision = ModeDecision.made_of(found.modes, problem.trace.modes)
+    details = _details(problem, found, decision, parameters, options.seed)
+    return Plan(solution, to_schedule(problem, found.modes), details, decision=decision)
 
 
 def _nothing(problem: Problem, status: Status, options: SolveOptions, deadline: Deadline) -> Plan:
@@ -66,8 +69,10 @@ def _nothing(problem: Problem, status: Status, options: SolveOptions, deadline: 
     })  # fmt: skip
 
 
-def _details(problem: Problem, found: Found, parameters: Parameters, seed: int) -> dict[str, Any]:
-    trace, phases, sent = problem.trace, phases_of(found.modes), problem.sent_bytes(found.modes)
+def _details(
+    problem: Problem, found: Found, decision: ModeDecision, parameters: Parameters, seed: int
+) -> dict[str, Any]:
+    phases, sent = decision.phases, problem.sent_bytes(found.modes)
     data_bytes = sent if problem.data_bytes is None else problem.data_bytes
     rules = all_baselines(problem, data_bytes, parameters, seed)
     lost = regret(problem, rules, parameters.regret_work)
@@ -76,11 +81,8 @@ def _details(problem: Problem, found: Found, parameters: Parameters, seed: int) 
         "sent_floats": sent / FLOAT_BYTES,
         "error": found.error,
         "switch_count": len(phases) - 1,
-        "step_times_s": [problem.step.duration_s(found.modes[first]) for first, _ in phases],
-        "phases": [
-            {"first_epoch": first, "epochs": end - first, "modes": [trace.modes[mode] for mode in found.modes[first]]}
-            for first, end in phases
-        ],
+        "step_times_s": [problem.step.duration_s(found.modes[phase.first_epoch]) for phase in phases],
+        "phases": [data_of(phase) for phase in phases],
         "baselines": [
             {"name": each.name, "sent_floats": each.sent_bytes / FLOAT_BYTES, "error": each.error,
              "regret": None if math.isinf(lost[each.name]) else lost[each.name]}
@@ -93,13 +95,10 @@ def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:
     """The error of the plan's modes, inf where they break a limit. Raises `InputError` for modes that aren't there."""
     trace = problem.trace
     number = {mode: place for place, mode in enumerate(trace.modes)}
-    rows: list[list[int]] = []
-    for phase in Record(dict(plan.details), "details").records("phases"):
-        row = phase.array("modes")
-        if len(row) != trace.layer_count or not set(map(str, row)) <= set(number):
-            raise InputError("details: phases must have a mode of the trace for each layer")
-        rows += [[number[str(mode)] for mode in row]] * phase.integer("epochs", 1)
+    rows = ModeDecision.of(plan).by_epoch
+    if any(len(row) != trace.layer_count or not set(row) <= set(number) for row in rows):
+        raise InputError("plan: phases must have a mode of the trace for each layer")
     if len(rows) != trace.epoch_count:
-        raise InputError(f"details: phases must have {trace.epoch_count} epochs, got {len(rows)}")
-    modes = np.array(rows, dtype=np.int64)
+        raise InputError(f"plan: phases must have {trace.epoch_count} epochs, got {len(rows)}")
+    modes = np.array([[number[mode] for mode in row] for row in rows], dtype=np.int64)
     return problem.spoiled(modes) if is_allowed(problem, modes) else math.inf

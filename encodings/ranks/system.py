@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gapless.encodings.ranks import parameters, problem, report, solve
+from gapless.encodings.ranks import decision, parameters, problem, report, solve
 from gapless.encodings.ranks.commands import ADVICE, PROFILE, RUN
 from gapless.encodings.ranks.question import Question
 from gapless.lazy import lazy
@@ -48,5 +48,6 @@ SYSTEM = System(
     runs=(RUN,),
     profiles=(PROFILE,),
     cost=lazy(lambda: solve.cost),
+    decision=lambda: decision.ModeDecision,
     package="gapless.encodings.ranks",
 )  # fmt: skip
