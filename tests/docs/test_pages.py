@@ -27,7 +27,7 @@ TUTORIALS = [page for page in ALL if page.parent.name == "tutorials"]
 SIDE_BY_SIDE = re.compile(r"^```sh\n(?:(?!```).*\n)+```\n\n```python$", re.MULTILINE)
 _REASONS = "|".join(NOT_RUN)
 MARK = re.compile(
-    rf"(?:run with \w+|(?:file|more): [\w./-]+|output(?:, numbers vary|, once)?|not run: (?:{_REASONS}))?"
+    rf"(?:run with \w+|(?:file|more): [\w./-]+|output(?:, numbers vary|, once)?|picture|not run: (?:{_REASONS}))?"
 )
 
 

@@ -9,6 +9,7 @@ block says what else is done with it; readers of the site don't see it.
 - `<!-- output -->`: the page has printed these lines by now, in this order. Spaces count as one; `...` is any text.
   `<!-- output, numbers vary -->` is for what a time limit or a measurement decides: numbers and their units may differ.
   `<!-- output, once -->` was printed on the day that the page names, and isn't compared.
+- `<!-- picture -->` is drawn in letters.
 """
 
 from __future__ import annotations
