@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from gapless.encodings.cupcake.decision import FusionDecision
 from gapless.encodings.cupcake.lowering import to_schedule
 from gapless.encodings.cupcake.methods.baselines import Baseline
 from gapless.encodings.cupcake.methods.in_order import EXACT, BestFusion, FusionSearch, baselines_of
@@ -97,7 +98,8 @@ def _plan(
         wall_s=deadline.elapsed_s, otherwise=found.stop_reason, source=found.solver,
     )  # fmt: skip
     schedule = to_schedule(problem.profile, problem.costs, found.fusion)
-    return Plan(solution, schedule, _details(problem, found, baselines))
+    details, decision = _details(problem, found, baselines), FusionDecision.of_fusion(found.fusion)
+    return Plan(solution, schedule, details, decision=decision)
 
 
 def _run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapless.encodings.cupcake import parameters, problem, solve, views
+from gapless.encodings.cupcake import decision, parameters, problem, solve, views
 from gapless.encodings.cupcake.commands.options import ADVICE, PROFILE, RUN, VALIDATION
 from gapless.encodings.cupcake.question import Question
 from gapless.lazy import lazy
@@ -37,5 +37,6 @@ SYSTEM = System(
     runs=(RUN,),
     profiles=(PROFILE,),
     validations=(VALIDATION,),
+    decision=lambda: decision.FusionDecision,
     package="gapless.encodings.cupcake",
 )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.cupcake.decision import FusionDecision, to_ddp_buckets
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import DdpBuckets, write_ddp_buckets
-from gapless.io.record import Record
+from gapless.io.ddp_buckets import write_ddp_buckets
 from gapless.ir.schedule import Schedule
 from gapless.units import format_bytes, format_seconds
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["export_ddp_buckets", "render", "render_baselines", "render_groups", "to_ddp_buckets", "write_buckets"]
+__all__ = ["render", "render_baselines", "render_groups", "write_buckets"]
 
 MOST_LINES = 40
 NAME_WIDTH = 28
@@ -25,8 +24,7 @@ NAME_WIDTH = 28
 def render(plan: SavedPlan, report: Report) -> str:
     """The groups with their times, and the baselines beside them."""
     baselines_s = plan.details.get("baselines_s")
-    modes = plan.details.get("modes")
-    lines = [render_groups(plan.schedule, modes if isinstance(modes, list) else ())]
+    lines = [render_groups(plan.schedule, FusionDecision.of(plan).modes)]
     if isinstance(baselines_s, dict) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
         lines.append(render_baselines(baselines_s, report.makespan_s))
     return "\n".join(lines)
@@ -72,54 +70,9 @@ def _shortened(name: str) -> str:
     return name if len(name) <= NAME_WIDTH else "..." + name[3 - NAME_WIDTH :]
 
 
-def to_ddp_buckets(problem: Mapping[str, Any], details: Mapping[str, Any], where: str = "plan") -> DdpBuckets:
-    """The buckets of a fusion plan, from its `problem` and `details` sections.
-
-    Raises `InputError` naming `where` and the field, also where DDP can't reproduce the plan's groups.
-    """
-    asked, found = Record(dict(problem), f"{where}: problem"), Record(dict(details), f"{where}: details")
-    if asked.integer("pieces_bytes", 1, default=None) is not None:
-        raise InputError(f"{where}: problem: pieces_bytes: DDP keeps every gradient whole; solve without pieces")
-    profile = asked.text("profile")
-    names = tuple(_name(asked, number, name) for number, name in enumerate(asked.array("tensor_names")))
-    sizes = asked.integers("tensor_bytes", 0)
-    groups = tuple(_group(found, number, group) for number, group in enumerate(found.array("groups")))
-    modes = tuple(_mode(found, number, mode) for number, mode in enumerate(found.array("modes", default=[])))
-    try:
-        return DdpBuckets(profile, names, sizes, groups, modes)
-    except InputError as error:  # the buckets name the field, not the file
-        raise InputError(f"{where}: {error}") from None
-
-
-def _name(record: Record, number: int, name: Any) -> str:
-    if not isinstance(name, str):
-        raise record.fail(f"tensor_names[{number}]", "a string", name)
-    return name
-
-
-def _mode(record: Record, number: int, mode: Any) -> str:
-    if not isinstance(mode, str):
-        raise record.fail(f"modes[{number}]", "the name of a mode", mode)
-    return mode
-
-
-def _group(record: Record, number: int, group: Any) -> tuple[int, int]:
-    if not isinstance(group, list) or len(group) != 2 or any(type(end) is not int for end in group):
-        raise record.fail(f"groups[{number}]", "[first, last] in whole numbers", group)
-    return group[0], group[1]
-
-
-def export_ddp_buckets(
-    path: str | Path, problem: Mapping[str, Any], details: Mapping[str, Any], where: str = "plan"
-) -> DdpBuckets:
-    """Write the buckets of a fusion plan, whole or not at all; returns them."""
-    buckets = to_ddp_buckets(problem, details, where)
-    write_ddp_buckets(path, buckets)
-    return buckets
-
-
 def write_buckets(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
     """Write the buckets of a plan; returns what they hold."""
-    buckets = export_ddp_buckets(path, plan.problem, plan.details, where="details")
+    buckets = to_ddp_buckets(plan)
+    write_ddp_buckets(path, buckets)
     held = f"{len(buckets.parameter_names)} gradients of {buckets.profile}, {format_bytes(sum(buckets.bucket_bytes))}"
     return f"{len(buckets.groups)} buckets for {held}"

@@ -192,8 +192,11 @@ def _row(title: str, value: Any, kinds: tuple[Any, ...], rule: Stored, record: R
         raise record.fail(title, rule.each, value)
     if Ellipsis in kinds:
         return tuple(record.whole(title, number, int(rule.minimum or 0), rule.maximum) for number in value)
-    if len(value) != len(kinds) or any(type(number) not in (int, float) for number in value):
+    allowed = (int,) if int in kinds else (int, float)
+    if len(value) != len(kinds) or any(type(number) not in allowed for number in value):
         raise record.fail(title, rule.each, value)
+    if int in kinds:
+        return tuple(value)
     try:
         return tuple(map(float, value))
     except OverflowError:

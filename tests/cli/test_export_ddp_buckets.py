@@ -58,11 +58,11 @@ def test_export_takes_only_plans_of_its_system(capsys: pytest.CaptureFixture[str
 def test_plan_that_ddp_cannot_reproduce_is_one_line_and_exit_2(capsys: pytest.CaptureFixture[str], plan: Path) -> None:
     def empty_last(data: dict[str, Any]) -> None:
         data["problem"]["tensor_bytes"][-1] = 0
-        data["details"]["groups"] = [[0, 3]]
+        data["details"].update(groups=[[0, 3]], modes=["plain"])
 
     assert export(altered(plan, empty_last)) == 2
     err = capsys.readouterr().err
-    assert "plan.json: details: groups[0]: DDP would make [0, 2] of [0, 3]" in err
+    assert "plan.json: plan: groups[0]: DDP would make [0, 2] of [0, 3]" in err
     assert err.count("\n") == 1
     assert not plan.with_name("out").exists()
 

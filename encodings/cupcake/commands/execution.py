@@ -13,9 +13,9 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.cupcake.commands.profiling import measure_model
+from gapless.encodings.cupcake.decision import FusionDecision, to_ddp_buckets
 from gapless.encodings.cupcake.problem import asked_profile
 from gapless.encodings.cupcake.solve import best_fusion
-from gapless.encodings.cupcake.views import to_ddp_buckets
 from gapless.errors import InputError
 from gapless.io.ddp_buckets import assigned_groups
 from gapless.io.record import Record
@@ -95,8 +95,8 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     if not report.valid:
         return not_run(report)
     profile = asked_profile(plan.problem, f"{path}: problem")
-    buckets = to_ddp_buckets(plan.problem, plan.details, path)
-    fusion = Fusion(tuple(last + 1 for _, last in buckets.groups), buckets.modes)
+    to_ddp_buckets(plan, path)  # DDP must be able to make them
+    fusion = FusionDecision.of(plan, path).fusion
     decode = Record(dict(plan.problem), f"{path}: problem").text("decode")
     costs = Costs.of(profile, None, decode)
     rows = run_fusions({"plan": fusion, **rival_fusions(profile, fusion)}, profile, costs, values, session)
