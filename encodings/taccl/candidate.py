@@ -1,25 +1,68 @@
-"""Candidate: a plan that a method has found, with what is known of it; the search compares candidates."""
+"""Candidate: a plan that a method has found, with what is known of it; the search compares candidates.
+
+What it decides beside its transfers is a `CollectiveDecision`, which goes into the plan file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from typing_extensions import Self
 
 from gapless import __version__
 from gapless.checker import check
-from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.decision import Decision
+from gapless.encodings.taccl.chunked import Chunked, chunks_of, claim
+from gapless.io.collective_file import collective_of
+from gapless.io.record import Record
+from gapless.io.typed import Stored, read_record
 from gapless.ir.schedule import Schedule
 from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.system import Plan
 
-__all__ = ["SAME", "Candidate", "added_up", "checked"]
+if TYPE_CHECKING:
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["SAME", "Candidate", "CollectiveDecision", "added_up", "checked"]
 
 SAME = 1e-9
 """Ends that differ by less than this share are equal."""
+
+
+@dataclass(frozen=True)
+class CollectiveDecision(Decision):
+    """What a plan decides beside its transfers, which are its schedule: whose plan it is and what it is made of.
+
+    `chunks`: into how many what one rank has for one rank, or for all of them, is cut. `sketch`: its name, None for a
+    plan on all links.
+    """
+
+    method: str
+    variant: str
+    chunks: Annotated[int, Stored(1)]
+    sketch: str | None = None
+
+    @classmethod
+    def of(cls, plan: SavedPlan, where: str = "plan") -> Self:
+        """What a saved plan decides. Plans from before there were decisions have it as `provenance` among their
+        details; those without that are in the chunks and under the sketch that their problem says.
+        """
+        if plan.decision:
+            return super().of(plan, where)
+        account, details = plan.details.get("provenance"), f"{where}: details"
+        if account is None:
+            chunks = chunks_of(collective_of(plan.problem, where))
+            account = {name: plan.details.get(name, "") for name in ("method", "variant")}
+            account |= {"chunks": chunks, "sketch": plan.problem.get("sketch")}
+        elif not isinstance(account, dict):
+            raise Record(dict(plan.details), details).fail("provenance", "an object", account)
+        else:
+            details += ": provenance"
+        return read_record(cls, Record({key: value for key, value in account.items() if value is not None}, details))
 
 
 @dataclass(frozen=True)
@@ -66,6 +109,13 @@ class Candidate:
         """Proven distance from the best of its class."""
         return relative_gap(self.end_s, self.proven_s)
 
+    @property
+    def decision(self) -> CollectiveDecision:
+        """What it decides beside its transfers."""
+        sketch = self.problem.sketch
+        name = None if sketch is None else sketch.name
+        return CollectiveDecision(self.method, self.variant, self.problem.chunks, name)
+
     def is_faster(self, than: Candidate | None) -> bool:
         """Whether it ends before another one, which may not be there."""
         return than is None or self.end_s < than.end_s * (1 - SAME)
@@ -86,7 +136,7 @@ class Candidate:
         """The plan by itself, with the bound of its class."""
         solution = claim(self.end_s, self.bound_s, self.solver, self.version, options, deadline)
         details = {**self.details(self.end_s / self.bound_s if self.bound_s else 1.0), "variant": self.variant}
-        return Plan(solution, self.schedule, details, self.timings, problem=self.problem)
+        return Plan(solution, self.schedule, details, self.timings, problem=self.problem, decision=self.decision)
 
 
 def checked(schedule: Schedule) -> Schedule:

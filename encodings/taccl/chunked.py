@@ -27,7 +27,7 @@ from gapless.report.short_repr import BriefQuestion
 from gapless.solution import Bound, Solution, Status, StopReason, by_class, with_class_exhausted
 from gapless.topologies.topology import Topology
 
-__all__ = ["METHODS", "Chunked", "Method", "Phase", "claim"]
+__all__ = ["METHODS", "Chunked", "Method", "Phase", "chunks_of", "claim"]
 
 Method = Literal["auto", "milp", "greedy"]
 METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
@@ -191,8 +191,7 @@ class Chunked(BriefQuestion):
     @property
     def chunks(self) -> int:
         """In how many chunks is what one rank has for one rank, or for all of them, as `Problem.chunks` counts."""
-        shares = self.collective.rank_count if self.collective.name == "alltoall" else 1
-        return max(self.collective.chunks_per_rank // shares, 1)
+        return chunks_of(self.collective)
 
     @property
     def link_count(self) -> int:
@@ -284,6 +283,12 @@ class Phase:
 
     problem: Chunked
     backwards: bool
+
+
+def chunks_of(collective: Collective) -> int:
+    """In how many chunks is what one rank has for one rank, or for all of them, as a question says it."""
+    shares = collective.rank_count if collective.name == "alltoall" else 1
+    return max(collective.chunks_per_rank // shares, 1)
 
 
 def claim(

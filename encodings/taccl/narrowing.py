@@ -14,7 +14,7 @@ from typing import Any
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.candidate import Candidate, checked
+from gapless.encodings.taccl.candidate import Candidate, CollectiveDecision, checked
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import best_chunking
 from gapless.encodings.taccl.parameters import Parameters
@@ -125,9 +125,9 @@ def challenges(problem: Problem | Chunked, plan: SavedPlan) -> list[Challenge]:
         return [Challenge("without --sketch", PlanClass.QUESTION, _without_sketch(problem, {"topology": ""}))]
     keeps_to = [PlanClass.SKETCH] if problem.sketch is not None or problem.path_slack is not None else []
     around = (keeps_to or [PlanClass.QUESTION])[0]
-    own = plan.problem.get("chunks_per_rank")
+    own = CollectiveDecision.of(plan).chunks
     numbers = [each for each in _CHUNKS if each != own]
     found = [Challenge(f"--chunks {number}", around, {"chunks": number}) for number in numbers]
-    if isinstance(own, int) and problem.chunks is None:
+    if problem.chunks is None:
         found.append(Challenge(f"--chunks {own}", PlanClass.CHUNKS, {"chunks": own}))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of, class_name
@@ -157,18 +157,14 @@ class Search:
         )  # fmt: skip
         if self.options.stop.is_set() and solution.status is Status.FEASIBLE:
             solution = replace(solution, stop_reason=StopReason.INTERRUPTED)
-        sketch = self.problem.sketch
         details = best.details(best.end_s / widest_s if widest_s else None) | {
             "bounds_s": dict(self.class_bounds_s),
             "bound_sources_s": dict(best.bounds_s),
-            "provenance": {
-                "method": best.method,
-                "variant": best.variant,
-                "chunks": best.problem.chunks,
-                "sketch": None if sketch is None else sketch.name,
-            },
+            "provenance": asdict(best.decision),
         }
-        return Plan(solution, best.schedule, details, best.timings, problem=best.problem)
+        return Plan(
+            solution, best.schedule, details, best.timings, problem=best.problem, decision=best.decision
+        )  # fmt: skip
 
 
 def no_plan(problem: Chunked, options: SolveOptions, deadline: Deadline) -> Plan:

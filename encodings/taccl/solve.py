@@ -5,7 +5,7 @@ With `--sketch auto` all of this is done for many sketches, side by side (`sketc
 Once a plan is proven within the gap of the question's bound, nothing else is tried: by the bounds that are worked out
 at once, or else by all of them. What methods take is the work that `parameters.py` allows: none looks at the clock, but
 to end where the time limit does. Of a limit, a method takes at most a part where others follow. Each method ends with
-the best that it has, and `details["provenance"]` says whose plan won, in which variant and in how many chunks.
+the best that it has, and the decision of the answer says whose plan won, in which variant and in how many chunks.
 
 The bound of the answer is for the question: for any chunking, grouping and routing, on all links. A sketch or a number
 of chunks keeps the search to narrower classes of plans, whose bounds stand beside it (`bounds/classes.py`); the search
