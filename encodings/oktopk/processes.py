@@ -7,7 +7,7 @@ training. `gapless validate sparse`: training by a plan beside training with den
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from gapless.encodings.oktopk.allreduce.lowering import received_words
 from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES
 from gapless.encodings.oktopk.cuts.loads import region_counts
+from gapless.encodings.oktopk.decision import SparseDecision
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
@@ -54,7 +55,7 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     is_valid = not found.wrong and bool((received.sum(axis=1) == planned).all())
     data = {
         "ranks": ranks,
-        "steps": plan.details["replayed_steps"],
+        "steps": list(SparseDecision.of(plan, values["plan"]).replayed_steps),
         "sums": ranks * sum(map(len, selected)),
         "wrong": found.wrong,
         "received_words": received.tolist(),
@@ -75,14 +76,15 @@ def _sets(plan: SavedPlan, indices: str | None, seed: int) -> IndexSets:
     sets = find_index_sets(name, ranks)
     if not math.isclose(sets.density, density, rel_tol=1e-6):
         sets = find_index_sets(name, ranks, density)
-    steps = plan.details["replayed_steps"]
+    decision = SparseDecision.of(plan)
+    steps = decision.replayed_steps
     if max(steps) >= sets.steps:
         raise InputError(f"indices: must have step {max(steps)}, which the plan's schedule has, got {sets.steps} steps")
     values = sets.values
     if values is None:
         values = np.random.default_rng(seed).standard_normal(len(sets.indices)).astype(np.float32)
     sets = _chosen(replace(sets, values=values), steps)
-    counts = region_counts(sets, np.asarray(plan.details["cuts"]))
+    counts = region_counts(sets, np.array(decision.cuts))
     initial = plan.schedule.graph.size_bytes[plan.schedule.graph.initial.tensors]
     is_same = np.array_equal(np.sort(ENTRY_BYTES * counts[counts > 0]), np.sort(initial))
     if sets.elements != plan.problem["elements"] or not is_same:
@@ -90,7 +92,7 @@ def _sets(plan: SavedPlan, indices: str | None, seed: int) -> IndexSets:
     return sets
 
 
-def _chosen(sets: IndexSets, steps: list[int]) -> IndexSets:
+def _chosen(sets: IndexSets, steps: Sequence[int]) -> IndexSets:
     """Some steps, in this order."""
     rows = [step * sets.ranks + rank for step in steps for rank in range(sets.ranks)]
     places = np.concatenate([np.arange(sets.start[row], sets.start[row + 1]) for row in rows])

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gapless.checker import Report
+from gapless.encodings.oktopk.decision import SparseDecision
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.plot.style import BLUE, GREY, ORANGE, PALE, VERMILION, check_plot, new_axes, time_scale
@@ -25,10 +26,11 @@ MOST_LINES = 64
 
 def render(plan: SavedPlan, report: Report) -> str:
     """A line a region, load and words beside others, and their times."""
-    details = plan.details
-    cuts, owners, loads = details.get("cuts"), details.get("owners"), details.get("loads")
-    if not (isinstance(cuts, list) and isinstance(owners, list) and isinstance(loads, Mapping)):
+    details, loads = plan.details, plan.details.get("loads")
+    if not (plan.decision or "cuts" in details) or not isinstance(loads, Mapping):
         return "the plan does not say its regions"
+    decision = SparseDecision.of(plan)
+    cuts, owners = decision.cuts, decision.owners
     rows = [["region", "first entry", "entries", "owner", "receives", "averaged", "even"]]
     for region, owner in enumerate(owners[:MOST_LINES]):
         received = [f"{loads[name][owner]:,}" for name in ("plan", "averaged", "even")]
@@ -79,7 +81,7 @@ def draw_loads(plan: SavedPlan, ax: Any = None) -> Any:
 
 def draw_density(plan: SavedPlan, ax: Any = None) -> Any:
     """Selected entries over the gradient, with the plan's boundaries as lines; returns the axes."""
-    histogram, cuts = _details(plan, "histogram"), plan.details["cuts"]
+    histogram, cuts = _details(plan, "histogram"), SparseDecision.of(plan).cuts
     edges, counts = np.array(histogram["edges"]), np.array(histogram["entries"])
     ax = new_axes(8.0, 3.2) if ax is None else ax
     ax.stairs(counts, edges, color=BLUE, fill=True, alpha=0.6)

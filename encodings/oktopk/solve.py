@@ -23,9 +23,11 @@ from gapless.encodings.oktopk.comparison import (
 )
 from gapless.encodings.oktopk.cuts.boundaries import Boundaries
 from gapless.encodings.oktopk.cuts.methods import CutSearch, asked_methods, boundaries_by
+from gapless.encodings.oktopk.decision import SparseDecision
 from gapless.encodings.oktopk.parameters import DEFAULTS, Parameters
 from gapless.encodings.oktopk.problem import Problem
 from gapless.errors import InputError
+from gapless.io.typed import data_of
 from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Solution, claim_of
@@ -107,7 +109,7 @@ class _Search(CutSearch):
         options = self.options
         if options.on_plan is not None:
             solution = _solution(self, best)
-            options.on_plan(best.objective_s, lambda: Plan(solution, best.schedule, _cuts(self.problem, best)))
+            options.on_plan(best.objective_s, lambda: _bare(self.problem, solution, best))
         if options.on_progress is not None:
             options.on_progress(Progress(self.deadline.elapsed_s, best.objective_s, self.bound_s, best.method))
 
@@ -122,31 +124,40 @@ def _solution(search: _Search, best: Candidate) -> Solution:
 def _plan(search: _Search, best: Candidate) -> Plan:
     problem = search.problem
     if search.deadline.over:
-        return Plan(_solution(search, best), best.schedule, _cuts(problem, best))
+        return _bare(problem, _solution(search, best), best)
+    decision = _decision(problem, best)
     details = {
-        **_cuts(problem, best),
+        **_details(problem, best, decision),
         **load_ratios(problem, best.boundaries),
         **step_picture(problem, best.boundaries, best.steps[0]),
         "words": received_beside(problem, best, search.selected(best.steps[0])),
         "baselines_s": times_beside_s(problem, best.steps, search.deadline),
         "drift": drift_of(problem.sets, problem.network),
     }
-    return Plan(_solution(search, best), best.schedule, details)
+    return Plan(_solution(search, best), best.schedule, details, decision=decision)
 
 
-def _cuts(problem: Problem, best: Candidate) -> dict[str, Any]:
-    """What a run needs of the plan; `moves`: (from, to, entries) of the first step in the schedule."""
+def _bare(problem: Problem, solution: Solution, best: Candidate) -> Plan:
+    """A candidate as a plan, without what is shown beside it."""
+    decision = _decision(problem, best)
+    return Plan(solution, best.schedule, _details(problem, best, decision), decision=decision)
+
+
+def _decision(problem: Problem, best: Candidate) -> SparseDecision:
     order, gather, balances = best.strategy
     owners = best.boundaries.owners
     held = best.sizes[best.steps[0]].held(owners).tolist()
-    return {
-        "method": best.method,
-        "cuts": best.boundaries.cuts.tolist(),
-        "owners": owners.tolist(),
-        "order": order,
-        "gather": gather,
-        "balances": balances,
-        "moves": balancing_moves(held, problem.topology.node_of_device) if balances else [],
-        "replayed_steps": list(best.steps),
-        "step_s": [best.step_s.get(step) for step in range(problem.recorded.steps)],
-    }
+    return SparseDecision(
+        cuts=tuple(best.boundaries.cuts.tolist()),
+        owners=tuple(owners.tolist()),
+        order=order,
+        gather=gather,
+        balances=balances,
+        moves=tuple(balancing_moves(held, problem.topology.node_of_device)) if balances else (),
+        replayed_steps=tuple(best.steps),
+    )
+
+
+def _details(problem: Problem, best: Candidate, decision: SparseDecision) -> dict[str, Any]:
+    step_s = [best.step_s.get(step) for step in range(problem.recorded.steps)]
+    return {"method": best.method, **data_of(decision), "step_s": step_s}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gapless.encodings.oktopk import advice, parameters, problem, report, solve
+from gapless.encodings.oktopk import advice, decision, parameters, problem, report, solve
 from gapless.encodings.oktopk.commands import PROFILE, RUN, VALIDATION
 from gapless.encodings.oktopk.question import Question
 from gapless.lazy import lazy
@@ -81,5 +81,6 @@ SYSTEM = System(
     runs=(RUN,),
     profiles=(PROFILE,),
     validations=(VALIDATION,),
+    decision=lambda: decision.SparseDecision,
     package="gapless.encodings.oktopk",
 )

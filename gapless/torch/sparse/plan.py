@@ -7,11 +7,11 @@ rank's entries go where, in which order. What had no entries in that step goes s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from gapless.checker import check
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, read_plan
 from gapless.ir.schedule import EventKind, Schedule
-from gapless.system import find_system
+from gapless.system import find_system, known_system
 from gapless.torch.sparse.selection import entry_count
 
 __all__ = ["Regions", "Route", "SparsePlan", "read_sparse_plan", "sparse_plan"]
@@ -99,19 +99,43 @@ class SparsePlan:
 def read_sparse_plan(path: str | Path) -> SparsePlan:
     """The plan in a file. Raises `InputError` for a file that is no valid plan of sparse gradients."""
     plan = read_plan(path)
-    if not {"cuts", "owners", "balances", "moves"} <= set(plan.details):
-        raise InputError(f"{path}: must be a plan of sparse gradients, got one of {plan.system}")
+    _decided(plan, str(path))
     report = check(plan.schedule)
     if not report.valid:
         raise InputError(f"{path}: {report.summary()}")
     return sparse_plan(plan)
 
 
+class _Decided(Protocol):
+    """What the plans of a system for sparse gradients decide; `moves`: (from, to, entries)."""
+
+    @property
+    def cuts(self) -> tuple[int, ...]: ...
+
+    @property
+    def owners(self) -> tuple[int, ...]: ...
+
+    @property
+    def balances(self) -> bool: ...
+
+    @property
+    def moves(self) -> tuple[tuple[int, ...], ...]: ...
+
+
+def _decided(plan: SavedPlan, where: str = "plan") -> _Decided:
+    """What a plan decides. Raises `InputError` for the plan of a system that isn't for sparse gradients."""
+    system = known_system(plan.system)
+    kind = None if system is None or system.decision is None else system.decision()
+    if kind is None or not {"cuts", "owners", "balances", "moves"} <= {field.name for field in fields(kind)}:
+        raise InputError(f"{where}: must be a plan of sparse gradients, got one of {plan.system}")
+    return cast("_Decided", kind.of(plan, where))
+
+
 def sparse_plan(plan: SavedPlan) -> SparsePlan:
     """What a plan that replays clean says. Raises `InputError` for cuts or owners that can't be."""
-    details, density = plan.details, float(plan.problem["density"])
-    regions = Regions(tuple(details["cuts"]), tuple(details["owners"]))
-    paths = _Paths(plan.schedule, len(regions.owners), details["moves"])
+    decision, density = _decided(plan), float(plan.problem["density"])
+    regions = Regions(decision.cuts, decision.owners)
+    paths = _Paths(plan.schedule, len(regions.owners), decision.moves)
     paths.read()
     return SparsePlan(
         regions=regions,
@@ -121,7 +145,7 @@ def sparse_plan(plan: SavedPlan) -> SparsePlan:
         count=None if plan.problem["selection"] == "all" else entry_count(density, regions.length),
         package=find_system(plan.system).package,
         node_of=tuple(plan.schedule.topology.node_of_device),
-        balances=bool(details["balances"]),
+        balances=decision.balances,
     )
 
 
