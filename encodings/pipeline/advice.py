@@ -18,6 +18,7 @@ from gapless.encodings.pipeline.cut.search import CutSearch
 from gapless.encodings.pipeline.order.stages import Cut
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import EvenHops, Problem, Replicas, problem
+from gapless.encodings.pipeline.programs.decision import PipelineDecision
 from gapless.encodings.pipeline.solve import planned
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
@@ -207,9 +208,11 @@ def _try(asked: Problem, in_flight: int | None, budget: float, deadline: Deadlin
     report = check(plan.schedule)
     assert report.valid, "a plan that the search timed"
     assert plan.solution.bounds
+    decision = plan.decision
+    assert isinstance(decision, PipelineDecision), "of a plan of pipelines"
     found.append(Option(
         in_flight, float(plan.details.get("error", 0.0)), float(max(report.peak_bytes)), report.makespan_s,
-        plan.solution.bounds[-1].value, plan.details["method"], tuple(plan.details["cut"]),
+        plan.solution.bounds[-1].value, decision.method, decision.cut,
     ))  # fmt: skip
     return True
 

@@ -16,6 +16,7 @@ from gapless.encodings.pipeline.cut.search import least_memory_bytes
 from gapless.encodings.pipeline.order.timeline import Candidate, peak_bytes
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.programs.decision import PipelineDecision
 from gapless.encodings.pipeline.programs.lowering import to_schedule
 from gapless.encodings.pipeline.search import Case, Search
 from gapless.options import Deadline, SolveOptions
@@ -83,16 +84,19 @@ def _plan(
     spoiling = spoiling_of(problem, best.cut, best.stages.crosses)
     schedule = to_schedule(problem, best.stages, best.order, best.timeline, spoiling)
     compression = {} if spoiling is None else _compression(problem, best, spoiling)
-    return Plan(solution, schedule, {**_details(best, search), **memory, **compression})
+    details = {**_details(best, search), **memory, **compression}
+    return Plan(solution, schedule, details, decision=PipelineDecision.of_candidate(best, _mode_names(problem)))
+
+
+def _mode_names(problem: Problem) -> list[str]:
+    return ["plain", *(() if problem.compression is None else (mode.name for mode in problem.compression.modes))]
 
 
 def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[str, Any]:
     """How many micro-batches of each hop, and which sums, are in each mode, by name; what that spoils; and what the
     recipes of the literature make of the same cut at no more error.
     """
-    assert problem.compression is not None
-    names = ["plain", *(mode.name for mode in problem.compression.modes)]
-    order = best.order
+    names, order = _mode_names(problem), best.order
     return {
         "hop_modes": [{names[k]: int((row == k).sum()) for k in np.unique(row)} for row in order.hop_modes],
         "sum_modes": [names[k] for k in order.reduce_modes],

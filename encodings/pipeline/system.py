@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.pipeline import classes, parameters, problem, solve
 from gapless.encodings.pipeline.commands import ADVICE, EXPORTS, PROFILES, RUN
-from gapless.encodings.pipeline.programs import view
+from gapless.encodings.pipeline.programs import decision, view
 from gapless.encodings.pipeline.question import Question
 from gapless.lazy import lazy
 from gapless.system import System
@@ -62,5 +62,6 @@ SYSTEM = System(
     profiles=PROFILES,
     narrowing=lazy(lambda: classes.narrowing),
     challenges=lazy(lambda: classes.challenges),
+    decision=lambda: decision.PipelineDecision,
     package="gapless.encodings.pipeline",
 )  # fmt: skip

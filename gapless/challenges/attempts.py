@@ -115,7 +115,7 @@ def _searched(
     schedule = challenge.search(asked.problem, asked.plan, options, share)
     if schedule is None:
         return None, solution
-    found = replace(asked.plan, schedule=schedule)
+    found = replace(asked.plan, schedule=schedule, decision={})  # what it decides may be another now
     cost = cost_of(asked.system, asked.problem, found, check(schedule), claimed.unit)
     solution = replace(solution, status=Status.FEASIBLE, objective=cost)
     return replace(found, claim=claim_data(solution), run={**asked.plan.run, "challenge": challenge.name}), solution

@@ -1,14 +1,13 @@
-"""What the events of a saved plan say that ranks do: the order of their actions, what is compressed, what is kept."""
+"""A saved plan as ranks run it: what it decides, and what they keep and send in its replay."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-from gapless.encodings.pipeline.order.stages import rank_of_stages
+from gapless.encodings.pipeline.programs.decision import PipelineDecision, RunOp, ops_that_run, rank_of_stage
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
@@ -16,8 +15,6 @@ from gapless.io.torch_pipeline import Action, ActionOrder
 from gapless.ir.schedule import EventKind, Schedule
 
 __all__ = ["Program", "program_of"]
-
-_KINDS = {"forward": "F", "backward": "", "weight": "W", "encode": "E", "recompute": "R"}
 
 
 @dataclass(frozen=True)
@@ -40,59 +37,38 @@ class Program:
     sent_bytes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Found:
-    """An op that runs: `action` in the words of the schedule, its times, and its implementation's name."""
-
-    action: Action
-    start_s: float
-    end_s: float
-    mode: str
-
-
 def program_of(plan: SavedPlan) -> Program:
-    """The program of a plan that replays clean. Raises `InputError` for one whose events are no pipeline's."""
-    asked = Record(dict(plan.problem), "problem")
-    ranks, chunks = asked.integer("ranks", 1), asked.integer("chunks", 1)
-    rank_of_stage = tuple(rank_of_stages(asked.text("placement"), ranks, chunks).tolist())
-    micro_batches = asked.integer("micro_batches", 1)
-    found = sorted(_found(plan.schedule, len(rank_of_stage)), key=lambda each: each.start_s)  # else as they are listed
-    computed = [each for each in found if each.action.kind in "FIWB"]
-    encoded = [each for each in found if each.action.kind == "E"]
+    """The program of a plan that replays clean. Raises `InputError` for one whose events aren't what it decides."""
+    decision, asked = PipelineDecision.of(plan), Record(dict(plan.problem), "problem")
+    ranks = rank_of_stage(asked)
+    ran = sorted(ops_that_run(plan.schedule, len(ranks)), key=lambda each: each.start_s)  # else as they are listed
+    computed = [each for each in ran if each.action.kind in "FIWB"]
     return Program(
-        order=ActionOrder(rank_of_stage, micro_batches, tuple(each.action for each in computed)),
-        cut=_cut(plan, asked.integer("layers", 1), len(rank_of_stage)),
-        recomputed=tuple(sorted({each.action.stage for each in found if each.action.kind == "R"})),
-        hop_modes={(each.action.stage, each.action.micro_batch): each.mode for each in encoded},
-        in_flight=_in_flight(computed, rank_of_stage),
-        **_messages(plan.schedule, len(rank_of_stage), ranks),
+        order=ActionOrder(ranks, asked.integer("micro_batches", 1), _in_order(decision, computed)),
+        cut=decision.cut,
+        recomputed=decision.recomputed,
+        hop_modes={(each.hop, each.micro_batch): each.mode for each in decision.hop_modes},
+        in_flight=_in_flight(computed, ranks),
+        **_messages(plan.schedule, len(ranks), max(ranks) + 1),
     )
 
 
-def _cut(plan: SavedPlan, layers: int, stages: int) -> tuple[int, ...]:
-    details = Record(dict(plan.details), "details")
-    cut = tuple(details.integers("cut", 1, layers - 1))
-    if len(cut) != stages - 1 or any(first >= second for first, second in pairwise(cut)):
-        raise details.fail("cut", f"{stages - 1} first layers that grow", list(cut))
-    return cut
+def _in_order(decision: PipelineDecision, computed: list[RunOp]) -> tuple[Action, ...]:
+    """The actions of all ranks by when they run. Raises `InputError` for a rank that runs them in another order."""
+    place = {each.action: number for number, each in enumerate(computed)}
+    for rank, row in enumerate(decision.actions):
+        at = [place.get(action, -1) for action in row]
+        wrong = next((k for k in range(len(row)) if at[k] < 0 or (k and at[k] <= at[k - 1])), None)
+        if wrong is not None:
+            raise InputError(f"decision: order[{rank}]: must be the schedule's, in which {row[wrong]} isn't next")
+    decided = {action for row in decision.actions for action in row}
+    more = next((each.action for each in computed if each.action not in decided), None)
+    if more is not None:
+        raise InputError(f"decision: order: must have every action of the schedule, {more} is missing")
+    return tuple(each.action for each in computed)
 
 
-def _found(schedule: Schedule, stages: int) -> Iterator[_Found]:
-    """What is computed; ops are named as the lowering names them: kind, stage, micro-batch."""
-    for event in schedule.events():
-        op = schedule.graph.ops[event.op] if event.kind is EventKind.COMPUTE else None
-        if op is None or op.kind not in _KINDS:
-            continue
-        match = re.fullmatch(r"(F|I|B|W|R|encode) (\d+) (\d+)", op.name)
-        if match is None or int(match[2]) >= stages:
-            raise InputError(
-                f"graph: op {op.name!r} of kind {op.kind} must be named as F 0 0 is, with a stage < {stages}"
-            )
-        action = Action(int(match[2]), _KINDS[op.kind] or match[1], int(match[3]))
-        yield _Found(action, event.start_s, event.end_s, op.implementations[event.implementation].name)
-
-
-def _in_flight(found: list[_Found], rank_of_stage: tuple[int, ...]) -> tuple[int, ...]:
+def _in_flight(found: list[RunOp], rank_of_stage: tuple[int, ...]) -> tuple[int, ...]:
     """From the start of a forward to the end of its weight gradient; what ends at an instant ends first."""
     changes = sorted(
         (each.start_s, 1, each.action.stage) if each.action.kind == "F" else (each.end_s, -1, each.action.stage)

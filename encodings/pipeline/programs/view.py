@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.checker import Report
+from gapless.encodings.pipeline.programs.decision import PipelineDecision, rank_of_stage
 from gapless.io.plan import SavedPlan
+from gapless.io.record import Record
 from gapless.ir.schedule import EventKind, Schedule
 from gapless.plot.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_axes, time_scale
 from gapless.report.text import table
@@ -35,7 +37,7 @@ def _ranks(plan: SavedPlan, report: Report) -> str:
     is_op = schedule.op >= 0
     done_s, of_rank = np.zeros(ranks), engine_rank[schedule.place[is_op]]
     np.maximum.at(done_s, of_rank, schedule.end_s[is_op])
-    layers = _layers(plan.details, plan.problem, ranks)
+    layers = _layers(plan, ranks)
     rows = [["rank", "layers", "computes", "done at", "peak memory"]]
     for rank in range(ranks):
         busy_s = sum(busy for busy, (device, name) in zip(report.busy_s.engines, schedule.topology.engines, strict=True)
@@ -45,19 +47,14 @@ def _ranks(plan: SavedPlan, report: Report) -> str:
     return table(rows)
 
 
-def _layers(details: Mapping[str, Any], description: Mapping[str, Any], ranks: int) -> list[str]:
-    """The layers of each rank's stages, such as `0-5, 18-23`; nothing where the plan doesn't say."""
-    from gapless.encodings.pipeline.order.stages import PLACEMENTS, rank_of_stages
-
-    cut, count = details.get("cut"), description.get("layers")
-    placement, chunks = description.get("placement"), description.get("chunks")
-    if not (isinstance(cut, list) and isinstance(count, int) and placement in PLACEMENTS and isinstance(chunks, int)):
-        return [""] * ranks
-    ends, found = [0, *cut, count], list[list[str]]([[] for _ in range(ranks)])
-    for stage, rank in enumerate(rank_of_stages(str(placement), ranks, chunks).tolist()):
+def _layers(plan: SavedPlan, ranks: int) -> list[str]:
+    """The layers of each rank's stages, such as `0-5, 18-23`."""
+    decision, asked = PipelineDecision.of(plan), Record(dict(plan.problem), "problem")
+    ends, parts = [0, *decision.cut, asked.integer("layers", 1)], list[list[str]]([[] for _ in range(ranks)])
+    for stage, rank in enumerate(rank_of_stage(asked)):
         first, last = ends[stage], ends[stage + 1] - 1
-        found[rank].append(str(first) if first == last else f"{first}-{last}")
-    return [", ".join(parts) for parts in found]
+        parts[rank].append(str(first) if first == last else f"{first}-{last}")
+    return [", ".join(each) for each in parts]
 
 
 def _baselines(baselines_s: Mapping[str, Any], step_s: float) -> str:
