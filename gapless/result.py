@@ -234,10 +234,8 @@ def read_saved(path: str | Path) -> SavedPlan:
     """The plan in a file, of whatever system. Raises `InputError` naming file and field."""
     must_be("path", isinstance(path, str | Path), "a text or a path", path)
     systems = [find_system(name) for name in system_names()]
-    for system in systems:
-        if system.read is not None and str(path).endswith(system.ending):
-            return system.read(str(path))
-    plan = read_plan(path)
+    own = (each.read for each in systems if each.read is not None and str(path).endswith(each.ending))
+    plan = next(own, read_plan)(str(path))
     decision_of(plan, str(path))  # every section of a file is looked at
     return plan
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from typing_extensions import Self
+
+from gapless.decision import Decision
 from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
 from gapless.encodings.bagpipe.question import (
     BASELINES,
@@ -15,7 +18,8 @@ from gapless.encodings.bagpipe.question import (
     Question,
 )
 from gapless.errors import InputError
-from gapless.io.record import check_known
+from gapless.io.record import Record, check_known
+from gapless.io.typed import Stored, read_record
 from gapless.options import SolveOptions
 from gapless.profiles.traces.named import trace_of
 from gapless.profiles.traces.trace import Trace
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["REPLICATING", "Planning", "Problem", "challenges", "cost", "problem", "problem_of"]
+__all__ = ["REPLICATING", "Planning", "Problem", "RunDecision", "challenges", "cost", "problem", "problem_of"]
 
 MOST_COSTS = 2**28
 """Examples of a batch times trainers: each pair has a cost."""
@@ -147,6 +151,24 @@ class Problem(BriefQuestion):
         return SolveOptions()
 
 
+@dataclass(frozen=True)
+class RunDecision(Decision):
+    """What a run decides beside its batches: by which design, how many of them, and the tables on every trainer."""
+
+    design: Annotated[str, Stored(choices=(*DESIGNS, *BASELINES))]
+    batches_planned: Annotated[int, Stored(1)]
+    replicated_tables: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, plan: SavedPlan, where: str = "plan") -> Self:
+        """What a saved run decides. Runs from before there were decisions have it in their problem and details."""
+        if plan.decision:
+            return super().of(plan, where)
+        known = {"design": plan.problem.get("design"), **plan.details}
+        names = ("design", "batches_planned", "replicated_tables")
+        return read_record(cls, Record({name: known[name] for name in names if name in known}, f"{where}: details"))
+
+
 def problem_of(asked: Question) -> Problem:
     """The plans that are asked for. Raises `InputError` naming a field that doesn't go with the others."""
     planning = Planning(
@@ -173,5 +195,5 @@ def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
 def cost(problem: Problem, plan: SavedPlan, report: Report) -> float | None:
     """The time of the run; None where some of the question's batches aren't planned."""
     asked = problem.batch_count
-    is_whole = asked is None or plan.details.get("batches_planned") == asked
+    is_whole = asked is None or RunDecision.of(plan).batches_planned == asked
     return report.makespan_s if is_whole else None

@@ -16,7 +16,7 @@ from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline, run_b
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition.methods import checked_choice
-from gapless.encodings.bagpipe.problem import Problem
+from gapless.encodings.bagpipe.problem import Problem, RunDecision
 from gapless.encodings.bagpipe.run.file import RunPlan
 from gapless.encodings.bagpipe.run.reader import RunFile
 from gapless.encodings.bagpipe.run.run import Begun, Run, begun, plan_run, share_of, written_back
@@ -109,8 +109,11 @@ def _ended(problem: Problem, run: Run, begin: Begun, options: SolveOptions, dead
         wall_s=deadline.elapsed_s, source="run", narrower=_of_partitions(run, problem.planning.objective),
         otherwise=StopReason.INTERRUPTED if options.stop.is_set() else StopReason.FINISHED,
     )  # fmt: skip
+    names = problem.trace.table_names
+    replicated = tuple(names[table] for table in problem.planning.replicated)
+    decision = RunDecision(problem.planning.design, counts.batches, replicated)
     details = _details(run, file, counts, times)
-    return Plan(solution, plan.schedule(), details, run.timings, windows=plan)
+    return Plan(solution, plan.schedule(), details, run.timings, windows=plan, decision=decision)
 
 
 def _of_partitions(run: Run, objective: str) -> list[Bound]:

@@ -102,5 +102,6 @@ SYSTEM = System(
     ),
     challenges=lazy(lambda: problem.challenges),
     cost=lazy(lambda: problem.cost),
+    decision=lambda: problem.RunDecision,
     package="gapless.encodings.bagpipe",
 )

@@ -132,7 +132,7 @@ def write_run(path: str | Path, plan: SavedPlan) -> None:
     more = [run.written_back.get(number, np.zeros(run.rows[number], dtype=np.bool_)) for number in numbers]
     end = {
         "claim": dict(plan.claim), "details": dict(plan.details), "cache_rows": run.machine.cache_rows,
-        "written_back_from": first,
+        "written_back_from": first, **({"decision": dict(plan.decision)} if plan.decision else {}),
     }  # fmt: skip
     columns = {
         "spans": np.array([[getattr(times, name).start_s, getattr(times, name).end_s] for name in TIMES]),
@@ -170,6 +170,7 @@ def read_run(path: str | Path) -> SavedPlan:
     with file.errors():
         end, made = file.record("end"), file.record("made")
         claim, details, run = mapping(end, "claim"), mapping(end, "details"), mapping(made, "run")
+        decision = mapping(end, "decision") if "decision" in end else {}
         cache_rows = end.integer("cache_rows", 0, MOST_COUNT)
         first = end.integer("written_back_from", 0, file.batches)
         end.close()
@@ -178,7 +179,7 @@ def read_run(path: str | Path) -> SavedPlan:
         machine = Machine(file.cluster, file.share, cache_rows)
         plan = RunPlan(file, times, machine, _written_back(file, first))
         schedule = plan.schedule()
-    return SavedPlan("bagpipe", file.problem, claim, details, schedule, run, windows=plan)
+    return SavedPlan("bagpipe", file.problem, claim, details, schedule, run, windows=plan, decision=decision)
 
 
 def _written_back(file: RunFile, first: int) -> dict[int, NDArray[np.bool_]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import gapless
 from gapless import bagpipe
 from gapless.checker import check
 from gapless.encodings.bagpipe.advice.replication import choose_replicated, saved_s
@@ -106,7 +108,7 @@ def test_the_choice_is_the_best_of_all_sets(budget_rows: int) -> None:
     assert found.size_bytes == 64 * sum(ROWS[table] for table in found.tables) <= budget_rows * 64
 
 
-def test_a_budget_chooses_tables_that_the_plan_names() -> None:
+def test_a_budget_chooses_tables_that_the_plan_names(tmp_path: Path) -> None:
     asked: dict[str, Any] = {
         "trainers": 3, "batch_size": 20, "lookahead": 2, "dimension": 16, "server_bandwidth": 1e6, "batches": 15,
     }  # fmt: skip
@@ -114,6 +116,9 @@ def test_a_budget_chooses_tables_that_the_plan_names() -> None:
     plan = bagpipe.solve(a_trace(), **asked, replicate_budget=52 * 64)
     assert plan.report.valid
     assert set(plan.details["replicated_tables"]) <= {"table0", "table2"}
+    plan.save(tmp_path / "run.npz")
+    assert plan.decision == gapless.load(tmp_path / "run.npz").decision
+    assert list(plan.decision.replicated_tables) == plan.details["replicated_tables"] != []
     assert plan.details["replicated_bytes"] <= 52 * 64
     assert 0 < plan.details["replication_saved_s"] <= plan.details["replication_bound_s"]
     assert plan.details["fetched_rows"] < plain.details["fetched_rows"]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +18,14 @@ import gapless
 from gapless.checker import Report, Rule, check
 from gapless.encodings.bagpipe import Cluster, Planning, Problem
 from gapless.encodings.bagpipe.lowering.actions import EVERYWHERE, NOT_FETCHED, SHARED, SYNC_NOW
+from gapless.encodings.bagpipe.problem import RunDecision
 from gapless.encodings.bagpipe.run.file import TIMES, read_run, write_run
 from gapless.errors import InputError
 from gapless.io.plan import plan_text
 from gapless.options import SolveOptions
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.recipe import Result
+from gapless.result import read_saved
 
 TRAINERS = 3
 W = "00000000/"
@@ -52,6 +55,39 @@ def test_the_same_run_gives_the_same_arrays(result: Result, saved: Path, tmp_pat
     write_run(tmp_path / "again.npz", result.plan)
     first, second = arrays_of(saved), arrays_of(tmp_path / "again.npz")
     assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def put_end(change: Callable[[dict[str, Any]], object]) -> Callable[[Arrays], None]:
+    def change_end(arrays: Arrays) -> None:
+        end = meta_of(arrays, "end")
+        change(end)
+        arrays["end"] = as_meta(json.dumps(end))
+
+    return change_end
+
+
+def test_a_decision_is_saved_and_read_as_typed_data(result: Result, saved: Path, tmp_path: Path) -> None:
+    decision = gapless.load(saved).decision
+    assert decision == result.decision == RunDecision("lrpp-delayed", 8)
+    old = changed(saved, tmp_path, put_end(lambda end: end.pop("decision")))
+    assert gapless.load(old).decision is None
+    assert RunDecision.of(read_run(old)) == decision
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda end: end["decision"].update(design="lru"), "decision: design: must be one of"),
+        (lambda end: end["decision"].update(batches_planned=0), "decision: batches_planned: must be"),
+        (lambda end: end["decision"].update(version=2), "decision: version: must be 1, got 2"),
+        (lambda end: end.update(decision=[1]), "decision: must be"),
+    ],
+)
+def test_what_is_no_decision_is_refused(
+    saved: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    with pytest.raises(InputError, match=f"changed.npz: .*{says}"):
+        read_saved(changed(saved, tmp_path, put_end(change)))
 
 
 # -- changed on purpose ------------------------------------------------------------------------------------------------
