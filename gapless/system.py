@@ -376,9 +376,8 @@ def find_system(name: str) -> System:
     else:
         from gapless.io.record import suggestion
 
-        hint = suggestion(name, system_names())
         rule = f"system: must be one of {', '.join(system_names())}, got {name!r}"
-        raise InputError(f"{rule}; {hint}" if hint else rule)
+        raise InputError(f"{rule}; {hint}" if (hint := suggestion(name, system_names())) else rule)
     assert isinstance(found, System)
     return found
 
