@@ -7,20 +7,18 @@ exports and runs read it; `details` of a plan are for people. Plan files keep it
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gapless.errors import InputError
 from gapless.io.record import Record
 from gapless.io.typed import data_of, read_record
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from gapless.io.plan import SavedPlan
 
 __all__ = ["Decision"]
-
-DecisionT = TypeVar("DecisionT", bound="Decision")
 
 
 @dataclasses.dataclass(frozen=True)

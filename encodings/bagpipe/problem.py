@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typing_extensions import Self
-
 from gapless.decision import Decision
 from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
 from gapless.encodings.bagpipe.question import (
@@ -29,6 +27,8 @@ from gapless.solution import PlanClass
 from gapless.system import Challenge
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from typing_extensions import Self
 
 from gapless import __version__
 from gapless.checker import check
@@ -25,6 +24,8 @@ from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.system import Plan
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from gapless.io.plan import SavedPlan
 
 __all__ = ["SAME", "Candidate", "CollectiveDecision", "added_up", "checked"]

@@ -288,7 +288,7 @@ def test_a_question_whose_file_has_changed_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_that_was_cut_short_is_refused() -> None:
     plan = weak("bagpipe")
-    part = replace(plan, details={**plan.details, "batches_planned": 1})
+    part = replace(plan, decision={**plan.decision, "batches_planned": 1})
     with pytest.raises(InputError, match="must answer all of its question"):
         challenge(part)
 

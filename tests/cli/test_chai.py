@@ -133,7 +133,7 @@ def test_pictures(capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str)
     text = (tmp_path / "out.svg").read_text()
     assert ("least error" in text) == (kind == "front")
     data = json.loads(Path(plan).read_text())
-    data["details"]["representatives"][0] = [9] * 6
+    data["decision"]["representatives"][0] = [9] * 6
     Path(plan).write_text(json.dumps(data))
     if kind == "heads":
         refused(
