@@ -18,15 +18,15 @@ from irregular_networks import irregular_networks
 from result_tables import ResultTables
 
 from gapless import SolveOptions
-from gapless.encodings.taccl import Chunked, Problem
+from gapless.encodings.taccl import Problem
 from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.flow.network import network_of
 from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.flow.time_expanded import Choice, construct, start_of
 from gapless.encodings.taccl.parameters import Matching
 from gapless.encodings.taccl.symmetry.quotient import quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
-from gapless.system import Plan
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
 
@@ -73,8 +73,7 @@ def test_other_collectives_replay_clean(topology: Topology, collective: str, tab
 
 def _compare(topology: Topology, collective: str, size: str, tacos_us: float | None, tables: ResultTables) -> None:
     plan, cpu_s, chunks = _best_plan(topology, collective, SIZES[size])
-    makespan_s = plan.solution.objective
-    assert makespan_s is not None
+    makespan_s = plan.end_s
     rival_us = 1e6 * _by_the_rule_of_tacos_s(topology, collective, SIZES[size]) if tacos_us is None else tacos_us
     ratio = _add(tables, topology, collective, size, plan, rival_us, chunks, cpu_s)
     assert 1e6 * makespan_s <= rival_us * (1 + 1e-9)
@@ -83,47 +82,40 @@ def _compare(topology: Topology, collective: str, size: str, tacos_us: float | N
 
 
 def _add(
-    tables: ResultTables, topology: Topology, collective: str, size: str, plan: Plan, rival_us: float | None,
+    tables: ResultTables, topology: Topology, collective: str, size: str, plan: Candidate, rival_us: float | None,
     chunks: int, cpu_s: float,
 ) -> float:  # fmt: skip
-    assert isinstance(plan.problem, Chunked)
-    assert plan.solution.objective is not None
-    ratio = plan.solution.objective / bounds_of(plan.problem).any_chunking_s
+    ratio = plan.end_s / bounds_of(plan.problem).any_chunking_s
     tables.table("taccl_matching", TITLE).add(
         f"{topology.name} {collective} {size}",
         topology=topology.name,
         collective=collective,
         size=size,
         tacos_us=None if rival_us is None else round(rival_us, 1),
-        ours_us=round(1e6 * plan.solution.objective, 1),
-        to_tacos=None if rival_us is None else round(1e6 * plan.solution.objective / rival_us, 3),
+        ours_us=round(1e6 * plan.end_s, 1),
+        to_tacos=None if rival_us is None else round(1e6 * plan.end_s / rival_us, 3),
         to_bound=round(ratio, 4),
         chunks=chunks,
-        variant=plan.details["variant"],
+        variant=plan.variant,
         cpu_s=round(cpu_s, 1),
     )
     return ratio
 
 
-def _best_plan(topology: Topology, collective: str, size_bytes: int) -> tuple[Plan, float, int]:
+def _best_plan(topology: Topology, collective: str, size_bytes: int) -> tuple[Candidate, float, int]:
     """The best plan over all numbers of chunks, what it took, and the number."""
     begin_s = time.process_time()
-    problem, found = Problem(topology, collective, size_bytes), dict[int, Plan]()
+    problem, found = Problem(topology, collective, size_bytes), dict[int, Candidate]()
     for number in NUMBERS:
         probe = matched_plan(problem.in_chunks(number), SolveOptions(), Matching(sends=PROBE))
         if probe is not None:
             found[number] = probe
-    for number in sorted(found, key=lambda number: _end_s(found[number]))[:RIVALS]:
+    for number in sorted(found, key=lambda number: found[number].end_s)[:RIVALS]:
         plan = matched_plan(problem.in_chunks(number), SolveOptions(seed=1), Matching(sends=BEST))
-        if plan is not None and _end_s(plan) < _end_s(found[number]):
+        if plan is not None and plan.end_s < found[number].end_s:
             found[number] = plan
-    best = min(found, key=lambda number: _end_s(found[number]))
+    best = min(found, key=lambda number: found[number].end_s)
     return found[best], time.process_time() - begin_s, best
-
-
-def _end_s(plan: Plan) -> float:
-    assert plan.solution.objective is not None
-    return plan.solution.objective
 
 
 def _by_the_rule_of_tacos_s(topology: Topology, collective: str, size_bytes: int) -> float:
