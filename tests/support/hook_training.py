@@ -21,7 +21,7 @@ from gapless.torch.ddp.buckets import distribute
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
 from gapless.torch.ddp.state import Scaler
-from tests.support.two_ranks import READY_ORDER, batch, fresh_model
+from two_ranks import READY_ORDER, batch, fresh_model
 
 __all__ = [
     "FEW",

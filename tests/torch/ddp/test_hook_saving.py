@@ -17,7 +17,7 @@ from gapless.errors import InputError
 from gapless.io.ddp_buckets import DdpBuckets
 from gapless.torch.ddp import HookState, distribute, hook_state, reduce_bucket
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
-from tests.support.hook_training import reloaded
+from hook_training import reloaded
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 from gloo_ranks import run_ranks
 
-from tests.support.hook_training import FEW, KINDS, MODES, PAIRS, train_groups, train_modes
+from hook_training import FEW, KINDS, MODES, PAIRS, train_groups, train_modes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES = [f"{kind} {mode}" for kind in KINDS for mode in MODES]

@@ -15,7 +15,7 @@ from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
 from gapless.errors import InputError
 from gapless.torch.sparse.allreduce import Entries, SparseAllreduce, TopkAllgather
 from gapless.torch.sparse.plan import Regions, SparsePlan
-from tests.support.gloo_ranks import run_ranks
+from gloo_ranks import run_ranks
 
 LENGTH, RANKS = 1000, 4
 REGIONS = Regions((0, 100, 100, 700, LENGTH), (2, 0, 3, 1))

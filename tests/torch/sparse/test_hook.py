@@ -13,7 +13,7 @@ import torch
 from gapless.errors import InputError
 from gapless.torch.sparse import attach
 from gapless.torch.sparse.plan import Regions, SparsePlan
-from tests.support.gloo_ranks import run_ranks
+from gloo_ranks import run_ranks
 
 RANKS, STEPS, DENSITY = 2, 5, 0.1
 LENGTH = 8 * 16 + 16 + 16 * 4 + 4

@@ -22,8 +22,8 @@ from gapless.torch.sparse import attach
 from gapless.torch.sparse.allreduce import TopkAllgather
 from gapless.torch.sparse.hook import attach_exchange
 from gapless.torch.sparse.plan import Regions, SparsePlan
-from tests.support.gloo_ranks import run_ranks
-from tests.support.hook_training import PAIRS, refusal, reloaded
+from gloo_ranks import run_ranks
+from hook_training import PAIRS, refusal, reloaded
 
 LENGTH, DENSITY, STEPS, SAVED_AT = 8 * 16 + 16 + 16 * 4 + 4, 0.1, 6, 3
 COUNT = round(DENSITY * LENGTH)
