@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ids
 from gapless.errors import InputError
 from gapless.topologies.links import LinkBuilder
 
 __all__ = ["Fabric", "Nics", "join"]
 
-Ids = NDArray[np.int64]
 
 _MOST_LANES = 2**31 - 1
 

@@ -23,8 +23,8 @@ from functools import partial
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids
 from gapless.errors import InputError
 from gapless.io.record import Record
 from gapless.topologies.links import LinkBuilder, refuse_too_many
@@ -44,9 +44,6 @@ __all__ = [
 _NVLINK_US = (0.7, 46.0)
 _NIC_US = (1.7, 106.0)
 _COST = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?")
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

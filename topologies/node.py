@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import groupby, permutations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ids
 from gapless.errors import InputError
 from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.fabric import Fabric, Nics, join
@@ -19,8 +19,6 @@ from gapless.topologies.links import MOST_LINKS, LinkBuilder, refuse_too_many
 from gapless.topologies.topology import Nic, Switch, Topology
 
 __all__ = ["Cluster", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ids
 from gapless.errors import InputError
 
 __all__ = ["LEVELS", "Leaf", "Wiring", "check_devices", "nearness_of"]
 
-Ids = NDArray[np.int64]
 
 LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """How far two devices are apart, nearest first: behind one PCIe bridge, behind several, at one host bridge, in one NUMA

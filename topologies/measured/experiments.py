@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+
+from gapless.array_types import Floats
 
 __all__ = ["Experiments", "Flow", "OutOfTimeError", "Prober", "Sample", "Settings"]
 
@@ -51,7 +52,7 @@ class Prober(Protocol):
     def rank_count(self) -> int:
         """The number of ranks."""
 
-    def time(self, flows: Sequence[Flow]) -> NDArray[np.float64]:
+    def time(self, flows: Sequence[Flow]) -> Floats:
         """Seconds that each flow takes, all begun together once all are warm: float, shape (flows,)."""
 
 
@@ -63,7 +64,6 @@ class Sample:
     time_s: float
 
 
-Floats = NDArray[np.float64]
 Pair = tuple[int, int]
 
 _WITHIN = (1.33, 1.1)

@@ -8,8 +8,8 @@ from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Pair, Sample
 from gapless.topologies.measured.regression import Line, fit_line
 from gapless.topologies.measured.structure import Inside, Structure, classes_of, find_structure
@@ -25,7 +25,6 @@ __all__ = [
     "measure_machine",
 ]
 
-Floats = NDArray[np.float64]
 
 BY = ("class", "pair")
 _SAME_BETA, _SAME_ALPHA = 1.2, 1.6

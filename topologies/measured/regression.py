@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats
 from gapless.topologies.measured.experiments import Sample
 
 __all__ = ["Line", "fit_line"]
 
-Floats = NDArray[np.float64]
 
 _BISQUARE = 4.685
 """Tukey's constant: 95 % of the efficiency of least squares where errors are normal; what is beyond counts nothing."""

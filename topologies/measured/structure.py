@@ -14,11 +14,11 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Floats
 from gapless.topologies.measured.experiments import Experiments, Pair
 
 __all__ = ["Inside", "Structure", "classes_of", "find_structure", "joined", "near_groups"]
 
-Floats = NDArray[np.float64]
 Test = Generator[list[Pair], float, "Inside"]
 """Asks for links to be used at once, gets how many times as long that takes, and ends with what it has found."""
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import allgather_bottlenecks
 from gapless.encodings.taccl.bounds.bandwidth.packing import exact_bandwidth
 from gapless.encodings.taccl.bounds.cuts import crossings, kinds_of, partitions_of
@@ -25,9 +25,6 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["any_bandwidth_s_per_byte", "any_chunking_sources", "of_one_byte", "on_the_machine"]
 
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _MOST_UNLIKE = 1e12
 """How many times longer a link may take for one byte than another, where single bytes are looked at."""

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.groups import orbits
@@ -29,9 +29,6 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["Costs", "arrival_bound_s", "earliest_s", "fluid_arrival_bound_s"]
 
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _MOST_UNITS = 240
 """Units that bytes are counted in, at most; and fewer, so that pairs of them times links stay below `_MOST_STEPS`."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ids, Mask
 from gapless.encodings.taccl.bounds.any_chunking import (
     any_bandwidth_s_per_byte,
     any_chunking_sources,
@@ -46,8 +46,6 @@ from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Bounds", "bounds_of", "class_name"]
 
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _NONE: Mapping[str, float] = {}
 _SHARE = 0.3

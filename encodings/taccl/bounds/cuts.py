@@ -35,8 +35,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.link_costs import (
     SIDES,
     all_through_s,
@@ -52,10 +52,6 @@ __all__ = [
     "Kind", "Ports", "across_cuts_s", "crossing_bound_s", "crossings", "cuts_bound_s", "doubling_bound_s",
     "gossip_bound_s", "gossip_rounds", "kinds_of", "one_of_each_orbit", "partitions_of", "ports_of",
 ]  # fmt: skip
-
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.link_costs import (
     SIDES,
     distances_s,
@@ -38,9 +38,6 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["departure_bound_s"]
 
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _LAST_DIGITS = 1e-6
 """Where the search for the time ends, relative to it; it stays below."""

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.topologies.topology import Topology
 
 __all__ = [
     "SIDES", "all_through_s", "bisected", "distances_s", "farthest_s", "least_time_s", "most_at_once", "port_of_links",
     "rate_bytes_per_s", "rounds_to_reach",
 ]  # fmt: skip
-
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 def distances_s(

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ids
 from gapless.encodings.taccl.bounds.cuts import Kind
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.parameters import BoundParameters
@@ -28,7 +28,6 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["is_impossible", "one_sum_bound_s"]
 
-Ids = NDArray[np.int64]
 
 SOLVER = "cpsat"
 """All is clauses over binaries, whose proofs are of whole numbers."""

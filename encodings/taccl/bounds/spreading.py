@@ -13,17 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.arrival import Costs, earliest_s
 from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, most_at_once, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
 
 __all__ = ["influence_bound_s", "spreading_bound_s"]
 
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _MOST_UNLIKE = 50
 """Where messages within and between nodes differ more, what happens within is left out: steps would be too many."""

@@ -36,8 +36,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids
 from gapless.encodings.taccl.bounds.cuts import Kind, crossings, kinds_of
 from gapless.encodings.taccl.bounds.link_costs import (
     distances_s,
@@ -52,9 +52,6 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["byte_trees_bound_s", "hops_bound_s"]
 
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _NEAR = 1e-6
 """Where the search for the time ends, relative to it; it stays below."""

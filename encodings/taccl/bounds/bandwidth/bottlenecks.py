@@ -21,8 +21,8 @@ from math import lcm
 
 import networkx as nx
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.symmetry.groups import resources_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
 from gapless.errors import InputError
@@ -31,10 +31,6 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["Bottleneck", "BottleneckSet", "Network", "allgather_bottlenecks", "bottleneck", "find_bottleneck_sets"]
 
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _MOST_STEPS = 2**28
 """The fastest arc carries at most this many units: flows of a million chunks over a thousand links fit into int64."""

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.encodings.taccl.symmetry.groups import Image, orbits, resources_of
@@ -31,8 +31,6 @@ from gapless.topologies.topology import Topology
 
 __all__ = ["ConcurrentFlow", "concurrent_flow", "time_covers_every_lane"]
 
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _PAIRS_A_VARIABLE = 70
 """Pairs of commodity and link, for each variable that is allowed, above which none are put together as orbits."""

@@ -22,8 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import Bottleneck, Network, allgather_bottlenecks, bottleneck
 from gapless.encodings.taccl.bounds.bandwidth.concurrent_flow import (
     ConcurrentFlow,
@@ -46,8 +46,6 @@ __all__ = [
     "least_time", "master_of", "pack",
 ]  # fmt: skip
 
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 Cut = tuple[int, tuple[int, ...]]
 """A class of chunks, and a set of ranks that owns some of it."""
@@ -183,9 +181,6 @@ def _broken_cut(master: Master, number: int, chunks: Floats, sink: int) -> tuple
     if cut.value >= total * steps * (1 - TOLERANCE):
         return None
     return tuple(np.flatnonzero(cut.inside[:count]).tolist())
-
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
