@@ -171,7 +171,7 @@ class Result:
         `values`: the format's own options, with underscores. Returns a line on what was written. Raises `InputError`
         where there is no plan, or none that replays clean, and for a format or an option that isn't there.
         """
-        from gapless.io.exports import export_format
+        from gapless.io.formats.exports import export_format
 
         plan = self.plan
         export = export_format(plan, form)

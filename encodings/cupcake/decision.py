@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from gapless.decision import Decision
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import DdpBuckets
+from gapless.io.formats.ddp_buckets import DdpBuckets
 from gapless.io.record import Record
 from gapless.io.typed import Stored, located
 from gapless.profiles.gradients.fusion import Fusion

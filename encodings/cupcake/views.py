@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.cupcake.decision import FusionDecision, to_ddp_buckets
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import write_ddp_buckets
+from gapless.io.formats.ddp_buckets import write_ddp_buckets
 from gapless.ir.schedule import Schedule
 from gapless.units import format_bytes, format_seconds
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.ranks.question import METHODS, METHODS_BY_EPOCH, PHASES, Question
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import assigned_groups
+from gapless.io.formats.ddp_buckets import assigned_groups
 from gapless.io.record import check_known
 from gapless.model import Model
 from gapless.model.knapsack import Items

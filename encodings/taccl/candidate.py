@@ -16,7 +16,7 @@ from gapless import __version__
 from gapless.checker import check
 from gapless.decision import Decision
 from gapless.encodings.taccl.chunked import Chunked, chunks_of, claim
-from gapless.io.collective_file import collective_of
+from gapless.io.formats.collective_file import collective_of
 from gapless.io.record import Record
 from gapless.io.typed import Stored, read_record
 from gapless.ir.schedule import Schedule

@@ -18,7 +18,7 @@ from gapless.encodings.taccl.sketch.phases import spreads_of
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
 from gapless.errors import InputError
-from gapless.io.collective_file import collective_data
+from gapless.io.formats.collective_file import collective_data
 from gapless.ir.collective import Collective, collective_by_name, divided
 from gapless.ir.graph import Graph
 from gapless.ir.process_groups import Groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gapless.encodings.taccl.programs import profiling, running
 from gapless.encodings.taccl.question import SKETCH, Question, sketch_names
 from gapless.encodings.taccl.sweep import run
-from gapless.io.ef_options import LOWERING
+from gapless.io.formats.ef_options import LOWERING
 from gapless.lazy import lazy
 from gapless.options import MOST_SECONDS, SolveOptions
 from gapless.question import picked

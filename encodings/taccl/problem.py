@@ -10,8 +10,8 @@ from gapless.encodings.taccl.chunked import Chunked, Method
 from gapless.encodings.taccl.question import AUTO, COLLECTIVE, Question
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.errors import InputError
-from gapless.io.collective_file import read_collective
-from gapless.io.groups_file import read_groups
+from gapless.io.formats.collective_file import read_collective
+from gapless.io.formats.groups_file import read_groups
 from gapless.ir.collective import Collective
 from gapless.ir.process_groups import Group, Groups, groups_of
 from gapless.options import SolveOptions

@@ -11,7 +11,7 @@ from gapless.encodings.taccl.commands import LINKS, RUN, SWEEP
 from gapless.encodings.taccl.programs import export
 from gapless.encodings.taccl.question import Question
 from gapless.encodings.taccl.sweep import picture
-from gapless.io.ef_options import LOWERING
+from gapless.io.formats.ef_options import LOWERING
 from gapless.lazy import lazy
 from gapless.options import SolveOptions
 from gapless.system import Export, System

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gapless.checker.budgets import check_budgets
 from gapless.checker.contributions import check_required, replay_contributions
 from gapless.checker.copies import check_access, check_reads
 from gapless.checker.program import Program
 from gapless.checker.replay import Replay, replayed
 from gapless.checker.report import BusyTime, Findings, Report, Rule, Violation
-from gapless.checker.resources import check_durations, check_memory, check_resources, energy_of
+from gapless.checker.resources import check_budgets, check_durations, check_memory, check_resources, energy_of
 from gapless.errors import must_be
 from gapless.ir.graph import Placement
 from gapless.ir.schedule import Schedule

@@ -1,7 +1,8 @@
-"""Durations, energy, exclusive resources and memory: what an event takes while it runs."""
+"""Durations, energy, exclusive resources and memory: what an event takes while it runs; budgets: what all spend."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,11 @@ from gapless.checker.copies import BEGIN, END, READ, CopyLog
 from gapless.checker.program import Program
 from gapless.checker.report import BusyTime, Findings, Rule, Violation
 from gapless.checker.timeline import Timeline
+from gapless.model.knapsack import is_within
 from gapless.topologies.topology import Topology
 
 __all__ = [
+    "check_budgets",
     "check_durations",
     "check_memory",
     "check_resources",
@@ -48,6 +51,30 @@ def energy_of(program: Program) -> float | None:
     with np.errstate(over="ignore"):
         used_j = float(program.power_w[running] @ taken_s[running])
     return used_j if np.isfinite(used_j) else None
+
+
+def check_budgets(program: Program, findings: Findings) -> tuple[float, ...]:
+    """No budget of the graph is exceeded: what the implementations that run spend in sum, of what neither time nor
+    memory measures. Returns what is spent of each, in the graph's order.
+    """
+    graph, schedule = program.graph, program.schedule
+    if not graph.budgets:
+        return ()
+    amounts: list[list[float]] = [[] for _ in graph.budgets]
+    rows = program.numbers[program.computes]
+    for op, implementation in zip(schedule.op[rows].tolist(), schedule.implementation[rows].tolist(), strict=True):
+        for budget, amount in graph.ops[op].implementations[implementation].spends:
+            amounts[budget].append(amount)
+    spent = tuple(math.fsum(each) for each in amounts)
+    over = [k for k, budget in enumerate(graph.budgets) if not is_within(spent[k], budget.limit)]
+
+    def explain(k: int) -> Violation:
+        budget = graph.budgets[over[k]]
+        text = f"budget {budget.name!r}: {spent[over[k]]:.9g} is spent of {budget.limit:.9g}"
+        return program.violation(Rule.BUDGET_EXCEEDED, -1, -1, text)
+
+    findings.add(Rule.BUDGET_EXCEEDED, len(over), explain)
+    return spent
 
 
 def check_resources(program: Program, timeline: Timeline, findings: Findings) -> BusyTime:

@@ -1,4 +1,6 @@
-"""`gapless sweep FILE`: the instances of a sweep file, of any system, on any engine."""
+"""`gapless sweep`: the instances of a file, of any system, on any engine, and what systems bring to answer one question
+many times.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli import sweep_choice
+from gapless.cli.commands.systems import add_command
 from gapless.cli.options import add_fields, add_output_options
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
 from gapless.question.fields import Choice, Field, Text, Whole
+from gapless.system import find_system, system_names
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.sweeps.instances import Instance
     from gapless.sweeps.local import Engine
     from gapless.sweeps.results import Row
 
-__all__ = ["ENDINGS", "NAME", "add_command"]
+__all__ = ["add_commands"]
 
-NAME = "file"
-ENDINGS = (".toml", ".json")
+_NAME = "file"
+_ENDINGS = (".toml", ".json")
 """A file that ends so needs no `file` before it."""
+
+_SWEEP_EXAMPLE = """\
+A file in TOML or JSON lists instances of any system: `gapless sweep file --help`.
+
+example (`gapless sweep SYSTEM --help` has more):
+  gapless sweep grid.toml -o results
+"""
 
 _EXAMPLE = """\
 A file in TOML or JSON lists grids. A grid's fields are the options of `gapless solve SYSTEM`, a list is swept:
@@ -72,10 +83,26 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def add_command(systems: Any) -> None:
+def add_commands(commands: Any) -> None:
+    """Add `sweep` with the sweeps of the systems."""
+    parser = commands.add_parser(
+        "sweep",
+        help="solve the instances of a file, or a question for many sizes or budgets",
+        epilog=_SWEEP_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.takes_files = dict.fromkeys(_ENDINGS, _NAME)
+    choices = parser.add_subparsers(metavar="system", required=True)
+    _add_file_command(choices)
+    for system in map(find_system, system_names()):
+        for command in system.sweeps:
+            add_command(choices, command)
+
+
+def _add_file_command(systems: Any) -> None:
     """Add `file` to what `sweep` takes."""
     parser = systems.add_parser(
-        NAME,
+        _NAME,
         help="the instances of a sweep file, of any system (`gapless sweep FILE` will do)",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,

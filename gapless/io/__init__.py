@@ -1,1 +1,1 @@
-"""Readers and writers, one file per format."""
+"""Plan files, and the one safe reader of each container that all formats use."""

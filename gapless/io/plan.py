@@ -3,7 +3,7 @@
 JSON, format `gapless.plan`, version 1. Columns of numbers stand as lists; a list of lists is `start` and `values`
 (list i is `values[start[i]:start[i + 1]]`); a set of contributions is a hexadecimal number, bit i for contribution i.
 The sets of many copies stand once each, in `sets`, and copy k has the one with the number `of[k]`. An implementation
-has `power_w` only where its power is known. Graph and topology are in `plan_graph.py` and `plan_topology.py`.
+has `power_w` only where its power is known. Graph and topology are in `plan_sections.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from gapless.checker import Report, check
 from gapless.errors import InputError
 from gapless.io.atomic import write_lines
 from gapless.io.columns import float_column, int_column, json_pieces, ragged_data, read_ragged
-from gapless.io.plan_graph import graph_data, read_graph
-from gapless.io.plan_topology import read_topology, topology_data
+from gapless.io.plan_sections import graph_data, read_graph, read_topology, topology_data
 from gapless.io.record import Record, load_record
 from gapless.ir.schedule import Schedule
 from gapless.ir.windows import Windows

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gapless.io.atomic import write_text
-from gapless.io.csv_table import csv_text
 from gapless.io.record import load_record
 from gapless.sweeps.results import Row, row_from
 
-__all__ = ["FORMAT", "SUMMARY_JSON", "VERSION", "read_summary", "table_files", "write_summary", "write_table"]
+__all__ = ["SUMMARY_JSON", "csv_text", "read_summary", "table_files", "write_summary", "write_table"]
 
 FORMAT, VERSION = "gapless.sweep-summary", 1
 SUMMARY_CSV, SUMMARY_JSON = "summary.csv", "summary.json"
@@ -22,6 +23,15 @@ def write_table(folder: Path, columns: Sequence[str], lines: Iterable[Mapping[st
     """Write lines of plain values as the CSV, with an empty cell for None, and the data as the JSON."""
     write_text(folder / SUMMARY_CSV, csv_text(columns, lines))
     write_text(folder / SUMMARY_JSON, json.dumps(data, allow_nan=False, indent=1) + "\n")
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """The rows under these columns as CSV, with a line of titles; None, and what a row lacks, is an empty cell."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, columns, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()
 
 
 def table_files(folder: Path) -> dict[str, str]:

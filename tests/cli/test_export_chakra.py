@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gapless.cli.main import main
-from gapless.io.chakra import read_traces, trace_problem
+from gapless.io.formats.chakra import read_traces, trace_problem
 
 
 @pytest.mark.thorough

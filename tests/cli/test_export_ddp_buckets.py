@@ -12,7 +12,7 @@ import pytest
 import gapless
 from gapless.cli.main import main
 from gapless.encodings.cupcake import Problem
-from gapless.io.ddp_buckets import read_ddp_buckets
+from gapless.io.formats.ddp_buckets import read_ddp_buckets
 from gapless.io.plan import SavedPlan, claim_data, write_plan
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.modes import Mode

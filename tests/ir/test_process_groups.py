@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gapless.errors import InputError
-from gapless.io.groups_file import groups_from, read_groups
+from gapless.io.formats.groups_file import groups_from, read_groups
 from gapless.ir.collective import COLLECTIVES, divided
 from gapless.ir.process_groups import Group, Groups, along_axes, groups_of, read_group
 

@@ -16,9 +16,10 @@ import pytest
 from gapless.cli.main import main
 from gapless.encodings.taccl import read_sketch
 from gapless.errors import InputError
-from gapless.io import collective_file, ddp_buckets, mscclpp
-from gapless.io.groups_file import read_groups
-from gapless.io.measured_file import read_measured
+from gapless.io import mscclpp
+from gapless.io.formats import collective_file, ddp_buckets
+from gapless.io.formats.groups_file import read_groups
+from gapless.io.formats.measured_file import read_measured
 from gapless.io.plan import read_plan
 from gapless.io.record import parse_record
 from gapless.profiles.gradients import profile_file as fusion_profile_file

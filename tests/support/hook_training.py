@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from two_ranks import READY_ORDER, batch, fresh_model
 
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import DdpBuckets
+from gapless.io.formats.ddp_buckets import DdpBuckets
 from gapless.torch.ddp.buckets import distribute
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
 from gapless.torch.ddp.state import Scaler
-from two_ranks import READY_ORDER, batch, fresh_model
 
 __all__ = [
     "FEW",

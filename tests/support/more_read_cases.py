@@ -13,9 +13,9 @@ from lying_archives import changed_archives
 from machine_texts import hwloc_text, matrix_text, nccl_text, table_text
 from read_cases import CASES, ReadCase, command, json_maker, make_run, use_plan, use_trace, void
 
-from gapless.io.collective_file import read_collective
-from gapless.io.groups_file import read_groups
-from gapless.io.measured_file import Measured, read_measured, write_measured
+from gapless.io.formats.collective_file import read_collective
+from gapless.io.formats.groups_file import read_groups
+from gapless.io.formats.measured_file import Measured, read_measured, write_measured
 from gapless.profiles.compression.trace import read_compression_trace, write_compression_trace
 from gapless.profiles.heads.named import find_head_profile
 from gapless.profiles.heads.profile_file import read_head_profile, write_head_profile

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.encodings.pipeline.programs.program import Program
-from gapless.io.torch_pipeline import write_torch_pipeline
+from gapless.io.formats.torch_pipeline import write_torch_pipeline
 from gapless.torch.pipeline.run import Task, run_rank
 from gapless.torch.processes import read_task, write_task
 

@@ -23,7 +23,7 @@ from gapless.cli.main import main
 from gapless.encodings import taccl
 from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import DdpBuckets, ddp_buckets_text, read_ddp_buckets
+from gapless.io.formats.ddp_buckets import DdpBuckets, ddp_buckets_text, read_ddp_buckets
 from gapless.plot.sweep_curves import draw_sweep
 from gapless.profiles.gradients.profile_file import fusion_profile_text
 from gapless.profiles.traces.bags import Bags

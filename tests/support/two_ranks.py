@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gapless.io.ddp_buckets import read_ddp_buckets
+from gapless.io.formats.ddp_buckets import read_ddp_buckets
 from gapless.torch.ddp.buckets import actual_buckets, distribute
 from gapless.torch.ddp.hook import HookState
 from gapless.torch.ddp.measuring import measure_gradients, measure_hook

@@ -23,5 +23,5 @@ def test_missing_torch_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, modu
 
 
 def test_reading_and_writing_buckets_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import gapless.io.ddp_buckets"
+    code = "import sys; sys.modules['torch'] = None; import gapless.io.formats.ddp_buckets"
     subprocess.run([sys.executable, "-c", code], check=True)

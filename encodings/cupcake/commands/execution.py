@@ -17,7 +17,7 @@ from gapless.encodings.cupcake.decision import FusionDecision, to_ddp_buckets
 from gapless.encodings.cupcake.problem import asked_profile
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import assigned_groups
+from gapless.io.formats.ddp_buckets import assigned_groups
 from gapless.io.record import Record
 from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.profiles.gradients.communication import find_network

@@ -18,8 +18,8 @@ from gapless.decision import Decision
 from gapless.encodings.pipeline.order.stages import rank_of_stages
 from gapless.encodings.pipeline.order.timeline import Candidate
 from gapless.errors import InputError
+from gapless.io.formats.torch_pipeline import Action
 from gapless.io.record import Record
-from gapless.io.torch_pipeline import Action
 from gapless.io.typed import Stored, located
 from gapless.ir.schedule import EventKind, Schedule
 
@@ -45,9 +45,9 @@ class HopMode:
 @dataclass(frozen=True)
 class PipelineDecision(Decision):
     """`cut`: the first layer of each stage but the first. `order[r]`: what rank r computes, one action after the other:
-    `0F0 0B0`, as `gapless.io.torch_pipeline` has them. `method`: what found the order. `recomputed`: the stages that
-    run their forward again. `hop_modes`: of gradients that are compressed. `sum_modes`: the name of each stage's mode;
-    none where all are plain.
+    `0F0 0B0`, as `gapless.io.formats.torch_pipeline` has them. `method`: what found the order. `recomputed`: the stages
+    that run their forward again. `hop_modes`: of gradients that are compressed. `sum_modes`: the name of each stage's
+    mode; none where all are plain.
 
     Raises `InputError` for what contradicts the cut.
     """

@@ -19,9 +19,9 @@ from gapless.encodings.pipeline.order.timeline import Kind
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
+from gapless.io.formats.torch_pipeline import FORMS, Action, ActionOrder, write_torch_pipeline
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
-from gapless.io.torch_pipeline import FORMS, Action, ActionOrder, write_torch_pipeline
 
 __all__ = ["check_torch_runs", "export_megatron", "export_torch", "megatron_arguments"]
 

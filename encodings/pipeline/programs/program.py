@@ -9,9 +9,9 @@ from typing import Any
 
 from gapless.encodings.pipeline.programs.decision import PipelineDecision, RunOp, ops_that_run, rank_of_stage
 from gapless.errors import InputError
+from gapless.io.formats.torch_pipeline import Action, ActionOrder
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
-from gapless.io.torch_pipeline import Action, ActionOrder
 from gapless.ir.schedule import EventKind, Schedule
 
 __all__ = ["Program", "program_of"]

@@ -9,7 +9,7 @@ from gapless.encodings.taccl.baselines.library import Baseline, Baselines
 from gapless.encodings.taccl.baselines.templates import direct_sends, ring_allgather
 from gapless.encodings.taccl.baselines.transfers import Send
 from gapless.encodings.taccl.baselines.variants import Variant
-from gapless.io.collective_file import collective_of
+from gapless.io.formats.collective_file import collective_of
 from gapless.io.plan import SavedPlan
 from gapless.ir.collective import Collective, collective_by_name
 from gapless.topologies.topology import Topology

@@ -18,9 +18,9 @@ import numpy as np
 
 from gapless.errors import GaplessError, InputError
 from gapless.io import mscclpp
-from gapless.io.chakra import write_traces
-from gapless.io.collective_file import collective_data, collective_of
-from gapless.io.groups_file import groups_from
+from gapless.io.formats.chakra import write_traces
+from gapless.io.formats.collective_file import collective_data, collective_of
+from gapless.io.formats.groups_file import groups_from
 from gapless.io.taccl_ef import (
     MAX_SCRATCH_BYTES,
     RUNTIMES,

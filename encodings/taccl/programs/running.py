@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
-from gapless.io.collective_file import collective_of
-from gapless.io.measured_file import Measured, median_interval, write_measured
+from gapless.io.formats.collective_file import collective_of
+from gapless.io.formats.measured_file import Measured, median_interval, write_measured
 from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.system import Answer, Session
 from gapless.units import format_bytes

@@ -23,7 +23,7 @@ from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_range
 from gapless.encodings.taccl.sweep.request import Job, Request, larger_buffer, request_of
 from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Outcome, Row, notes_of, text_of
 from gapless.io.atomic import make_folder
-from gapless.io.collective_file import collective_of
+from gapless.io.formats.collective_file import collective_of
 from gapless.io.plan import read_plan
 from gapless.io.record import load_record
 from gapless.io.taccl_ef import write_program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gapless import __version__
-from gapless.cli import sweep
+from gapless.cli import sweep_file
 from gapless.cli.commands import (
     bench,
     challenge,
@@ -45,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gapless {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
     solve.add_commands(commands)
-    sweep.add_commands(commands)
+    sweep_file.add_commands(commands)
     systems.add_commands(commands)
     plans.add_commands(commands)
     challenge.add_commands(commands)

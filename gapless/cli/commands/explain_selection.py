@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_fields, add_output_options, naming_options, values_of
 from gapless.errors import InputError
-from gapless.io.ef_options import SELECTING
+from gapless.io.formats.ef_options import SELECTING
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.io.taccl_ef import Candidate, Selection

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_batches, add_fields, add_output_options, add_quiet, naming_options, values_of
 from gapless.errors import InputError
-from gapless.io.ef_options import JUDGING
-from gapless.io.exports import PERFETTO, export_format
+from gapless.io.formats.ef_options import JUDGING
+from gapless.io.formats.exports import PERFETTO, export_format
 from gapless.question.fields import Field, Whole
 from gapless.system import find_system, known_system, system_names
 

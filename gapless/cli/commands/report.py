@@ -100,7 +100,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _measured(path: str, plan: str) -> Table:
     """What a file says that was measured of the plan. Raises `InputError` where it is that of another one."""
     from gapless.errors import InputError
-    from gapless.io.measured_file import read_measured
+    from gapless.io.formats.measured_file import read_measured
     from gapless.report.html_page import Table
 
     found = read_measured(path)

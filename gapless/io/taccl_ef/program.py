@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gapless.errors import InputError
-from gapless.io.ef_options import MAX_SCRATCH_BYTES
+from gapless.io.formats.ef_options import MAX_SCRATCH_BYTES
 
 __all__ = [
     "BUFFERS", "DEFAULT_MAX_BYTES", "EXECUTOR", "MAX_SCRATCH_BYTES", "NO_MAX_BYTES", "ORIGINAL", "PROTOCOLS",

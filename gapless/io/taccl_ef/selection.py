@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gapless.errors import InputError
-from gapless.io.ef_options import DTYPE_BYTES
+from gapless.io.formats.ef_options import DTYPE_BYTES
 from gapless.io.taccl_ef.program import MAX_SCRATCH_BYTES, RUNTIMES, Problem, Program, Runtime
 from gapless.io.taccl_ef.verify import verify
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gapless.checker import check
 from gapless.errors import InputError, RunError
-from gapless.io.collective_file import collective_of
+from gapless.io.formats.collective_file import collective_of
 from gapless.io.plan import read_plan
 from gapless.ir.collective import Collective
 from gapless.system import known_system

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import DdpBuckets, read_ddp_buckets
+from gapless.io.formats.ddp_buckets import DdpBuckets, read_ddp_buckets
 from gapless.torch.ddp.emulation import Clock, Sending
 from gapless.torch.ddp.hook import HookState, reduce_bucket
 from gapless.torch.ddp.state import Scaler, actual_buckets, check_owner

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import DdpBuckets
+from gapless.io.formats.ddp_buckets import DdpBuckets
 from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.ddp.buckets import actual_buckets, check_same_parameters, distribute, state_for, trainable
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gapless.errors import InputError
-from gapless.io.torch_pipeline import FORMS, ActionOrder, write_torch_pipeline
+from gapless.io.formats.torch_pipeline import FORMS, ActionOrder, write_torch_pipeline
 from gapless.torch.compression import HopCompressor
 from gapless.torch.library import torch
 from gapless.torch.pipeline.layers import LayeredModel, load_layers, one_process, squared_error

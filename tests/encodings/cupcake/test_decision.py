@@ -16,7 +16,7 @@ from gapless.encodings.cupcake import Problem
 from gapless.encodings.cupcake.decision import FusionDecision, to_ddp_buckets
 from gapless.encodings.cupcake.views import write_buckets
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import read_ddp_buckets
+from gapless.io.formats.ddp_buckets import read_ddp_buckets
 from gapless.io.plan import SavedPlan, read_plan
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.modes import Mode

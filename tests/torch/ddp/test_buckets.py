@@ -36,7 +36,7 @@ import gapless
 from gapless.cli.main import main
 from gapless.encodings.cupcake import Problem
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import assigned_groups, read_ddp_buckets
+from gapless.io.formats.ddp_buckets import assigned_groups, read_ddp_buckets
 from gapless.io.plan import SavedPlan, claim_data, write_plan
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost
 from gapless.profiles.gradients.modes import Mode, plain_mode

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import assigned_groups
+from gapless.io.formats.ddp_buckets import assigned_groups
 from gapless.torch.ddp.comparison import Measured, RunTask, Strategy, compare
 from gapless.torch.ddp.emulation import Sending
 from gapless.torch.ddp.measuring import measure_gradients

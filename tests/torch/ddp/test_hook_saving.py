@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
+from hook_training import reloaded
 from torch import nn
 from two_ranks import READY_ORDER, batch, fresh_model
 
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import DdpBuckets
+from gapless.io.formats.ddp_buckets import DdpBuckets
 from gapless.torch.ddp import HookState, distribute, hook_state, reduce_bucket
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
-from hook_training import reloaded
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 import torch
 from gloo_ranks import run_ranks
-
 from hook_training import FEW, KINDS, MODES, PAIRS, train_groups, train_modes
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -1,7 +1,7 @@
 """What gapless relies on in `_PipelineScheduleRuntime._load_csv`, which is private to torch.
 
-If a test fails with another torch, `gapless/io/torch_pipeline.py` writes what that torch doesn't read: correct the form
-there, or what its page says of versions. Without torch these tests are skipped.
+If a test fails with another torch, `gapless/io/formats/torch_pipeline.py` writes what that torch doesn't read: correct the
+form there, or what its page says of versions. Without torch these tests are skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.programs.program import program_of
-from gapless.io.torch_pipeline import FORMS, ActionOrder, rows_of, write_torch_pipeline
+from gapless.io.formats.torch_pipeline import FORMS, ActionOrder, rows_of, write_torch_pipeline
 
 
 def loaded(path: Path, order: ActionOrder, form: str) -> Any:

@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
+from gloo_ranks import run_ranks
 
 from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
 from gapless.errors import InputError
 from gapless.torch.sparse.allreduce import Entries, SparseAllreduce, TopkAllgather
 from gapless.torch.sparse.plan import Regions, SparsePlan
-from gloo_ranks import run_ranks
 
 LENGTH, RANKS = 1000, 4
 REGIONS = Regions((0, 100, 100, 700, LENGTH), (2, 0, 3, 1))

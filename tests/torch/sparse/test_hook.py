@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
+from gloo_ranks import run_ranks
 
 from gapless.errors import InputError
 from gapless.torch.sparse import attach
 from gapless.torch.sparse.plan import Regions, SparsePlan
-from gloo_ranks import run_ranks
 
 RANKS, STEPS, DENSITY = 2, 5, 0.1
 LENGTH = 8 * 16 + 16 + 16 * 4 + 4

@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
+from gloo_ranks import run_ranks
+from hook_training import PAIRS, refusal, reloaded
 from torch import nn
 
 from gapless.errors import InputError
@@ -22,8 +24,6 @@ from gapless.torch.sparse import attach
 from gapless.torch.sparse.allreduce import TopkAllgather
 from gapless.torch.sparse.hook import attach_exchange
 from gapless.torch.sparse.plan import Regions, SparsePlan
-from gloo_ranks import run_ranks
-from hook_training import PAIRS, refusal, reloaded
 
 LENGTH, DENSITY, STEPS, SAVED_AT = 8 * 16 + 16 + 16 * 4 + 4, 0.1, 6, 3
 COUNT = round(DENSITY * LENGTH)

@@ -11,7 +11,7 @@ from pipeline_plans import baseline_plan
 from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.programs.program import program_of
 from gapless.errors import InputError
-from gapless.io.torch_pipeline import Action, ActionOrder, rows_of, torch_pipeline_text
+from gapless.io.formats.torch_pipeline import Action, ActionOrder, rows_of, torch_pipeline_text
 
 
 def actions(text: str) -> tuple[Action, ...]:

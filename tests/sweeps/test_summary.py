@@ -1,8 +1,8 @@
-"""Tables as CSV."""
+"""Tables of sweeps as CSV."""
 
 from __future__ import annotations
 
-from gapless.io.csv_table import csv_text
+from gapless.sweeps.summary import csv_text
 
 
 def test_none_and_what_a_row_lacks_are_empty_cells() -> None:

@@ -14,7 +14,7 @@ from little import LITTLE
 import gapless
 from gapless.encodings.taccl import Chunked
 from gapless.errors import InputError
-from gapless.io.measured_file import Measured, median_interval, read_measured, write_measured
+from gapless.io.formats.measured_file import Measured, median_interval, read_measured, write_measured
 from gapless.options import SolveOptions
 from gapless.topologies.files import load_topology
 

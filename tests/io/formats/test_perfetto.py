@@ -16,7 +16,7 @@ from small_plans import SYSTEMS, small_plan
 
 from gapless.checker import check
 from gapless.cli.main import main
-from gapless.io.perfetto import trace_events, trace_text
+from gapless.io.formats.perfetto import trace_events, trace_text
 from gapless.ir.schedule import Schedule
 from gapless.result import read_saved
 

@@ -22,7 +22,7 @@ from hypothesis import given
 from random_allgathers import allgathers
 
 from gapless.errors import InputError
-from gapless.io.chakra import (
+from gapless.io.formats.chakra import (
     COMPUTE,
     RECEIVE,
     SEND,
@@ -131,8 +131,8 @@ def test_a_schedule_with_other_events_is_refused():
 
 def test_without_protobuf_the_way_out_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
-    monkeypatch.delitem(sys.modules, "gapless.io.chakra")
-    fresh = importlib.import_module("gapless.io.chakra")
+    monkeypatch.delitem(sys.modules, "gapless.io.formats.chakra")
+    fresh = importlib.import_module("gapless.io.formats.chakra")
     with pytest.raises(InputError, match=re.escape("pip install '.[chakra]' in a checkout")):
         fresh.trace_bytes([])
 

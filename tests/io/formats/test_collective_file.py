@@ -12,7 +12,7 @@ import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked, Sketch
 from gapless.errors import InputError
-from gapless.io.collective_file import collective_data, collective_of, read_collective
+from gapless.io.formats.collective_file import collective_data, collective_of, read_collective
 from gapless.ir.collective import COLLECTIVES, collective_by_name, divided
 from gapless.topologies.files import load_topology
 

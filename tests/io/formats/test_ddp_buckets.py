@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gapless.errors import InputError
-from gapless.io.ddp_buckets import DdpBuckets, assigned_groups, read_ddp_buckets, write_ddp_buckets
+from gapless.io.formats.ddp_buckets import DdpBuckets, assigned_groups, read_ddp_buckets, write_ddp_buckets
 
 TINY = DdpBuckets("tiny", ("c", "b", "a"), (60, 20, 144), ((0, 1), (2, 2)))
 

@@ -27,7 +27,7 @@ def export_format(plan: SavedPlan, name: str) -> Export:
 
 def _write_perfetto(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
     from gapless import __version__
-    from gapless.io.perfetto import write_perfetto
+    from gapless.io.formats.perfetto import write_perfetto
     from gapless.plot.names import device_names
 
     about = {"gapless": __version__, "system": plan.system, "problem": plan.problem, "claim": plan.claim}
