@@ -108,6 +108,15 @@ def test_relative_imports_are_not_used() -> None:
         assert not (isinstance(node, ast.ImportFrom) and node.level), name
 
 
+def test_no_test_imports_the_package_of_tests() -> None:
+    """`tests/support` is on the path; a process that a test starts under plain `pytest` knows no package `tests`."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if lies_in(name, "tests")], path
+
+
 @pytest.mark.parametrize("module", ["gapless", "gapless.encodings.taccl.chunked", "gapless.recipe"])
 def test_import_loads_no_solver(module: str) -> None:
     assert not loaded_by(f"import {module}") & {"highspy", "ortools", "pulp"}

@@ -18,7 +18,7 @@ __all__ = ["KINDS", "NONE", "Cast", "Plain"]
 class Plain(Method):
     """The sum as DDP makes it: the same bits."""
 
-    error, collective = "exact", "all_reduce"
+    error = "exact"
 
     def sent_bytes(self, shape: Sequence[int], number_bytes: int = FLOAT_BYTES) -> int:
         """All of it."""
@@ -40,7 +40,7 @@ class Plain(Method):
 class Cast(Method):
     """Every entry in a shorter type, summed in that type."""
 
-    error, collective = "rounded", "all_reduce"
+    error = "rounded"
 
     def __init__(self, kind: Literal["float16", "bfloat16"]) -> None:
         self.kind = kind

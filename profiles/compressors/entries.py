@@ -15,10 +15,10 @@ from gapless.profiles.compressors.method import (
     PLACE_BYTES,
     Bucket,
     Exchange,
+    Gathered,
     Message,
     Method,
     kept_count,
-    mean_of,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "RandomK", "TopK"]
 
 
-class _Kept(Method):
+class _Kept(Gathered):
     """A share of the entries, `kept` of all (0.01 for 1 %), at least one; with their places."""
 
     _place_bytes = PLACE_BYTES
@@ -101,7 +101,7 @@ class RandomK(_Kept):
         if self.gathered:
             payload = _packed(gradient, places)
             gradient[places] = 0
-            return mean_of(self, (yield Message("all_gather", payload)), bucket)
+            return self.mean_of((yield Message("all_gather", payload)), bucket)
         values = gradient[places].mul_(1 / bucket.ranks)
         gradient[places] = 0
         mean = gradient.new_zeros(gradient.shape)

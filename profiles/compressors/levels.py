@@ -14,7 +14,7 @@ from gapless.profiles.compressors.compressor import (
     table_flat_s,
     table_source,
 )
-from gapless.profiles.compressors.method import FLOAT_BYTES, Method
+from gapless.profiles.compressors.method import FLOAT_BYTES, Gathered
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "Sign"]
 
 
-class Sign(Method):
+class Sign(Gathered):
     """A bit for each entry, its sign, and what it stands for: one mean magnitude (EF-SignSGD), or the mean of those
     below zero and that of the others (`means=2`, 1-bit SGD).
     """

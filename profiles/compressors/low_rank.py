@@ -24,7 +24,7 @@ class PowerSgd(Method):
     factors go in one message, of a matrix that has all dimensions but the last as its rows, if they have fewer numbers.
     """
 
-    collective, messages = "all_reduce", 2
+    messages = 2
 
     def __init__(self, rank: int) -> None:
         if rank < 1:

@@ -6,6 +6,7 @@ What is computed is computed by PyTorch, which is imported where it is. What run
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,7 +16,7 @@ from gapless.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FLOAT_BYTES", "PLACE_BYTES", "Bucket", "Exchange", "Message", "Method", "kept_count", "mean_of"]
+__all__ = ["FLOAT_BYTES", "PLACE_BYTES", "Bucket", "Exchange", "Gathered", "Message", "Method", "kept_count"]
 
 FLOAT_BYTES = 4
 """Of a number in single precision."""
@@ -58,22 +59,22 @@ it takes off the gradient what it has sent, so that what is left of it is the er
 """
 
 
-class Method:
-    """A way to send a gradient, of which costs can be said; this one gathers messages that can't be added up.
+class Method(ABC):
+    """A way to send a gradient, of which costs can be said.
 
     `error`: its class, of `ERRORS`. `collective`: what its messages go by, and `messages`: how many it needs. `rank`:
     of a low-rank approximation, 0 for none. `only_summed`: why it can't go from one rank to another, if it can't.
     """
 
     error: str = "feedback"
-    collective: Literal["all_reduce", "all_gather"] = "all_gather"
+    collective: Literal["all_reduce", "all_gather"] = "all_reduce"
     messages: int = 1
     rank: int = 0
     only_summed: str = ""
 
+    @abstractmethod
     def sent_bytes(self, shape: Sequence[int], number_bytes: int = FLOAT_BYTES) -> int:
         """What a rank sends of one tensor by itself, to one other rank in a gather."""
-        raise NotImplementedError
 
     def added_bytes(self, shape: Sequence[int], number_bytes: int) -> float:
         """What one tensor adds to the messages of a bucket: in proportion to its entries, without what each message has
@@ -85,41 +86,52 @@ class Method:
         """Whether a tensor goes as a product of matrices."""
         return False
 
+    @abstractmethod
     def encode(self, gradient: torch.Tensor, memory: dict[str, Any] | None = None) -> torch.Tensor:
         """The payload of a gradient, flat; how long it is depends on the gradient's shape and type only.
 
         `memory`: what is kept from one gradient to the next.
         """
-        raise NotImplementedError
 
-    def add_to(self, total: torch.Tensor, payload: torch.Tensor, factor: float) -> None:
-        """Add `factor` times what a payload stands for to `total`, flat and as long as the gradient was."""
-        raise NotImplementedError
-
+    @abstractmethod
     def decode(self, payload: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """What a payload stands for, in the shape of this gradient."""
-        total = gradient.new_zeros(gradient.numel())
-        self.add_to(total, payload, factor=1.0)
-        return total.view(gradient.shape)
 
     def room(self, gradient: torch.Tensor) -> torch.Tensor:
         """Room for the payload of a gradient such as this."""
         payload = self.encode(gradient.new_zeros(gradient.shape))
         return payload.new_empty(payload.shape)
 
+    @abstractmethod
     def exchange(self, bucket: Bucket) -> Exchange:
         """What is sent, what comes back, and the mean; changes the bucket's gradient to what wasn't sent."""
+
+
+class Gathered(Method):
+    """One that gathers messages which can't be added up: each rank adds up what the payloads of all stand for."""
+
+    collective: Literal["all_reduce", "all_gather"] = "all_gather"
+
+    @abstractmethod
+    def add_to(self, total: torch.Tensor, payload: torch.Tensor, factor: float) -> None:
+        """Add `factor` times what a payload stands for to `total`, flat and as long as the gradient was."""
+
+    def decode(self, payload: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        total = gradient.new_zeros(gradient.numel())
+        self.add_to(total, payload, factor=1.0)
+        return total.view(gradient.shape)
+
+    def exchange(self, bucket: Bucket) -> Exchange:
         payload = self.encode(bucket.gradient, bucket.memory)
         self.add_to(bucket.gradient, payload, factor=-1.0)
-        return mean_of(self, (yield Message("all_gather", payload)), bucket)
+        return self.mean_of((yield Message("all_gather", payload)), bucket)
 
-
-def mean_of(method: Method, payloads: torch.Tensor, bucket: Bucket) -> torch.Tensor:
-    """The mean of what the payloads of all ranks, one a row, stand for."""
-    total = bucket.gradient.new_zeros(bucket.gradient.shape)
-    for payload in payloads:
-        method.add_to(total, payload, factor=1.0)
-    return total.div_(len(payloads))
+    def mean_of(self, payloads: torch.Tensor, bucket: Bucket) -> torch.Tensor:
+        """The mean of what the payloads of all ranks, one a row, stand for."""
+        total = bucket.gradient.new_zeros(bucket.gradient.shape)
+        for payload in payloads:
+            self.add_to(total, payload, factor=1.0)
+        return total.div_(len(payloads))
 
 
 def kept_count(share: float, shape: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 """What gapless relies on in `_PipelineScheduleRuntime._load_csv`, which is private to torch.
 
-If a test fails with another torch, `gapless/io/formats/torch_pipeline.py` writes what that torch doesn't read: correct the
-form there, or what its page says of versions. Without torch these tests are skipped.
+If a test fails with another torch, `gapless/io/formats/torch_pipeline.py` writes what that torch doesn't read: correct
+the form there, or what its page says of versions. Without torch these tests are skipped.
 """
 
 from __future__ import annotations
