@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from gapless.errors import InputError
-from gapless.torch.library import torch
+from gapless.torch.library import Module, Tensor, torch
 
 __all__ = ["gpt"]
 
 nn, functional = torch.nn, torch.nn.functional
 
 
-class Embedding(torch.nn.Module):  # type: ignore[misc,unused-ignore]
+class Embedding(Module):  # type: ignore[misc,unused-ignore]
     """Tokens and their positions."""
 
     def __init__(self, vocabulary: int, sequence: int, hidden: int) -> None:
@@ -20,11 +20,11 @@ class Embedding(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         self.token = nn.Embedding(vocabulary, hidden)
         self.position = nn.Embedding(sequence, hidden)
 
-    def forward(self, tokens: Any) -> Any:
+    def forward(self, tokens: Tensor) -> Tensor:
         return self.token(tokens) + self.position.weight[: tokens.shape[1]]
 
 
-class Block(torch.nn.Module):  # type: ignore[misc,unused-ignore]
+class Block(Module):  # type: ignore[misc,unused-ignore]
     """Causal attention and a perceptron, each after a layer norm and beside a residual connection."""
 
     def __init__(self, hidden: int, heads: int) -> None:
@@ -34,7 +34,7 @@ class Block(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         self.attention, self.projection = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
         self.widen, self.narrow = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs: Tensor) -> Tensor:
         batch, sequence, hidden = inputs.shape
         mixed = self.attention(self.norm1(inputs)).view(batch, sequence, 3, self.heads, hidden // self.heads)
         query, key, value = mixed.permute(2, 0, 3, 1, 4).unbind()
@@ -43,21 +43,21 @@ class Block(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         return inputs + self.narrow(functional.gelu(self.widen(self.norm2(inputs))))
 
 
-class Head(torch.nn.Module):  # type: ignore[misc,unused-ignore]
+class Head(Module):  # type: ignore[misc,unused-ignore]
     """The scores of all tokens."""
 
     def __init__(self, vocabulary: int, hidden: int) -> None:
         super().__init__()
         self.norm, self.scores = nn.LayerNorm(hidden), nn.Linear(hidden, vocabulary, bias=False)
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs: Tensor) -> Tensor:
         return self.scores(self.norm(inputs))
 
 
 def gpt(
     layers: int = 4, hidden: int = 64, heads: int = 4, vocabulary: int = 128, sequence: int = 32, micro_batch: int = 1,
     micro_batches: int = 1,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+) -> tuple[Module, Tensor, Callable[[Tensor, Tensor], Tensor], Tensor]:  # fmt: skip
     """The model, random tokens for `micro_batches` times `micro_batch` sequences, the loss, and the tokens to guess.
 
     Under any seed, each token has the same few that may come next. Raises `InputError` where heads don't divide what is
@@ -74,7 +74,7 @@ def gpt(
     return model, tokens[:, :-1].contiguous(), _loss, tokens[:, 1:].contiguous()
 
 
-def _text(count: int, length: int, vocabulary: int) -> Any:
+def _text(count: int, length: int, vocabulary: int) -> Tensor:
     """Sequences in which each token is one of four that may follow the one before."""
     following = torch.randint(vocabulary, (vocabulary, 4), generator=torch.Generator().manual_seed(0))
     tokens = torch.randint(vocabulary, (count, length))
@@ -83,5 +83,5 @@ def _text(count: int, length: int, vocabulary: int) -> Any:
     return tokens
 
 
-def _loss(scores: Any, targets: Any) -> Any:
+def _loss(scores: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(scores.flatten(0, 1), targets.flatten())

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.library import torch
+from gapless.torch.library import Module, Tensor, torch
 from gapless.torch.run.workload import load_named
 
-__all__ = ["LayeredModel", "load_layers", "one_process", "squared_error"]
+__all__ = ["Gradients", "LayeredModel", "load_layers", "one_process", "squared_error"]
+
+Gradients = Mapping[str, Tensor | None]
+"""Of parameters, by name; None for those that have none."""
 
 _OWN = "train:gpt"
 """Our own that has layers, unless there is a module `train`."""
@@ -27,19 +29,19 @@ class LayeredModel:
     """
 
     name: str
-    layers: tuple[tuple[str, Any], ...]
-    inputs: Any
-    loss: Callable[[Any, Any], Any]
-    targets: Any
+    layers: tuple[tuple[str, Module], ...]
+    inputs: Tensor
+    loss: Callable[[Tensor, Tensor], Tensor]
+    targets: Tensor
 
-    def stage(self, first: int, last: int) -> Any:
+    def stage(self, first: int, last: int) -> Module:
         """The layers `first` .. `last` - 1 as one module, with the names that they have here."""
         module = torch.nn.Sequential()
         for name, layer in self.layers[first:last]:
             module.add_module(name, layer)
         return module
 
-    def stages(self, cut: tuple[int, ...]) -> list[Any]:
+    def stages(self, cut: tuple[int, ...]) -> list[Module]:
         """All layers; `cut`: the first layer of each stage but the first."""
         return [self.stage(first, last) for first, last in pairwise((0, *cut, len(self.layers)))]
 
@@ -53,7 +55,7 @@ class LayeredModel:
                 sizes.append(int(value.numel() * value.element_size()))
         return tuple(sizes)
 
-    def split(self, micro_batches: int) -> list[tuple[Any, Any]]:
+    def split(self, micro_batches: int) -> list[tuple[Tensor, Tensor]]:
         """Inputs and targets of each micro-batch. Raises `InputError` where the batch doesn't divide into them."""
         if len(self.inputs) % micro_batches:
             rule = f"the batch of {len(self.inputs)} must divide into {micro_batches} micro-batches"
@@ -82,7 +84,7 @@ def load_layers(
     return LayeredModel(text, tuple(work.model.named_children()), inputs[0], work.loss, targets[0])
 
 
-def _check_parameters(model: Any) -> None:
+def _check_parameters(model: Module) -> None:
     """Raise `InputError` where layers share weights: neither a profile nor torch's stages add up their gradients."""
     owner: dict[int, str] = {}
     for name, layer in model.named_children():
@@ -91,7 +93,7 @@ def _check_parameters(model: Any) -> None:
                 raise InputError(f"model: layers {owner[id(parameter)]} and {name} share weights; give each its own")
 
 
-def one_process(model: LayeredModel, micro_batches: int) -> tuple[dict[str, Any], list[float]]:
+def one_process(model: LayeredModel, micro_batches: int) -> tuple[Gradients, list[float]]:
     """Gradients by name and the loss of each micro-batch, one after the other on one thread; means over the batch."""
     whole, losses = model.stage(0, len(model.layers)), []
     with _one_thread():
@@ -118,12 +120,13 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def squared_error(found: dict[str, Any], expected: dict[str, Any]) -> float:
+def squared_error(found: Gradients, expected: Gradients) -> float:
     """The squared distance of gradients from those expected, relative to their squared norm."""
     apart = norm = 0.0
     for name, gradient in expected.items():
         if gradient is not None:
-            gradient = gradient.double()
-            apart += float((found[name].double() - gradient).square().sum())
+            other, gradient = found[name], gradient.double()
+            assert other is not None, "a parameter that has a gradient has one everywhere"
+            apart += float((other.double() - gradient).square().sum())
             norm += float(gradient.square().sum())
     return apart / norm if norm else apart

@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -19,12 +18,14 @@ from gapless.errors import InputError
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.torch.compression import HopCompressor
-from gapless.torch.library import Marks, device_name, torch
-from gapless.torch.pipeline.layers import LayeredModel, one_process, squared_error
+from gapless.torch.library import Marks, Module, Tensor, device_name, torch
+from gapless.torch.pipeline.layers import Gradients, LayeredModel, one_process, squared_error
 
 __all__ = ["MODES", "measure_errors", "measure_layers"]
 
 _WARM_UP = 2
+
+_Loss = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class _Measured:
     weight_s: float
     parameter_bytes: int
     stash_bytes: int
-    output: Any
+    output: Tensor
 
 
 def measure_layers(
@@ -77,17 +78,17 @@ def measure_layers(
     )
 
 
-def _shape(boundaries: list[Any]) -> tuple[int, int] | None:
+def _shape(boundaries: list[Tensor]) -> tuple[int, int] | None:
     """Rows and columns of the activations, where all have the same."""
     shapes = {(value.numel() // value.shape[-1], value.shape[-1]) for value in boundaries}
     return shapes.pop() if len(shapes) == 1 else None
 
 
-def _size_bytes(tensor: Any) -> int:
+def _size_bytes(tensor: Tensor) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
-def _measure(layer: Any, value: Any, loss: Callable[[Any], Any] | None, repeats: int) -> _Measured:
+def _measure(layer: Module, value: Tensor, loss: _Loss | None, repeats: int) -> _Measured:
     parameters = [parameter for parameter in layer.parameters() if parameter.requires_grad]
     times: list[tuple[float, ...]] = []
     for _ in range(_WARM_UP + repeats):
@@ -113,11 +114,11 @@ def _measure(layer: Any, value: Any, loss: Callable[[Any], Any] | None, repeats:
     )
 
 
-def _stash(layer: Any, value: Any, loss: Callable[[Any], Any] | None) -> tuple[int, Any]:
+def _stash(layer: Module, value: Tensor, loss: _Loss | None) -> tuple[int, Tensor]:
     """The bytes of the memory in which all lies that autograd saves, parameters aside; and the output."""
     saved: dict[int, int] = {}
 
-    def note(tensor: Any) -> Any:
+    def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         saved[storage.data_ptr()] = int(storage.nbytes())
         return tensor
@@ -130,7 +131,9 @@ def _stash(layer: Any, value: Any, loss: Callable[[Any], Any] | None) -> tuple[i
     return sum(size for place, size in saved.items() if place not in own), made.detach()
 
 
-def _backward(marks: Marks, last: Any, gradient: Any, given: Any, parameters: list[Any]) -> None:
+def _backward(
+    marks: Marks, last: Tensor, gradient: Tensor | None, given: Tensor, parameters: list[torch.nn.Parameter]
+) -> None:
     """Marks between I and W and after W; gradients add to those that are there, as in a step."""
     from torch.distributed.pipelining._backward import stage_backward, stage_backward_input, stage_backward_weight
 
@@ -185,24 +188,26 @@ def measure_errors(
     return CompressionTable(model.name, depth, tuple(found), source)
 
 
-def _with_hop(model: LayeredModel, micro_batches: int, boundary: int, mode: str) -> dict[str, Any]:
+def _with_hop(model: LayeredModel, micro_batches: int, boundary: int, mode: str) -> Gradients:
     """All gradients where those between two layers are compressed."""
 
-    def compressed(gradient: Any) -> Any:
+    def compressed(gradient: Tensor) -> Tensor:
         compressor = HopCompressor(mode)
         return compressor.decode(compressor.encode(gradient), gradient)
 
     return _with_hook(model, micro_batches, boundary, compressed)
 
 
-def _gradient_at(model: LayeredModel, micro_batches: int, boundary: int) -> Any:
+def _gradient_at(model: LayeredModel, micro_batches: int, boundary: int) -> Tensor:
     """That of the first micro-batch between two layers."""
-    seen: list[Any] = []
+    seen: list[Tensor] = []
     _with_hook(model, micro_batches, boundary, lambda gradient: seen.append(gradient.clone()))
     return seen[0]
 
 
-def _with_hook(model: LayeredModel, micro_batches: int, boundary: int, change: Callable[[Any], Any]) -> dict[str, Any]:
+def _with_hook(
+    model: LayeredModel, micro_batches: int, boundary: int, change: Callable[[Tensor], Tensor | None]
+) -> Gradients:
     layer = model.layers[boundary - 1][1]
     handle = layer.register_forward_hook(lambda module, inputs, output: output.register_hook(change) and None)
     try:
@@ -211,7 +216,7 @@ def _with_hook(model: LayeredModel, micro_batches: int, boundary: int, change: C
         handle.remove()
 
 
-def _sums(model: LayeredModel, expected: dict[str, Any], mode: str) -> tuple[list[float], float]:
+def _sums(model: LayeredModel, expected: Gradients, mode: str) -> tuple[list[float], float]:
     """For each layer what its compressed sums spoil, times the number of layers; and the share of bytes sent."""
     norm = sum(float(gradient.double().square().sum()) for gradient in expected.values() if gradient is not None)
     apart = dict.fromkeys((name for name, _ in model.layers), 0.0)
@@ -231,7 +236,7 @@ def _sums(model: LayeredModel, expected: dict[str, Any], mode: str) -> tuple[lis
     return [len(apart) * each / norm if norm else 0.0 for each in apart.values()], min(1.0, sent / max(plain, 1))
 
 
-def _costs(mode: str, gradient: Any, repeats: int) -> tuple[tuple[float, float], float]:
+def _costs(mode: str, gradient: Tensor, repeats: int) -> tuple[tuple[float, float], float]:
     """Seconds a byte to encode and to decode a gradient, medians; and the share of its bytes that is sent."""
     compressor, size_bytes = HopCompressor(mode), gradient.numel() * gradient.element_size()
     times: list[list[float]] = []

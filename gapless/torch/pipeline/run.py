@@ -8,15 +8,18 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import FORMS, ActionOrder, write_torch_pipeline
 from gapless.torch.compression import HopCompressor
-from gapless.torch.library import torch
+from gapless.torch.library import Tensor, torch
 from gapless.torch.pipeline.layers import LayeredModel, load_layers, one_process, squared_error
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks as in_processes
+
+if TYPE_CHECKING:
+    from gapless.torch.pipeline.stage import CompressedStage
 
 __all__ = ["RanksRun", "Task", "compared", "prepared", "run_rank", "run_ranks"]
 
@@ -46,7 +49,7 @@ class Task:
         return load_layers(self.model, self.micro_batches, self.seed, self.defaults)
 
 
-def run_rank(rank: int, task: Task, folder: Path) -> dict[str, Any]:
+def run_rank(rank: int, task: Task, folder: Path) -> dict[str, object]:
     """Run this rank's part of one step. Gradients by name, losses, the peak in flight, and the bytes sent."""
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
@@ -57,7 +60,7 @@ def run_rank(rank: int, task: Task, folder: Path) -> dict[str, Any]:
     runtime = _PipelineScheduleRuntime(stages, task.micro_batches, loss_fn=model.loss)
     runtime._load_csv(str(folder / "schedule.csv"), format=FORMS[task.form])  # noqa: SLF001
     first, last = (any(stage.stage_index == end for stage in stages) for end in (0, len(task.rank_of_stage) - 1))
-    losses: list[Any] = []
+    losses: list[Tensor] = []
     target = {"target": model.targets, "losses": losses} if last else {}
     runtime.step(*((model.inputs,) if first else ()), **target, return_outputs=False)
     return {
@@ -70,7 +73,7 @@ def run_rank(rank: int, task: Task, folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _stages(rank: int, task: Task, model: LayeredModel) -> list[Any]:
+def _stages(rank: int, task: Task, model: LayeredModel) -> list[CompressedStage]:
     from gapless.torch.pipeline.stage import CompressedStage
 
     modes = {(hop, m): mode for hop, m, mode in task.hop_modes}
@@ -84,12 +87,12 @@ def _stages(rank: int, task: Task, model: LayeredModel) -> list[Any]:
 class _Tally:
     """The most micro-batches in flight on the rank, counted once a stage, after each forward."""
 
-    def __init__(self, stages: list[Any]) -> None:
+    def __init__(self, stages: list[CompressedStage]) -> None:
         self.stages, self.peak = stages, 0
         for stage in stages:
             stage.submod.register_forward_hook(self._after_forward)
 
-    def _after_forward(self, *_: Any) -> None:
+    def _after_forward(self, *_: object) -> None:
         """The micro-batch that has just gone forward is kept from now on."""
         self.peak = max(self.peak, 1 + sum(stage.in_flight for stage in self.stages))
 
@@ -152,5 +155,5 @@ def compared(model: LayeredModel, micro_batches: int, found: list[dict[str, Any]
     )
 
 
-def _are_equal(found: Any, expected: Any) -> bool:
+def _are_equal(found: Tensor | None, expected: Tensor | None) -> bool:
     return (found is None) == (expected is None) and (expected is None or bool(torch.equal(found, expected)))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch.distributed import P2POp
 from torch.distributed.pipelining import PipelineStage
 
 from gapless.torch.compression import HopCompressor
 from gapless.torch.ddp.state import poison
-from gapless.torch.library import torch
+from gapless.torch.library import Tensor, torch
 
 __all__ = ["CompressedStage"]
 
@@ -28,8 +29,8 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
         super().__init__(*stage, **options)
         self.modes, self.propagates, self.sent_bytes = dict(modes or {}), propagates, 0
         self._compressors: dict[tuple[int, str], HopCompressor] = {}
-        self._arriving: dict[int, Any] = {}
-        self._lost: Any = None
+        self._arriving: dict[int, Tensor] = {}
+        self._lost: Tensor | None = None
 
     @property
     def in_flight(self) -> int:
@@ -42,11 +43,11 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
             return None
         return self._compressors.setdefault((hop, mode), HopCompressor(mode))
 
-    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[Any]:
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[P2POp]:
         """The activation, plain."""
         return self._counted(super().get_fwd_send_ops(fwd_chunk_id))
 
-    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[Any]:
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[P2POp]:
         """The gradient, in the mode of its hop."""
         ops = super().get_bwd_send_ops(bwd_chunk_id)
         compressor = self._compressor(self.stage_index - 1, bwd_chunk_id)
@@ -55,7 +56,7 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
             ops = [_with(op, self._encoded(op.tensor, compressor))]
         return self._counted(ops)
 
-    def _encoded(self, gradient: Any, compressor: HopCompressor | None) -> Any:
+    def _encoded(self, gradient: Tensor, compressor: HopCompressor | None) -> Tensor:
         if self._lost is not None:
             gradient, self._lost = gradient + self._lost, None
         if compressor is None:
@@ -66,13 +67,13 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
             self._lost = lost if torch.isfinite(poison(lost)) else None  # an overflow mustn't spoil what comes later
         return payload
 
-    def _counted(self, ops: list[Any]) -> list[Any]:
+    def _counted(self, ops: list[P2POp]) -> list[P2POp]:
         self.sent_bytes += sum(op.tensor.numel() * op.tensor.element_size() for op in ops)
         return ops
 
-    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[Any]:
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[P2POp]:
         """Into the gradient's buffer, or room for what stands for it."""
-        ops: list[Any] = super().get_bwd_recv_ops(bwd_chunk_id)
+        ops: list[P2POp] = super().get_bwd_recv_ops(bwd_chunk_id)
         compressor = self._compressor(self.stage_index, bwd_chunk_id)
         if compressor is None or not ops:
             return ops
@@ -80,15 +81,16 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
         self._arriving[bwd_chunk_id] = compressor.room(op.tensor)
         return [_with(op, self._arriving[bwd_chunk_id])]
 
-    def _retrieve_recv_grads(self, bwd_chunk_id: int) -> Any:
+    def _retrieve_recv_grads(self, bwd_chunk_id: int) -> tuple[Tensor | None, ...]:
         """Decoded, when the backward is about to use it."""
         compressor = self._compressor(self.stage_index, bwd_chunk_id)
         if compressor is not None and bwd_chunk_id in self._arriving:
             (received,) = self.grad_recv_info[bwd_chunk_id]
             received.buffer.copy_(compressor.decode(self._arriving.pop(bwd_chunk_id), received.buffer))
-        return super()._retrieve_recv_grads(bwd_chunk_id)
+        gradients: tuple[Tensor | None, ...] = super()._retrieve_recv_grads(bwd_chunk_id)
+        return gradients
 
 
-def _with(op: Any, tensor: Any) -> Any:
+def _with(op: P2POp, tensor: Tensor) -> P2POp:
     """The same message, of another tensor."""
-    return torch.distributed.P2POp(op.op, tensor, group=op.group, tag=op.tag, group_peer=op.group_peer)
+    return P2POp(op.op, tensor, group=op.group, tag=op.tag, group_peer=op.group_peer)
