@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gapless.errors import InputError, must_be
 from gapless.options import SolveOptions
@@ -43,12 +43,15 @@ __all__ = [
     "System",
     "answering",
     "answering_in_time",
+    "asking",
     "drawn",
     "find_system",
     "known_system",
     "register",
     "system_names",
 ]
+
+Q = TypeVar("Q", bound=Asked)
 
 ENTRY_POINTS = "gapless.systems"
 """The group of entry points by which other packages add systems."""
@@ -324,6 +327,11 @@ def answering_in_time(
         return Answer(made.data, made.text, notes, is_complete=not notes)
 
     return answer
+
+
+def asking(question: type[Q], answer: Callable[[Q, Session], Answer]) -> Callable[[Mapping[str, Any], Session], Answer]:
+    """The answer of a command from a function of the question that its fields make."""
+    return lambda values, session: answer(question(**values), session)
 
 
 def drawn(

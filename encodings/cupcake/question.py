@@ -10,8 +10,9 @@ from gapless.profiles.compressors import grammar
 from gapless.profiles.devices import device_names
 from gapless.profiles.gradients import named
 from gapless.profiles.gradients.network_question import NetworkQuestion
-from gapless.question import asked
-from gapless.question.fields import Choice, Listed, Object, Size, Text
+from gapless.question import Asked, asked, said
+from gapless.question.command_fields import MODEL, PLAN, REPEATS, STEPS, WAIT, output
+from gapless.question.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Size, Text, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,19 @@ if TYPE_CHECKING:
     from gapless.profiles.devices import Device
     from gapless.profiles.gradients.profile import FusionProfile
 
-__all__ = ["COMPRESSOR", "COMPRESSOR_NAMES", "DEVICE", "ERRORS", "METHODS", "Question"]
+__all__ = [
+    "COMPRESSOR",
+    "COMPRESSOR_NAMES",
+    "DEVICE",
+    "ERRORS",
+    "METHODS",
+    "GradientsQuestion",
+    "Measuring",
+    "Question",
+    "RunQuestion",
+    "Running",
+    "ValidationQuestion",
+]
 
 METHODS = (
     "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",
@@ -67,3 +80,81 @@ class Question(NetworkQuestion):
         Object(("gapless.profiles.devices.Device",)), "where gradients are encoded and decoded", otherwise=DEVICE,
         metavar="NAME", names=device_names, group=_OTHER,
     )  # fmt: skip
+
+
+_PROCESSES = Field("ranks", Whole(1, 1024), "processes", 2, metavar="P")
+_HOOKS = Field(
+    "hooks", Listed(Text()), "modes beside plain; see below",
+    ("topk", "powersgd:4", "fp16"), metavar="MODE,MODE,...",
+)  # fmt: skip
+_DILATION = Field(
+    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower", 1.0, metavar="F"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Measuring(Asked):
+    """How gradients and hooks of a model are measured."""
+
+    model: str = said(MODEL)
+    ranks: int = said(_PROCESSES)
+    hooks: Sequence[str] = said(_HOOKS)
+    steps: int = said(STEPS)
+    repeats: int = said(REPEATS)
+    wait: float = said(WAIT)
+
+
+@dataclass(frozen=True, repr=False)
+class GradientsQuestion(Measuring):
+    """A profile of a model's gradients, to be measured."""
+
+    bandwidth: float | None = asked(
+        Bandwidth(), "price sends on a ring of this bandwidth, such as 1Gbps", metavar="B", group="another wire"
+    )
+    latency: float | None = asked(
+        Seconds(), "latency of one step of that ring", otherwise="10us", metavar="T", group="another wire"
+    )
+    output: str = said(output("profile"))
+
+
+@dataclass(frozen=True, repr=False)
+class Running(Asked):
+    """How fusions run."""
+
+    model: str = said(MODEL)
+    ranks: int = said(_PROCESSES)
+    emulate: str = asked(
+        Choice(("wire", "step", "nothing")),
+        "wire: sends take what the plan says; step: computation too; nothing", "wire",
+    )  # fmt: skip
+    dilation: float = said(_DILATION)
+    repeats: int = said(REPEATS)
+    wait: float = said(WAIT)
+
+
+@dataclass(frozen=True, repr=False)
+class RunQuestion(Running):
+    """A plan under DDP, beside others."""
+
+    plan: str = said(PLAN)
+
+
+@dataclass(frozen=True, repr=False)
+class ValidationQuestion(Asked):
+    """Predicted steps against measured ones, of several models in several settings."""
+
+    model: Sequence[str] = asked(
+        Listed(Text(), ";"), "a model as for `profile gradients`; may be given again", is_required=True,
+        metavar=MODEL.metavar,
+    )  # fmt: skip
+    ranks: Sequence[int] = asked(Listed(Whole(1, 1024)), "numbers of processes", (2,), metavar="P,P,...")
+    bandwidth: Sequence[float] = asked(
+        Listed(Bandwidth()), "bandwidths of the rings on which sends are priced", is_required=True, metavar="B,B,..."
+    )
+    latency: float | None = asked(Seconds(), "latency of one step of the rings", otherwise="10us", metavar="T")
+    hooks: Sequence[str] = said(_HOOKS)
+    steps: int = said(STEPS)
+    repeats: int = said(REPEATS)
+    emulate: str = asked(Choice(("wire", "step")), "wire, or step: computation too", "wire")
+    dilation: float = said(_DILATION)
+    wait: float = said(WAIT)

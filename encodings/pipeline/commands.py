@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gapless.encodings.pipeline import advice
 from gapless.encodings.pipeline.programs import execution, frameworks
-from gapless.encodings.pipeline.question import Question
+from gapless.encodings.pipeline.question import FORMS, ErrorsQuestion, LayersQuestion, Question, RunQuestion
 from gapless.lazy import lazy
-from gapless.question import fields_of
-from gapless.question.fields import Choice, Field, Flag, Listed, Number, Seconds, Text, Whole
-from gapless.system import Command, Export, answering_in_time
+from gapless.question import fields_of, picked
+from gapless.question.fields import Choice, Field, Flag, Number, Whole
+from gapless.system import Command, Export, answering_in_time, asking
 
 __all__ = ["ADVICE", "EXPORTS", "PROFILES", "RUN"]
 
@@ -22,15 +22,13 @@ _ADVICE = (
     ),
 )  # fmt: skip
 
-_FORMS = ("compute", "communication")
-
 EXPORTS = (
     Export(
         "torch-pipeline", "a schedule for torch.distributed.pipelining",
-        lazy(lambda: frameworks.export_torch),
+        lambda path, plan, values: frameworks.export_torch(path, plan, **values),
         (
             Field(
-                "form", Choice(_FORMS), "compute, or communication: messages too; torch adds them else",
+                "form", Choice(FORMS), "compute, or communication: messages too; torch adds them else",
                 "compute", group="torch-pipeline",
             ),
             Field(
@@ -39,7 +37,8 @@ EXPORTS = (
         ),
     ),
     Export(
-        "megatron", "arguments of Megatron-LM", lazy(lambda: frameworks.export_megatron),
+        "megatron", "arguments of Megatron-LM",
+        lambda path, plan, values: frameworks.export_megatron(path, plan, **values),
         (
             Field(
                 "micro_batch_size", Whole(1), "sequences of a micro-batch", 1, metavar="N",
@@ -48,26 +47,6 @@ EXPORTS = (
         ),
     ),
 )  # fmt: skip
-
-_FACTORY = Field(
-    "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
-    metavar="MODULE:FACTORY[,OPTION=N]",
-)  # fmt: skip
-
-_RUN = (
-    _FACTORY,
-    Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
-    Field("ranks", Whole(1, 1024), "processes, as many as the plan has ranks", is_required=True, metavar="P"),
-    Field("form", Choice(_FORMS), "of the schedule that torch gets", "compute"),
-    Field("error_propagation", Flag(), "add what compression loses to the hop's next gradient", False),
-    Field(
-        "wait",
-        Seconds(),
-        "the longest that a process waits for another; all may take ten times that",
-        120.0,
-        metavar="T",
-    ),
-)
 
 _ADVICE_HELP = """\
 Prints the plans that no other beats in time, memory and error, whether compression is needed at all, and what one more
@@ -93,28 +72,6 @@ example:
   gapless run pipeline --model train:gpt --ranks 4 --plan plan.json
 """
 
-_MEASURED = (
-    _FACTORY,
-    Field("micro_batches", Whole(1, 65536), "micro-batches into which the batch is cut", 1, metavar="M"),
-    Field("repeats", Whole(1), "runs of which the median is taken", 9, metavar="N"),
-)  # fmt: skip
-
-_LAYERS = (
-    *_MEASURED,
-    Field("optimizer_ratio", Number(0), "bytes of the optimiser for one of parameters; Adam: 2", 2.0),
-    Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
-)
-
-_ERRORS = (
-    *_MEASURED,
-    Field(
-        "modes", Listed(Text()), "compressors, with commas between them: rank N, top X%, float16, onebit, ...",
-        ("rank 4", "rank 16", "top 1%", "float16", "bfloat16"), metavar="MODE,MODE,...",
-    ),
-    Field("depths", Whole(1), "boundaries between layers at which hops are measured", 8, metavar="N"),
-    Field("output", Text(), "the table to write", is_required=True, metavar="FILE", short="-o"),
-)  # fmt: skip
-
 _LAYERS_HELP = f"""\
 {_MODEL_HELP}
 Times are of one micro-batch on this machine: forward (F), gradient of the input (I), of the weights (W).
@@ -135,16 +92,19 @@ ADVICE = Command(
     answering_in_time(lambda: advice.advise), _ADVICE_HELP, is_limited=True,
 )  # fmt: skip
 RUN = Command(
-    "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine", _RUN,
-    lazy(lambda: execution.execute), _RUN_HELP, when_stopped="ending the processes",
+    "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine", fields_of(RunQuestion),
+    asking(RunQuestion, lazy(lambda: execution.execute)), _RUN_HELP, when_stopped="ending the processes",
 )  # fmt: skip
+_MEASURED = ("model", "micro_batches", "repeats")
 PROFILES = (
     Command(
-        "pipeline", "what the layers of a PyTorch model take on this machine", _LAYERS,
-        lazy(lambda: execution.profile_layers), _LAYERS_HELP,
+        "pipeline", "what the layers of a PyTorch model take on this machine",
+        picked(LayersQuestion, *_MEASURED, "optimizer_ratio", "output"),
+        asking(LayersQuestion, lazy(lambda: execution.profile_layers)), _LAYERS_HELP,
     ),
     Command(
-        "compression-error", "what compressors of gradients spoil on a calibration batch", _ERRORS,
-        lazy(lambda: execution.profile_errors), _ERRORS_HELP,
+        "compression-error", "what compressors of gradients spoil on a calibration batch",
+        picked(ErrorsQuestion, *_MEASURED, "modes", "depths", "output"),
+        asking(ErrorsQuestion, lazy(lambda: execution.profile_errors)), _ERRORS_HELP,
     ),
 )  # fmt: skip

@@ -8,19 +8,32 @@ from typing import TYPE_CHECKING
 from gapless.lazy import lazy
 from gapless.options import MOST_SECONDS
 from gapless.profiles.pipelines import named
-from gapless.question import Asked, asked
-from gapless.question.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Scaled, Seconds, Size, Whole
+from gapless.question import Asked, asked, said
+from gapless.question.command_fields import MODEL, PLAN, WAIT, output
+from gapless.question.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Scaled, Seconds, Size, Text, Whole
 from gapless.topologies.names import topology_names
 from gapless.units import parse_plain_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gapless.profiles.pipelines.compression import CompressionTable
     from gapless.profiles.pipelines.profile import PipelineProfile
     from gapless.topologies.topology import Topology
 
-__all__ = ["BACKWARDS", "CUTS", "EMBEDDINGS", "METHODS", "RECOMPUTATIONS", "Question"]
+__all__ = [
+    "BACKWARDS",
+    "CUTS",
+    "EMBEDDINGS",
+    "FORMS",
+    "METHODS",
+    "RECOMPUTATIONS",
+    "ErrorsQuestion",
+    "LayersQuestion",
+    "Question",
+    "RunQuestion",
+]
 
 METHODS = (
     "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "zero-bubble",
@@ -30,6 +43,8 @@ BACKWARDS = ("split", "whole")
 CUTS = ("auto", "even", "bottleneck")
 RECOMPUTATIONS = ("none", "auto", "all")
 EMBEDDINGS = ("fused", "separate")
+FORMS = ("compute", "communication")
+"""Of a schedule for torch: what is computed, or messages too."""
 
 
 def _cut(value: object) -> str | tuple[int, ...]:
@@ -122,3 +137,42 @@ class Question(Asked):
         metavar="E",
         group="compression",
     )
+
+
+@dataclass(frozen=True, repr=False)
+class RunQuestion(Asked):
+    """A plan run by torch on processes of this machine."""
+
+    model: str = said(MODEL)
+    plan: str = said(PLAN)
+    ranks: int = asked(Whole(1, 1024), "processes, as many as the plan has ranks", is_required=True, metavar="P")
+    form: str = asked(Choice(FORMS), "of the schedule that torch gets", "compute")
+    error_propagation: bool = asked(Flag(), "add what compression loses to the hop's next gradient", False)
+    wait: float = said(WAIT)
+
+
+@dataclass(frozen=True, repr=False)
+class _Measured(Asked):
+    model: str = said(MODEL)
+    micro_batches: int = asked(Whole(1, 65536), "micro-batches into which the batch is cut", 1, metavar="M")
+    repeats: int = asked(Whole(1), "runs of which the median is taken", 9, metavar="N")
+
+
+@dataclass(frozen=True, repr=False)
+class LayersQuestion(_Measured):
+    """The layers of a model, to be measured."""
+
+    optimizer_ratio: float = asked(Number(0), "bytes of the optimiser for one of parameters; Adam: 2", 2.0)
+    output: str = said(output("profile"))
+
+
+@dataclass(frozen=True, repr=False)
+class ErrorsQuestion(_Measured):
+    """What compressors spoil of a model's gradients, to be measured."""
+
+    modes: Sequence[str] = asked(
+        Listed(Text()), "compressors, with commas between them: rank N, top X%, float16, onebit, ...",
+        ("rank 4", "rank 16", "top 1%", "float16", "bfloat16"), metavar="MODE,MODE,...",
+    )  # fmt: skip
+    depths: int = asked(Whole(1), "boundaries between layers at which hops are measured", 8, metavar="N")
+    output: str = said(output("table"))

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from gapless.errors import InputError
 from gapless.question.fields import Field, Kind
 
-__all__ = ["Asked", "asked", "fields_of", "from_question", "picked"]
+__all__ = ["Asked", "asked", "fields_of", "from_question", "picked", "said"]
 
 _METADATA = "field"
 
@@ -31,8 +31,12 @@ def asked(
     is_asked: bool = True,
 ) -> Any:  # fmt: skip
     """A field of a question, as the dataclass has it; the arguments are those of `gapless.question.fields.Field`."""
-    field = Field("", kind, help, default, is_required, metavar, names, group, short, extra, is_asked, otherwise)
-    return dataclasses.field(default=default, metadata={_METADATA: field})
+    return said(Field("", kind, help, default, is_required, metavar, names, group, short, extra, is_asked, otherwise))
+
+
+def said(field: Field) -> Any:
+    """A field that several questions have, as the dataclass of one of them has it."""
+    return dataclasses.field(default=field.default, metadata={_METADATA: field})
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 from gapless import SolveOptions
 from gapless.encodings.cupcake.commands.execution import validate
+from gapless.encodings.cupcake.question import ValidationQuestion
 from gapless.system import Session
 
 MODELS = {"convolutional": "train:net,width=32", "transformer": "train:gpt,hidden=128"}
@@ -30,6 +31,6 @@ def test_buckets_and_exact_gradients_are_the_plans(model: str, ranks: int, sized
         "bandwidth": sized((100e6 / 8, 1e9 / 8), (1e9 / 8,)), "latency": 50e-6, "hooks": ("topk", "powersgd:4", "fp16"),
         "steps": sized(10, 1), "repeats": sized(7, 1), "emulate": "step", "dilation": sized(20.0, 1.0), "wait": 120.0,
     }  # fmt: skip
-    found = validate(values, Session(SolveOptions(), print))
+    found = validate(ValidationQuestion(**values), Session(SolveOptions(), print))
     print(f"\n{found.text}")
     assert found.is_valid

@@ -10,11 +10,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.encodings.cupcake.commands.profiling import measure_model
 from gapless.encodings.cupcake.decision import FusionDecision, to_ddp_buckets
 from gapless.encodings.cupcake.problem import asked_profile
+from gapless.encodings.cupcake.question import Measuring, Running, RunQuestion, ValidationQuestion
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.errors import InputError
 from gapless.io.formats.ddp_buckets import assigned_groups
@@ -28,7 +29,7 @@ from gapless.system import Answer, Session
 from gapless.units import format_bandwidth, format_seconds
 
 if TYPE_CHECKING:
-    from gapless.torch.ddp.comparison import Measured
+    from gapless.torch.ddp.comparison import Measured, Strategy
 
 __all__ = ["Row", "execute", "rival_fusions", "run_fusions", "validate"]
 
@@ -73,7 +74,7 @@ class Row:
         return self.measured.late_s > _LATE * self.predicted_s
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """In plain values."""
         low_s, high_s = middle_half(self.measured.steps_s)
         return {
@@ -88,9 +89,9 @@ class Row:
         }
 
 
-def execute(values: Mapping[str, Any], session: Session) -> Answer:
+def execute(question: RunQuestion, session: Session) -> Answer:
     """What ran, what it took, and whether buckets and gradients are the plan's."""
-    path = values["plan"]
+    path = question.plan
     plan, report = plan_to_run(path, "cupcake")
     if not report.valid:
         return not_run(report)
@@ -99,15 +100,15 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     fusion = FusionDecision.of(plan, path).fusion
     decode = Record(dict(plan.problem), f"{path}: problem").text("decode")
     costs = Costs.of(profile, None, decode)
-    rows = run_fusions({"plan": fusion, **rival_fusions(profile, fusion)}, profile, costs, values, session)
+    rows = run_fusions({"plan": fusion, **rival_fusions(profile, fusion)}, profile, costs, question, session)
     is_valid = all(row.is_as_planned for row in rows)
     data = {
-        "ranks": values["ranks"],
-        "emulated": values["emulate"],
+        "ranks": question.ranks,
+        "emulated": question.emulate,
         "valid": is_valid,
         "rows": [row.data for row in rows],
     }
-    return Answer(data, _text(rows, values), notes=_notes(rows, values), is_valid=is_valid)
+    return Answer(data, _text(rows, question), notes=_notes(rows, question), is_valid=is_valid)
 
 
 def rival_fusions(profile: FusionProfile, fusion: Fusion) -> dict[str, Fusion]:
@@ -132,28 +133,28 @@ def rival_fusions(profile: FusionProfile, fusion: Fusion) -> dict[str, Fusion]:
 
 
 def run_fusions(
-    fusions: Mapping[str, Fusion], profile: FusionProfile, costs: Costs, values: Mapping[str, Any], session: Session
+    fusions: Mapping[str, Fusion], profile: FusionProfile, costs: Costs, running: Running, session: Session
 ) -> list[Row]:
-    """Run fusions of a profile in turns. `values`: `model`, `ranks`, `repeats`, `emulate`, `dilation`, `wait`."""
+    """Run fusions of a profile in turns."""
     from gapless.torch.ddp.comparison import RunTask, compare
 
-    is_step, dilation = values["emulate"] == "step", values["dilation"]
+    is_step, dilation = running.emulate == "step", running.dilation
     if dilation > 1 and not is_step:
         raise InputError("dilation: goes with emulate step, since what is real can't be slowed down")
     task = RunTask(
-        model=values["model"],
+        model=running.model,
         profile=profile.name,
         seed=session.options.seed,
         parameter_names=profile.tensor_names,
         parameter_bytes=tuple(profile.size_bytes.tolist()),
-        strategies=tuple(_strategy(name, fusion, costs, values) for name, fusion in fusions.items()),
-        repeats=values["repeats"],
-        ranks=values["ranks"],
-        wait_s=values["wait"],
+        strategies=tuple(_strategy(name, fusion, costs, running) for name, fusion in fusions.items()),
+        repeats=running.repeats,
+        ranks=running.ranks,
+        wait_s=running.wait,
         forward_s=dilation * profile.forward_s if is_step else None,
         gaps_s=tuple((dilation * profile.backward_s).tolist()) if is_step else (),
     )
-    session.say(f"running {len(fusions)} fusions in {values['ranks']} processes ...")
+    session.say(f"running {len(fusions)} fusions in {running.ranks} processes ...")
     found = compare(task, session.options.stop)
     return [
         Row(fusion, costs.step_s(fusion), _undilated(measured, dilation), _is_exact(profile, fusion))
@@ -170,12 +171,12 @@ def _undilated(measured: Measured, dilation: float) -> Measured:
     return replace(measured, steps_s=steps_s, late_s=measured.late_s / dilation)
 
 
-def _strategy(name: str, fusion: Fusion, costs: Costs, values: Mapping[str, Any]) -> Any:
+def _strategy(name: str, fusion: Fusion, costs: Costs, running: Running) -> Strategy:
     from gapless.torch.ddp.comparison import Strategy
     from gapless.torch.ddp.emulation import Sending
 
-    times, dilation = timeline(costs, fusion), values["dilation"]
-    is_step, is_wire = values["emulate"] == "step", values["emulate"] != "nothing"
+    times, dilation = timeline(costs, fusion), running.dilation
+    is_step, is_wire = running.emulate == "step", running.emulate != "nothing"
     columns = ((times.compress_s, is_step), (times.send_s, is_wire), (times.decode_s, is_step))
     said = [(dilation * column).tolist() if is_said else [None] * len(column) for column, is_said in columns]
     sendings = tuple(Sending(*row) for row in zip(fusion.modes, *said, strict=True))
@@ -188,7 +189,7 @@ def middle_half(steps_s: Sequence[float]) -> tuple[float, float]:
     return ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
 
 
-def _text(rows: Sequence[Row], values: Mapping[str, Any]) -> str:
+def _text(rows: Sequence[Row], running: Running) -> str:
     lines = [
         f"{'':<14} {'buckets':>7} {'predicted':>10} {'measured':>10} {'middle half':>21} {'ratio':>6}  gradients",
     ]
@@ -201,9 +202,9 @@ def _text(rows: Sequence[Row], values: Mapping[str, Any]) -> str:
         )
     as_planned = [row.measured.name for row in rows if row.measured.buckets]
     named = "all of them" if len(as_planned) == len(rows) else ", ".join(as_planned) or "none"
-    slower = f", {values['dilation']:g} times as slow" if values["dilation"] > 1 else ""
-    how = f"{values['ranks']} processes; {_EMULATED[values['emulate']]}{slower}"
-    return "\n".join([*lines, f"buckets as planned: {named}", f"{values['repeats']} steps of each in turns, {how}"])
+    slower = f", {running.dilation:g} times as slow" if running.dilation > 1 else ""
+    how = f"{running.ranks} processes; {_EMULATED[running.emulate]}{slower}"
+    return "\n".join([*lines, f"buckets as planned: {named}", f"{running.repeats} steps of each in turns, {how}"])
 
 
 _EMULATED = {
@@ -220,7 +221,7 @@ def _gradients(found: Measured) -> str:
     return f"{equal}; error {found.error:.2g}, of the mean of all steps {found.mean_error:.2g}"
 
 
-def _notes(rows: Sequence[Row], values: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(rows: Sequence[Row], running: Running) -> tuple[str, ...]:
     """Where buckets are others, and where the emulated wire isn't what was measured."""
     other = [
         f"{row.measured.name}: DDP's buckets are others; gradients become ready in another order than the plan's: "
@@ -229,7 +230,7 @@ def _notes(rows: Sequence[Row], values: Mapping[str, Any]) -> tuple[str, ...]:
         if not row.measured.buckets
     ]
     way_out = "take --emulate step with a --dilation, or a quieter machine"
-    late = [row.measured for row in rows if row.is_late and values["emulate"] != "nothing"]
+    late = [row.measured for row in rows if row.is_late and running.emulate != "nothing"]
     behind = (f"sends were through {format_seconds(each.late_s)} after the emulated wire; {way_out}" for each in late)
     return (*other, *(f"{each.name}: {text}" for each, text in zip(late, behind, strict=True)))
 
@@ -249,40 +250,39 @@ class _Case:
         return [abs(row.ratio - 1) for row in self.rows]
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """In plain values."""
         setting = {"model": self.model, "ranks": self.ranks, "bandwidth_bytes_per_s": self.bytes_per_s}
         return {**setting, "errors": self.errors, "rows": [row.data for row in self.rows]}
 
 
-def validate(values: Mapping[str, Any], session: Session) -> Answer:
+def validate(question: ValidationQuestion, session: Session) -> Answer:
     """Measure, plan and run every model in every setting; errors of all predictions, the median and the worst."""
     cases = []
-    for model, ranks in product(values["model"], values["ranks"]):
-        setting = {**values, "model": model, "ranks": ranks}
-        measurement = measure_model(setting, session)
-        for bytes_per_s in values["bandwidth"]:
-            profile, _ = measurement.profile(
-                find_network(ranks=ranks, bandwidth=bytes_per_s, latency=values["latency"])
-            )
+    for model, ranks in product(question.model, question.ranks):
+        counts = question.repeats, question.wait
+        measurement = measure_model(Measuring(model, ranks, question.hooks, question.steps, *counts), session)
+        running = Running(model, ranks, question.emulate, question.dilation, *counts)
+        for bytes_per_s in question.bandwidth:
+            profile, _ = measurement.profile(find_network(ranks=ranks, bandwidth=bytes_per_s, latency=question.latency))
             costs = Costs.of(profile)
             fusion = best_fusion(profile, session.options).fusion
-            rows = run_fusions({"plan": fusion, **rival_fusions(profile, fusion)}, profile, costs, setting, session)
+            rows = run_fusions({"plan": fusion, **rival_fusions(profile, fusion)}, profile, costs, running, session)
             cases.append(_Case(model, ranks, bytes_per_s, rows))
     errors = [error for case in cases for error in case.errors]
     is_valid = all(row.is_as_planned for case in cases for row in case.rows)
     data = {
-        "emulated": values["emulate"],
-        "dilation": values["dilation"],
+        "emulated": question.emulate,
+        "dilation": question.dilation,
         "median_error": statistics.median(errors),
         "worst_error": max(errors),
         "valid": is_valid,
         "cases": [case.data for case in cases],
     }
-    return Answer(data, _validation_text(cases, data), is_valid=is_valid)
+    return Answer(data, _validation_text(cases, errors, is_valid), is_valid=is_valid)
 
 
-def _validation_text(cases: Sequence[_Case], data: Mapping[str, Any]) -> str:
+def _validation_text(cases: Sequence[_Case], errors: Sequence[float], is_valid: bool) -> str:
     width = max(len(case.model) for case in cases)
     lines = [
         f"{'model':<{width}} {'ranks':>5} {'wire':>9} {'plan, predicted':>15} {'measured':>9}  errors of all that ran"
@@ -290,12 +290,11 @@ def _validation_text(cases: Sequence[_Case], data: Mapping[str, Any]) -> str:
     for case in cases:
         plan = case.rows[0]
         steps = f"{format_seconds(plan.predicted_s):>15} {format_seconds(plan.measured_s):>9}"
-        errors = " ".join(f"{error:.1%}" for error in case.errors)
+        own = " ".join(f"{error:.1%}" for error in case.errors)
         wire = format_bandwidth(case.bytes_per_s)
-        lines.append(f"{case.model:<{width}} {case.ranks:>5} {wire:>9} {steps}  {errors}")
-    count = sum(len(case.rows) for case in cases)
-    found = f"median error {data['median_error']:.1%}, worst {data['worst_error']:.1%}, of {count} predictions"
-    planned = "all buckets as planned, exact gradients exact" if data["valid"] else "buckets or exact gradients differ"
+        lines.append(f"{case.model:<{width}} {case.ranks:>5} {wire:>9} {steps}  {own}")
+    found = f"median error {statistics.median(errors):.1%}, worst {max(errors):.1%}, of {len(errors)} predictions"
+    planned = "all buckets as planned, exact gradients exact" if is_valid else "buckets or exact gradients differ"
     late = sum(row.is_late for case in cases for row in case.rows)
     behind = [f"{late} of them with sends that fell behind the emulated wire, as on a busy machine"] if late else []
     return "\n".join([*lines, "; ".join([found, planned, *behind])])

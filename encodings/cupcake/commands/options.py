@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from gapless.encodings.cupcake.commands import advice, execution, pictures, profiling, what_if
-from gapless.encodings.cupcake.question import COMPRESSOR, COMPRESSOR_NAMES, ERRORS, Question
+from gapless.encodings.cupcake.question import (
+    COMPRESSOR,
+    COMPRESSOR_NAMES,
+    ERRORS,
+    GradientsQuestion,
+    Question,
+    RunQuestion,
+    ValidationQuestion,
+)
 from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.question import fields_of, picked
+from gapless.question.command_fields import PLOT
 from gapless.question.fields import (
     Bandwidth,
     Choice,
@@ -25,7 +33,7 @@ from gapless.question.fields import (
     Whole,
     WholeOrShare,
 )
-from gapless.system import Command, answering, answering_in_time, drawn
+from gapless.system import Command, answering, answering_in_time, asking, drawn
 
 __all__ = ["ADVICE", "PROFILE", "RUN", "VALIDATION"]
 
@@ -35,81 +43,6 @@ _FIGURES = (
 )  # fmt: skip
 
 _NETWORK = tuple(replace(field, group="problem") for field in fields_of(NetworkQuestion))
-
-_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot")
-
-_MODEL = Field(
-    "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
-    metavar="MODULE:FACTORY[,OPTION=N]",
-)  # fmt: skip
-_PROCESSES = Field("ranks", Whole(1, 1024), "processes", 2, metavar="P")
-_WAIT = Field(
-    "wait", Seconds(), "the longest that a process waits for another; all may take ten times that",
-    120.0, metavar="T",
-)  # fmt: skip
-_HOOKS = Field(
-    "hooks", Listed(Text()), "modes beside plain; see below",
-    ("topk", "powersgd:4", "fp16"), metavar="MODE,MODE,...",
-)  # fmt: skip
-_EMULATE = Field(
-    "emulate", Choice(("wire", "step", "nothing")),
-    "wire: sends take what the plan says; step: computation too; nothing", "wire",
-)  # fmt: skip
-_DILATION = Field(
-    "dilation", Number(1, maximum=10**6), "with step: emulated time runs so many times slower", 1.0,
-    metavar="F",
-)  # fmt: skip
-_REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken", 9, metavar="N")
-_STEPS = Field("steps", Whole(1, 10**6), "steps of the model that are timed", 20, metavar="N")
-
-_GRADIENTS = (
-    _MODEL,
-    _PROCESSES,
-    _HOOKS,
-    _STEPS,
-    _REPEATS,
-    Field(
-        "bandwidth",
-        Bandwidth(),
-        "price sends on a ring of this bandwidth, such as 1Gbps",
-        metavar="B",
-        group="another wire",
-    ),
-    Field(
-        "latency", Seconds(), "latency of one step of that ring", otherwise="10us", metavar="T", group="another wire"
-    ),
-    _WAIT,
-    Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
-)
-
-_RUN = (
-    _MODEL,
-    Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
-    _PROCESSES,
-    _EMULATE,
-    _DILATION,
-    _REPEATS,
-    _WAIT,
-)
-
-_VALIDATION = (
-    Field(
-        "model", Listed(Text(), ";"), "a model as for `profile gradients`; may be given again", is_required=True,
-        metavar="MODULE:FACTORY[,OPTION=N]",
-    ),
-    Field("ranks", Listed(Whole(1, 1024)), "numbers of processes", (2,), metavar="P,P,..."),
-    Field(
-        "bandwidth", Listed(Bandwidth()),
-        "bandwidths of the rings on which sends are priced", is_required=True, metavar="B,B,..."
-    ),
-    Field("latency", Seconds(), "latency of one step of the rings", otherwise="10us", metavar="T"),
-    _HOOKS,
-    _STEPS,
-    _REPEATS,
-    Field("emulate", Choice(("wire", "step")), "wire, or step: computation too", "wire"),
-    _DILATION,
-    _WAIT,
-)  # fmt: skip
 
 _COMPRESSION = (
     *picked(Question, "profile"),
@@ -125,13 +58,13 @@ _COMPRESSION = (
     Field("error", Choice(ERRORS), "the worst class of error that a compressor may have", "unknown",
           metavar="CLASS"),
     Field("memory", Size(), "of a rank for the messages that it gathers: 4GB", otherwise="no limit", metavar="SIZE"),
-    _PLOT,
+    PLOT,
 )  # fmt: skip
 
 _AXES = "axes: values with commas between them"
 
 
-def _axis(name: str, kind: Kind, what: str, otherwise: Any = None) -> Field:
+def _axis(name: str, kind: Kind, what: str, otherwise: str | None = None) -> Field:
     return Field(name, Listed(kind), what, metavar="X,X,...", group=_AXES, otherwise=otherwise)
 
 
@@ -149,7 +82,7 @@ _WHAT_IF = (
         "compressor", COMPRESSOR,
         "one of `gapless list compressors`", "powersgd", metavar="NAME", names=COMPRESSOR_NAMES
     ),
-    _PLOT,
+    PLOT,
     _axis("ranks", Whole(2, 10**6), "number of workers"),
     _axis("bandwidth", Bandwidth(), "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s"),
     _axis("latency", Seconds(), "latency of one step of a collective", "10us"),
@@ -235,14 +168,21 @@ ADVICE = (
     ),
 )  # fmt: skip
 RUN = Command(
-    "cupcake", "a plan under DistributedDataParallel beside DDP's own buckets, on processes of this machine", _RUN,
-    lazy(lambda: execution.execute), _RUN_HELP, when_stopped="ending the processes",
+    "cupcake", "a plan under DistributedDataParallel beside DDP's own buckets, on processes of this machine",
+    picked(RunQuestion, "model", "plan", "ranks", "emulate", "dilation", "repeats", "wait"),
+    asking(RunQuestion, lazy(lambda: execution.execute)), _RUN_HELP, when_stopped="ending the processes",
 )  # fmt: skip
 PROFILE = Command(
-    "gradients", "when a PyTorch model's gradients are ready, and what hooks take to send them", _GRADIENTS,
-    lazy(lambda: profiling.profile_gradients), _GRADIENTS_HELP, when_stopped="ending the processes",
+    "gradients", "when a PyTorch model's gradients are ready, and what hooks take to send them",
+    picked(
+        GradientsQuestion,
+        "model", "ranks", "hooks", "steps", "repeats", "bandwidth", "latency", "wait", "output",
+    ),
+    asking(GradientsQuestion, lazy(lambda: profiling.profile_gradients)), _GRADIENTS_HELP,
+    when_stopped="ending the processes",
 )  # fmt: skip
 VALIDATION = Command(
-    "ddp", "predicted steps of data-parallel training against measured ones", _VALIDATION,
-    lazy(lambda: execution.validate), _VALIDATION_HELP, when_stopped="ending the processes",
+    "ddp", "predicted steps of data-parallel training against measured ones", fields_of(ValidationQuestion),
+    asking(ValidationQuestion, lazy(lambda: execution.validate)), _VALIDATION_HELP,
+    when_stopped="ending the processes",
 )  # fmt: skip

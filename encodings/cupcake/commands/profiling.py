@@ -5,12 +5,13 @@ Needs the extra `torch`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gapless.encodings.cupcake.question import GradientsQuestion, Measuring
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.profiles.gradients.communication import Network, find_network
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["Measurement", "measure_model", "profile_gradients"]
 
 
-def profile_gradients(values: Mapping[str, Any], session: Session) -> Answer:
+def profile_gradients(question: GradientsQuestion, session: Session) -> Answer:
     """Measure a model's gradients and hooks, and write the profile."""
-    check_writable(values["output"])
-    network = _network(values)
-    measurement = measure_model(values, session)
+    check_writable(question.output)
+    network = _network(question)
+    measurement = measure_model(question, session)
     profile, fitted = measurement.profile(network)
-    write_fusion_profile(values["output"], profile)
+    write_fusion_profile(question.output, profile)
+    rows = [_Row.of(each, profile.total_bytes) for each in fitted]
     data = {
         "profile": profile.name,
         "source": profile.source,
@@ -42,10 +44,10 @@ def profile_gradients(values: Mapping[str, Any], session: Session) -> Answer:
         "forward_s": profile.forward_s,
         "backward_s": float(profile.backward_s.sum()),
         "backward_spread": measurement.gradients.spread,
-        "modes": [_row(each, profile.total_bytes) for each in fitted],
-        "output": values["output"],
+        "modes": [asdict(row) for row in rows],
+        "output": question.output,
     }
-    return Answer(data, _text(data))
+    return Answer(data, _text(profile, measurement, rows))
 
 
 @dataclass(frozen=True)
@@ -82,54 +84,63 @@ class Measurement:
         return profile, fitted
 
 
-def measure_model(values: Mapping[str, Any], session: Session) -> Measurement:
-    """Measure in several processes. `values`: `model`, `ranks`, `hooks`, `steps`, `repeats`, `wait`."""
+def measure_model(how: Measuring, session: Session) -> Measurement:
+    """Measure in several processes."""
     from gapless.torch.ddp.measuring import ProfileTask, measured
 
-    modes = tuple(dict.fromkeys((PLAIN, *values["hooks"])))
-    counts = (values[name] for name in ("steps", "repeats", "ranks", "wait"))
-    task = ProfileTask(values["model"], session.options.seed, modes, *counts)
-    session.say(f"measuring {values['model']} and {len(modes)} modes in {values['ranks']} processes ...")
+    modes = tuple(dict.fromkeys((PLAIN, *how.hooks)))
+    task = ProfileTask(how.model, session.options.seed, modes, how.steps, how.repeats, how.ranks, how.wait)
+    session.say(f"measuring {how.model} and {len(modes)} modes in {how.ranks} processes ...")
     gradients, times = measured(task, session.options.stop)
-    taken = f"medians of {values['steps']} steps, hooks of {values['repeats']} runs at each size"
-    return Measurement(values["model"], gradients, times, f"measured in {values['ranks']} processes on a CPU; {taken}")
+    taken = f"medians of {how.steps} steps, hooks of {how.repeats} runs at each size"
+    return Measurement(how.model, gradients, times, f"measured in {how.ranks} processes on a CPU; {taken}")
 
 
-def _network(values: Mapping[str, Any]) -> Network | None:
+def _network(question: GradientsQuestion) -> Network | None:
     """An alpha-beta ring, where the user describes one."""
-    if values["bandwidth"] is not None:
-        return find_network(ranks=values["ranks"], bandwidth=values["bandwidth"], latency=values["latency"])
-    if values["latency"] is not None:
+    if question.bandwidth is not None:
+        return find_network(ranks=question.ranks, bandwidth=question.bandwidth, latency=question.latency)
+    if question.latency is not None:
         raise InputError("latency: goes with bandwidth")
     return None
 
 
-def _row(fitted: FittedMode, total_bytes: int) -> dict[str, Any]:
-    mode = fitted.mode
-    encoded, sent = (
-        float(sum(sizes)) if sizes else float(total_bytes) for sizes in (mode.encoded_bytes, mode.sent_bytes)
-    )
-    return {
-        "mode": mode.name,
-        "error": mode.error,
-        "sent_bytes": sent,
-        "encode_s": float(mode.encode(encoded)),
-        "send_s": float(mode.communication(sent)),
-        "decode_s": float(mode.decode(encoded)),
-        "spread": fitted.spread,
-        "apart": fitted.apart,
-    }
+@dataclass(frozen=True)
+class _Row:
+    """What all gradients in one mode take, and how well the mode's costs fit what was measured."""
+
+    mode: str
+    error: str
+    sent_bytes: float
+    encode_s: float
+    send_s: float
+    decode_s: float
+    spread: float
+    apart: float
+
+    @classmethod
+    def of(cls, fitted: FittedMode, total_bytes: int) -> _Row:
+        """Of so many bytes in all."""
+        mode = fitted.mode
+        encoded, sent = (
+            float(sum(sizes)) if sizes else float(total_bytes) for sizes in (mode.encoded_bytes, mode.sent_bytes)
+        )
+        return cls(
+            mode.name, mode.error, sent, float(mode.encode(encoded)), float(mode.communication(sent)),
+            float(mode.decode(encoded)), fitted.spread, fitted.apart,
+        )  # fmt: skip
 
 
-def _text(data: Mapping[str, Any]) -> str:
-    backward = f"backward {format_seconds(data['backward_s'])}, middle half of steps {data['backward_spread']:.0%}"
+def _text(profile: FusionProfile, measurement: Measurement, rows: Sequence[_Row]) -> str:
+    backward_s = format_seconds(float(profile.backward_s.sum()))
     lines = [
-        f"{data['tensors']} gradients of {format_bytes(data['gradient_bytes'])}; forward "
-        f"{format_seconds(data['forward_s'])}, {backward}",
+        f"{profile.tensor_count} gradients of {format_bytes(profile.total_bytes)}; forward "
+        f"{format_seconds(profile.forward_s)}, backward {backward_s}, middle half of steps "
+        f"{measurement.gradients.spread:.0%}",
         f"{'all in one':<18} {'sent':>9} {'encode':>9} {'send':>9} {'decode':>9} {'spread':>7} {'fit within':>10}",
     ]
-    for row in data["modes"]:
-        times = " ".join(f"{format_seconds(row[part]):>9}" for part in ("encode_s", "send_s", "decode_s"))
-        size = format_bytes(round(row["sent_bytes"]))
-        lines.append(f"{row['mode']:<18} {size:>9} {times} {row['spread']:>7.0%} {row['apart']:>10.0%}")
-    return "\n".join([*lines, data["source"]])
+    for row in rows:
+        times = " ".join(f"{format_seconds(time_s):>9}" for time_s in (row.encode_s, row.send_s, row.decode_s))
+        size = format_bytes(round(row.sent_bytes))
+        lines.append(f"{row.mode:<18} {size:>9} {times} {row.spread:>7.0%} {row.apart:>10.0%}")
+    return "\n".join([*lines, profile.source])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.encodings.pipeline.programs.frameworks import check_torch_runs
 from gapless.encodings.pipeline.programs.program import Program, program_of
+from gapless.encodings.pipeline.question import ErrorsQuestion, LayersQuestion, RunQuestion
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["execute", "profile_errors", "profile_layers"]
 
 
-def execute(values: Mapping[str, Any], session: Session) -> Answer:
+def execute(question: RunQuestion, session: Session) -> Answer:
     """What ran, and whether it is what the replay and one process say. Needs the extra `torch`."""
-    path = values["plan"]
+    path = question.plan
     plan, report = plan_to_run(path, "pipeline")
     if not report.valid:
         return not_run(report)
@@ -38,30 +39,30 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         layers, replicas = asked.integer("layers", 1), asked.integer("replicas", 1)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    if values["ranks"] != program.order.ranks:
-        raise InputError(f"ranks: {path} is a plan for {program.order.ranks} ranks, got {values['ranks']}")
+    if question.ranks != program.order.ranks:
+        raise InputError(f"ranks: {path} is a plan for {program.order.ranks} ranks, got {question.ranks}")
     if replicas > 1:
         session.say(f"sums among {replicas} replicas are left out: one replica runs")
-    return _run(values, session, plan, program, layers, report.spent)
+    return _run(question, session, plan, program, layers, report.spent)
 
 
 def _run(
-    values: Mapping[str, Any], session: Session, plan: SavedPlan, program: Program, layers: int,
+    question: RunQuestion, session: Session, plan: SavedPlan, program: Program, layers: int,
     spent: tuple[float, ...],
 ) -> Answer:  # fmt: skip
     from gapless.torch.pipeline.run import Task, run_ranks
 
     task = Task(
-        model=values["model"],
+        model=question.model,
         defaults={"layers": max(layers - 2, 1)},
         seed=session.options.seed,
         cut=program.cut,
         rank_of_stage=program.order.rank_of_stage,
         micro_batches=program.order.micro_batches,
         hop_modes=tuple((hop, m, mode) for (hop, m), mode in sorted(program.hop_modes.items())),
-        propagates=values["error_propagation"],
-        form=values["form"],
-        wait_s=values["wait"],
+        propagates=question.error_propagation,
+        form=question.form,
+        wait_s=question.wait,
     )
     model = task.load()
     if len(model.layers) != layers:
@@ -79,16 +80,17 @@ def _answer(
     in_flight = found.in_flight == program.in_flight
     sent = found.sent_bytes == program.sent_bytes
     exact = found.equal == found.gradients
+    ledger = {"hops": _spent_by_hops(plan), "all": sum(spent), "budget": plan.problem.get("error_budget", 0.0)}
     data = {
         **asdict(found),
         "compressed_hops": len(program.hop_modes),
         "planned_in_flight": list(program.in_flight),
         "planned_sent_bytes": list(program.sent_bytes),
         "same_boundaries": same_sizes,
-        "ledger": {"hops": _spent_by_hops(plan), "all": sum(spent), "budget": plan.problem.get("error_budget", 0.0)},
+        "ledger": ledger,
     }
     is_valid = in_flight and (sent or not same_sizes) and (exact or compressed)
-    return Answer(data, _text(program, found, data), is_valid=is_valid)
+    return Answer(data, _text(program, found, same_sizes, ledger), is_valid=is_valid)
 
 
 def _spent_by_hops(plan: SavedPlan) -> float:
@@ -101,10 +103,10 @@ def _spent_by_hops(plan: SavedPlan) -> float:
     return spent
 
 
-def _text(program: Program, found: RanksRun, data: Mapping[str, Any]) -> str:
+def _text(program: Program, found: RanksRun, same_sizes: bool, ledger: Mapping[str, float]) -> str:
     order = program.order
     planned = "the replay's" if found.in_flight == program.in_flight else f"the replay has {_row(program.in_flight)}"
-    if not data["same_boundaries"]:
+    if not same_sizes:
         sent = "the plan's profile is of another model, or of micro-batches of another size"
     else:
         sent = "the plan's" if found.sent_bytes == program.sent_bytes else f"the plan has {_row(program.sent_bytes)}"
@@ -116,7 +118,6 @@ def _text(program: Program, found: RanksRun, data: Mapping[str, Any]) -> str:
         ("sent bytes", f"{_row(found.sent_bytes)}: {sent}"),
     ]
     if program.hop_modes:
-        ledger = data["ledger"]
         said = f"ledger {ledger['hops']:.3g} for hops, {ledger['all']:.3g} in all, budget {ledger['budget']:.3g}"
         lines += [
             ("compressed", f"{len(program.hop_modes)} hops: {', '.join(sorted(set(program.hop_modes.values())))}"),
@@ -129,51 +130,53 @@ def _row(numbers: tuple[int, ...]) -> str:
     return " ".join(map(str, numbers))
 
 
-def profile_layers(values: Mapping[str, Any], session: Session) -> Answer:
+def profile_layers(question: LayersQuestion, session: Session) -> Answer:
     """Measure the layers of a model, and write their profile."""
     from gapless.profiles.pipelines.profile import write_pipeline_profile
     from gapless.torch.pipeline.layers import load_layers
     from gapless.torch.pipeline.measuring import measure_layers
 
-    check_writable(values["output"])
-    model = load_layers(values["model"], values["micro_batches"], session.options.seed)
+    check_writable(question.output)
+    model = load_layers(question.model, question.micro_batches, session.options.seed)
     found = measure_layers(
-        model, values["micro_batches"], values["repeats"], values["optimizer_ratio"], session.say
+        model, question.micro_batches, question.repeats, question.optimizer_ratio, session.say
     )  # fmt: skip
-    write_pipeline_profile(values["output"], found)
-    return Answer({"profile": found.name, "source": found.source, "layers": _rows(found), "output": values["output"]},
-                  _table(found))  # fmt: skip
+    write_pipeline_profile(question.output, found)
+    rows = [{"name": name, **dict(zip(_TITLES, cells, strict=True))} for name, cells in _cells(found)]
+    data = {"profile": found.name, "source": found.source, "layers": rows, "output": question.output}
+    return Answer(data, _table(found))
 
 
-def _rows(profile: PipelineProfile) -> list[dict[str, Any]]:
-    titles = ("forward_s", "backward_s", "weight_s", "parameter_bytes", "stash_bytes", "boundary_bytes")
-    columns = [getattr(profile, title).tolist() for title in titles]
-    rows = zip(profile.layer_names, *columns, strict=True)
-    return [dict(zip(("name", *titles), row, strict=True)) for row in rows]
+_TITLES = ("forward_s", "backward_s", "weight_s", "parameter_bytes", "stash_bytes", "boundary_bytes")
+
+
+def _cells(profile: PipelineProfile) -> Iterator[tuple[str, list[float]]]:
+    """Of each layer its name, and what `_TITLES` says."""
+    columns = (getattr(profile, title).tolist() for title in _TITLES)
+    yield from ((name, list(row)) for name, *row in zip(profile.layer_names, *columns, strict=True))
 
 
 def _table(profile: PipelineProfile) -> str:
     lines: list[tuple[str, ...]] = [("layer", "F", "I", "W", "parameters", "stash", "boundary")]
-    for row in _rows(profile):
-        name, *cells = row.values()
+    for name, cells in _cells(profile):
         lines.append((name, *map(format_seconds, cells[:3]), *map(format_bytes, cells[3:])))
     return _aligned(lines, profile.source)
 
 
-def profile_errors(values: Mapping[str, Any], session: Session) -> Answer:
+def profile_errors(question: ErrorsQuestion, session: Session) -> Answer:
     """Measure what compressors spoil on a model's batch, and write the table."""
     from gapless.profiles.pipelines.compression import write_compression_table
     from gapless.torch.pipeline.layers import load_layers
     from gapless.torch.pipeline.measuring import measure_errors
 
-    check_writable(values["output"])
-    model = load_layers(values["model"], values["micro_batches"], session.options.seed)
+    check_writable(question.output)
+    model = load_layers(question.model, question.micro_batches, session.options.seed)
     found = measure_errors(
-        model, values["micro_batches"], values["modes"], values["depths"], values["repeats"], session.say
+        model, question.micro_batches, question.modes, question.depths, question.repeats, session.say
     )  # fmt: skip
-    write_compression_table(values["output"], found)
+    write_compression_table(question.output, found)
     data = {"table": found.name, "source": found.source, "modes": [mode.name for mode in found.modes],
-            "output": values["output"]}  # fmt: skip
+            "output": question.output}  # fmt: skip
     return Answer(data, _modes(found))
 
 

@@ -6,10 +6,9 @@ first and the last one; the embedding goes with the first and the head with the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -26,18 +25,18 @@ from gapless.io.record import Record
 __all__ = ["check_torch_runs", "export_megatron", "export_torch", "megatron_arguments"]
 
 
-def export_torch(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+def export_torch(path: str, plan: SavedPlan, form: str, compressed: bool) -> str:
     """Write the order of actions as torch.distributed.pipelining reads it; says in a line what was written."""
     program = program_of(plan)
     check_torch_runs(program)
-    if program.hop_modes and not values["compressed"]:
+    if program.hop_modes and not compressed:
         count, modes = len(program.hop_modes), ", ".join(sorted(set(program.hop_modes.values())))
         rule = f"torch's own stages send every hop plain, the plan compresses {count} ({modes})"
         raise InputError(f"{rule}; give --compressed if gapless.torch.pipeline.CompressedStage is your stage class")
-    write_torch_pipeline(path, program.order, values["form"])
+    write_torch_pipeline(path, program.order, form)
     order = program.order
     stages = f"{len(order.rank_of_stage)} stages on {order.ranks} ranks, {order.micro_batches} micro-batches"
-    return f'{stages}, for _PipelineScheduleRuntime._load_csv(path, format="{FORMS[values["form"]]}")'
+    return f'{stages}, for _PipelineScheduleRuntime._load_csv(path, format="{FORMS[form]}")'
 
 
 def check_torch_runs(program: Program) -> None:
@@ -48,9 +47,9 @@ def check_torch_runs(program: Program) -> None:
         raise InputError(f"{rule}; solve with --recomputation none")
 
 
-def export_megatron(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+def export_megatron(path: str, plan: SavedPlan, micro_batch_size: int) -> str:
     """Write the arguments with which Megatron-LM runs the plan, one a line; says in a line what was written."""
-    arguments = megatron_arguments(plan, program_of(plan), values["micro_batch_size"])
+    arguments = megatron_arguments(plan, program_of(plan), micro_batch_size)
     write_text(path, "".join(f"{argument}\n" for argument in arguments))
     return f"{len(arguments)} arguments of Megatron-LM, for pretrain_gpt.py $(cat {path})"
 
@@ -113,8 +112,8 @@ def _split(asked: Record, cut: tuple[int, ...], chunks: int) -> tuple[list[int],
     if len(set(sizes)) == 1:
         return blocks, [*per_chunk, *counted]
     if chunks == 1 and len(set(blocks[1:-1])) <= 1 and min(blocks) > 0:
-        ends: dict[str, Any] = {"first": blocks[0], "last": blocks[-1]}
-        return blocks, [f"--decoder-{end}-pipeline-num-layers {count}" for end, count in ends.items()]
+        ends = (("first", blocks[0]), ("last", blocks[-1]))
+        return blocks, [f"--decoder-{end}-pipeline-num-layers {count}" for end, count in ends]
     each, rest = divmod(sum(blocks), len(sizes))
     even = ",".join(str(1 + each * stage) for stage in range(1, len(sizes)))
     way_out = f"--cut {even}" if not rest else f"a number of stages that divides {sum(blocks)}"
