@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.checker import Report
 from gapless.decision import Decision
@@ -21,6 +21,9 @@ from gapless.report.headline import narrower_of, wider_of
 from gapless.report.text import described, words
 from gapless.solution import Solution, Status, refuted
 from gapless.system import Problem, find_system, known_system, system_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Asked", "Result", "load", "read_saved", "replay_data", "write_saved"]
 
@@ -94,7 +97,7 @@ class Result:
         picture = "" if self.schedule is None else picture_html(self._sketch, f"the plan of {system}")
         return result_card(system, self.data, self.report, table_of(self._rows()), picture)
 
-    def _sketch(self) -> Any:
+    def _sketch(self) -> Axes:
         """The most telling picture; of a long plan, that of its first parts."""
         from gapless.plot.pictures import draw, pictures_of
 
@@ -189,7 +192,7 @@ class Result:
             return records
         return import_module("pandas").DataFrame.from_records(records)
 
-    def plot(self, kind: str = "auto", ax: Any = None) -> Any:
+    def plot(self, kind: str = "auto", ax: Axes | None = None) -> Axes:
         """Draw the plan (needs the extra `plot`); returns the axes, which a notebook shows.
 
         `kind`: as `gapless plot --kind` takes it. `ax`: the axes to draw on, None for a figure of its own.

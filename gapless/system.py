@@ -21,6 +21,9 @@ from gapless.question.fields import Field, meant
 from gapless.question.recorded import remember
 
 if TYPE_CHECKING:  # a system is light until it is asked
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
     from gapless.checker import Report
     from gapless.decision import Decision
     from gapless.io.plan import SavedPlan
@@ -251,8 +254,8 @@ class System:
     headline: tuple[str, ...] = ()
     budgets: Callable[[SavedPlan], Sequence[float]] = lambda plan: ()
     pictures: tuple[str, ...] = ("gantt",)
-    drawers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    tables: Mapping[str, Callable[[str, str | None], tuple[Any, str]]] = field(default_factory=dict)
+    drawers: Mapping[str, Callable[[SavedPlan, Axes | None], Axes]] = field(default_factory=dict)
+    tables: Mapping[str, Callable[[str, str | None], tuple[Figure | SubFigure, str]]] = field(default_factory=dict)
     model: Callable[[Any], Model] | None = None
     exports: tuple[Export, ...] = ()
     listings: Mapping[str, Callable[[], list[dict[str, Any]]]] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from gapless.io.record import Record
 from gapless.plot.style import BLUE, GREY, ORANGE, PALE, PALETTE, PURPLE, VERMILION, new_axes
 from gapless.report.text import table
 from gapless.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["draw_front", "draw_heads", "render"]
 
@@ -50,10 +53,10 @@ _MOST_LABELS = 36
 """With more heads than this, there is no room for the numbers of those that are used."""
 
 
-def draw_front(plan: SavedPlan, ax: Any = None) -> Any:
+def draw_front(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     """Draw the least error of every saving, the baselines beside, and the plan on it; returns the axes."""
     details = Record(dict(plan.details), "details")
-    ax = new_axes(6.5, 4.0) if ax is None else ax
+    ax = ax or new_axes(6.5, 4.0)
     saving, error = zip(*_pairs(details, "front"), strict=True)
     ax.plot(100 * np.array(saving), error, color=BLUE, label="least error")
     beside = details.record("baseline_fronts")
@@ -79,18 +82,14 @@ def _pairs(record: Record, name: str) -> list[tuple[float, float]]:
     return [(float(saving), float(error)) for saving, error in pairs]
 
 
-def draw_heads(plan: SavedPlan, ax: Any = None) -> Any:
+def draw_heads(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     """Draw the heads of each layer, in the colour of the head whose attention they use; returns the axes.
 
     Heads that keep their own and share it with none are pale. The number is that of the head that is used.
     """
     chosen = map_of(plan)
     layers, heads = chosen.representative.shape
-    ax = (
-        new_axes(max(5.0, min(11.0, 1.2 + 0.28 * heads)), max(2.5, min(11.0, 1.2 + 0.28 * layers)))
-        if ax is None
-        else ax
-    )
+    ax = ax or new_axes(*(max(least, min(11.0, 1.2 + 0.28 * count)) for least, count in ((5.0, heads), (2.5, layers))))
     grid = np.zeros((layers, heads))
     for layer, row in enumerate(chosen.representative.tolist()):
         shared = [head for head in dict.fromkeys(row) if row.count(head) > 1]

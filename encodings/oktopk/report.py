@@ -7,7 +7,7 @@ where in the gradient entries lie, and what advice answers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,9 +15,13 @@ from gapless.checker import Report
 from gapless.encodings.oktopk.decision import SparseDecision
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
-from gapless.plot.style import BLUE, GREY, ORANGE, PALE, VERMILION, check_plot, new_axes, time_scale
+from gapless.plot.style import BLUE, GREY, ORANGE, PALE, VERMILION, check_plot, finish, new_axes, time_scale
 from gapless.report.text import table
 from gapless.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["draw_advice", "draw_density", "draw_loads", "render"]
 
@@ -62,11 +66,11 @@ def _words(details: Mapping[str, Any], report: Report) -> str:
     return table(rows)
 
 
-def draw_loads(plan: SavedPlan, ax: Any = None) -> Any:
+def draw_loads(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     """Entries that each rank receives in phase 1: even regions, averaged boundaries, this plan; returns the axes."""
     loads = _details(plan, "loads")
     ranks = len(loads["plan"])
-    ax = new_axes(min(max(6.0, 0.3 * ranks + 3), 11.0), 3.4) if ax is None else ax
+    ax = ax or new_axes(min(max(6.0, 0.3 * ranks + 3), 11.0), 3.4)
     for place, (name, colour) in enumerate((("even", PALE), ("averaged", ORANGE), ("plan", BLUE))):
         ax.bar(np.arange(ranks) + 0.28 * (place - 1), loads[name], width=0.28, color=colour, label=name)
     ax.axhline(loads["ideal"], color=GREY, linewidth=0.9, linestyle="--", label="k (P - 1) / P")
@@ -74,16 +78,14 @@ def draw_loads(plan: SavedPlan, ax: Any = None) -> Any:
     ax.set_xlabel("rank")
     ax.set_ylabel("entries received")
     ax.set_title(f"{plan.schedule.name}: what each rank receives in phase 1", loc="left", fontsize=10)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize=8, frameon=False)
-    return ax
+    return finish(ax, legend="inside")
 
 
-def draw_density(plan: SavedPlan, ax: Any = None) -> Any:
+def draw_density(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     """Selected entries over the gradient, with the plan's boundaries as lines; returns the axes."""
     histogram, cuts = _details(plan, "histogram"), SparseDecision.of(plan).cuts
     edges, counts = np.array(histogram["edges"]), np.array(histogram["entries"])
-    ax = new_axes(8.0, 3.2) if ax is None else ax
+    ax = ax or new_axes(8.0, 3.2)
     ax.stairs(counts, edges, color=BLUE, fill=True, alpha=0.6)
     for cut in cuts[1:-1]:
         ax.axvline(cut, color=VERMILION, linewidth=0.7)
@@ -92,8 +94,7 @@ def draw_density(plan: SavedPlan, ax: Any = None) -> Any:
     ax.set_xlabel("entry of the gradient")
     ax.set_ylabel("selected, all ranks")
     ax.set_title(f"{plan.schedule.name}: selected entries, boundaries of regions", loc="left", fontsize=10)
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    return finish(ax)
 
 
 def _details(plan: SavedPlan, name: str) -> Mapping[str, Any]:
@@ -103,7 +104,7 @@ def _details(plan: SavedPlan, name: str) -> Mapping[str, Any]:
     return found
 
 
-def draw_advice(data: Mapping[str, Any]) -> Any:
+def draw_advice(data: Mapping[str, Any]) -> Figure | SubFigure:
     """Time by density, of sparse allreduces and of the dense ring; returns the figure."""
     check_plot()
     rows, ax = data["rows"], new_axes(6.5, 4.0)
@@ -122,6 +123,4 @@ def draw_advice(data: Mapping[str, Any]) -> Any:
     ax.set_yscale("log")
     ax.set_xlabel("density")
     ax.set_ylabel(f"time of an allreduce ({unit})")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize=8, frameon=False)
-    return ax.figure
+    return finish(ax, legend="inside").figure

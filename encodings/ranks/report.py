@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,12 +22,16 @@ from gapless.encodings.ranks.problem import Problem, problem
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.model.knapsack import Choice
-from gapless.plot.style import BLUE, GREY, ORANGE, PALETTE, amounts, check_plot, new_axes, plain
+from gapless.plot.style import BLUE, GREY, ORANGE, PALETTE, amounts, check_plot, finish, new_axes, plain
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.question.fields import Share
 from gapless.report.short_repr import BriefText
 from gapless.report.text import described, table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["Advice", "advise", "baselines_table", "draw_front", "draw_modes", "render"]
 
@@ -65,7 +69,7 @@ _MOST_NAMES = 60
 _MILLION = 1e6
 
 
-def draw_modes(plan: SavedPlan, ax: Any = None) -> Any:
+def draw_modes(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     """Draw the mode of each layer in each epoch, the darker the more is sent; returns the axes."""
     by_epoch, layers, modes = ModeDecision.of(plan).by_epoch, plan.problem.get("layers"), plan.problem.get("modes")
     if not (isinstance(layers, list) and isinstance(modes, list)):
@@ -74,7 +78,7 @@ def draw_modes(plan: SavedPlan, ax: Any = None) -> Any:
     if strays:
         raise InputError(f"modes: must be of the plan's problem, got {strays[0]!r}")
     grid = np.array([[modes.index(mode) for mode in row] for row in by_epoch]).T
-    ax = new_axes(7.0, 1.4 + 0.16 * min(len(layers), _MOST_NAMES)) if ax is None else ax
+    ax = ax or new_axes(7.0, 1.4 + 0.16 * min(len(layers), _MOST_NAMES))
     colours = amounts().resampled(max(len(modes), 2))
     drawn = ax.imshow(grid, aspect="auto", cmap=colours, vmin=-0.5, vmax=max(len(modes), 2) - 0.5, interpolation="none")
     bar = ax.figure.colorbar(drawn, ax=ax, ticks=range(len(modes)))
@@ -88,7 +92,7 @@ def draw_modes(plan: SavedPlan, ax: Any = None) -> Any:
     return ax
 
 
-def draw_front(data: Mapping[str, Any]) -> Any:
+def draw_front(data: Mapping[str, Any]) -> Figure | SubFigure:
     """Draw both fronts and a point for each rule; returns the figure."""
     check_plot()
     ax = new_axes(6.5, 4.2)
@@ -103,11 +107,8 @@ def draw_front(data: Mapping[str, Any]) -> Any:
         ax.plot(row["sent_floats"] / _MILLION, row["error"], "s" if is_constant else "D", color=colour, markersize=5,
                 label=row["name"])  # fmt: skip
     ax.set(xlabel="sent by a worker (million floats)", ylabel="error")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(alpha=0.3)
     ax.set_title(str(data["trace"]), loc="left", fontsize=9)
-    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return ax.figure
+    return finish(ax, grid=True, legend="beside").figure
 
 
 _HALF = Share(0.5)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gapless.anytime.convergence import Convergence
 from gapless.errors import InputError
-from gapless.plot.style import BLUE, GREEN, ORANGE, new_axes, save, time_scale
+from gapless.plot.style import BLUE, GREEN, ORANGE, axis_label, finish, new_axes, save, time_scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["TradeoffPoint", "plot_convergence", "plot_tradeoff", "write_plot"]
 
@@ -37,7 +40,7 @@ class TradeoffPoint(Protocol):
         """No plan has less."""
 
 
-def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "compute") -> Any:
+def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Axes | None = None, cost: str = "compute") -> Axes:
     """Draw overhead against memory ratio, a line for each method and one for the proven bound; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `cost`: what the overhead is of, for the label.
@@ -46,8 +49,7 @@ def plot_tradeoff(rows: Sequence[TradeoffPoint], ax: Any = None, cost: str = "co
     count = sum(row.overhead is not None for row in rows)
     if count < 2:
         raise InputError(f"a trade-off curve needs two rows with an overhead, got {count}; draw the plan instead")
-    if ax is None:
-        ax = new_axes(5.0, 3.5)
+    ax = ax or new_axes(5.0, 3.5)
     methods = list(dict.fromkeys(row.method for row in rows))
     ax.set_prop_cycle(color=[*islice(cycle(_METHOD_COLOURS), len(methods)), ORANGE])
     for method in methods:
@@ -72,29 +74,24 @@ def write_plot(path: str, rows: Sequence[TradeoffPoint], cost: str = "compute") 
     save(plot_tradeoff(rows, cost=cost).figure, path)
 
 
-def plot_convergence(convergence: Convergence, ax: Any = None) -> Any:
+def plot_convergence(convergence: Convergence, ax: Axes | None = None) -> Axes:
     """Draw incumbent and bound over the time of the solve, the gap between them shaded; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own.
     """
-    if ax is None:
-        ax = new_axes(6.5, 3.5)
+    ax = ax or new_axes(6.5, 3.5)
     wall_s = convergence.wall_s
     known = [value for value in (*convergence.incumbent, *convergence.bound) if value is not None]
-    scale, unit = (
-        time_scale(max(known, default=0.0))
-        if convergence.unit == "s"
-        else (1.0, "J" if convergence.unit == "j" else "")
-    )
-    lines = (
+    title, unit = {"s": ("objective", ""), "j": ("energy", "J"), "error": ("error", "")}[convergence.unit]
+    scale, unit = time_scale(max(known, default=0.0)) if convergence.unit == "s" else (1.0, unit)
+    for label, values, colour, style in (
         ("incumbent", convergence.incumbent, BLUE, "-"),
         ("bound of the question", convergence.bound, ORANGE, "--"),
-    )
-    for title, values, colour, style in [line for line in lines if any(value is not None for value in line[1])]:
-        # With points: a series of one report would be no line.
-        x = [at for at, value in zip(wall_s, values, strict=True) if value is not None]
-        y = [value / scale for value in values if value is not None]
-        ax.plot(x, y, style, drawstyle="steps-post", color=colour, marker="o", markersize=3.5, label=title)
+    ):
+        points = [(at, value / scale) for at, value in zip(wall_s, values, strict=True) if value is not None]
+        if points:  # with markers: a series of one report would be no line
+            x, y = zip(*points, strict=True)
+            ax.plot(x, y, style, drawstyle="steps-post", color=colour, marker="o", markersize=3.5, label=label)
     both = [
         (at, low / scale, high / scale)
         for at, low, high in zip(wall_s, convergence.bound, convergence.incumbent, strict=True)
@@ -103,11 +100,7 @@ def plot_convergence(convergence: Convergence, ax: Any = None) -> Any:
     if both:
         x_both, low_both, high_both = zip(*both, strict=True)
         ax.fill_between(x_both, low_both, high_both, step="post", color=GREEN, alpha=0.12, linewidth=0, label="gap")
-    title = {"s": "objective", "j": "energy", "error": "error"}[convergence.unit]
-    ax.set(xlabel="time of the solve (s)", ylabel=f"{title} ({unit})" if unit else title)
+    ax.set(xlabel="time of the solve (s)", ylabel=axis_label(title, unit))
     ax.set_xlim(left=0.0)
     ax.ticklabel_format(axis="y", useOffset=False)
-    ax.grid(alpha=0.3)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize=8, frameon=False)
-    return ax
+    return finish(ax, grid=True, legend="inside")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,24 @@ from gapless.plot.lanes import (
     resource_lanes_of,
     utilisation,
 )
-from gapless.plot.style import BLUE, GREEN, ORANGE, PALETTE, PURPLE, SKY, VERMILION, new_axes, plain, time_scale
+from gapless.plot.style import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PALETTE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    finish,
+    legend_above,
+    new_axes,
+    plain,
+    time_scale,
+)  # fmt: skip
 from gapless.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["kind_colours", "plot_gantt", "plot_resources"]
 
@@ -52,7 +68,7 @@ _COLOURS = {
 """The colours of well-known kinds, the same in every picture; others take what is left of the palette."""
 
 
-def plot_gantt(schedule: Schedule, ax: Any = None, device_names: Sequence[str] = ()) -> Any:
+def plot_gantt(schedule: Schedule, ax: Axes | None = None, device_names: Sequence[str] = ()) -> Axes:
     """Draw when each link and each stream is busy, and with what; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device_names`: by device, numbers if empty.
@@ -69,7 +85,7 @@ def plot_gantt(schedule: Schedule, ax: Any = None, device_names: Sequence[str] =
     return _draw(schedule, lanes, ax, is_by_device)
 
 
-def plot_resources(schedule: Schedule, ax: Any = None, device_names: Sequence[str] = ()) -> Any:
+def plot_resources(schedule: Schedule, ax: Axes | None = None, device_names: Sequence[str] = ()) -> Axes:
     """Draw when each exclusive resource (a switch's side, a NIC, a rail) is held, and for what; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device_names` is not used: resources have names
@@ -90,12 +106,11 @@ def _percent(share: float) -> str:
     return "< 1 %" if 0 < share < 1 else f"{share:.0f} %"
 
 
-def _draw(schedule: Schedule, lanes: Lanes, ax: Any, is_dense: bool, title: str = "") -> Any:
+def _draw(schedule: Schedule, lanes: Lanes, ax: Axes | None, is_dense: bool, title: str = "") -> Axes:
     """Bars, or shades where there would be too many; `is_dense`: the rows are many."""
     bars = joined(lanes, _NARROW * lanes.span_s)
     is_shaded = is_dense or int(np.bincount(bars.row).max(initial=0)) > MOST_BARS
-    if ax is None:
-        ax = new_axes(_WIDTH_IN, _height_in(len(lanes.names), is_dense))
+    ax = ax or new_axes(_WIDTH_IN, _height_in(len(lanes.names), is_dense))
     scale_s, unit = time_scale(lanes.span_s)
     if len(lanes.row):
         (_draw_shades if is_shaded else _draw_bars)(ax, lanes if is_shaded else bars, scale_s)
@@ -120,7 +135,7 @@ def _height_in(rows: int, is_dense: bool) -> float:
     return 1.3 + (0.12 if is_dense else 0.16 if rows > 24 else 0.22) * max(rows, 3)
 
 
-def _draw_bars(ax: Any, bars: Lanes, scale_s: float) -> None:
+def _draw_bars(ax: Axes, bars: Lanes, scale_s: float) -> None:
     """A bar an event, with its name where there is room for it."""
     from matplotlib.collections import PolyCollection
 
@@ -137,7 +152,7 @@ def _draw_bars(ax: Any, bars: Lanes, scale_s: float) -> None:
     _write_names(ax, bars, colours, scale_s)
 
 
-def _write_names(ax: Any, bars: Lanes, colours: Sequence[str], scale_s: float) -> None:
+def _write_names(ax: Axes, bars: Lanes, colours: Sequence[str], scale_s: float) -> None:
     """The name of each event whose bar has room for it."""
     for k, text in enumerate(bars.label):
         share = (bars.end_s[k] - bars.start_s[k]) / bars.span_s
@@ -154,7 +169,7 @@ def _is_pale(colour: str) -> bool:
     return float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) > 0.5
 
 
-def _draw_shades(ax: Any, lanes: Lanes, scale_s: float) -> None:
+def _draw_shades(ax: Axes, lanes: Lanes, scale_s: float) -> None:
     """Each row has a strip for each kind that it has, in the kind's colour, paler the more of the time it is idle."""
     shades = _shades(utilisation(lanes, SLICES), lanes)
     extent = (0.0, lanes.span_s / scale_s, len(lanes.names) - 0.5, -0.5)
@@ -180,10 +195,8 @@ def _strips(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(kinds[np.arange(_STRIPS) * len(kinds) // _STRIPS])
 
 
-def _draw_frame(ax: Any, lanes: Lanes, scale_s: float) -> None:
+def _draw_frame(ax: Axes, lanes: Lanes, scale_s: float) -> None:
     """Names of the rows, the time axis, and the legend above."""
-    from matplotlib.patches import Patch
-
     rows = len(lanes.names)
     ax.set_yticks(
         range(rows),
@@ -193,12 +206,4 @@ def _draw_frame(ax: Any, lanes: Lanes, scale_s: float) -> None:
     ax.set_ylim(max(rows, 1) - 0.5, -0.5)
     ax.set_xlim(0.0, lanes.span_s / scale_s or 1.0)
     ax.tick_params(axis="y", length=0)
-    ax.spines[["top", "right"]].set_visible(False)
-    handles = [
-        Patch(color=colour, label=plain(kind))
-        for colour, kind in zip(kind_colours(lanes.kinds), lanes.kinds, strict=True)
-    ]
-    ax.legend(
-        handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=7.5, frameon=False,
-        borderaxespad=0.2, handlelength=1.2, columnspacing=1.2,
-    )  # fmt: skip
+    legend_above(finish(ax), zip(kind_colours(lanes.kinds), map(plain, lanes.kinds), strict=True))

@@ -60,18 +60,9 @@ def lanes_of(schedule: Schedule, device_names: Sequence[str] = ()) -> Lanes:
     used, row = np.unique(place, return_inverse=True)
     engine_device = [device for device, _ in topology.engines]
     device_of = np.array(engine_device + topology.link_source.tolist(), dtype=np.int64)[used]
-    order = np.argsort(device_of, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
     names = _names(schedule, device_names)
-    return _lanes(
-        schedule,
-        numbers,
-        rank[row],
-        tuple(names[place] for place in used[order].tolist()),
-        tuple(device_of[order].tolist()),
-        tuple((used[order] >= len(engine_device)).tolist()),
-    )
+    order, is_link = np.argsort(device_of, kind="stable"), used >= len(engine_device)
+    return _lanes(schedule, numbers, row, order, [names[place] for place in used.tolist()], device_of, is_link)
 
 
 def resource_lanes_of(schedule: Schedule) -> Lanes:
@@ -91,19 +82,9 @@ def resource_lanes_of(schedule: Schedule) -> Lanes:
         topology.held[topology.held_start[link[part]] + within], return_index=True, return_inverse=True
     )
     names = [topology.resources[resource] for resource in used.tolist()]
-    order = sorted(range(len(names)), key=lambda place: _parts(names[place]))
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    device = topology.link_source[link[part[first[order]]]]
-    found = _lanes(
-        schedule,
-        numbers[part],
-        rank[row],
-        tuple(names[place] for place in order),
-        tuple(device.tolist()),
-        (True,) * len(names),
-    )
-    return replace(found, until_s=until_s)
+    order = np.array(sorted(range(len(names)), key=lambda place: _parts(names[place])), dtype=np.int64)
+    device, is_link = topology.link_source[link[part[first]]], np.ones(len(names), dtype=np.bool_)
+    return replace(_lanes(schedule, numbers[part], row, order, names, device, is_link), until_s=until_s)
 
 
 def _parts(name: str) -> list[tuple[str, int]]:
@@ -139,18 +120,20 @@ def taking_time(schedule: Schedule) -> Ints:
 
 
 def _lanes(
-    schedule: Schedule, numbers: Ints, row: Ints, names: tuple[str, ...], device: tuple[int, ...],
-    is_link: tuple[bool, ...],
+    schedule: Schedule, numbers: Ints, row: Ints, order: Ints, names: Sequence[str], device: Ints,
+    is_link: NDArray[np.bool_],
 ) -> Lanes:  # fmt: skip
-    """Events in rows that have been made for them."""
+    """Events in rows that have been made for them, which stand in an order."""
     kinds, kind = _kinds(schedule, numbers)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
     is_named = len(numbers) <= MOST_NAMED
     return Lanes(
-        names=names,
-        device=device,
-        is_link=is_link,
+        names=tuple(names[place] for place in order.tolist()),
+        device=tuple(device[order].tolist()),
+        is_link=tuple(is_link[order].tolist()),
         kinds=kinds,
-        row=row,
+        row=rank[row],
         kind=kind,
         start_s=np.maximum(schedule.start_s[numbers], 0.0),
         end_s=schedule.end_s[numbers],

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record
-from gapless.plot.style import BLUE, GREY, ORANGE, VERMILION, bytes_scale, new_axes, time_scale
+from gapless.plot.style import BLUE, GREY, ORANGE, VERMILION, axis_label, bytes_scale, finish, new_axes, time_scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["FORMAT", "MeasuredTable", "plot_front", "read_measured"]
 
@@ -84,7 +87,7 @@ def _point(row: Record, units: Mapping[str, str]) -> Point:
     return Point(title, row.text("standing"), row.boolean("front"), found)
 
 
-def plot_front(table: MeasuredTable, x: str | None = None, y: str | None = None, ax: Any = None) -> Any:
+def plot_front(table: MeasuredTable, x: str | None = None, y: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw every configuration with its intervals, and the front by the means; returns the axes.
 
     `y`: what was asked for, and `x` the first metric with a limit, where they are None. Rings are round those on the
@@ -95,15 +98,15 @@ def plot_front(table: MeasuredTable, x: str | None = None, y: str | None = None,
     points = [point for point in table.points if point.standing in _LOOKS and {x, y} <= set(point.metrics)]
     if not points:
         raise InputError(f"no configuration has {x!r} and {y!r}: nothing was measured; run the sweep first")
-    ax = new_axes(6.5, 4.2) if ax is None else ax
+    ax = ax or new_axes(6.5, 4.2)
     scales = {name: _scale(table.units[name], [point.metrics[name] for point in points]) for name in (x, y)}
     for standing, (colour, marker, size, label) in _LOOKS.items():
         members = [point for point in points if point.standing == standing]
         if members:
-            places, halves = zip(*(_spread(members, name, scales[name][0]) for name in (x, y)), strict=True)
+            (x_means, x_halves), (y_means, y_halves) = (_spread(members, name, scales[name][0]) for name in (x, y))
             ax.errorbar(
-                *places, xerr=halves[0], yerr=halves[1], color=colour, marker=marker, markersize=size, linestyle="",
-                elinewidth=0.9, capsize=2.0, label=label,
+                x_means, y_means, xerr=x_halves, yerr=y_halves, color=colour, marker=marker, markersize=size,
+                linestyle="", elinewidth=0.9, capsize=2.0, label=label,
             )  # fmt: skip
     front = [point for point in points if point.is_on_front]
     if front:
@@ -111,14 +114,10 @@ def plot_front(table: MeasuredTable, x: str | None = None, y: str | None = None,
         ax.plot(*rings, "o", markersize=_RING, markerfacecolor="none", color=ORANGE, label="on the front, by means")
     _draw_limits(ax, table, x, y, scales)
     for name, set_label in ((x, ax.set_xlabel), (y, ax.set_ylabel)):
-        unit = scales[name][1]
-        set_label(name.replace("_", " ") + (f" ({unit})" if unit else ""))
+        set_label(axis_label(name, scales[name][1]))
     ax.set_title(f"{table.asked}; each interval with {100 * table.confidence:.4g} % confidence", fontsize=9)
     ax.margins(_MARGIN)
-    ax.grid(alpha=0.3)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return ax
+    return finish(ax, grid=True, legend="beside")
 
 
 def _axes(table: MeasuredTable, x: str | None, y: str | None) -> tuple[str, str]:
@@ -148,7 +147,7 @@ def _spread(points: Sequence[Point], metric: str, scale: float) -> tuple[list[fl
     return [mean / scale for mean, _, _ in found], [below, above]
 
 
-def _draw_limits(ax: Any, table: MeasuredTable, x: str, y: str, scales: Mapping[str, tuple[float, str]]) -> None:
+def _draw_limits(ax: Axes, table: MeasuredTable, x: str, y: str, scales: Mapping[str, tuple[float, str]]) -> None:
     for metric, draw_line in ((x, ax.axvline), (y, ax.axhline)):
         for value in [limit for name, limit in table.limits if name == metric]:
             draw_line(value / scales[metric][0], color=GREY, linestyle="--", linewidth=1.0, label=f"limit of {metric}")

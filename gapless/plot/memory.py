@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,22 @@ from gapless.checker.replay import replayed
 from gapless.checker.usage import MemorySteps, known_events, memory_steps
 from gapless.errors import InputError
 from gapless.ir.schedule import EventKind, Schedule
-from gapless.plot.style import BLUE, GREEN, ORANGE, VERMILION, bytes_scale, new_axes, plain, time_scale
+from gapless.plot.style import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    VERMILION,
+    bytes_scale,
+    finish,
+    legend_above,
+    new_axes,
+    plain,
+    time_scale,
+)
 from gapless.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["plot_memory"]
 
@@ -26,9 +40,9 @@ Floats = NDArray[np.float64]
 
 
 def plot_memory(
-    schedule: Schedule, ax: Any = None, device: int | None = None, device_names: Sequence[str] = (),
+    schedule: Schedule, ax: Axes | None = None, device: int | None = None, device_names: Sequence[str] = (),
     steps: Sequence[MemorySteps] | None = None, budgets: Sequence[float] = (),
-) -> Any:  # fmt: skip
+) -> Axes:  # fmt: skip
     """Draw the bytes that a device holds over time, as the replay has them; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device`: None for the one with the highest
@@ -49,8 +63,7 @@ def plot_memory(
     peak_bytes, budget_bytes = int(steps[chosen].live_bytes.max(initial=0)), budgets[chosen]
     most_bytes = max(peak_bytes, budget_bytes if math.isfinite(budget_bytes) else 0.0, 1.0)
     scale_bytes, unit = bytes_scale(most_bytes)
-    if ax is None:
-        ax = new_axes(10.0, 4.0)
+    ax = ax or new_axes(10.0, 4.0)
     time_s, live_bytes = _outline(steps[chosen], span_s)
     x, y = time_s / scale_s, live_bytes / scale_bytes
     label = f"live, at most {format_bytes(peak_bytes)}"
@@ -64,9 +77,8 @@ def plot_memory(
     ax.set(xlim=(0.0, span_s / scale_s or 1.0), xlabel=f"time ({time_unit})", ylabel=f"memory{where} ({unit})")
     ax.set_ylim(0.0, 1.12 * most_bytes / scale_bytes)
     ax.set_title(f"{schedule.name}: {format_seconds(span_s)}", loc="left", fontsize=10)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=7.5, frameon=False, borderaxespad=0.2)
-    return ax
+    legend_above(ax)
+    return finish(ax)
 
 
 def _fullest(limits: Sequence[float], steps: Sequence[MemorySteps]) -> int:
@@ -94,7 +106,9 @@ def _outline(steps: MemorySteps, span_s: float) -> tuple[Floats, NDArray[np.int6
     return np.append(x[is_drawn], span_s), np.append(y[is_drawn], ends[-1])
 
 
-def _shade(ax: Any, schedule: Schedule, numbers: NDArray[np.int64], device: int, scale_s: float, span_s: float) -> None:
+def _shade(
+    ax: Axes, schedule: Schedule, numbers: NDArray[np.int64], device: int, scale_s: float, span_s: float
+) -> None:
     """The stretches in which the device recomputes, and those of the backward pass."""
     numbers = numbers[schedule.kind[numbers] == EventKind.COMPUTE]
     engine_device = np.array([number for number, _ in schedule.topology.engines], dtype=np.int64)

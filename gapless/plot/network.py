@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,10 @@ from gapless.ir.schedule import Schedule
 from gapless.plot.style import GREY, PALE, amounts, new_axes, plain
 from gapless.topologies.topology import Topology
 from gapless.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
 
 __all__ = ["plot_topology"]
 
@@ -26,7 +30,7 @@ _BEND = 0.16
 Floats = NDArray[np.float64]
 
 
-def plot_topology(schedule: Schedule, ax: Any = None, device_names: Sequence[str] = ()) -> Any:
+def plot_topology(schedule: Schedule, ax: Axes | None = None, device_names: Sequence[str] = ()) -> Axes:
     """Draw the machine with the share of the makespan that each link is in use, as replayed; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. Ranks of a node stand in a circle; links that
@@ -37,8 +41,7 @@ def plot_topology(schedule: Schedule, ax: Any = None, device_names: Sequence[str
     busy, makespan_s = _link_use(schedule)
     names = [plain(name) for name in device_names] or [str(device) for device in range(topology.device_count)]
     is_matrix = topology.device_count > MOST_RANKS or int((busy > 0).sum()) > MOST_ARROWS
-    if ax is None:
-        ax = new_axes(7.5, 6.5) if is_matrix else new_axes(8.0, 0.6 + 6.4 * _aspect(topology))
+    ax = ax or (new_axes(7.5, 6.5) if is_matrix else new_axes(8.0, 0.6 + 6.4 * _aspect(topology)))
     draw = _draw_matrix if is_matrix else _draw_arrows
     shown = draw(ax, topology, busy, names)
     bar = ax.figure.colorbar(shown, ax=ax, shrink=0.8, pad=0.02)
@@ -60,11 +63,13 @@ def _link_use(schedule: Schedule) -> tuple[Floats, float]:
     return np.asarray(held_s / (makespan_s or 1.0)), makespan_s
 
 
-def _draw_matrix(ax: Any, topology: Topology, busy: Floats, names: list[str]) -> Any:
+def _draw_matrix(ax: Axes, topology: Topology, busy: Floats, names: list[str]) -> ScalarMappable:
+    from matplotlib.colors import ListedColormap
+
     count = topology.device_count
     load = np.full((count, count), np.nan)
     np.fmax.at(load, (topology.link_source, topology.link_target), 100 * busy)
-    ax.imshow(np.where(np.isnan(load), np.nan, 0.0), cmap=_plain(PALE), interpolation="nearest")
+    ax.imshow(np.where(np.isnan(load), np.nan, 0.0), cmap=ListedColormap([PALE]), interpolation="nearest")
     used = np.where(load > 0, load, np.nan)
     shown = ax.imshow(used, cmap=amounts(), vmin=0, vmax=100, interpolation="nearest")
     nodes = np.array(topology.node_of_device)
@@ -85,13 +90,7 @@ def _are_long(names: Sequence[str]) -> bool:
     return max(map(len, names)) > 3
 
 
-def _plain(colour: str) -> Any:
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap([colour])
-
-
-def _draw_arrows(ax: Any, topology: Topology, busy: Floats, names: list[str]) -> Any:
+def _draw_arrows(ax: Axes, topology: Topology, busy: Floats, names: list[str]) -> ScalarMappable:
     """Pale links first, then those in use, the busiest on top."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -102,18 +101,11 @@ def _draw_arrows(ax: Any, topology: Topology, busy: Floats, names: list[str]) ->
     for link in np.argsort(busy, kind="stable").tolist():
         ends = topology.links[link].source, topology.links[link].target
         load = 100 * float(busy[link])
-        arrow = FancyArrowPatch(
-            tuple(place[ends[0]]),
-            tuple(place[ends[1]]),
-            connectionstyle=f"arc3,rad={_BEND}",
-            arrowstyle="-|>" if load else "-",
-            mutation_scale=9,
-            shrinkA=9,
-            shrinkB=9,
-            color=shade(load / 100) if load else PALE,
-            linewidth=1.0 + 0.02 * load if load else 0.6,
-        )
-        ax.add_patch(arrow)
+        ax.add_patch(FancyArrowPatch(
+            *(tuple(place[end]) for end in ends), connectionstyle=f"arc3,rad={_BEND}",
+            arrowstyle="-|>" if load else "-", mutation_scale=9, shrinkA=9, shrinkB=9,
+            color=shade(load / 100) if load else PALE, linewidth=1.0 + 0.02 * load if load else 0.6,
+        ))  # fmt: skip
     if not _are_long(names):
         ax.scatter(place[:, 0], place[:, 1], s=210, color="white", edgecolors=GREY, zorder=3)
     box = {"boxstyle": "round", "facecolor": "white", "edgecolor": GREY} if _are_long(names) else None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,10 @@ from gapless.plot.network import plot_topology
 from gapless.plot.style import headline, plain
 from gapless.report.headline import question_of, verdict_of
 from gapless.system import find_system, known_system, system_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables"]
 
@@ -61,8 +65,8 @@ def pictures_of(plan: SavedPlan) -> list[str]:
 
 
 def draw(
-    plan: SavedPlan, kind: str = "auto", ax: Any = None, seen: Seen | None = None, verdict: str | None = None
-) -> Any:  # fmt: skip
+    plan: SavedPlan, kind: str = "auto", ax: Axes | None = None, seen: Seen | None = None, verdict: str | None = None
+) -> Axes:  # fmt: skip
     """Draw one kind of picture of a plan, the most telling one if `auto`; returns the axes.
 
     `seen`: what its replay has to show, where there is one already. The title is the question, its answer and the
@@ -111,7 +115,7 @@ def _links_used(schedule: Schedule) -> NDArray[np.int64]:
     return np.asarray(schedule.place[events[schedule.is_transfer[events]]])
 
 
-def _drawn(plan: SavedPlan, kind: str, ax: Any, seen: Seen | None) -> Any:
+def _drawn(plan: SavedPlan, kind: str, ax: Axes | None, seen: Seen | None) -> Axes:
     system = known_system(plan.system)
     if system is not None and kind in system.drawers:
         return system.drawers[kind](plan, ax)
@@ -135,7 +139,7 @@ def convergence_in(plan: SavedPlan) -> Convergence | None:
     return None if data is None else convergence_of(data, "run: convergence")
 
 
-def tables() -> dict[str, Callable[[str, str | None], tuple[Any, str]]]:
+def tables() -> dict[str, Callable[[str, str | None], tuple[Figure | SubFigure, str]]]:
     """What draws the tables of the systems' own sweeps, by format."""
     return {format_: draws for name in system_names() for format_, draws in find_system(name).tables.items()}
 

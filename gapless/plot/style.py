@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.installation.extras import missing_extra
 from gapless.io.atomic import check_writable, write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure, SubFigure
 
 __all__ = [
     "BLUE",
@@ -23,9 +29,12 @@ __all__ = [
     "SKY",
     "VERMILION",
     "amounts",
+    "axis_label",
     "bytes_scale",
     "check_plot",
+    "finish",
     "headline",
+    "legend_above",
     "new_axes",
     "plain",
     "rendered",
@@ -61,7 +70,7 @@ def check_plot(path: str | None = None) -> None:
     check_writable(path)
 
 
-def new_axes(width_in: float, height_in: float) -> Any:
+def new_axes(width_in: float, height_in: float) -> Axes:
     """Axes on a figure of their own."""
     check_plot()
     from matplotlib.figure import Figure  # not pyplot: no window, and no state that outlives the call
@@ -69,7 +78,34 @@ def new_axes(width_in: float, height_in: float) -> Any:
     return Figure(figsize=(width_in, height_in), layout="constrained").add_subplot()
 
 
-def headline(ax: Any, text: str) -> None:
+def axis_label(name: str, unit: str = "") -> str:
+    """What stands at an axis: a column or title in words, with its unit if it has one."""
+    return name.replace("_", " ") + (f" ({unit})" if unit else "")
+
+
+def finish(ax: Axes, grid: bool = False, legend: str = "") -> Axes:
+    """Nothing at the top and on the right of the axes, maybe a pale grid, and a legend "inside" or "beside" them."""
+    ax.spines[["top", "right"]].set_visible(False)
+    if grid:
+        ax.grid(alpha=0.3)
+    if legend:
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if legend == "beside" else {}
+        ax.legend(fontsize=8, frameon=False, **beside)
+    return ax
+
+
+def legend_above(ax: Axes, colours: Iterable[tuple[str, str]] | None = None) -> None:
+    """A legend in columns above the right end of the axes: of colours and what they are for, or of all with a label."""
+    from matplotlib.patches import Patch
+
+    patches = [Patch(color=colour, label=label) for colour, label in colours or ()]
+    given = {} if colours is None else {"handles": patches, "handlelength": 1.2, "columnspacing": 1.2}
+    ax.legend(
+        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=7.5, frameon=False, borderaxespad=0.2, **given
+    )
+
+
+def headline(ax: Axes, text: str) -> None:
     """The title of a picture, at the left and above a legend that stands above the axes: they never overlap.
 
     What is too long for one line stands on several.
@@ -77,7 +113,7 @@ def headline(ax: Any, text: str) -> None:
     from matplotlib.text import Text
 
     figure, legend, pad_pt = ax.figure, ax.get_legend(), 6.0
-    figure.draw_without_rendering()
+    figure.figure.draw_without_rendering()
     left_px = max(ax.get_window_extent().x0, 0.0)
     if legend is not None and (above_px := legend.get_window_extent().y1 - ax.get_window_extent().y1) > 0:
         pad_pt += above_px * 72 / figure.dpi
@@ -100,7 +136,7 @@ def plain(text: str, most: int = 40) -> str:
     return short.replace("$", r"\$")
 
 
-def amounts() -> Any:
+def amounts() -> ListedColormap:
     """A colour map for amounts: one hue, the darker the more, never as pale as `PALE`."""
     import matplotlib
     from matplotlib.colors import ListedColormap
@@ -108,29 +144,29 @@ def amounts() -> Any:
     return ListedColormap(matplotlib.colormaps["Blues"]([0.3 + 0.7 * k / 255 for k in range(256)]))
 
 
-def save(figure: Any, path: str) -> None:
+def save(figure: Figure | SubFigure, path: str) -> None:
     """Write a figure into a file, whole or not at all; its ending says the kind."""
     write_bytes(path, rendered(figure, path))
 
 
-def rendered(figure: Any, path: str) -> bytes:
+def rendered(figure: Figure | SubFigure, path: str) -> bytes:
     """What a file of this name holds of a figure."""
     return _bytes_of(figure, Path(path).suffix[1:])
 
 
-def svg_text(figure: Any, name: str) -> str:
+def svg_text(figure: Figure | SubFigure, name: str) -> str:
     """A figure as an `<svg>` element to stand in a page; `name` keeps the ids of several pictures on one page apart."""
     text = _bytes_of(figure, "svg", name).decode("utf-8")
     return text[text.index("<svg") :]
 
 
-def _bytes_of(figure: Any, kind: str, salt: str = "gapless") -> bytes:
+def _bytes_of(figure: Figure | SubFigure, kind: str, salt: str = "gapless") -> bytes:
     import matplotlib
 
     data = io.BytesIO()
     settings = {"svg.hashsalt": salt, "svg.fonttype": "none", "font.family": ["DejaVu Sans", "sans-serif"]}
     with matplotlib.rc_context(settings):
-        figure.savefig(data, format=kind, dpi=_DPI, metadata=_NOTHING[kind])
+        figure.figure.savefig(data, format=kind, dpi=_DPI, metadata=_NOTHING[kind])
     return data.getvalue()
 
 

@@ -5,22 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from gapless.errors import InputError
 from gapless.io.record import suggestion
-from gapless.plot.style import GREY, PALETTE, bytes_scale, check_plot, new_axes, time_scale
+from gapless.plot.style import GREY, PALETTE, axis_label, bytes_scale, check_plot, finish, new_axes, time_scale
 from gapless.units import UNITS, parse_bandwidth, parse_bytes, parse_seconds
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 __all__ = ["SweepRow", "draw_sweep", "plot_sweep"]
+
+
+class _Look(TypedDict, total=False):
+    """How a line is drawn, beside its colour."""
+
+    linestyle: str
+    linewidth: float
+    marker: str
+    markersize: float
+
 
 _MARKERS = "os^D"
 _STYLES = list(product(_MARKERS, PALETTE))
 _BOUNDS = {"makespan_s": "bound_s", "objective_s": "bound_s", "energy_j": "bound_j", "objective_j": "bound_j",
            "objective_error": "bound_error"}  # fmt: skip
 _COLUMNS = (*_BOUNDS, "gap", "peak_bytes", "solve_s")
-_DASHED: dict[str, Any] = {"linestyle": "--", "linewidth": 1.0}
-_DASH: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 12.0}
+_KNOWN = (*_COLUMNS, *(f"bound_{unit}" for unit in UNITS))
+_DASHED: _Look = {"linestyle": "--", "linewidth": 1.0}
+_DASH: _Look = {"linestyle": "", "marker": "_", "markersize": 12.0}
 """A lower bound, where values are numbers, and where they are names, which no line joins."""
 _PANELS_A_ROW = 2
 _MOST_INSIDE = 4
@@ -49,11 +64,11 @@ class SweepRow(Protocol):
         """The fields that vary."""
 
     @property
-    def details(self) -> Mapping[str, Any]:
+    def details(self) -> Mapping[str, object]:
         """The encoding's own account."""
 
 
-def draw_sweep(rows: Sequence[SweepRow], x: str | None = None, y: str | None = None) -> Any:
+def draw_sweep(rows: Sequence[SweepRow], x: str | None = None, y: str | None = None) -> Figure:
     """Draw the rows of every system into axes of their own; returns the figure.
 
     `x`: a field, `y`: a column, for systems that have them. Raises `InputError` where nothing is left to draw.
@@ -61,35 +76,33 @@ def draw_sweep(rows: Sequence[SweepRow], x: str | None = None, y: str | None = N
     check_plot()
     from matplotlib.figure import Figure
 
-    systems = [system for system in dict.fromkeys(row.system for row in rows) if x is None or x in _swept(rows, system)]
-    drawn = [system for system in systems if _can_be_drawn(rows, system, y)]
+    by_system: dict[str, list[SweepRow]] = {}
+    for row in rows:
+        by_system.setdefault(row.system, []).append(row)
+    asked = [own for own in by_system.values() if x is None or x in _names(own)]
+    known = [[bool(_names(own)) and _value(row, y or _default_y(own)) is not None for row in own] for own in asked]
+    drawn = [own for own, are_known in zip(asked, known, strict=True) if any(are_known)]
     if not drawn:
-        swept = sorted({name for row in rows for name in row.swept})
+        swept = sorted(_names(rows))
         hint = suggestion(x or "", swept) or f"swept are {', '.join(swept) or 'no fields'}"
         what = f"--x {x}" if x is not None else "the sweep"
         raise InputError(f"{what}: there are no results to draw over a swept field; {hint}")
-    _check_points(rows, drawn, y)
+    if sum(map(sum, known)) < 2:
+        raise InputError("a sweep of one result is no curve; draw its plan instead, with `gapless plot PLAN`")
     columns = min(len(drawn), _PANELS_A_ROW)
     lines = -(-len(drawn) // columns)
     figure = Figure(figsize=(6.5 * columns, 4.0 * lines), layout="constrained")
     panels = list(figure.subplots(lines, columns, squeeze=False).flat)
-    for axes, system in zip(panels, drawn, strict=False):
-        plot_sweep([row for row in rows if row.system == system], axes, x, y)
+    for axes, own in zip(panels, drawn, strict=False):
+        plot_sweep(own, axes, x, y)
         if len(drawn) > 1:
-            axes.set_title(system)
+            axes.set_title(own[0].system)
     for axes in panels[len(drawn) :]:
         axes.set_axis_off()
     return figure
 
 
-def _check_points(rows: Sequence[SweepRow], drawn: Sequence[str], y: str | None) -> None:
-    """Raise `InputError` for one instance with a result: it is no curve."""
-    own = [[row for row in rows if row.system == system] for system in drawn]
-    if sum(_value(row, y or _default_y(each)) is not None for each in own for row in each) < 2:
-        raise InputError("a sweep of one result is no curve; draw its plan instead, with `gapless plot PLAN`")
-
-
-def plot_sweep(rows: Sequence[SweepRow], ax: Any = None, x: str | None = None, y: str | None = None) -> Any:
+def plot_sweep(rows: Sequence[SweepRow], ax: Axes | None = None, x: str | None = None, y: str | None = None) -> Axes:
     """Draw a column of rows of one system over a field, with the proven bound dashed; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `x`: the field, None for the one with the most
@@ -104,60 +117,46 @@ def plot_sweep(rows: Sequence[SweepRow], ax: Any = None, x: str | None = None, y
         curves.setdefault(tuple(row.fields.get(name) for name in others), []).append(row)
     if not 1 <= len(curves) <= len(_STYLES):
         raise InputError(f"a picture has 1 to {len(_STYLES)} curves, got {len(curves)} over {x!r}; choose another --x")
-    if ax is None:
-        ax = new_axes(6.5, 4.0)
+    ax = ax or new_axes(6.5, 4.0)
     values, bound = list(dict.fromkeys(row.fields[x] for row in drawn)), _BOUNDS.get(y)
-    place_of, scale = _x_axis(ax, x, values), _y_axis(ax, y, [float(_value(row, y)) for row in drawn])
-    joined, dashed = ({"linestyle": "-"}, _DASHED) if _numbers(values) is not None else ({"linestyle": ""}, _DASH)
+    place_of, scale = (
+        _x_axis(ax, x, values),
+        _y_axis(ax, y, [value for row in drawn if (value := _value(row, y)) is not None]),
+    )
+    line, dashed = ("-", _DASHED) if _numbers(values) is not None else ("", _DASH)
     for (marker, colour), (key, members) in zip(_STYLES, curves.items(), strict=False):
         label = ", ".join(f"{name} {value}" for name, value in zip(others, key, strict=True) if value is not None)
         points = _points(members, x, y, place_of, scale)
-        ax.plot(*points, label=label or "plan", color=colour, marker=marker, markersize=4.5, **joined)
+        ax.plot(*points, label=label or "plan", color=colour, marker=marker, markersize=4.5, linestyle=line)
         ax.plot(*_points(members, x, bound, place_of, scale), color=colour, **dashed)
     if any(_value(row, bound) is not None for row in drawn):
         ax.plot([], [], label="lower bound", color=GREY, **dashed)
-    ax.grid(alpha=0.3)
-    ax.spines[["top", "right"]].set_visible(False)
-    beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if len(curves) > _MOST_INSIDE else {}
-    ax.legend(fontsize=8, frameon=False, **beside)
-    return ax
+    return finish(ax, grid=True, legend="beside" if len(curves) > _MOST_INSIDE else "inside")
 
 
 def _points(
     rows: Sequence[SweepRow], x: str, column: str | None, place_of: Mapping[Field, float], scale: float
 ) -> tuple[list[float], list[float]]:
     """Where the rows stand that have a value, from left to right."""
-    known = [row for row in rows if _value(row, column) is not None]
-    points = sorted((place_of[row.fields[x]], float(_value(row, column)) / scale) for row in known)
+    known = [(row.fields[x], _value(row, column)) for row in rows]
+    points = sorted((place_of[at], value / scale) for at, value in known if value is not None)
     return [at for at, _ in points], [value for _, value in points]
-
-
-def _swept(rows: Sequence[SweepRow], system: str) -> list[str]:
-    return _names([row for row in rows if row.system == system])
 
 
 def _names(rows: Sequence[SweepRow]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.swept))
 
 
-def _can_be_drawn(rows: Sequence[SweepRow], system: str, y: str | None) -> bool:
-    own = [row for row in rows if row.system == system]
-    return bool(_names(own)) and any(_value(row, y or _default_y(own)) is not None for row in own)
-
-
-def _value(row: SweepRow, column: str | None) -> Any:
+def _value(row: SweepRow, column: str | None) -> float | None:
     """A column of a row; None where it is not known, or no number."""
     if column is None:
         return None
     inner = column.removeprefix("details.")
-    found = row.details.get(inner) if inner != column else getattr(row, column) if column in _KNOWN else None
     if inner == column and column not in _KNOWN:
         hint = suggestion(column, _COLUMNS) or f"known are {', '.join(_COLUMNS)} and details.NAME"
         raise InputError(f"--y: must be a column of numbers, got {column!r}; {hint}")
-    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
-
-
-_KNOWN = (*_COLUMNS, *(f"bound_{unit}" for unit in UNITS))
+    found = getattr(row, column) if inner == column else row.details.get(inner)
+    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 def _default_y(rows: Sequence[SweepRow]) -> str:
@@ -196,9 +195,9 @@ def _share(text: str) -> float:
     return float(text[:-1])
 
 
-def _x_axis(ax: Any, name: str, values: Sequence[Field]) -> dict[Field, float]:
+def _x_axis(ax: Axes, name: str, values: Sequence[Field]) -> dict[Field, float]:
     """Label the axis; returns the place of each value on it."""
-    ax.set_xlabel(name.replace("_", " "))
+    ax.set_xlabel(axis_label(name))
     numbers = _numbers(values)
     if numbers is None:
         ax.set_xticks(range(len(values)), [str(value) for value in values], rotation=30, ha="right")
@@ -212,7 +211,7 @@ def _x_axis(ax: Any, name: str, values: Sequence[Field]) -> dict[Field, float]:
     return dict(zip(values, numbers, strict=True))
 
 
-def _y_axis(ax: Any, name: str, values: Sequence[float]) -> float:
+def _y_axis(ax: Axes, name: str, values: Sequence[float]) -> float:
     """Label the axis; returns what its unit is worth."""
     most, least = max(values), min(values)
     title, scale, unit = name.removeprefix("details."), 1.0, ""
@@ -221,7 +220,7 @@ def _y_axis(ax: Any, name: str, values: Sequence[float]) -> float:
             title, (scale, unit) = title.removesuffix(ending), scale_of(most)
     if title.endswith("_j"):
         title, unit = title.removesuffix("_j"), "J"
-    ax.set_ylabel(title.replace("_", " ") + (f" ({unit})" if unit else ""))
+    ax.set_ylabel(axis_label(title, unit))
     if least > 0 and most / least > _LOG_SPAN:
         from matplotlib.ticker import LogLocator, StrMethodFormatter
 

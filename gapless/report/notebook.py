@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapless.errors import InputError
 from gapless.installation.extras import install_line
@@ -18,7 +18,12 @@ from gapless.report.text import described
 from gapless.units import format_bytes
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from gapless.checker import Report
+
+Drawn = TypeVar("Drawn", "Axes", "Figure")
 
 __all__ = ["picture_html", "result_card", "shown_in_notebooks"]
 
@@ -58,7 +63,7 @@ def result_card(system: str, data: Mapping[str, Any], report: Report | None, eve
     return card_html(f"{system}: {data['status']}", rows, is_good, picture + more)
 
 
-def picture_html(draw: Callable[[], Any], caption: str) -> str:
+def picture_html(draw: Callable[[], Axes], caption: str) -> str:
     """What `draw` draws (it returns axes) as an image that stands in the page; a line on why where there is none.
 
     An image of its own: its styles and ids meet none of the page's, and it stays white in a dark page.
@@ -66,13 +71,13 @@ def picture_html(draw: Callable[[], Any], caption: str) -> str:
     if find_spec("matplotlib") is None:
         return f"<div><i>pictures: {escape(install_line('plot'))}</i></div>"
     try:
-        figure = draw().figure
+        figure = draw().figure.figure
     except InputError as error:
         return f"<div><i>{escape(str(error))}</i></div>"
     return _image(figure, caption)
 
 
-def _image(figure: Any, caption: str) -> str:
+def _image(figure: Figure, caption: str) -> str:
     from gapless.plot.style import svg_text
 
     content, kind = svg_text(figure, "notebook").encode("utf-8"), "svg+xml"
@@ -87,8 +92,8 @@ def _image(figure: Any, caption: str) -> str:
     return f'<div style="{box}"><img alt="{escape(caption)}" src="{source}" style="{style}"></div>'
 
 
-def shown_in_notebooks(drawn: Any, caption: str) -> Any:
+def shown_in_notebooks(drawn: Drawn, caption: str) -> Drawn:
     """Axes, or a figure, which a notebook shows as a picture when a cell ends with them."""
-    figure = drawn.figure  # a figure's is itself
-    drawn._repr_html_ = lambda: _image(figure, caption)
+    figure = drawn.figure.figure  # a figure's is itself
+    vars(drawn)["_repr_html_"] = lambda: _image(figure, caption)
     return drawn

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gapless.report.short_repr import card_html, one_line, table_of
 from gapless.report.text import described
 from gapless.sweeps.results import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Rows"]
 
@@ -41,7 +44,7 @@ class Rows(list[Row]):
         is_good = all(row.is_answer for row in self)
         return card_html(f"{len(self)} instances", (), is_good, table_of(lines, titles) + more)
 
-    def plot(self, x: str | None = None, y: str | None = None) -> Any:
+    def plot(self, x: str | None = None, y: str | None = None) -> Figure:
         """Draw a column over a swept field, as `gapless plot --x --y` does; returns the figure.
 
         Raises `InputError` where there is nothing to draw.

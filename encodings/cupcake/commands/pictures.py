@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.cupcake.commands.what_if import FIGURES
-from gapless.plot.style import GREY, PALETTE, check_plot, new_axes, time_scale
+from gapless.plot.style import GREY, PALETTE, check_plot, finish, new_axes, time_scale
 from gapless.plot.sweep_curves import plot_sweep
 from gapless.profiles.compressors.compressor import ERRORS
 from gapless.report.text import described
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["draw_compression", "draw_what_if"]
 
@@ -25,7 +29,7 @@ class _Point:
     system: str = ""
 
 
-def draw_what_if(data: Mapping[str, Any]) -> Any:
+def draw_what_if(data: Mapping[str, Any]) -> Figure | SubFigure:
     """Draw a figure's measures along its first axis, a curve for each combination of the others; returns the figure."""
     check_plot()
     shown = FIGURES[data["figure"]].shown
@@ -40,7 +44,7 @@ def draw_what_if(data: Mapping[str, Any]) -> Any:
     return axes.figure
 
 
-def _shade_ranges(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+def _shade_ranges(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     """The ranges of the crossovers, as far as the axis goes."""
     limits = axes.get_xlim()
     least, most = (end(row["bandwidth_bytes_per_s"] for row in rows) for end in (min, max))
@@ -50,7 +54,7 @@ def _shade_ranges(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
             axes.axvspan(max(low, least), min(high, most), color=GREY, alpha=0.15, linewidth=0)
     axes.plot([], [], color=GREY, alpha=0.3, linewidth=6, label="range of the crossover")
     axes.set_xlim(limits)
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    finish(axes, legend="beside")
 
 
 def _at(end: Mapping[str, Any], ends_at: Mapping[str, float]) -> float:
@@ -86,7 +90,7 @@ def _label(column: str, value: Any) -> str | int | float:
     return f"{value:g}" if isinstance(value, float) else value
 
 
-def draw_compression(data: Mapping[str, Any]) -> Any:
+def draw_compression(data: Mapping[str, Any]) -> Figure | SubFigure:
     """Draw the step of every row as a bar in the colour of its class of error; returns the figure."""
     check_plot()
     rows = data["rows"]
@@ -100,8 +104,6 @@ def draw_compression(data: Mapping[str, Any]) -> Any:
     axes.set_yticks(range(len(rows)), [f"{row['compressor']}, {row['plan']}" for row in rows], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(f"step ({unit})")
-    axes.spines[["top", "right"]].set_visible(False)
     batch = f", batch {data['batch']}" if data["batch"] else ""
     axes.set_title(f"{data['profile']}, {data['ranks']} ranks{batch}", fontsize=9)
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return axes.figure
+    return finish(axes, legend="beside").figure

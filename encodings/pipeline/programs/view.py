@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,24 @@ from gapless.encodings.pipeline.programs.decision import PipelineDecision, rank_
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.ir.schedule import EventKind, Schedule
-from gapless.plot.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_axes, time_scale
+from gapless.plot.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    finish,
+    legend_above,
+    new_axes,
+    time_scale,
+)
 from gapless.report.text import table
 from gapless.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["draw_pipeline", "render"]
 
@@ -84,7 +99,7 @@ _LETTER = 0.006
 _WIDTH_IN = 11.0
 
 
-def draw_pipeline(plan: SavedPlan, ax: Any = None) -> Any:
+def draw_pipeline(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     """Draw what each rank computes when, and its messages as lines from rank to rank; returns the axes.
 
     Of several stages a rank, the later ones are drawn paler. Idle time is white.
@@ -92,21 +107,20 @@ def draw_pipeline(plan: SavedPlan, ax: Any = None) -> Any:
     schedule = plan.schedule
     ranks, span_s = schedule.topology.device_count, float(schedule.end_s.max(initial=0.0)) or 1.0
     scale_s, unit = time_scale(span_s)
-    ax = new_axes(_WIDTH_IN, 1.2 + 0.34 * max(ranks, 3)) if ax is None else ax
+    ax = ax or new_axes(_WIDTH_IN, 1.2 + 0.34 * max(ranks, 3))
     _draw_messages(ax, schedule, scale_s)
     kinds = _draw_ops(ax, schedule, scale_s)
     ax.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=8 if ranks <= 24 else 6)
     ax.set_ylim(ranks - 0.45, -0.55)
     ax.set_xlim(0.0, span_s / scale_s)
     ax.tick_params(axis="y", length=0)
-    ax.spines[["top", "right"]].set_visible(False)
     ax.set_xlabel(f"time ({unit})")
     ax.set_title(f"{schedule.name}: {format_seconds(span_s)}", loc="left", fontsize=10)
-    _draw_legend(ax, kinds)
-    return ax
+    legend_above(ax, kinds)
+    return finish(ax)
 
 
-def _draw_ops(ax: Any, schedule: Schedule, scale_s: float) -> list[tuple[str, str]]:
+def _draw_ops(ax: Axes, schedule: Schedule, scale_s: float) -> list[tuple[str, str]]:
     """A bar an op; the colours and names of the kinds that there are."""
     ops, numbers = schedule.graph.ops, np.flatnonzero(schedule.op >= 0)
     kinds = [ops[op].kind for op in schedule.op[numbers].tolist()]
@@ -144,7 +158,7 @@ def _chunks(names: list[str], row: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _write_numbers(
-    ax: Any, schedule: Schedule, numbers: NDArray[np.int64], row: NDArray[np.int64], chunk: NDArray[np.int64],
+    ax: Axes, schedule: Schedule, numbers: NDArray[np.int64], row: NDArray[np.int64], chunk: NDArray[np.int64],
     scale_s: float,
 ) -> None:  # fmt: skip
     """The micro-batch of each op whose bar has room for it, dark on pale bars."""
@@ -157,7 +171,7 @@ def _write_numbers(
             ax.text(at, rank, words[2], ha="center", va="center", fontsize=6, color=colour, clip_on=True, zorder=3)
 
 
-def _draw_messages(ax: Any, schedule: Schedule, scale_s: float) -> None:
+def _draw_messages(ax: Axes, schedule: Schedule, scale_s: float) -> None:
     """A line from the sender, when a message leaves, to the receiver, when it is there."""
     from matplotlib.collections import LineCollection
 
@@ -170,13 +184,3 @@ def _draw_messages(ax: Any, schedule: Schedule, scale_s: float) -> None:
     start = np.stack([schedule.start_s[numbers] / scale_s, source + towards], axis=1)
     end = np.stack([schedule.end_s[numbers] / scale_s, target - towards], axis=1)
     ax.add_collection(LineCollection(list(np.stack([start, end], axis=1)), colors=GREY, linewidths=0.5, zorder=1))
-
-
-def _draw_legend(ax: Any, kinds: list[tuple[str, str]]) -> None:
-    from matplotlib.patches import Patch
-
-    handles = [Patch(color=colour, label=name) for colour, name in kinds]
-    ax.legend(
-        handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=7.5, frameon=False,
-        borderaxespad=0.2, handlelength=1.2, columnspacing=1.2,
-    )  # fmt: skip

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import cycle
+from typing import TYPE_CHECKING
 
 from gapless.encodings.taccl.sweep.table import FORMAT, VERSION
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record, suggestion
-from gapless.plot.style import GREY, PALETTE, bytes_scale, new_axes, time_scale
+from gapless.plot.style import GREY, PALETTE, bytes_scale, finish, new_axes, time_scale
 from gapless.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["draw_sizes"]
 
@@ -31,7 +36,7 @@ class _Point:
     bound: float
 
 
-def draw_sizes(path: str, y: str | None = None) -> tuple[Any, str]:
+def draw_sizes(path: str, y: str | None = None) -> tuple[Figure | SubFigure, str]:
     """Draw the `summary.json` of a sweep over sizes; returns the figure, and what it shows in words.
 
     `y`: the column along the axis, None for the bandwidth. Raises `InputError` for a file that is none, for a column
@@ -64,23 +69,24 @@ def _point(row: Record, y: str) -> _Point:
     return _Point(size_bytes, served_by, value, bound)
 
 
-def _plot(axes: Any, points: Sequence[_Point], served: Sequence[_Point], y: str) -> None:
+def _plot(axes: Axes, points: Sequence[_Point], served: Sequence[_Point], y: str) -> None:
     """The points by colour, joined by a grey line, and the bound."""
     is_time = y == "makespan_s"
     scale, unit = (time_scale if is_time else bytes_scale)(max(point.value or 0.0 for point in served))
 
-    def plot(chosen: Sequence[tuple[int, float | None]], **style: Any) -> None:
+    def curve(chosen: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
         known = [(size, value / scale) for size, value in chosen if value is not None and math.isfinite(value)]
-        axes.plot([size for size, _ in known], [value for _, value in known], **style)
+        return [size for size, _ in known], [value for _, value in known]
 
-    plot([(point.size_bytes, point.value) for point in served], color=GREY, linewidth=0.8)
-    names = sorted({point.served_by for point in served})
-    for number, name in enumerate(names):
-        style = {"color": PALETTE[number % len(PALETTE)], "marker": _MARKERS[number % len(_MARKERS)], "linestyle": ""}
-        plot([(point.size_bytes, point.value) for point in served if point.served_by == name], label=name, **style)
-    bound = {"label": "lower bound" if is_time else "upper bound", "color": GREY, "linestyle": "--", "linewidth": 1.0}
+    axes.plot(*curve((point.size_bytes, point.value) for point in served), color=GREY, linewidth=0.8)
+    looks = zip(cycle(PALETTE), cycle(_MARKERS), strict=False)
+    for name, (colour, marker) in zip(sorted({point.served_by for point in served}), looks, strict=False):
+        own = curve((point.size_bytes, point.value) for point in served if point.served_by == name)
+        axes.plot(*own, label=name, color=colour, marker=marker, linestyle="")
     if any(math.isfinite(point.bound) for point in points):
-        plot([(point.size_bytes, point.bound) for point in points], **bound)
+        label = "lower bound" if is_time else "upper bound"
+        bound = curve((point.size_bytes, point.bound) for point in points)
+        axes.plot(*bound, label=label, color=GREY, linestyle="--", linewidth=1.0)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.minorticks_off()
@@ -88,6 +94,4 @@ def _plot(axes: Any, points: Sequence[_Point], served: Sequence[_Point], y: str)
     axes.tick_params(axis="x", rotation=30)
     axes.set_xlabel("size")
     axes.set_ylabel(f"makespan ({unit})" if is_time else f"algorithm bandwidth ({unit}/s)")
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False)
+    finish(axes, grid=True, legend="inside")
