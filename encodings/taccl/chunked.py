@@ -15,6 +15,7 @@ from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch, is_part
 from gapless.encodings.taccl.sketch.phases import spreads_of
+from gapless.encodings.taccl.symmetry.groups import orbits
 from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
 from gapless.errors import InputError
@@ -32,6 +33,8 @@ __all__ = ["METHODS", "Chunked", "Method", "Phase", "chunks_of", "claim"]
 Method = Literal["auto", "milp", "greedy"]
 METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
 
+_LARGEST_TABLE = 4_000_000
+"""Pairs of chunk and link above which orbits aren't counted: no sketch makes so many few enough."""
 _LARGEST_SPREAD = 1e12
 """Solvers count in the fastest link's time, and need numbers that differ from zero and from infinity."""
 
@@ -197,6 +200,17 @@ class Chunked(BriefQuestion):
     def link_count(self) -> int:
         """The number of logical links."""
         return len(self.logical.topology.links)
+
+    @cached_property
+    def routing_binaries(self) -> int:
+        """The binaries of the routing MILPs of all phases, one for each orbit of (chunk, link) under the sketch's
+        symmetry; the number of pairs where that is too large to be worth counting.
+        """
+        pairs, count = self.collective.chunk_count * self.link_count, len(self.phases)
+        if pairs > _LARGEST_TABLE or not self.logical.symmetry:
+            return pairs * count
+        images = [(s.chunks[:, None] * self.link_count + s.links[None, :]).reshape(-1) for s in self.logical.symmetry]
+        return len(np.unique(orbits(images, pairs))) * count
 
     @cached_property
     def duration_s(self) -> NDArray[np.float64]:

@@ -35,7 +35,6 @@ from gapless.encodings.taccl.flow.chunking import best_matching
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
 from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, may_pack_trees, plan_on_trees
-from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.search import Search
 from gapless.errors import InputError
@@ -132,7 +131,7 @@ def _greedy(search: Search) -> Iterator[Candidate]:
         if known is not None and known.end_s > greedy.hopeless_factor * search.end_s:
             return
         is_first = known is None or known is search.quick.plan
-        if is_first and milp_binaries(problem) <= search.parameters.milp.most_binaries:
+        if is_first and problem.routing_binaries <= search.parameters.milp.most_binaries:
             greedy = replace(greedy, rows=greedy.rows_of_small)
     plan = plan_greedy(problem, search.stage(1.0), greedy, bounds=search.bounds)
     if plan is not None:
@@ -144,7 +143,7 @@ def _milp(search: Search) -> Iterator[Candidate]:
     problem = search.quick.for_milp or search.problem
     is_asked = search.is_alone or "milp" in search.parameters.methods.only
     is_needed = is_asked or problem.sketch is not None or not may_be_greedy(problem)
-    if is_needed or milp_binaries(problem) <= search.parameters.milp.most_binaries:
+    if is_needed or problem.routing_binaries <= search.parameters.milp.most_binaries:
         bounds = search.bounds if problem is search.problem else None
         stage = search.stage(1.0) if search.is_alone else search.stage()
         plan = synthesise(problem, stage, search.parameters.milp, bounds)

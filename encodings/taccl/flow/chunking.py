@@ -21,7 +21,6 @@ from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan
-from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.parameters import Chunking, Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.ir.collective import Collective
@@ -90,7 +89,7 @@ def _for_milp(found: dict[int, Quick], is_alone: bool, parameters: Parameters) -
     Where the MILP is alone, it is the best of those that are small enough, or else the smallest number.
     """
     tried = [quick for _, quick in sorted(found.items())]
-    easy = [quick for quick in tried if milp_binaries(quick.problem) <= parameters.milp.most_binaries]
+    easy = [quick for quick in tried if quick.problem.routing_binaries <= parameters.milp.most_binaries]
     if is_alone:
         easy = easy or tried[:1]
     best_s = min(quick.end_s for quick in (easy if is_alone else tried))

@@ -11,7 +11,7 @@ from gapless.encodings.taccl.baselines.quickest import quickest
 from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
-from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
+from gapless.encodings.taccl.flow.paths import shortest_path_routing
 from gapless.encodings.taccl.ordering.list_scheduling import RULES, list_schedule
 from gapless.encodings.taccl.ordering.sends import sends_of, to_schedule
 from gapless.encodings.taccl.ordering.tables import single_sends, times_of

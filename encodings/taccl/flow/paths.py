@@ -1,8 +1,8 @@
-"""Paths for chunks that a single rank wants: by load, or from the flow that carries the least time, rounded.
+"""Paths of chunks through the network: the shortest, by load, or from the flow that carries the least time, rounded.
 
-By load, no resource is busy for much longer than others. Each chunk in turn takes the path on which the load of the
-resources, to a high power, grows least; then each in turn is taken out and routed again among the others, as often as
-that helps.
+Shortest paths need no solver, and are there for chunks with several destinations, too. By load, no resource is busy for
+much longer than others. Each chunk in turn takes the path on which the load of the resources, to a high power, grows
+least; then each in turn is taken out and routed again among the others, as often as that helps.
 
 The flow of `concurrent_flow` carries fractions of chunks, and falls apart into paths with amounts. How many chunks of
 one owner and one target take each path is then a whole number: a small integer program on the quotient, one variable a
@@ -12,24 +12,31 @@ path.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.bandwidth.concurrent_flow import ConcurrentFlow
-from gapless.encodings.taccl.flow.routing import Path, decomposed
+from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 from gapless.model import Model
 from gapless.options import SolveOptions
 from gapless.solvers.registry import solve_model
 
-__all__ = ["busiest_s", "round_flow", "route_paths", "routing_of"]
+__all__ = [
+    "Path", "busiest_s", "decomposed", "exclusive_groups", "groups_of_links", "round_flow", "route_paths", "routing_of",
+    "shortest_path_links", "shortest_path_routing", "time_of", "trees_from_links",
+]  # fmt: skip
 
+Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Path = tuple[int, ...]
+"""Links one after the other."""
 
 _POWER = 6.0
 """Of the load: the higher, the more a busy resource is avoided."""
@@ -235,3 +242,119 @@ def _nearest(choice: _Choice) -> list[int]:
     short = len(choice.chunks) - int(counts.sum())
     counts[np.argsort(counts - amounts, kind="stable")[:short]] += 1
     return [int(count) for count in counts]
+
+
+def decomposed(
+    owner: int, wanted: Mapping[int, float], amount: Floats, source: list[int], target: list[int]
+) -> dict[int, list[tuple[Path, float]]]:
+    """Paths from the owner to the ranks that want some of a flow, with how much each carries.
+
+    `amount[l]`: the flow on link l, float, which is used up; paths are as short as they can be.
+    """
+    leaving: dict[int, list[int]] = {}
+    for link in np.flatnonzero(amount > _NOTHING).tolist():
+        leaving.setdefault(source[link], []).append(link)
+    found: dict[int, list[tuple[Path, float]]] = {rank: [] for rank in wanted}
+    for rank, missing in wanted.items():
+        while missing > _NOTHING and (path := _carrying_path(owner, rank, leaving, amount, target)):
+            through = float(min(missing, *amount[list(path)]))
+            amount[list(path)] -= through
+            missing -= through
+            found[rank].append((path, through))
+    return found
+
+
+def _carrying_path(owner: int, rank: int, leaving: dict[int, list[int]], left: Floats, target: list[int]) -> Path:
+    """Links from `owner` to `rank` on which some flow is left, as few as possible; () if there are none."""
+    brought_by: dict[int, tuple[int, int]] = {owner: (-1, -1)}
+    queue = [owner]
+    for at in queue:
+        for link in leaving.get(at, ()):
+            if left[link] > _NOTHING and target[link] not in brought_by:
+                brought_by[target[link]] = link, at
+                queue.append(target[link])
+    path: list[int] = []
+    while rank != owner and rank in brought_by:
+        link, rank = brought_by[rank]
+        path.append(link)
+    return tuple(reversed(path))
+
+
+def shortest_path_routing(problem: Chunked) -> Routing:
+    """A routing without a solver: shortest paths, for when there is no time for more."""
+    return trees_from_links(problem, shortest_path_links(problem), problem.earliest_s)
+
+
+def trees_from_links(problem: Chunked, sent: Mask, start_s: Floats) -> Routing:
+    """One tree a chunk from the links that it is sent on.
+
+    `sent[c, l]`: bool, at most one link into each rank. `start_s[c, r]`: arrivals in any unit, to put parents first.
+    """
+    topology = problem.logical.topology
+    chunk, link = np.nonzero(sent)
+    order = np.lexsort((link, start_s[chunk, topology.link_target[link]], chunk))
+    chunk, link = chunk[order], link[order]
+    brought_by = {
+        (c, r): k for k, (c, r) in enumerate(zip(chunk.tolist(), topology.link_target[link].tolist(), strict=True))
+    }
+    parent = [
+        brought_by.get((c, s), -1) for c, s in zip(chunk.tolist(), topology.link_source[link].tolist(), strict=True)
+    ]
+    routing = Routing(chunk, link, np.array(parent, dtype=np.int64))
+    return routing.part(routing.that_lead_to(problem.wanted[chunk, topology.link_target[link]]))
+
+
+def shortest_path_links(problem: Chunked) -> Mask:
+    """`sent[c, l]`: every chunk to every rank that it can reach along shortest paths, the less loaded of equal ones."""
+    topology, groups_of = problem.logical.topology, groups_of_links(problem)
+    load_s: dict[int, float] = defaultdict(float)
+    sent = np.zeros(problem.usable.shape, dtype=np.bool_)
+    for chunk in range(len(problem.owners)):
+        links = np.flatnonzero(problem.usable[chunk])
+        arrival_s = problem.earliest_s[chunk, topology.link_source[links]] + problem.duration_s[links]
+        tight = links[arrival_s <= problem.earliest_s[chunk, topology.link_target[links]] * (1 + 1e-9)]
+        best: dict[int, tuple[float, int]] = {}
+        for link, target in zip(tight.tolist(), topology.link_target[tight].tolist(), strict=True):
+            candidate = (max(load_s[group] for group in groups_of[link]), link)
+            best[target] = min(best.get(target, candidate), candidate)
+        for _, link in best.values():
+            sent[chunk, link] = True
+            for group in groups_of[link]:
+                load_s[group] += float(problem.occupancy_s[link])
+    return sent
+
+
+def time_of(problem: Chunked, sent: Mask) -> float:
+    """The larger of congestion and dilation of shortest-path trees, in seconds; what takes turns counts together."""
+    congestion_s = max(
+        float((sent[:, links] * problem.occupancy_s[links]).sum()) for links in exclusive_groups(problem)
+    )
+    time_s = max(congestion_s, float(problem.earliest_s[problem.wanted].max(initial=0.0)))
+    if problem.logical.one_by_one:
+        sums_s = np.zeros(problem.wanted.shape)
+        chunk, link = np.nonzero(sent)
+        np.add.at(sums_s, (chunk, problem.logical.topology.link_source[link]), problem.duration_s[link])
+        time_s = max(time_s, float(sums_s.max()))
+    return time_s
+
+
+def exclusive_groups(problem: Chunked) -> list[Ids]:
+    """The sets of links of which one at a time can be busy: each named resource, and each link that has none."""
+    topology = problem.logical.topology
+    users: dict[int, list[int]] = {}
+    alone = []
+    for number, link in enumerate(topology.links):
+        for resource in link.resources:
+            users.setdefault(resource, []).append(number)
+        if not link.resources:
+            alone.append([number])
+    return [np.array(links, dtype=np.int64) for links in (*(users[resource] for resource in sorted(users)), *alone)]
+
+
+def groups_of_links(problem: Chunked) -> list[list[int]]:
+    """The numbers of the exclusive groups that each link is in."""
+    groups_of: list[list[int]] = [[] for _ in range(problem.link_count)]
+    for number, links in enumerate(exclusive_groups(problem)):
+        for link in links.tolist():
+            groups_of[link].append(number)
+    return groups_of

@@ -4,26 +4,36 @@ The thesis routes them with its one model (5.1-5.15), a binary for each chunk an
 rank. But a chunk with one destination goes along a path, so a binary for each path says the same; its time is a number
 then, not a variable, and there is no big-M. The relaxation of what is left is nearly integral.
 
-The paths are the short ones, and those that the flow relaxation (flow_routing.py) uses. Others might be better, so the
-optimum of this model is no lower bound: the flow's is.
+The paths are the short ones, and those that a flow uses: chunks of one owner that may use the same links are one
+commodity; how much of it crosses a link is a number, not a choice. Other paths might be better, so the optimum of the
+model is no lower bound. The flow's is: it relaxes every routing, whatever paths the chunks take. And it falls apart
+into paths that balance the links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.flow.routing import Commodities, Path, commodities
-from gapless.encodings.taccl.milp.rows import add_distinct, time_covers_every_link_and_side, used_links_are_counted
+from gapless.encodings.taccl.flow.paths import Path, decomposed, routing_of
+from gapless.encodings.taccl.milp.router import (
+    Router,
+    add_distinct,
+    time_covers_every_link_and_side,
+    used_links_are_counted,
+)
 from gapless.encodings.taccl.ordering.sends import Routing
+from gapless.encodings.taccl.symmetry.groups import orbits
 from gapless.model import Model
+from gapless.solution import Solution
+from gapless.solvers.proofs import dual_bound
 
-__all__ = ["PathModel", "candidate_paths", "decode", "encode"]
+__all__ = ["FlowModel", "PathRouter", "flow_relaxation", "path_router"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -36,57 +46,54 @@ _MOST_STEPS = 2000
 """Beginnings of paths that are looked at for one chunk: far more than needed, but for long detours of equal length."""
 
 
-@dataclass(frozen=True)
-class PathModel:
-    """The model and where its variables are.
+@dataclass(frozen=True, kw_only=True)
+class PathRouter(Router):
+    """The choice of paths.
 
     Row k of the table is one path of one chunk: `chunk[k]`, `path[k]`, and `taken[k]`, its column, shared along orbits.
-    `is_util[l]`: column that says whether link l of a switch-hyperedge is used, else -1. Times are in units of
-    `unit_s`.
     """
 
-    model: Model
-    problem: Chunked
     chunk: Ids
     path: list[Path]
     taken: Ids
-    is_util: Ids
-    time: int
-    unit_s: float
+
+    @property
+    def proves(self) -> bool:
+        """Paths that are not in the model might be better."""
+        return False
+
+    @property
+    def ties(self) -> tuple[Floats, Ids]:
+        """The lengths of the paths."""
+        columns, row = np.unique(self.taken, return_inverse=True)
+        duration = self.problem.duration_s / self.unit_s
+        length = np.array([float(duration[list(path)].sum()) for path in self.path])
+        return np.bincount(row, weights=length).astype(np.float64), columns
+
+    def decode(self, values: Floats) -> Routing:
+        """The paths of a solution."""
+        rows = np.flatnonzero(values[self.taken] > 0.5)
+        routing = routing_of([self.path[row] for row in rows.tolist()])
+        return replace(routing, chunk=self.chunk[rows][routing.chunk])
 
 
-def candidate_paths(problem: Chunked, flowing: Sequence[dict[int, list[Path]]] = ()) -> list[list[Path]]:
-    """For the first chunk of each orbit, and of chunks that are alike, its paths, none twice; [] for other chunks.
-
-    `flowing`: paths that carry a flow, as `flow_routing.paths` gives them.
-    """
-    parts = commodities(problem)
-    first = _first_of_orbit(problem)[0]
-    onward: dict[bytes, Floats] = {}
-    known: dict[tuple[int, int], list[Path]] = {}
-    found: list[list[Path]] = [[] for _ in first]
-    for chunk in np.flatnonzero((first == np.arange(len(first))) & (parts.of >= 0)).tolist():
-        number, rank = int(parts.of[chunk]), int(np.flatnonzero(problem.wanted[chunk])[0])
-        if (number, rank) not in known:
-            key = parts.usable[number].tobytes()
-            if key not in onward:
-                onward[key] = _distances_s(problem, parts.usable[number])
-            short = _short_paths(problem, parts, number, rank, onward[key][:, rank])
-            extra = flowing[number].get(rank, []) if flowing else []
-            known[number, rank] = list(dict.fromkeys([*short, *extra]))
-        found[chunk] = known[number, rank]
-    return found
-
-
-def encode(problem: Chunked, paths: Sequence[Sequence[Path]], at_least_s: float = 0.0) -> PathModel:
-    """The choice of paths; its objective is still the caller's to set.
+def path_router(problem: Chunked, solve: Callable[[Model], Solution] | None = None, at_least_s: float = 0.0) -> Router:
+    """The model of short paths, and of those of the flow, which `solve` is for.
 
     `at_least_s`: a time that no schedule can beat. No choice need be faster, and the search for one is spared.
     """
+    flowing, bound = [], None
+    if solve is not None:
+        flow = flow_relaxation(replace(problem, path_slack=None))
+        solution = solve(flow.model)
+        if solution.row_prices is not None:
+            bound = dual_bound(flow.model.arrays(), solution.row_prices)  # whatever the prices are
+        if solution.values is not None and problem.path_slack is None:
+            flowing = _flow_paths(problem, flow, solution.values)
     model = Model("taccl_paths")
     unit_s = float(problem.duration_s.min())
-    chunk, path, taken = _table(model, problem, paths)
-    parts = PathModel(
+    chunk, path, taken = _table(model, problem, _candidate_paths(problem, flowing))
+    parts = PathRouter(
         model=model,
         problem=problem,
         chunk=chunk,
@@ -95,6 +102,7 @@ def encode(problem: Chunked, paths: Sequence[Sequence[Path]], at_least_s: float 
         is_util=_is_util(model, problem, path, taken),
         time=int(model.continuous("time", lower=at_least_s / unit_s * (1 - 1e-9))),
         unit_s=unit_s,
+        bound=bound,
     )
     _chunk_takes_one_path(parts)
     _time_covers_every_path(parts)
@@ -106,20 +114,29 @@ def encode(problem: Chunked, paths: Sequence[Sequence[Path]], at_least_s: float 
     return parts
 
 
-def decode(parts: PathModel, values: Floats) -> Routing:
-    """The paths of a solution."""
-    chunk: list[int] = []
-    link: list[int] = []
-    parent: list[int] = []
-    for row in np.flatnonzero(values[parts.taken] > 0.5).tolist():
-        for k, its_link in enumerate(parts.path[row]):
-            parent.append(len(link) - 1 if k else -1)
-            chunk.append(int(parts.chunk[row]))
-            link.append(its_link)
-    return Routing(*(np.array(column, dtype=np.int64) for column in (chunk, link, parent)))
-
-
 # -- paths -------------------------------------------------------------------------------------------------------------
+
+
+def _candidate_paths(problem: Chunked, flowing: Sequence[dict[int, list[Path]]]) -> list[list[Path]]:
+    """For the first chunk of each orbit, and of chunks that are alike, its paths, none twice; [] for other chunks.
+
+    `flowing`: paths that carry a flow, as `_flow_paths` gives them.
+    """
+    parts, first = _commodities(problem), _first_of_orbit(problem)[0]
+    onward_s: dict[bytes, Floats] = {}
+    known: dict[tuple[int, int], list[Path]] = {}
+    found: list[list[Path]] = [[] for _ in first]
+    for chunk in np.flatnonzero((first == np.arange(len(first))) & (parts.of >= 0)).tolist():
+        number, rank = int(parts.of[chunk]), int(np.flatnonzero(problem.wanted[chunk])[0])
+        if (number, rank) not in known:
+            key = parts.usable[number].tobytes()
+            if key not in onward_s:
+                onward_s[key] = _distances_s(problem, parts.usable[number])
+            short = _short_paths(problem, parts, number, rank, onward_s[key][:, rank])
+            extra = flowing[number].get(rank, []) if flowing else []
+            known[number, rank] = list(dict.fromkeys([*short, *extra]))
+        found[chunk] = known[number, rank]
+    return found
 
 
 def _distances_s(problem: Chunked, usable: NDArray[np.bool_]) -> Floats:
@@ -236,12 +253,12 @@ def _is_util(model: Model, problem: Chunked, path: list[Path], taken: Ids) -> Id
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def _chunk_takes_one_path(parts: PathModel) -> None:
+def _chunk_takes_one_path(parts: PathRouter) -> None:
     """Every chunk that somebody wants takes exactly one of its paths."""
     add_distinct(parts.model, "one_path", parts.chunk, parts.taken, 1.0, lower=1.0, upper=1.0)
 
 
-def _time_covers_every_path(parts: PathModel) -> None:
+def _time_covers_every_path(parts: PathRouter) -> None:
     """The time is at least that of every path that is taken (5.2, 5.4, 5.5)."""
     columns, row = np.unique(parts.taken, return_index=True)
     duration = parts.problem.duration_s / parts.unit_s
@@ -249,3 +266,115 @@ def _time_covers_every_path(parts: PathModel) -> None:
     parts.model.add(
         "time_covers_path", (1.0, parts.time), (-times[:, None], columns[:, None]), lower=0.0, cite="5.2, 5.4, 5.5"
     )
+
+
+# -- the flow ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Commodities:
+    """Chunks that start on one rank and may use the same links.
+
+    `of[c]`: the commodity of chunk c, -1 where nobody wants it. `owner[k]`: int64. `usable[k, l]`: bool.
+    `demand[k, r]`: how many chunks of commodity k rank r wants.
+    """
+
+    of: Ids
+    owner: Ids
+    usable: NDArray[np.bool_]
+    demand: Ids
+
+
+@dataclass(frozen=True)
+class FlowModel:
+    """The model: `flow[k, l]` is the column of commodity k on link l (chunks), -1 where it may not go.
+
+    Columns are shared along orbits.
+    """
+
+    model: Model
+    commodities: Commodities
+    flow: Ids
+
+
+def _commodities(problem: Chunked) -> Commodities:
+    """The commodities of a problem; a chunk that nobody wants is in none."""
+    numbers: dict[tuple[int, bytes], int] = {}
+    members: list[int] = []
+    of = np.full(len(problem.owners), -1, dtype=np.int64)
+    for chunk in np.flatnonzero(problem.wanted.any(axis=1)).tolist():
+        key = (int(problem.owners[chunk]), problem.usable[chunk].tobytes())
+        if key not in numbers:
+            numbers[key] = len(numbers)
+            members.append(chunk)
+        of[chunk] = numbers[key]
+    demand = np.zeros((len(members), problem.collective.rank_count), dtype=np.int64)
+    wanted = np.flatnonzero(of >= 0)
+    np.add.at(demand, of[wanted], problem.wanted[wanted].astype(np.int64))
+    return Commodities(of, problem.owners[members], problem.usable[members], demand)
+
+
+def flow_relaxation(problem: Chunked) -> FlowModel:
+    """The least time in which all links can carry what the ranks want, as a linear program.
+
+    No link need carry a chunk twice: columns are bounded, so that any prices of the rows prove something.
+    """
+    model, parts = Model("taccl_flow"), _commodities(problem)
+    unit_s = float(problem.duration_s.min())
+    flow = _flow(model, problem, parts)
+    occupancy = problem.occupancy_s / unit_s
+    longest = len(problem.owners) * float(problem.occupancy_s.sum()) / unit_s
+    time = int(model.continuous("time", upper=longest))
+    found = FlowModel(model, parts, flow)
+    _what_a_rank_wants_stays_there(problem, found)
+    number, link = np.nonzero(flow >= 0)
+    time_covers_every_link_and_side(model, problem, time, link, flow[number, link], occupancy)
+    model.minimize((1.0, [time]))
+    return found
+
+
+def _flow_paths(problem: Chunked, parts: FlowModel, values: Floats) -> list[dict[int, list[Path]]]:
+    """For each commodity and rank that wants some of it, paths that carry the flow of a solution."""
+    topology = problem.logical.topology
+    ends = topology.link_source.tolist(), topology.link_target.tolist()
+    found: list[dict[int, list[Path]]] = []
+    for number, owner in enumerate(parts.commodities.owner.tolist()):
+        columns, demand = parts.flow[number], parts.commodities.demand[number]
+        amount = np.where(columns >= 0, values[np.maximum(columns, 0)], 0.0)
+        wanted = {rank: float(demand[rank]) for rank in np.flatnonzero(demand > 0).tolist()}
+        carried = decomposed(owner, wanted, amount, *ends)
+        found.append({rank: [path for path, _ in taken] for rank, taken in carried.items()})
+    return found
+
+
+def _flow(model: Model, problem: Chunked, parts: Commodities) -> Ids:
+    """Chunks of commodity k on link l, one column for each orbit."""
+    link_count = problem.link_count
+    first = np.array([np.flatnonzero(parts.of == k)[0] for k in range(len(parts.owner))], dtype=np.int64)
+    moves = [
+        (parts.of[s.chunks[first]][:, None] * link_count + s.links[None, :]).reshape(-1)
+        for s in problem.logical.symmetry
+    ]
+    usable = parts.usable.reshape(-1)
+    firsts, column = np.unique(orbits(moves, usable.size)[usable], return_inverse=True)
+    names = [f"k{cell // link_count}_l{cell % link_count}" for cell in firsts.tolist()]
+    flow = np.full(usable.size, -1, dtype=np.int64)
+    most = parts.demand.sum(axis=1)[firsts // link_count].astype(np.float64)
+    flow[usable] = model.continuous("flow", len(firsts), upper=most, labels=names)[column]
+    return flow.reshape(parts.usable.shape)
+
+
+def _what_a_rank_wants_stays_there(problem: Chunked, parts: FlowModel) -> None:
+    """What comes into a rank and doesn't leave it again is what the rank wants."""
+    topology, asked = problem.logical.topology, parts.commodities
+    number, link = np.nonzero(parts.flow >= 0)
+    rank_count = problem.collective.rank_count
+    one = int(parts.model.continuous("one", lower=1.0, upper=1.0))
+    into = number * rank_count + topology.link_target[link]
+    out = number * rank_count + topology.link_source[link]
+    kept = topology.link_source[link] != asked.owner[number]
+    wants, rank = np.nonzero(asked.demand)
+    rows = np.concatenate([into, out[kept], wants * rank_count + rank])
+    columns = np.concatenate([parts.flow[number, link], parts.flow[number, link][kept], np.full(len(wants), one)])
+    values = np.concatenate([np.ones(len(into)), -np.ones(int(kept.sum())), -asked.demand[wants, rank].astype(float)])
+    add_distinct(parts.model, "wanted_stays", rows, columns, values, lower=0.0, upper=0.0)

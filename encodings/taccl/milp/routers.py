@@ -1,62 +1,35 @@
-"""Routers: which model routes a problem that doesn't reduce, and what the search needs to know of it.
+"""Routers: which model routes a problem that doesn't reduce, and where one routing serves both phases of a sum.
 
-Chunks with several destinations take trees (routing.py); where every chunk has one at most, paths are enough
-(path_routing.py).
+Chunks with several destinations take trees (`tree_routing.py`); where every chunk has one at most, paths are enough
+(`path_routing.py`).
+
+A sum is built backwards in time and on reversed links (`sketch/phases.py`), and spread forwards. If some permutation of
+the ranks carries the one problem to the other, links to links of the same costs and chunks to chunks, it carries
+routings, too: an ALLREDUCE takes one routing MILP instead of two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.flow import routing as flow_routing
-from gapless.encodings.taccl.milp import path_routing
-from gapless.encodings.taccl.milp import tree_routing as routing
+from gapless.encodings.taccl.milp.path_routing import path_router
+from gapless.encodings.taccl.milp.router import Router
+from gapless.encodings.taccl.milp.tree_routing import tree_router
 from gapless.encodings.taccl.ordering.sends import Routing
-from gapless.encodings.taccl.symmetry.groups import orbits
+from gapless.encodings.taccl.symmetry.groups import Images, resources_of, rotation
+from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.solution import Solution
-from gapless.solvers.proofs import dual_bound
 
-__all__ = ["Router", "milp_binaries", "router_of", "routing_model", "takes_paths"]
+__all__ = ["Mirror", "find_mirror", "router_of", "routing_model", "takes_paths"]
 
 Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Solve = Callable[[Model], Solution]
-
-
-_LARGEST_TABLE = 4_000_000
-"""Pairs of chunk and link above which orbits aren't counted: no sketch makes so many few enough."""
-
-
-@dataclass(frozen=True)
-class Router:
-    """A routing model of a problem; its objective is still to be set.
-
-    `time`: the column to be minimised, in units of `unit_s`. `proves`: whether a bound on the time holds for every
-    routing, not only for those in the model. `bound`: one that is known beforehand, in the same units. `is_util`: as in
-    the models. `ties`: (coefficients, columns) of what is worth minimising among routings of equal time.
-    """
-
-    problem: Chunked
-    model: Model
-    time: int
-    unit_s: float
-    proves: bool
-    bound: float | None
-    is_util: Ids
-    ties: tuple[Floats, Ids]
-    decode: Callable[[Floats], Routing]
-
-    def least_time_model(self) -> Model:
-        """The model, set to minimise the time (5.1)."""
-        self.model.minimize((1.0, [self.time]))
-        return self.model
 
 
 def takes_paths(problem: Chunked) -> bool:
@@ -64,13 +37,13 @@ def takes_paths(problem: Chunked) -> bool:
     return bool((problem.wanted.sum(axis=1) <= 1).all())
 
 
-def router_of(problem: Chunked, solve: Solve | None = None, at_least_s: float = 0.0) -> Router:
+def router_of(problem: Chunked, solve: Callable[[Model], Solution] | None = None, at_least_s: float = 0.0) -> Router:
     """The router that fits a problem.
 
     `solve` is for a linear program whose solution makes a better choice of paths; `at_least_s`: a lower bound on the
     makespan, below which no choice of paths is worth looking for.
     """
-    return _path_router(problem, solve, at_least_s) if takes_paths(problem) else _tree_router(problem)
+    return path_router(problem, solve, at_least_s) if takes_paths(problem) else tree_router(problem)
 
 
 def routing_model(problem: Chunked) -> Model:
@@ -85,55 +58,61 @@ def routing_model(problem: Chunked) -> Model:
     return router_of(problem.phases[0].problem).least_time_model()
 
 
-def _tree_router(problem: Chunked) -> Router:
-    parts = routing.encode(problem)
-    arrivals = np.unique(parts.start[problem.wanted])
-    return Router(
-        problem=problem,
-        model=parts.model,
-        time=parts.time,
-        unit_s=parts.unit_s,
-        proves=problem.path_slack is None,  # else there are fewer routings in the model
-        bound=None,
-        is_util=parts.is_util,
-        ties=(np.ones(len(arrivals)), arrivals),
-        decode=lambda values: routing.decode(parts, values),
-    )
+@dataclass(frozen=True)
+class Mirror:
+    """What a permutation makes of the first phase's chunks and links in the second; int64 arrays, item -> image."""
+
+    chunks: Ids
+    links: Ids
+
+    def image(self, routing: Routing) -> Routing:
+        """A routing of the first phase in the second."""
+        return Routing(self.chunks[routing.chunk], self.links[routing.link], routing.parent)
 
 
-def _path_router(problem: Chunked, solve: Solve | None, at_least_s: float) -> Router:
-    flowing, bound = [], None
-    if solve is not None:
-        flow = flow_routing.encode(replace(problem, path_slack=None))
-        solution = solve(flow.model)
-        if solution.row_prices is not None:
-            bound = dual_bound(flow.model.arrays(), solution.row_prices)  # whatever the prices are
-        if solution.values is not None and problem.path_slack is None:
-            flowing = flow_routing.paths(problem, flow, solution.values)
-    parts = path_routing.encode(problem, path_routing.candidate_paths(problem, flowing), at_least_s)
-    columns, row = np.unique(parts.taken, return_inverse=True)
-    duration = problem.duration_s / parts.unit_s
-    length = np.array([float(duration[list(path)].sum()) for path in parts.path])
-    return Router(
-        problem=problem,
-        model=parts.model,
-        time=parts.time,
-        unit_s=parts.unit_s,
-        proves=False,
-        bound=bound,
-        is_util=parts.is_util,
-        ties=(np.bincount(row, weights=length).astype(np.float64), columns),
-        decode=lambda values: path_routing.decode(parts, values),
-    )
+def find_mirror(problem: Chunked) -> Mirror | None:
+    """The first permutation found that carries the first of two phases to the second, None if there is none."""
+    if len(problem.phases) != 2:
+        return None
+    first, second = (phase.problem for phase in problem.phases)
+    count = problem.collective.rank_count
+    rotations = (rotation(offset, size, count) for offset, size in rotation_candidates(count))
+    for ranks in (np.arange(count), *rotations):
+        links = _image_of_links(ranks, first, second)
+        chunks = None if links is None else _image_of_chunks(ranks, first, second)
+        if links is None or chunks is None:
+            continue
+        same_wishes = np.array_equal(first.wanted, second.wanted[np.ix_(chunks, ranks)])
+        if same_wishes and np.array_equal(first.usable, second.usable[np.ix_(chunks, links)]):
+            return Mirror(chunks, links)
+    return None
 
 
-def milp_binaries(problem: Chunked) -> int:
-    """The binaries of the routing MILPs of all phases, one for each orbit of (chunk, link) under the sketch's symmetry.
+def _image_of_links(ranks: Ids, first: Chunked, second: Chunked) -> Ids | None:
+    """Links by their ends; None unless costs are kept, and what shares a resource shares one again."""
+    here, there = first.logical.topology, second.logical.topology
+    table = Images(there)
+    if table.has_parallel_links or not len(here.links) or len(here.links) != len(there.links):
+        return None
+    links = table.links_between(ranks[here.link_source], ranks[here.link_target])
+    kept = (links >= 0).all() and (first.duration_s == second.duration_s[links]).all()
+    if not kept or (first.occupancy_s != second.occupancy_s[links]).any():
+        return None
+    mine, theirs = resources_of(here), resources_of(there).take(links)
+    if (mine.lengths != theirs.lengths).any():
+        return None
+    pairs = np.unique(np.stack([mine.values, theirs.values]), axis=1)
+    one_to_one = len(np.unique(pairs[0])) == len(np.unique(pairs[1])) == pairs.shape[1]
+    return links if one_to_one else None
 
-    The number of pairs where that is too large to be worth counting.
-    """
-    link_count, pairs = problem.link_count, problem.collective.chunk_count * problem.link_count
-    if pairs > _LARGEST_TABLE or not problem.logical.symmetry:
-        return pairs * len(problem.phases)
-    images = [(s.chunks[:, None] * link_count + s.links[None, :]).reshape(-1) for s in problem.logical.symmetry]
-    return len(np.unique(orbits(images, pairs))) * len(problem.phases)
+
+def _image_of_chunks(ranks: Ids, first: Chunked, second: Chunked) -> Ids | None:
+    """The k-th chunk of a rank becomes the k-th of its image; None where that has fewer or more."""
+    by_owner = np.argsort(second.owners, kind="stable")
+    carried = ranks[first.owners]
+    order = np.argsort(carried, kind="stable")
+    if not np.array_equal(carried[order], second.owners[by_owner]):
+        return None
+    chunks = np.empty(len(order), dtype=np.int64)
+    chunks[order] = by_owner
+    return chunks

@@ -12,10 +12,10 @@ import numpy as np
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate, added_up, checked
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.flow.paths import shortest_path_routing
 from gapless.encodings.taccl.milp import contiguity
-from gapless.encodings.taccl.milp.mirror import Mirror, find_mirror
-from gapless.encodings.taccl.milp.routers import Router, router_of
-from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
+from gapless.encodings.taccl.milp.router import Router
+from gapless.encodings.taccl.milp.routers import Mirror, find_mirror, router_of
 from gapless.encodings.taccl.ordering.list_scheduling import RULES, Order, Rule, better_orders, list_schedule
 from gapless.encodings.taccl.ordering.sends import Routing, Sends, sends_of, to_schedule
 from gapless.encodings.taccl.ordering.tables import MANY_SENDS, SendTable, tables, times_of

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.milp.rows import (
+from gapless.encodings.taccl.flow.paths import shortest_path_links, time_of, trees_from_links
+from gapless.encodings.taccl.milp.router import (
+    Router,
     add_distinct,
-    exclusive_groups,
     time_covers_every_link_and_side,
     used_links_are_counted,
 )
@@ -27,46 +28,51 @@ from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.groups import orbits
 from gapless.model import Model
 
-__all__ = ["RoutingModel", "decode", "encode", "shortest_path_routing"]
+__all__ = ["TreeRouter", "tree_router"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class RoutingModel:
-    """The model and where its variables are.
+@dataclass(frozen=True, kw_only=True)
+class TreeRouter(Router):
+    """The model of the trees.
 
     `is_sent[c, l]`: column of chunk c on link l, -1 where the sketch forbids it. `start[c, r]`: column of the time at
-    which chunk c is at rank r. `is_util[l]`: column that says whether link l of a switch-hyperedge is used, else -1.
-    Columns are shared along orbits.
-
-    Times in the model are in units of `unit_s`, the fastest link's time for a chunk, because solvers work to absolute
-    tolerances: `lat[l]` (with alpha), `occupancy[l]` (without the alpha that a group shares), `earliest[c, r]`, and
-    `horizon`, the time of a routing that is known, so an upper limit of every time that matters.
+    which chunk c is at rank r. Columns are shared along orbits. In units of `unit_s`: `lat[l]` (with alpha),
+    `earliest[c, r]`, and `horizon`, the time of a routing that is known, so an upper limit of every time that matters.
     """
 
-    model: Model
-    problem: Chunked
     is_sent: Ids
     start: Ids
-    is_util: Ids
-    time: int
-    unit_s: float
     lat: Floats
-    occupancy: Floats
     earliest: Floats
     horizon: float
 
+    @property
+    def proves(self) -> bool:
+        """Unless a slack of paths leaves fewer routings in the model."""
+        return self.problem.path_slack is None
 
-def encode(problem: Chunked) -> RoutingModel:
-    """The routing MILP; its objective is still the caller's to set (`minimize` on the model)."""
+    @property
+    def ties(self) -> tuple[Floats, Ids]:
+        """The arrivals."""
+        arrivals = np.unique(self.start[self.problem.wanted])
+        return np.ones(len(arrivals)), arrivals
+
+    def decode(self, values: Floats) -> Routing:
+        """The trees of a solution; sends that lead nowhere wanted are left out."""
+        sent = (self.is_sent >= 0) & (values[np.maximum(self.is_sent, 0)] > 0.5)
+        return trees_from_links(self.problem, sent, values[self.start])
+
+
+def tree_router(problem: Chunked) -> TreeRouter:
+    """The routing MILP."""
     model = Model("taccl_routing")
     unit_s = float(problem.duration_s.min())
     earliest = problem.earliest_s / unit_s
-    occupancy = problem.occupancy_s / unit_s
-    horizon = _time_of(problem, _shortest_path_links(problem)) / unit_s
-    parts = RoutingModel(
+    horizon = time_of(problem, shortest_path_links(problem)) / unit_s
+    parts = TreeRouter(
         model=model,
         problem=problem,
         is_sent=_is_sent(model, problem),
@@ -75,7 +81,6 @@ def encode(problem: Chunked) -> RoutingModel:
         time=int(model.continuous("time", upper=horizon)),
         unit_s=unit_s,
         lat=problem.duration_s / unit_s,
-        occupancy=occupancy,
         earliest=earliest,
         horizon=horizon,
     )
@@ -84,24 +89,13 @@ def encode(problem: Chunked) -> RoutingModel:
     _wanted_chunk_arrives_once(parts)
     _relay_receives_before_it_sends(parts)
     chunk, link = np.nonzero(problem.usable)
-    time_covers_every_link_and_side(model, problem, parts.time, link, parts.is_sent[chunk, link], occupancy)
+    sent = parts.is_sent[chunk, link]
+    time_covers_every_link_and_side(model, problem, parts.time, link, sent, problem.occupancy_s / unit_s)
     _time_covers_every_sum(parts)
     chunk, link = np.nonzero(problem.usable & (parts.is_util >= 0)[None, :])
     used_links_are_counted(model, parts.is_util[link], parts.is_sent[chunk, link])
     _chunk_enters_every_node_that_wants_it(parts)
     return parts
-
-
-def decode(parts: RoutingModel, values: Floats) -> Routing:
-    """The trees of a solution; sends that lead nowhere wanted are left out."""
-    problem = parts.problem
-    sent = (parts.is_sent >= 0) & (values[np.maximum(parts.is_sent, 0)] > 0.5)
-    return _trees_from_links(problem, sent, values[parts.start])
-
-
-def shortest_path_routing(problem: Chunked) -> Routing:
-    """A routing without a solver: shortest paths, for when there is no time for more."""
-    return _trees_from_links(problem, _shortest_path_links(problem), problem.earliest_s)
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -161,13 +155,13 @@ def _is_util(model: Model, problem: Chunked) -> Ids:
 # -- rows, in the order of the thesis ----------------------------------------------------------------------------------
 
 
-def _time_covers_every_arrival(parts: RoutingModel) -> None:
+def _time_covers_every_arrival(parts: TreeRouter) -> None:
     """The time is at least every arrival that the postcondition asks for (5.2)."""
     arrivals = np.unique(parts.start[parts.problem.wanted])
     parts.model.add("time_covers_arrival", (1.0, parts.time), (-1.0, arrivals[:, None]), lower=0.0, cite="5.2")
 
 
-def _chunk_moves_after_it_arrived(parts: RoutingModel) -> None:
+def _chunk_moves_after_it_arrived(parts: TreeRouter) -> None:
     """A chunk that is sent over a link arrives lat later than it arrived at the source (5.4, 5.5).
 
     With M = horizon + lat - earliest arrival at the target the row says nothing if the chunk isn't sent: no arrival is
@@ -191,7 +185,7 @@ def _chunk_moves_after_it_arrived(parts: RoutingModel) -> None:
     )
 
 
-def _wanted_chunk_arrives_once(parts: RoutingModel) -> None:
+def _wanted_chunk_arrives_once(parts: TreeRouter) -> None:
     """A wanted chunk comes in over exactly one link, any other over at most one."""
     problem = parts.problem
     chunk, link = np.nonzero(problem.usable)
@@ -203,7 +197,7 @@ def _wanted_chunk_arrives_once(parts: RoutingModel) -> None:
             add_distinct(parts.model, family, rows[kept], parts.is_sent[chunk, link][kept], 1.0, lower=lower, upper=1.0)
 
 
-def _relay_receives_before_it_sends(parts: RoutingModel) -> None:
+def _relay_receives_before_it_sends(parts: TreeRouter) -> None:
     """A rank that neither owns nor wants a chunk sends it on only if it received it."""
     problem, topology = parts.problem, parts.problem.logical.topology
     holds = problem.wanted.copy()
@@ -220,7 +214,7 @@ def _relay_receives_before_it_sends(parts: RoutingModel) -> None:
     add_distinct(parts.model, "relay_receives_before_it_sends", rows, columns, values, lower=0.0)
 
 
-def _time_covers_every_sum(parts: RoutingModel) -> None:
+def _time_covers_every_sum(parts: TreeRouter) -> None:
     """Where a rank sends a chunk to one rank at a time, the time is at least what these sends take together."""
     problem = parts.problem
     if not problem.logical.one_by_one:
@@ -238,7 +232,7 @@ def _time_covers_every_sum(parts: RoutingModel) -> None:
     )
 
 
-def _chunk_enters_every_node_that_wants_it(parts: RoutingModel) -> None:
+def _chunk_enters_every_node_that_wants_it(parts: TreeRouter) -> None:
     """A chunk that a foreign node wants comes into that node over at least one link (5.15)."""
     problem, topology = parts.problem, parts.problem.logical.topology
     node = np.array(topology.node_of_device)
@@ -254,63 +248,3 @@ def _chunk_enters_every_node_that_wants_it(parts: RoutingModel) -> None:
         add_distinct(
             parts.model, "chunk_enters_node", rows, parts.is_sent[chunk, link][kept], 1.0, lower=1.0, cite="5.15"
         )
-
-
-# -- helpers -----------------------------------------------------------------------------------------------------------
-
-
-def _trees_from_links(problem: Chunked, sent: NDArray[np.bool_], start_s: Floats) -> Routing:
-    """One tree a chunk from the links that it is sent on.
-
-    `sent[c, l]`: bool, at most one link into each rank. `start_s[c, r]`: arrivals in any unit, to put parents first.
-    """
-    topology = problem.logical.topology
-    chunk, link = np.nonzero(sent)
-    order = np.lexsort((link, start_s[chunk, topology.link_target[link]], chunk))
-    chunk, link = chunk[order], link[order]
-    brought_by = {
-        (c, r): k for k, (c, r) in enumerate(zip(chunk.tolist(), topology.link_target[link].tolist(), strict=True))
-    }
-    parent = [
-        brought_by.get((c, s), -1) for c, s in zip(chunk.tolist(), topology.link_source[link].tolist(), strict=True)
-    ]
-    routing = Routing(chunk, link, np.array(parent, dtype=np.int64))
-    return routing.part(routing.that_lead_to(problem.wanted[chunk, topology.link_target[link]]))
-
-
-def _shortest_path_links(problem: Chunked) -> NDArray[np.bool_]:
-    """`sent[c, l]`: every chunk to every rank that it can reach along shortest paths, the less loaded of equal ones."""
-    topology, groups = problem.logical.topology, exclusive_groups(problem)
-    groups_of_link: list[list[int]] = [[] for _ in range(problem.link_count)]
-    for number, links in enumerate(groups):
-        for link in links.tolist():
-            groups_of_link[link].append(number)
-    load_s = [0.0] * len(groups)
-    sent = np.zeros(problem.usable.shape, dtype=np.bool_)
-    for chunk in range(len(problem.owners)):
-        links = np.flatnonzero(problem.usable[chunk])
-        arrival_s = problem.earliest_s[chunk, topology.link_source[links]] + problem.duration_s[links]
-        tight = links[arrival_s <= problem.earliest_s[chunk, topology.link_target[links]] * (1 + 1e-9)]
-        best: dict[int, tuple[float, int]] = {}
-        for link, target in zip(tight.tolist(), topology.link_target[tight].tolist(), strict=True):
-            candidate = (max(load_s[group] for group in groups_of_link[link]), link)
-            best[target] = min(best.get(target, candidate), candidate)
-        for _, link in best.values():
-            sent[chunk, link] = True
-            for group in groups_of_link[link]:
-                load_s[group] += float(problem.occupancy_s[link])
-    return sent
-
-
-def _time_of(problem: Chunked, sent: NDArray[np.bool_]) -> float:
-    """The larger of congestion and dilation of shortest-path trees, in seconds; what takes turns counts together."""
-    congestion_s = max(
-        float((sent[:, links] * problem.occupancy_s[links]).sum()) for links in exclusive_groups(problem)
-    )
-    time_s = max(congestion_s, float(problem.earliest_s[problem.wanted].max(initial=0.0)))
-    if problem.logical.one_by_one:
-        sums_s = np.zeros(problem.wanted.shape)
-        chunk, link = np.nonzero(sent)
-        np.add.at(sums_s, (chunk, problem.logical.topology.link_source[link]), problem.duration_s[link])
-        time_s = max(time_s, float(sums_s.max()))
-    return time_s

@@ -19,9 +19,9 @@ import gapless
 from gapless import SolveOptions, Status
 from gapless.checker import Rule, check
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
-from gapless.encodings.taccl.flow.routing import encode as encode_flow
+from gapless.encodings.taccl.flow.paths import shortest_path_routing
+from gapless.encodings.taccl.milp.path_routing import flow_relaxation
 from gapless.encodings.taccl.milp.routers import router_of, takes_paths
-from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
 from gapless.encodings.taccl.ordering.list_scheduling import RULES, list_schedule
 from gapless.encodings.taccl.ordering.list_scheduling import Rule as OrderRule
 from gapless.encodings.taccl.ordering.sends import sends_of, to_schedule
@@ -194,7 +194,7 @@ def test_routing_on_orbits_takes_as_long_as_plain_routing(name: str, sketch: str
 def test_flow_on_orbits_has_the_optimum_of_the_plain_flow_in_fewer_columns() -> None:
     symmetric = on_machine("dgx2-sk-2", "alltoall")
     plain = replace(symmetric, sketch=replace(load_sketch("dgx2-sk-2"), symmetry=()))
-    flows = [encode_flow(problem) for problem in (symmetric, plain)]
+    flows = [flow_relaxation(problem) for problem in (symmetric, plain)]
     assert flows[0].model.column_count < flows[1].model.column_count / 8
     values = [solve_model(flow.model, SolveOptions(threads=1)).objective for flow in flows]
     assert values[0] == pytest.approx(values[1], rel=1e-6)

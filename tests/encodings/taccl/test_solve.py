@@ -18,7 +18,6 @@ from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Method
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan
-from gapless.encodings.taccl.milp.routers import milp_binaries
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.solve import in_chunks, solve
 from gapless.errors import InputError
@@ -40,8 +39,8 @@ def best_chunking(topology: Topology, collective: str, size_bytes: int) -> int:
 
 def test_orbits_are_counted() -> None:
     problem = Chunked.of(load_topology("ndv2", 2), "allgather", 10**6, load_sketch("ndv2-sk-1"))
-    assert milp_binaries(problem) == 16 * (64 + 2) // 2
-    assert milp_binaries(Chunked.of(load_topology("ndv2", 1), "allgather", 10**6)) == 8 * 32
+    assert problem.routing_binaries == 16 * (64 + 2) // 2
+    assert Chunked.of(load_topology("ndv2", 1), "allgather", 10**6).routing_binaries == 8 * 32
 
 
 @pytest.mark.parametrize(
@@ -217,7 +216,7 @@ def test_the_milp_alone_takes_as_many_chunks_as_are_small_enough_for_it() -> Non
     problem = Problem(load_topology("mesh:2x4", 1), "broadcast", 64 * 10**6, method="milp")
     fastest, for_milp = (in_chunks(problem, SolveOptions(), LITTLE, for_milp=asked) for asked in (False, True))
     assert 1 < for_milp.chunks < fastest.chunks
-    assert milp_binaries(for_milp) <= LITTLE.milp.most_binaries < milp_binaries(fastest)
+    assert for_milp.routing_binaries <= LITTLE.milp.most_binaries < fastest.routing_binaries
 
 
 def test_what_the_milp_finds_before_its_end_is_offered_as_an_answer_to_the_question() -> None:

@@ -8,8 +8,8 @@ from shapes import pairs_of_nodes
 
 from gapless.checker import Report, check
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
+from gapless.encodings.taccl.flow.paths import shortest_path_routing
 from gapless.encodings.taccl.milp import contiguity
-from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
 from gapless.encodings.taccl.ordering.list_scheduling import RULES, Order, list_schedule
 from gapless.encodings.taccl.ordering.sends import Sends, sends_of, to_schedule
 from gapless.encodings.taccl.ordering.tables import single_sends, times_of

@@ -10,7 +10,7 @@ from random_routings import optima_s, random_question
 import gapless
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.milp import synthesis
-from gapless.encodings.taccl.milp.routers import Router
+from gapless.encodings.taccl.milp.router import Router
 from gapless.options import SolveOptions
 from gapless.solution import Status
 

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from shapes import SHAPES, pairs_of_nodes
 
 from gapless.encodings.taccl import Chunked, load_sketch
+from gapless.encodings.taccl.flow.paths import exclusive_groups, shortest_path_routing
 from gapless.encodings.taccl.milp.routers import routing_model
-from gapless.encodings.taccl.milp.tree_routing import Routing, decode, encode, exclusive_groups, shortest_path_routing
+from gapless.encodings.taccl.milp.tree_routing import tree_router
+from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.model import Model
 from gapless.model.lp import lp_text
 from gapless.options import SolveOptions
@@ -40,13 +42,13 @@ COSTS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=10,
 
 
 def solved_s(problem: Chunked) -> tuple[float, Routing]:
-    parts = encode(problem)
+    parts = tree_router(problem)
     parts.model.minimize((1.0, [parts.time]))
     solution = solve_model(parts.model, SolveOptions(threads=1))
     assert solution.status is Status.OPTIMAL
     assert solution.objective is not None
     assert solution.values is not None
-    return solution.objective * parts.unit_s, decode(parts, solution.values)
+    return solution.objective * parts.unit_s, parts.decode(solution.values)
 
 
 def trees_of(problem: Chunked, chunk: int) -> list[tuple[int, ...]]:
@@ -148,7 +150,7 @@ def test_symmetry_on_orbits_keeps_the_optimum_and_shrinks_the_model() -> None:
     sketch = load_sketch("ndv2-sk-1")
     symmetric = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, sketch)
     plain = Chunked.of(load_topology("ndv2", 2), "allgather", 1_000_000, replace(sketch, symmetry=()))
-    assert encode(symmetric).model.column_count < 0.6 * encode(plain).model.column_count
+    assert tree_router(symmetric).model.column_count < 0.6 * tree_router(plain).model.column_count
     assert solved_s(symmetric)[0] == pytest.approx(solved_s(plain)[0], rel=1e-6, abs=0)
 
 
@@ -171,13 +173,13 @@ def test_a_partition_binds_the_sends_of_its_parts_and_leaves_those_between_them_
     (images,), is_between = inside.logical.inside, inside.logical.is_between
     assert is_between is not None
     assert is_between.tolist() == inside.logical.topology.is_inter_node.tolist()
-    column, image = (encode(inside).is_sent[np.ix_(*cells)] for cells in (
+    column, image = (tree_router(inside).is_sent[np.ix_(*cells)] for cells in (
         (range(16), range(inside.link_count)), (images.chunks, images.links),
     ))  # fmt: skip
     allowed = inside.usable
     assert (column == image)[allowed & ~is_between].all()
     assert (column != image)[allowed & is_between].all()
-    sizes = [encode(problem).model.column_count for problem in (whole, inside, free)]
+    sizes = [tree_router(problem).model.column_count for problem in (whole, inside, free)]
     assert sizes == sorted(set(sizes))
     least_s, routing = solved_s(inside)
     assert solved_s(free)[0] <= least_s * (1 + 1e-6)
@@ -238,7 +240,7 @@ def test_more_slack_never_makes_the_optimum_worse() -> None:
 
 def test_link_policies_change_the_number_of_links_at_equal_time() -> None:
     problem = Chunked.of(load_topology("dgx2", 2), "allgather", 1_000, load_sketch("dgx2-sk-2"))
-    parts = encode(problem)
+    parts = tree_router(problem)
     parts.model.minimize((1.0, [parts.time]))
     least = solve_model(parts.model, SolveOptions(threads=1))
     assert least.objective is not None
@@ -247,6 +249,6 @@ def test_link_policies_change_the_number_of_links_at_equal_time() -> None:
     most = solve_model(parts.model, SolveOptions(threads=1))
     assert most.values is not None
     assert least.values is not None
-    used = np.unique(decode(parts, most.values).link)
+    used = np.unique(parts.decode(most.values).link)
     assert (problem.link_weight[used] == -1).sum() == 2 * 16 * 15
     assert most.values[parts.time] <= least.objective * (1 + 1e-6)

@@ -10,7 +10,8 @@ import pytest
 
 from gapless.checker import Report, check
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
-from gapless.encodings.taccl.milp.tree_routing import decode, encode, shortest_path_routing
+from gapless.encodings.taccl.flow.paths import shortest_path_routing
+from gapless.encodings.taccl.milp.tree_routing import tree_router
 from gapless.encodings.taccl.ordering.list_scheduling import RULES, Order, Rule, list_schedule
 from gapless.encodings.taccl.ordering.sends import Routing, Sends, sends_of, to_schedule
 from gapless.encodings.taccl.ordering.tables import send_orbits, single_sends, times_of
@@ -21,11 +22,11 @@ from gapless.topologies.files import load_topology
 
 
 def routed(problem: Chunked) -> Routing:
-    parts = encode(problem)
+    parts = tree_router(problem)
     parts.model.minimize((1.0, [parts.time]))
     solution = solve_model(parts.model, SolveOptions(threads=1))
     assert solution.values is not None
-    return decode(parts, solution.values)
+    return parts.decode(solution.values)
 
 
 def replayed(problem: Chunked, sends: Sends, order: Order) -> Report:

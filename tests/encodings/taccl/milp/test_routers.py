@@ -10,8 +10,8 @@ import pytest
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked, load_sketch
-from gapless.encodings.taccl.milp.mirror import find_mirror
-from gapless.encodings.taccl.milp.tree_routing import shortest_path_routing
+from gapless.encodings.taccl.flow.paths import shortest_path_routing
+from gapless.encodings.taccl.milp.routers import find_mirror
 from gapless.topologies.files import load_topology
 
 MIRRORED = [("dgx2-sk-1", "dgx2"), ("dgx2-sk-2", "dgx2"), ("dgx-a100-sk-1", "dgx-a100"), ("mi300x-sk-1", "mi300x")]

@@ -1,17 +1,58 @@
-"""Rows: families of constraints that the models of routing share."""
+"""Router: a model that routes a problem that doesn't reduce, and the families of constraints that all of them share."""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.flow.paths import groups_of_links
+from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.model import Model
 
-__all__ = ["add_distinct", "exclusive_groups", "time_covers_every_link_and_side", "used_links_are_counted"]
+__all__ = ["Router", "add_distinct", "time_covers_every_link_and_side", "used_links_are_counted"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Router(ABC):
+    """A routing model of a problem, and where its variables are; its objective is still to be set.
+
+    `time`: the column to be minimised. Times in the model are in units of `unit_s`, the fastest link's time for a
+    chunk, because solvers work to absolute tolerances. `is_util[l]`: column that says whether link l of a
+    switch-hyperedge is used, else -1. `bound`: one that is known beforehand, in the same units.
+    """
+
+    model: Model
+    problem: Chunked
+    is_util: Ids
+    time: int
+    unit_s: float
+    bound: float | None = None
+
+    @property
+    @abstractmethod
+    def proves(self) -> bool:
+        """Whether a bound on the time holds for every routing, not only for those in the model."""
+
+    @property
+    @abstractmethod
+    def ties(self) -> tuple[Floats, Ids]:
+        """(coefficients, columns) of what is worth minimising among routings of equal time."""
+
+    @abstractmethod
+    def decode(self, values: Floats) -> Routing:
+        """The routing of a solution."""
+
+    def least_time_model(self) -> Model:
+        """The model, set to minimise the time (5.1)."""
+        self.model.minimize((1.0, [self.time]))
+        return self.model
 
 
 def time_covers_every_link_and_side(
@@ -21,10 +62,7 @@ def time_covers_every_link_and_side(
 
     `column[k]`: how much goes over `link[k]`; `occupancy[l]`: how long one chunk holds link l, in the unit of the time.
     """
-    groups_of: list[list[int]] = [[] for _ in range(problem.link_count)]
-    for number, links in enumerate(exclusive_groups(problem)):
-        for member in links.tolist():
-            groups_of[member].append(number)
+    groups_of = groups_of_links(problem)
     count = np.array([len(groups) for groups in groups_of], dtype=np.int64)
     flat = np.concatenate([np.array(groups, dtype=np.int64) for groups in groups_of])
     entry = np.repeat(np.arange(len(link)), count[link])
@@ -57,19 +95,6 @@ def used_links_are_counted(model: Model, util: Ids, sent: Ids) -> None:
         lower=0.0,
         cite="5.10",
     )
-
-
-def exclusive_groups(problem: Chunked) -> list[Ids]:
-    """The sets of links of which one at a time can be busy: each named resource, and each link that has none."""
-    topology = problem.logical.topology
-    users: dict[int, list[int]] = {}
-    alone = []
-    for number, link in enumerate(topology.links):
-        for resource in link.resources:
-            users.setdefault(resource, []).append(number)
-        if not link.resources:
-            alone.append([number])
-    return [np.array(links, dtype=np.int64) for links in (*(users[resource] for resource in sorted(users)), *alone)]
 
 
 def add_distinct(
