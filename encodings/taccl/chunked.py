@@ -15,9 +15,7 @@ from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch, is_part
 from gapless.encodings.taccl.sketch.phases import spreads_of
-from gapless.encodings.taccl.symmetry.groups import orbits
-from gapless.encodings.taccl.symmetry.roots import roots_of
-from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
+from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, orbits
 from gapless.errors import InputError
 from gapless.io.formats.collective_file import collective_data
 from gapless.ir.collective import Collective, collective_by_name, divided
@@ -231,7 +229,7 @@ class Chunked(BriefQuestion):
     @cached_property
     def owners(self) -> NDArray[np.int64]:
         """The rank that holds each chunk at the start, int64."""
-        return np.array(roots_of(self.collective), dtype=np.int64)
+        return np.array(self.collective.roots, dtype=np.int64)
 
     @cached_property
     def wanted(self) -> NDArray[np.bool_]:

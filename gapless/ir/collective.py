@@ -88,6 +88,28 @@ class Collective:
             for ranks, owner in zip(holders, self.owners, strict=True)
         )
 
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """`roots[c]`: the rank from which chunk c is spread; where it `reduces`, one of those that want its sum, which
+        is added up there first.
+
+        Of several that want it, it is one that has a part of it, if there is such a rank. Chunks for which the same
+        ranks come into question are dealt to these in equal runs, so that the chunks of an ALLREDUCE have the roots
+        that REDUCESCATTER gives them. A sum of one part, or that nobody wants, has its root where it starts.
+        """
+        if not self.reduces:
+            return self.owners
+        classes: dict[tuple[int, ...], list[int]] = {}
+        for chunk, (parts, wants) in enumerate(zip(self.contributors, self.destinations, strict=True)):
+            both = tuple(sorted({*parts} & {*wants}))
+            ranks = parts[:1] if len(parts) == 1 or not wants else both or wants
+            classes.setdefault(ranks, []).append(chunk)
+        roots = [0] * self.chunk_count
+        for ranks, chunks in classes.items():
+            for number, chunk in enumerate(chunks):
+                roots[chunk] = ranks[number * len(ranks) // len(chunks)]
+        return tuple(roots)
+
     def graph(self, chunk_bytes: int) -> Graph:
         """The collective in the graph IR: a tensor per chunk, no ops, pre- and postcondition as placements.
 

@@ -20,8 +20,7 @@ from functools import cached_property
 
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer
-from gapless.encodings.taccl.symmetry.groups import image_of, image_table
-from gapless.encodings.taccl.symmetry.rotations import find_rotations
+from gapless.encodings.taccl.symmetry.rotations import find_rotations, image_of, image_table
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 

@@ -17,7 +17,6 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_round
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
-from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.encodings.taccl.symmetry.rotations import find_rotations
 from gapless.ir.collective import Collective
 from gapless.options import SolveOptions
@@ -82,7 +81,7 @@ def of_one_byte(problem: Chunked, most_pairs: int) -> Chunked | None:
     byte_s = topology.alpha_s + topology.beta_s_per_byte
     if byte_s.max() > _MOST_UNLIKE * byte_s.min():
         return None
-    kinds = zip(roots_of(collective), collective.contributors, collective.destinations, strict=True)
+    kinds = zip(collective.roots, collective.contributors, collective.destinations, strict=True)
     number: dict[object, int] = {}
     kept = {chunk for chunk, kind in enumerate(kinds) if number.setdefault(kind, chunk) == chunk}
     if len(kept) * collective.rank_count > most_pairs:

@@ -23,8 +23,7 @@ import numpy as np
 from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.symmetry.groups import orbits
-from gapless.encodings.taccl.symmetry.rotations import find_rotations
+from gapless.encodings.taccl.symmetry.rotations import find_rotations, orbits
 from gapless.topologies.topology import Topology
 
 __all__ = ["Costs", "arrival_bound_s", "earliest_s", "fluid_arrival_bound_s"]

@@ -28,7 +28,7 @@ from gapless.encodings.taccl.milp.router import (
     used_links_are_counted,
 )
 from gapless.encodings.taccl.ordering.sends import Routing
-from gapless.encodings.taccl.symmetry.groups import orbits
+from gapless.encodings.taccl.symmetry.rotations import orbits
 from gapless.model import Model
 from gapless.solution import Solution
 from gapless.solvers.proofs import dual_bound

@@ -21,8 +21,7 @@ from gapless.encodings.taccl.milp.path_routing import path_router
 from gapless.encodings.taccl.milp.router import Router
 from gapless.encodings.taccl.milp.tree_routing import tree_router
 from gapless.encodings.taccl.ordering.sends import Routing
-from gapless.encodings.taccl.symmetry.groups import Images, resources_of, rotation
-from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
+from gapless.encodings.taccl.symmetry.rotations import Images, resources_of, rotation, rotation_candidates
 from gapless.errors import InputError
 from gapless.model import Model
 from gapless.solution import Solution

@@ -25,7 +25,7 @@ from gapless.encodings.taccl.milp.router import (
     used_links_are_counted,
 )
 from gapless.encodings.taccl.ordering.sends import Routing
-from gapless.encodings.taccl.symmetry.groups import orbits
+from gapless.encodings.taccl.symmetry.rotations import orbits
 from gapless.model import Model
 
 __all__ = ["TreeRouter", "tree_router"]

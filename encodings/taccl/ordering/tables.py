@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.list_scheduling import Order, Table
 from gapless.encodings.taccl.ordering.sends import Sends, Times
-from gapless.encodings.taccl.symmetry.groups import orbits
+from gapless.encodings.taccl.symmetry.rotations import orbits
 
 __all__ = ["MANY_SENDS", "SendTable", "send_orbits", "single_sends", "tables", "times_of"]
 

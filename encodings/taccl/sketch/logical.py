@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch
 from gapless.encodings.taccl.symmetry.automorphisms import Automorphism, automorphism
-from gapless.encodings.taccl.symmetry.groups import rotation
-from gapless.encodings.taccl.symmetry.roots import roots_of
+from gapless.encodings.taccl.symmetry.rotations import rotation
 from gapless.errors import InputError
 from gapless.ir.collective import Collective
 from gapless.topologies.congestion import Congestion
@@ -280,7 +279,7 @@ def _allowed(topology: Topology, collective: Collective, sketch: InterNode | Non
     inter_node = np.flatnonzero(topology.is_inter_node)
     local_sender = topology.link_source[inter_node] % local_count
     target_node = topology.link_target[inter_node] // local_count
-    for chunk, owner in enumerate(roots_of(collective)):
+    for chunk, owner in enumerate(collective.roots):
         senders = sketch.senders_of(owner % local_count)
         away = np.asarray(collective.reduces | (target_node != owner // local_count))
         allowed[chunk, inter_node] = away if senders is None else away & np.isin(local_sender, senders)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, check_reach
-from gapless.encodings.taccl.symmetry.roots import roots_of
 from gapless.ir.collective import Collective
 from gapless.topologies.links import Links
 from gapless.topologies.topology import Topology
@@ -97,7 +96,7 @@ def _without_returns(
         return logical.allowed
     topology = logical.topology
     node = np.array(topology.node_of_device)
-    root_node = node[list(roots_of(collective))]
+    root_node = node[list(collective.roots)]
     return np.asarray(logical.allowed & ~((root_node[:, None] == node[end][None, :]) & topology.is_inter_node))
 
 
@@ -105,7 +104,7 @@ def _plain(collective: Collective, name: str, wants: tuple[tuple[int, ...], ...]
     """Chunk c from its root to ranks `wants[c]`."""
     inputs: list[list[int]] = [[] for _ in range(collective.rank_count)]
     outputs: list[list[int]] = [[] for _ in range(collective.rank_count)]
-    for chunk, (root, ranks) in enumerate(zip(roots_of(collective), wants, strict=True)):
+    for chunk, (root, ranks) in enumerate(zip(collective.roots, wants, strict=True)):
         inputs[root].append(chunk)
         for rank in ranks:
             outputs[rank].append(chunk)

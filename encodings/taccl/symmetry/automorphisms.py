@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.parameters import Sketches
-from gapless.encodings.taccl.symmetry.groups import Images, free_closure, rotation
-from gapless.encodings.taccl.symmetry.roots import roots_of
-from gapless.encodings.taccl.symmetry.rotations import rotation_candidates
+from gapless.encodings.taccl.symmetry.rotations import Images, free_closure, rotation, rotation_candidates
 from gapless.errors import InputError
 from gapless.ir.collective import Collective
 from gapless.topologies.topology import Topology
@@ -93,7 +91,7 @@ def _image_of_chunks(ranks: Ids, collective: Collective) -> Ids | None:
             frozenset(carry[rank] for rank in destinations[chunk]),
         )
 
-    root, contributors, destinations = roots_of(collective), collective.contributors, collective.destinations
+    root, contributors, destinations = collective.roots, collective.contributors, collective.destinations
     identity = range(collective.rank_count)
     by_signature: dict[_Signature, list[int]] = {}
     for chunk in range(collective.chunk_count):

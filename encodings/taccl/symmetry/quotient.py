@@ -16,8 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.symmetry.groups import image_of, image_table, orbits, resources_of, rotation
-from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, no_rotations, subgroup
+from gapless.encodings.taccl.symmetry.rotations import (
+    Rotations,
+    find_rotations,
+    image_of,
+    image_table,
+    no_rotations,
+    orbits,
+    resources_of,
+    rotation,
+    subgroup,
+)
 from gapless.topologies.topology import Topology
 
 __all__ = [

@@ -23,8 +23,7 @@ import networkx as nx
 import numpy as np
 
 from gapless.array_types import Floats, Ids, Mask
-from gapless.encodings.taccl.symmetry.groups import resources_of
-from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
+from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, resources_of
 from gapless.errors import InputError
 from gapless.solvers.max_flow import max_flow
 from gapless.topologies.topology import Topology

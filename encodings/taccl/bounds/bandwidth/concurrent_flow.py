@@ -22,8 +22,7 @@ import numpy as np
 from gapless.array_types import Floats, Ids
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.parameters import BoundParameters
-from gapless.encodings.taccl.symmetry.groups import Image, orbits, resources_of
-from gapless.encodings.taccl.symmetry.rotations import automorphic_rotations
+from gapless.encodings.taccl.symmetry.rotations import Image, automorphic_rotations, orbits, resources_of
 from gapless.model import Model
 from gapless.options import Deadline, SolveOptions
 from gapless.solvers.registry import solve_model

@@ -32,8 +32,7 @@ from gapless.encodings.taccl.bounds.bandwidth.concurrent_flow import (
 )
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import BoundParameters
-from gapless.encodings.taccl.symmetry.groups import orbits, rotation
-from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations
+from gapless.encodings.taccl.symmetry.rotations import Rotations, find_rotations, orbits, rotation
 from gapless.model import Model
 from gapless.options import Deadline, SolveOptions
 from gapless.solvers.max_flow import max_flow

@@ -16,8 +16,8 @@ from gapless.encodings.taccl.aggregate.planning import rooted_transfers, timed, 
 from gapless.encodings.taccl.aggregate.spreading import Preferences, spread
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
-from gapless.encodings.taccl.symmetry.groups import image_of, image_table
 from gapless.encodings.taccl.symmetry.quotient import Message, quotient_network
+from gapless.encodings.taccl.symmetry.rotations import image_of, image_table
 from gapless.ir.collective import COLLECTIVES, collective_by_name
 from gapless.ir.schedule import Schedule
 from gapless.options import Deadline, SolveOptions

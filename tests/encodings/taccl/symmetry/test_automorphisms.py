@@ -9,7 +9,7 @@ import pytest
 
 from gapless.encodings.taccl.sketch.logical import apply_sketch
 from gapless.encodings.taccl.symmetry.automorphisms import automorphism, free_symmetry
-from gapless.encodings.taccl.symmetry.groups import orbits
+from gapless.encodings.taccl.symmetry.rotations import orbits
 from gapless.ir.collective import collective_by_name
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology

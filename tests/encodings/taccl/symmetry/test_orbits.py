@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.taccl.symmetry.automorphisms import automorphism
-from gapless.encodings.taccl.symmetry.groups import orbits, rotation
+from gapless.encodings.taccl.symmetry.rotations import orbits, rotation
 from gapless.ir.collective import allgather
 from gapless.topologies.files import load_topology
 
