@@ -5,6 +5,7 @@ A backend is a module of this folder with one function, `solve(task) -> Solution
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -42,6 +43,7 @@ class Task:
     """One solve: the model as built and as arrays, and what the caller asked for.
 
     `start`: float, one per column, or None. `variant`: what follows the colon in a solver name such as `pulp:HiGHS`.
+    `solver`, `version`: of the library, as a solution names them.
     """
 
     model: Model
@@ -50,6 +52,14 @@ class Task:
     deadline: Deadline
     start: Floats | None = None
     variant: str = ""
+    solver: str = ""
+    version: str = ""
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds left of the time limit, below zero where it is past, inf without one."""
+        limit_s = self.options.time_limit_s
+        return math.inf if limit_s is None else limit_s - self.deadline.elapsed_s
 
     def report(self, incumbent: float | None, bound: float | None, phase: str = "", steps: int | None = None) -> None:
         """Hand one progress report to the caller, if they asked for any; infinite numbers count as unknown."""
@@ -71,7 +81,7 @@ class Task:
 
 
 def answer(
-    task: Task, solver: str, version: str, claim: Status, stop: StopReason = StopReason.FINISHED,
+    task: Task, claim: Status, stop: StopReason = StopReason.FINISHED,
     values: Floats | None = None, bound: float | None = None,
 ) -> Solution:  # fmt: skip
     """Turn a backend's claim into a Solution.
@@ -80,9 +90,8 @@ def answer(
     when the bound is within `PROVEN_GAP` of that objective, whatever the backend calls it; a claim of OPTIMAL that
     falls short is FEASIBLE, stopped by GAP_REACHED. `bound` is in the model's sense; None or infinite means unknown.
     """
-    solution = Solution(
-        claim, stop, solver, version, task.options.seed, task.deadline.elapsed_s, bound=_finite(bound)
-    )  # fmt: skip
+    named = (task.solver, task.version, task.options.seed, task.deadline.elapsed_s)
+    solution = Solution(claim, stop, *named, bound=_finite(bound))
     if claim in (Status.INFEASIBLE, Status.UNBOUNDED):
         return replace(solution, stop_reason=StopReason.FINISHED, bound=None)
     if values is None:
@@ -105,23 +114,21 @@ def better(arrays: ModelArrays, first: float, second: float) -> bool:
     return first > second if arrays.maximize else first < second
 
 
-def infeasible_or_unbounded(
-    task: Task, solver: str, version: str, solve: Callable[[Task], Solution]
-) -> Solution:  # fmt: skip
+def infeasible_or_unbounded(task: Task, solve: Callable[[Task], Solution]) -> Solution:
     """Decide between the two, which backends may leave open or mix up: unbounded if there is a feasible point at all.
 
     `solve` is the backend itself, asked for any feasible point. That one exists and the relaxation is unbounded makes
     a MILP unbounded too, as its data are rational.
     """
     if _is_box_bounded(task.arrays):
-        return answer(task, solver, version, Status.INFEASIBLE)
+        return answer(task, Status.INFEASIBLE)
     arrays = replace(task.arrays, cost=np.zeros_like(task.arrays.cost), offset=0.0)
     probe = solve(replace(task, arrays=arrays, options=replace(task.deadline.stage(), on_progress=None), start=None))
     if probe.status is Status.INFEASIBLE:
-        return answer(task, solver, version, Status.INFEASIBLE)
+        return answer(task, Status.INFEASIBLE)
     if probe.has_values:
-        return answer(task, solver, version, Status.UNBOUNDED)
-    return answer(task, solver, version, Status.NO_SOLUTION, probe.stop_reason)
+        return answer(task, Status.UNBOUNDED)
+    return answer(task, Status.NO_SOLUTION, probe.stop_reason)
 
 
 def cost_scale(arrays: ModelArrays) -> float:

@@ -22,14 +22,7 @@ from gapless.errors import SolverError
 from gapless.model.mps import mps_of_arrays
 from gapless.processes.exit import temporary_folder, undone_on_leaving
 from gapless.solution import Solution, Status, StopReason
-from gapless.solvers.backend import (
-    FEASIBLE,
-    Task,
-    answer,
-    as_minimisation,
-    from_minimisation,
-    infeasible_or_unbounded,
-)
+from gapless.solvers.backend import FEASIBLE, Task, answer, as_minimisation, from_minimisation, infeasible_or_unbounded
 from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve_with_cbc"]
@@ -55,7 +48,7 @@ _KILL_AFTER_S = 5.0
 """How long CBC may take to answer an interrupt before it is killed."""
 
 
-def solve_with_cbc(task: Task, executable: str, version: str) -> Solution:
+def solve_with_cbc(task: Task, executable: str) -> Solution:
     """Solve a MILP or LP with the CBC at path `executable`.
 
     Its bound is printed to six digits, so that it is loosened by 1e-5 here. Raises `SolverError` where CBC fails.
@@ -66,20 +59,18 @@ def solve_with_cbc(task: Task, executable: str, version: str) -> Solution:
     claim = next((status for start, status in _STATUS if run.first_line.startswith(start)), None)
     if claim is None:
         if task.options.stop.is_set():
-            return answer(task, "pulp", version, Status.NO_SOLUTION, StopReason.INTERRUPTED)
+            return answer(task, Status.NO_SOLUTION, StopReason.INTERRUPTED)
         last = run.log[-1] if run.log else "no output"
         raise SolverError(f"pulp: CBC failed on model {task.model.name!r} (exit code {run.exit_code}): {last}")
     if claim in (Status.INFEASIBLE, Status.UNBOUNDED):
-        return infeasible_or_unbounded(
-            task, "pulp", version, lambda probe: solve_with_cbc(probe, executable, version)
-        )  # fmt: skip
+        return infeasible_or_unbounded(task, lambda probe: solve_with_cbc(probe, executable))
     values = None if run.is_lost or "no integer solution" in run.first_line else run.values
     claim = Status.NO_SOLUTION if values is None else claim
     bound = run.best_possible()
     if claim is Status.OPTIMAL and values is not None and not run.ended_within_gap():
         bound = task.arrays.objective(values)
     stop = StopReason.FINISHED if claim is Status.OPTIMAL else task.why_stopped()
-    return answer(task, "pulp", version, claim, stop, values, bound)
+    return answer(task, claim, stop, values, bound)
 
 
 def _run(task: Task, executable: str, *arguments: str) -> _Run:
@@ -170,8 +161,7 @@ class _Run:
     def _arguments(self, columns: list[str]) -> list[str]:
         options, arguments = self._task.options, ["model.mps", "-timeMode", "elapsed"]
         if options.time_limit_s is not None:
-            left_s = max(options.time_limit_s - self._task.deadline.elapsed_s, 0.01)
-            arguments += ["-sec", f"{left_s:.3f}"]
+            arguments += ["-sec", f"{max(self._task.limit_s, 0.01):.3f}"]
         if options.thread_count > 1:
             arguments += ["-threads", str(100 + options.thread_count)]  # + 100: the same twice
         if options.step_limit is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from importlib import metadata
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import Task, answer
 from gapless.solvers.integral import cost_factor, implied_bounds, scale_to_integers, whole_bounds
 from gapless.solvers.interruptible import run_interruptibly
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 __all__ = ["solve"]
 
@@ -43,27 +47,29 @@ def solve(task: Task) -> Solution:
     """
     from ortools.sat.python import cp_model
 
-    version = metadata.version("ortools")
     lower, upper = _column_bounds(task)
     if (lower > upper).any():
-        return answer(task, "cpsat", version, Status.INFEASIBLE)
+        return answer(task, Status.INFEASIBLE)
     cost_scale = cost_factor(task, "cpsat")
     model, columns = _build(task, lower, upper, cost_scale)
     problem = model.validate()
     if problem:
         first_line = problem.splitlines()[0]
         raise InputError(f"model {task.model.name!r}: cpsat rejects it ({first_line}); use --solver highs")
-    solver = _configured(cp_model.CpSolver(), task)
-    recorder = _recorder(task, solver, cost_scale)
-    limit_s = math.inf if task.options.time_limit_s is None else task.options.time_limit_s - task.deadline.elapsed_s
+    solver = cp_model.CpSolver()
+    _configure(solver, task)
+    progress = _Progress(task, cost_scale, solver.stop_search)
+    callback = _callback(progress)
+    if task.options.on_progress is not None and task.arrays.cost.any():
+        solver.best_bound_callback = progress.report
     try:
         status = run_interruptibly(
-            lambda: solver.solve(model, recorder), solver.stop_search, task.options.stop, limit_s
+            lambda: solver.solve(model, callback), solver.stop_search, task.options.stop, task.limit_s
         )  # fmt: skip
     except TimeoutError:
-        return answer(task, "cpsat", version, Status.NO_SOLUTION, task.why_stopped())
-    if recorder.error is not None:
-        raise recorder.error
+        return answer(task, Status.NO_SOLUTION, task.why_stopped())
+    if progress.error is not None:
+        raise progress.error
     claim = _STATUS[solver.status_name(status)]
     stop = StopReason.FINISHED if claim in (Status.OPTIMAL, Status.INFEASIBLE) else task.why_stopped()
     values = bound = None
@@ -71,7 +77,7 @@ def solve(task: Task) -> Solution:
         values = np.array(solver.values(columns), dtype=np.float64)
     if claim is not Status.INFEASIBLE:
         bound = _unscaled(task.arrays, solver.best_objective_bound, cost_scale)
-    return answer(task, "cpsat", version, claim, stop, values, bound)
+    return answer(task, claim, stop, values, bound)
 
 
 def _column_bounds(task: Task) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -103,7 +109,7 @@ def _row_scale(task: Task) -> NDArray[np.float64]:
 
 def _build(
     task: Task, lower: NDArray[np.float64], upper: NDArray[np.float64], cost_scale: float
-) -> tuple[Any, list[Any]]:
+) -> tuple[cp_model.CpModel, list[cp_model.IntVar]]:
     """The CP-SAT model and its variables. Rows are added one by one, as that is how CP-SAT stores them."""
     from ortools.sat.python import cp_model
 
@@ -133,8 +139,8 @@ def _build(
     return model, columns
 
 
-def _add_disjunctions(model: Any, columns: list[Any], arrays: ModelArrays) -> None:
-    interval_of: dict[tuple[int, int], Any] = {}
+def _add_disjunctions(model: cp_model.CpModel, columns: list[cp_model.IntVar], arrays: ModelArrays) -> None:
+    interval_of: dict[tuple[int, int], cp_model.IntervalVar] = {}
     for disjunction in arrays.disjunctions:
         _check_whole(disjunction.family, "durations", disjunction.durations)
         activities = list(zip(disjunction.starts.tolist(), _ints(disjunction.durations), strict=True))
@@ -145,7 +151,7 @@ def _add_disjunctions(model: Any, columns: list[Any], arrays: ModelArrays) -> No
         model.add_no_overlap([interval_of[activity] for activity in activities])
 
 
-def _add_cumulatives(model: Any, columns: list[Any], arrays: ModelArrays) -> None:
+def _add_cumulatives(model: cp_model.CpModel, columns: list[cp_model.IntVar], arrays: ModelArrays) -> None:
     for cumulative in arrays.cumulatives:
         _check_whole(cumulative.family, "delays and demands", np.append(cumulative.delays, cumulative.demands))
         held = zip(cumulative.starts.tolist(), cumulative.ends.tolist(), _ints(cumulative.delays), strict=True)
@@ -171,7 +177,7 @@ def _unscaled(arrays: ModelArrays, objective: float, cost_scale: float) -> float
     return objective / cost_scale + arrays.offset if arrays.cost.any() else arrays.offset
 
 
-def _configured(solver: Any, task: Task) -> Any:
+def _configure(solver: cp_model.CpSolver, task: Task) -> None:
     options, parameters = task.options, solver.parameters
     parameters.num_workers = options.thread_count
     parameters.cp_model_presolve = options.presolve
@@ -183,39 +189,36 @@ def _configured(solver: Any, task: Task) -> Any:
     parameters.log_search_progress = False
     parameters.catch_sigint_signal = False  # Ctrl-C is ours to handle
     if options.time_limit_s is not None:
-        parameters.max_time_in_seconds = max(options.time_limit_s - task.deadline.elapsed_s, 1e-3)
-    return solver
+        parameters.max_time_in_seconds = max(task.limit_s, 1e-3)
 
 
-def _recorder(task: Task, solver: Any, cost_scale: float) -> Any:
-    """A solution callback that reports progress, and hooks itself up for improved bounds as well."""
+def _callback(progress: _Progress) -> cp_model.CpSolverSolutionCallback:
     from ortools.sat.python import cp_model
 
-    class Recorder(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.error: Exception | None = None
-            self.incumbent: float | None = None
-            self.bound: float | None = None
-
+    class Callback(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         def on_solution_callback(self) -> None:
-            self.incumbent = _unscaled(task.arrays, self.objective_value, cost_scale)
-            self.bound = _unscaled(task.arrays, self.best_objective_bound, cost_scale)
-            self.report()
+            progress.report(self.best_objective_bound, self.objective_value)
 
-        def on_bound(self, bound: float) -> None:
-            self.bound = _unscaled(task.arrays, bound, cost_scale)
-            self.report()
+    return Callback()
 
-        def report(self) -> None:
-            try:
-                if self.error is None:
-                    task.report(self.incumbent, self.bound)
-            except Exception as error:  # an exception must not travel through C++; it is raised after the run
-                self.error = error
-                solver.stop_search()
 
-    recorder = Recorder()
-    if task.options.on_progress is not None and task.arrays.cost.any():
-        solver.best_bound_callback = recorder.on_bound
-    return recorder
+@dataclass
+class _Progress:
+    """What CP-SAT reports while it is at work; `cancel` stops it, `error` is that of whoever hears the reports."""
+
+    task: Task
+    cost_scale: float
+    cancel: Callable[[], None]
+    incumbent: float | None = None
+    error: Exception | None = None
+
+    def report(self, bound: float, objective: float | None = None) -> None:
+        """A bound, and the objective of a solution that is new."""
+        if objective is not None:
+            self.incumbent = _unscaled(self.task.arrays, objective, self.cost_scale)
+        try:
+            if self.error is None:
+                self.task.report(self.incumbent, _unscaled(self.task.arrays, bound, self.cost_scale))
+        except Exception as error:  # an exception must not travel through C++; it is raised after the run
+            self.error = error
+            self.cancel()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from importlib import metadata
-from typing import Any
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gapless.errors import SolverError
 from gapless.solution import Solution, Status, StopReason
@@ -15,6 +15,8 @@ from gapless.solvers.backend import Task, answer, cost_scale, infeasible_or_unbo
 from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve"]
+
+Floats = NDArray[np.float64]
 
 # What HiGHS's model status claims, and why it stopped (None: ask the task whether it was stopped or out of time).
 _STATUS: dict[str, tuple[Status, StopReason | None]] = {
@@ -48,12 +50,11 @@ def solve(task: Task) -> Solution:
 
     Raises `SolverError` where HiGHS rejects the model or fails.
     """
-    run, version = _Run(task), metadata.version("highspy")
-    limit_s = math.inf if task.options.time_limit_s is None else task.options.time_limit_s - task.deadline.elapsed_s
+    run = _Run(task)
     try:
-        run_interruptibly(run.go, run.cancel, task.options.stop, limit_s)
+        run_interruptibly(run.go, run.cancel, task.options.stop, task.limit_s)
     except TimeoutError:
-        return answer(task, "highs", version, Status.FEASIBLE, task.why_stopped(), *run.reported)
+        return answer(task, Status.FEASIBLE, task.why_stopped(), *run.reported)
     if run.callback_error is not None:
         raise run.callback_error
     status_name = run.highs.getModelStatus().name
@@ -62,15 +63,30 @@ def solve(task: Task) -> Solution:
     claim, stop = _STATUS[status_name]
     if claim is Status.UNBOUNDED or (claim is Status.INFEASIBLE and task.arrays.cost.any()):
         # HiGHS 1.13.1 calls some unbounded linear programs infeasible: without a cost it can't mix them up.
-        return infeasible_or_unbounded(task, "highs", version, solve)
+        return infeasible_or_unbounded(task, solve)
     values, bound = run.values(), run.bound()
     if claim is Status.OPTIMAL and values is not None and not task.arrays.is_integer.any():
         bound = task.arrays.objective(values)
     limit = task.options.step_limit
     if stop is None:
         stop = StopReason.WORK_LIMIT if limit is not None and run.steps > limit else task.why_stopped()
-    found = answer(task, "highs", version, claim, stop, values, bound)
+    found = answer(task, claim, stop, values, bound)
     return replace(found, row_prices=run.row_prices(), steps=run.steps)
+
+
+class _Reported(Protocol):
+    """What HiGHS says in a callback."""
+
+    mip_solution: Floats
+    mip_primal_bound: float
+    mip_dual_bound: float
+    objective_function_value: float
+
+
+class _Answer(Protocol):
+    """What a callback says to HiGHS."""
+
+    user_interrupt: bool
 
 
 class _Run:
@@ -89,7 +105,7 @@ class _Run:
         self._cancelled = False
         self._reported_s = -math.inf
         self._reported_incumbent = math.inf
-        self._values: Any = None
+        self._values: Floats | None = None
         self._bound: float | None = None
 
     def cancel(self) -> None:
@@ -97,7 +113,7 @@ class _Run:
         self._cancelled = True
 
     @property
-    def reported(self) -> tuple[Any, float | None]:
+    def reported(self) -> tuple[Floats | None, float | None]:
         """The best point and the bound that HiGHS has reported while at work, None where it has not."""
         return self._values, self._bound
 
@@ -113,13 +129,13 @@ class _Run:
         finally:
             self.highs.resetGlobalScheduler(True)
 
-    def values(self) -> Any:
+    def values(self) -> Floats | None:
         """The best point, None if there is none."""
         if not len(self._task.arrays.cost) or self.highs.getInfo().primal_solution_status != 2:  # 2: feasible
             return None
         return np.array(self.highs.getSolution().col_value)
 
-    def row_prices(self) -> Any:
+    def row_prices(self) -> Floats | None:
         """The dual values of the rows of an LP that was solved, None for a MIP."""
         info = self.highs.getInfo()
         if self._task.arrays.is_integer.any() or info.dual_solution_status != 2:  # 2: feasible
@@ -134,7 +150,7 @@ class _Run:
 
     def _set_options(self) -> None:
         options = self._task.options
-        settings: dict[str, Any] = {
+        settings: dict[str, bool | int | float | str] = {
             "output_flag": False,
             "log_to_console": False,
             "threads": options.thread_count,
@@ -144,7 +160,7 @@ class _Run:
             "presolve": "choose" if options.presolve else "off",
         }
         if options.time_limit_s is not None:
-            settings["time_limit"] = max(options.time_limit_s - self._task.deadline.elapsed_s, 1e-3)
+            settings["time_limit"] = max(self._task.limit_s, 1e-3)
         for name, value in settings.items():
             self.highs.setOptionValue(name, value)
 
@@ -178,7 +194,7 @@ class _Run:
         for kind in (*interrupts, kinds.kCallbackMipImprovingSolution):
             self.highs.startCallback(kind)
 
-    def _on_callback(self, kind: int, message: str, data_out: Any, data_in: Any, user_data: object) -> None:
+    def _on_callback(self, kind: int, message: str, data_out: _Reported, data_in: _Answer, user_data: object) -> None:
         improves = kind == int(self._kinds.kCallbackMipImprovingSolution)
         looks_up = kind == int(self._kinds.kCallbackMipInterrupt)
         self.steps += looks_up
@@ -197,7 +213,7 @@ class _Run:
         if not improves and (self._cancelled or (limit is not None and self.steps > limit)):
             data_in.user_interrupt = True
 
-    def _report(self, data_out: Any) -> None:
+    def _report(self, data_out: _Reported) -> None:
         if self._task.options.on_progress is None or self.callback_error is not None:
             return
         incumbent, now_s = data_out.mip_primal_bound, self._task.deadline.elapsed_s

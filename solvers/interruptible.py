@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from gapless.processes.exit import survives_a_clean_end
 
@@ -38,14 +38,15 @@ def run_interruptibly(
     With `limit_s`, the seconds that the work may take (inf: no limit), a worker that doesn't listen is left behind,
     with a `TimeoutError` here: `PATIENCE_S` after the limit, or after `stop` was first seen to be set.
     """
-    outcome: dict[str, Any] = {}
+    results: list[T] = []
+    errors: list[BaseException] = []
     done = threading.Event()  # not Thread.join: a KeyboardInterrupt within it can mark a running thread as ended
 
     def run() -> None:
         try:
-            outcome["result"] = work()
+            results.append(work())
         except BaseException as error:
-            outcome["error"] = error
+            errors.append(error)
         finally:
             done.set()
 
@@ -64,10 +65,9 @@ def run_interruptibly(
             if stop.is_set():
                 raise
             stop.set()
-    if "error" in outcome:
-        raise outcome["error"]
-    result: T = outcome["result"]
-    return result
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def leave(code: int) -> NoReturn:

@@ -8,7 +8,6 @@ solved in a process that is killed when its time is up. Gap, threads and seed do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
 
 import networkx as nx
 import numpy as np
@@ -92,24 +91,22 @@ def solve(task: Task) -> Solution:
     network = as_network(task.model, task.arrays)
     sign = -1.0 if task.arrays.maximize else 1.0
     cost = np.round(sign * task.arrays.cost * cost_factor(task, "min_cost_flow"))
-    version = metadata.version("ortools")
     if (network.lower > network.upper).any():
-        return answer(task, "min_cost_flow", version, Status.INFEASIBLE)
+        return answer(task, Status.INFEASIBLE)
     try:
         if len(network.tail) < _IN_A_MOMENT:
             status, carried = _solve_with_bounds(network, cost)
         else:
             deadline, stop = task.deadline, task.options.stop
-            status, carried = call_in_worker(
-                _solve_with_bounds, network, cost, limit_s=deadline.remaining_s, stop=stop
-            )  # fmt: skip
+            limit_s = deadline.remaining_s
+            status, carried = call_in_worker(_solve_with_bounds, network, cost, limit_s=limit_s, stop=stop)
     except TimeoutError:
-        return answer(task, "min_cost_flow", version, Status.NO_SOLUTION, task.why_stopped())
+        return answer(task, Status.NO_SOLUTION, task.why_stopped())
     if carried is None:
-        return answer(task, "min_cost_flow", version, status)
+        return answer(task, status)
     values = carried[: network.column_count]
     bound = task.arrays.objective(values)
-    return answer(task, "min_cost_flow", version, status, values=values, bound=bound)
+    return answer(task, status, values=values, bound=bound)
 
 
 def _solve_with_bounds(network: Network, column_cost: Floats) -> tuple[Status, Floats | None]:
@@ -122,10 +119,8 @@ def _solve_with_bounds(network: Network, column_cost: Floats) -> tuple[Status, F
     supply = network.supply.copy()
     np.subtract.at(supply, network.tail, base)
     np.add.at(supply, network.head, base)
-    tail, head = (
-        np.where(is_reversed, network.head, network.tail),
-        np.where(is_reversed, network.tail, network.head),
-    )
+    tail = np.where(is_reversed, network.head, network.tail)
+    head = np.where(is_reversed, network.tail, network.head)
     capacity = np.where(is_reversed | is_free, np.inf, upper - base)
     forward_cost = np.where(is_reversed, -cost, cost)
     answered = min_cost_flow(

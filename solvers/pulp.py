@@ -11,9 +11,9 @@ import inspect
 import math
 import shutil
 import time
-from dataclasses import dataclass
-from importlib import metadata
-from typing import Any
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import FEASIBLE, Task, answer, as_minimisation, infeasible_or_unbounded
 from gapless.solvers.cbc import solve_with_cbc
 from gapless.solvers.interruptible import PATIENCE_S
+
+if TYPE_CHECKING:
+    import pulp
 
 __all__ = ["installed", "solve"]
 
@@ -58,12 +61,12 @@ def solve(task: Task) -> Solution:
     import pulp as library
 
     name = _known_name(library, task.variant)
-    version = f"{metadata.version('pulp')} with {name}"
+    task = replace(task, version=f"{task.version.partition(' ')[0]} with {name}")  # again where it asks itself
     if name in (_BUNDLED_CBC, _OWN_CBC):
         executable = _cbc(library, name)
         if executable is None:
             raise _missing(name)
-        return solve_with_cbc(task, executable, version)
+        return solve_with_cbc(task, executable)
     if name not in installed():
         raise _missing(name)
     options, limit_s = task.options, task.deadline.remaining_s
@@ -73,13 +76,13 @@ def solve(task: Task) -> Solution:
         try:
             claim, values = call_in_worker(_solve_there, asked, limit_s=limit_s + PATIENCE_S, stop=options.stop)
         except TimeoutError:
-            return answer(task, "pulp", version, Status.NO_SOLUTION, task.why_stopped())
+            return answer(task, Status.NO_SOLUTION, task.why_stopped())
         except SolverError as error:
             raise SolverError(f"pulp: {name} failed on model {task.model.name!r}: {error}") from None
-    return _solution(task, version, _STATUS.get(claim, Status.FEASIBLE), values)
+    return _solution(task, _STATUS.get(claim, Status.FEASIBLE), values)
 
 
-def _known_name(library: Any, variant: str) -> str:
+def _known_name(library: ModuleType, variant: str) -> str:
     names: list[str] = library.listSolvers()
     if not variant:
         return next((name for name in (_BUNDLED_CBC, _OWN_CBC) if _cbc(library, name)), _HIGHS)
@@ -97,7 +100,7 @@ def _missing(name: str) -> SolverError:
     return SolverError(f"solver 'pulp:{name}': {found}{hint}")
 
 
-def _cbc(library: Any, name: str) -> str | None:
+def _cbc(library: ModuleType, name: str) -> str | None:
     """Where PuLP's bundled CBC, or the machine's own, is; None if it is not there or may not be run."""
     if name == _OWN_CBC:
         return shutil.which(str(library.COIN_CMD(msg=False).path))
@@ -139,9 +142,9 @@ def _solve_there(asked: _Asked) -> tuple[int, NDArray[np.float64]]:
     return known, _values(asked.arrays, variables)
 
 
-def _solver(library: Any, asked: _Asked) -> Any:
+def _solver(library: ModuleType, asked: _Asked) -> pulp.LpSolver:
     """PuLP's solver object with the options that this solver's constructor knows, its temporary files in a folder."""
-    wanted: dict[str, Any] = {"msg": False, "gapRel": asked.gap, "threads": asked.threads}
+    wanted: dict[str, object] = {"msg": False, "gapRel": asked.gap, "threads": asked.threads}
     if math.isfinite(asked.end_s):
         wanted["timeLimit"] = max(asked.end_s - time.time(), 0.01)
     if asked.whole_start is not None:
@@ -157,7 +160,7 @@ def _solver(library: Any, asked: _Asked) -> Any:
     return solver
 
 
-def _problem(library: Any, asked: _Asked) -> tuple[Any, list[Any]]:
+def _problem(library: ModuleType, asked: _Asked) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
     """The model as PuLP objects, to be minimised; PuLP has no arrays, and a row with two bounds is two rows to it."""
     arrays, start = as_minimisation(asked.arrays), asked.whole_start
     problem = library.LpProblem("model", library.LpMinimize)
@@ -189,7 +192,7 @@ def _problem(library: Any, asked: _Asked) -> tuple[Any, list[Any]]:
     return problem, variables
 
 
-def _values(arrays: ModelArrays, variables: list[Any]) -> NDArray[np.float64]:
+def _values(arrays: ModelArrays, variables: list[pulp.LpVariable]) -> NDArray[np.float64]:
     """What PuLP found; a column in no row and no objective it never sees, and any value within its bounds will do."""
     found = np.array([np.nan if variable.varValue is None else variable.varValue for variable in variables])
     idle = np.where(np.isfinite(arrays.lower), arrays.lower, np.where(np.isfinite(arrays.upper), arrays.upper, 0.0))
@@ -198,13 +201,13 @@ def _values(arrays: ModelArrays, variables: list[Any]) -> NDArray[np.float64]:
     return np.where(is_seen, found, np.where(arrays.is_integer, np.ceil(idle), idle))
 
 
-def _solution(task: Task, version: str, claim: Status, values: NDArray[np.float64]) -> Solution:
+def _solution(task: Task, claim: Status, values: NDArray[np.float64]) -> Solution:
     if claim in (Status.INFEASIBLE, Status.UNBOUNDED):
-        return infeasible_or_unbounded(task, "pulp", version, solve)
+        return infeasible_or_unbounded(task, solve)
     if task.arrays.violation(values) > 10 * FEASIBLE:
         # PuLP's solvers leave any numbers behind when a limit stops them without a feasible point.
-        return answer(task, "pulp", version, Status.NO_SOLUTION, task.why_stopped())
+        return answer(task, Status.NO_SOLUTION, task.why_stopped())
     if claim is Status.OPTIMAL:
         bound = task.arrays.objective(values) if task.options.gap == 0 else None
-        return answer(task, "pulp", version, claim, StopReason.FINISHED, values, bound)
-    return answer(task, "pulp", version, Status.FEASIBLE, task.why_stopped(), values)
+        return answer(task, claim, StopReason.FINISHED, values, bound)
+    return answer(task, Status.FEASIBLE, task.why_stopped(), values)

@@ -137,16 +137,16 @@ def solve_with(
     """`solve_model` on a backend that has been looked up and a start that has been checked."""
     deadline = Deadline(options)
     version = _found(backend, solver)
-    asked = Task(model, model.arrays(), options, deadline, start, variant)
-    solution = _settled_at_once(asked, solver, version)
+    asked = Task(model, model.arrays(), options, deadline, start, variant, solver, version)
+    solution = _settled_at_once(asked)
     if solution is None:
-        solution = importlib.import_module(backend.module).solve(_as_taken(asked, backend, solver))
+        solution = importlib.import_module(backend.module).solve(_as_taken(asked, backend))
     if solution.values is not None:
         solution = replace(solution, values=solution.values[: model.column_count])  # without what linearising added
     solution = _no_worse_than_start(asked, solution)
     if solution.stop_reason is StopReason.TIME_LIMIT:
         deadline.strike()
-    return replace(solution, solver=solver, wall_s=deadline.elapsed_s)
+    return replace(solution, wall_s=deadline.elapsed_s)
 
 
 def load_backend(solver: str) -> str:
@@ -191,31 +191,31 @@ def _found(backend: Backend, solver: str) -> str:
     return version
 
 
-def _as_taken(task: Task, backend: Backend, solver: str) -> Task:
+def _as_taken(task: Task, backend: Backend) -> Task:
     """The task in plain rows, unless the backend takes logic; a start is unknown in the columns that this adds."""
     if backend.knows_logic or task.arrays.is_linear:
         return task
     if "milp" not in backend.takes:
         rule = "must have no conditional rows and no disjunctions"
-        raise InputError(f"model {task.model.name!r}: {rule} for {solver}; use --solver cpsat or highs")
+        raise InputError(f"model {task.model.name!r}: {rule} for {task.solver}; use --solver cpsat or highs")
     arrays = linearise(task.arrays)
     added = np.full(len(arrays.cost) - len(task.arrays.cost), np.nan)
     start = None if task.start is None else np.concatenate([task.start, added])
     return replace(task, arrays=arrays, start=start)
 
 
-def _settled_at_once(task: Task, solver: str, version: str) -> Solution | None:
+def _settled_at_once(task: Task) -> Solution | None:
     """The answers that need no solver: bounds that leave nothing, no columns, a solve that was stopped beforehand."""
     arrays = task.arrays
     is_crossed = (arrays.row_lower > arrays.row_upper) & (arrays.only_if < 0)
     is_unmet = (np.diff(arrays.start) == 0) & (arrays.only_if < 0) & ((arrays.row_lower > 0) | (arrays.row_upper < 0))
     is_gap = (np.ceil(arrays.lower) > np.floor(arrays.upper)) & arrays.is_integer
     if is_crossed.any() or is_unmet.any() or is_gap.any():
-        return answer(task, solver, version, Status.INFEASIBLE)
+        return answer(task, Status.INFEASIBLE)
     if not len(arrays.cost):
-        return answer(task, solver, version, Status.OPTIMAL, values=np.empty(0), bound=arrays.offset)
+        return answer(task, Status.OPTIMAL, values=np.empty(0), bound=arrays.offset)
     if task.options.stop.is_set():
-        return answer(task, solver, version, Status.NO_SOLUTION, StopReason.INTERRUPTED)
+        return answer(task, Status.NO_SOLUTION, StopReason.INTERRUPTED)
     return None
 
 
@@ -229,5 +229,5 @@ def _no_worse_than_start(task: Task, solution: Solution) -> Solution:
     objective = task.arrays.objective(start)
     if solution.objective is not None and not better(task.arrays, objective, solution.objective):
         return solution
-    claim, stop = Status.FEASIBLE, solution.stop_reason
-    return answer(task, solution.solver, solution.version, claim, stop, start, solution.bound)
+    task = replace(task, version=solution.version)
+    return answer(task, Status.FEASIBLE, solution.stop_reason, start, solution.bound)

@@ -17,7 +17,7 @@ def _task(maximize: bool = False, offset: float = 0.0) -> Task:
     x, y = model.integers("x", upper=10), model.continuous("y", upper=10.0)
     (model.maximize if maximize else model.minimize)((1, x), (2, y), offset=offset)
     options = SolveOptions(seed=3)
-    return Task(model, model.arrays(), options, Deadline(options))
+    return Task(model, model.arrays(), options, Deadline(options), solver="test", version="1.0")
 
 
 def _claim(
@@ -25,11 +25,11 @@ def _claim(
     stop: StopReason = StopReason.FINISHED, maximize: bool = False,
 ) -> Solution:  # fmt: skip
     point = None if values is None else np.array(values)
-    return answer(_task(maximize), "test", "1.0", claim, stop, point, bound)
+    return answer(_task(maximize), claim, stop, point, bound)
 
 
 def test_the_objective_comes_from_the_values() -> None:
-    solution = answer(_task(offset=0.5), "test", "1.0", Status.OPTIMAL, values=np.array([4.0, 1.0]), bound=6.5)
+    solution = answer(_task(offset=0.5), Status.OPTIMAL, values=np.array([4.0, 1.0]), bound=6.5)
     assert solution.objective == 6.5
     assert solution.status is Status.OPTIMAL
     assert (solution.solver, solution.version, solution.seed) == ("test", "1.0", 3)
