@@ -166,6 +166,16 @@ class Topology(Brief):
         """The devices of one node, ascending."""
         return [device for device, its_node in enumerate(self.node_of_device) if its_node == node]
 
+    def links_among(self, ranks: Sequence[int]) -> tuple[Links, NDArray[np.int64]]:
+        """The links between some ranks, which are numbered anew in their order, and the numbers that these had."""
+        place = np.full(self.device_count, -1)
+        place[list(ranks)] = np.arange(len(ranks))
+        ends = place[self.link_source], place[self.link_target]
+        kept = np.flatnonzero((ends[0] >= 0) & (ends[1] >= 0))
+        own = self.columns.part(kept)
+        source, target = (end[kept] for end in ends)
+        return Links(source, target, own.alpha_s, own.beta_s_per_byte, own.held_start, own.held), kept
+
     def link_name(self, link: int) -> str:
         """`3->7`."""
         return f"{self.link_source[link]}->{self.link_target[link]}"

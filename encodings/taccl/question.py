@@ -1,4 +1,4 @@
-"""What is asked of TACCL: along which links, when and how grouped the chunks of a collective are sent."""
+"""What TACCL is asked: along which links, when and how grouped to send the chunks of a collective; and its commands."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gapless.question import Asked, asked
-from gapless.question.fields import Choice, Listed, Number, Object, Size, Text, Whole
+from gapless.io.formats.ef_options import LOWERING
+from gapless.options import MOST_SECONDS
+from gapless.question import Asked, asked, fields_of, said
+from gapless.question.fields import (
+    Bandwidth,
+    Choice,
+    Field,
+    Flag,
+    Listed,
+    Number,
+    Object,
+    Seconds,
+    Size,
+    Text,
+    Whole,
+)
 from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:
@@ -17,7 +31,10 @@ if TYPE_CHECKING:
     from gapless.ir.collective import Collective
     from gapless.topologies.topology import Topology
 
-__all__ = ["AUTO", "COLLECTIVE", "METHODS", "SKETCH", "Question", "sketch_names"]
+__all__ = [
+    "AUTO", "COLLECTIVE", "METHODS", "SKETCH", "LinksQuestion", "Question", "RunQuestion", "SweepQuestion",
+    "sketch_names",
+]  # fmt: skip
 
 METHODS = ("auto", "milp", "greedy")
 AUTO: Literal["auto"] = "auto"
@@ -110,3 +127,103 @@ class Question(Asked):
         otherwise="the sketch's, else the best of some",
         metavar="N",
     )
+
+
+_ASKED = {field.name: field for field in fields_of(Question)}
+_LOWERING = {field.name: field for field in LOWERING}
+
+
+@dataclass(frozen=True, repr=False)
+class SweepQuestion(Asked):
+    """A collective for a range of sizes, and for which runtime its programs are."""
+
+    topology: str | Topology | None = said(_ASKED["topology"])
+    topology_file: str | None = said(_ASKED["topology_file"])
+    nodes: int | None = said(_ASKED["nodes"])
+    sketch: Sequence[str | Sketch] | None = asked(
+        Listed(SKETCH),
+        "shipped sketches, and auto for a search; each size is planned under each of them",
+        metavar="NAME,NAME,...", names=sketch_names,
+    )  # fmt: skip
+    sketch_file: str | None = asked(Text(), "one more sketch, in TACCL's format", metavar="FILE")
+    collective: str | None = said(_ASKED["collective"])
+    min_size: int = asked(Size(), "the smallest size", 1000, metavar="SIZE")
+    max_size: int = asked(Size(), "the largest size", 10**9, metavar="SIZE")
+    factor: int = asked(Whole(2), "factor between sizes", 4, metavar="N")
+    sizes: tuple[int, ...] | None = asked(
+        Listed(Size()), "these sizes, instead of a range", metavar="SIZE,SIZE,..."
+    )  # fmt: skip
+    parts: tuple[int, ...] | None = asked(
+        Listed(Whole(1, 64)), "into how many parts chunks are cut, each of them tried",
+        otherwise="1,2, and without a sketch the best number", metavar="N,N,...",
+    )  # fmt: skip
+    tolerance: float = asked(
+        Number(0), "a plan serves a size if it is at most (1 + T) times as slow as the fastest ", 0.0, metavar="T"
+    )
+    output: str = asked(
+        Text(), "folder for programs, plans and the table", is_required=True, metavar="DIR", short="-o"
+    )  # fmt: skip
+    instances: tuple[int, ...] = asked(
+        Listed(Whole(1, 64)), "numbers of instances to choose from", (1, 2, 4, 8), metavar="N,N,...",
+        group="instances",
+    )  # fmt: skip
+    block_bandwidth: float = asked(
+        Bandwidth(), "bandwidth of a thread block", 20e9, metavar="B", group="instances"
+    )  # fmt: skip
+    alpha_growth: float = asked(
+        Number(0), "part of a link's alpha that each further instance adds", 0.05, metavar="G", group="instances"
+    )
+    proto: str = said(_LOWERING["proto"])
+    placement: str | None = said(_LOWERING["placement"])
+    runtime: str | None = said(_LOWERING["runtime"])
+
+
+_BACKENDS = ("gloo", "nccl", "mpi")
+_WAIT = Field("wait", Seconds(), "the longest that a rank waits for another", 60.0, metavar="T")
+
+
+@dataclass(frozen=True, repr=False)
+class RunQuestion(Asked):
+    """A plan to run, and how often."""
+
+    plan: str = asked(Text(), "the plan to run, a file", is_required=True, metavar="FILE")
+    backend: str = asked(
+        Choice(_BACKENDS),
+        "of torch.distributed; nccl: each rank on the GPU of its place on the machine; mpi: started by its launcher",
+        "gloo",
+    )
+    repeats: int = asked(Whole(1, 10**4), "calls of the plan, and of the library, in turn", 9, metavar="N")
+    wait: float = said(_WAIT)
+    output: str | None = asked(
+        Text(), "where to write what was measured; `report --measured` takes it", metavar="FILE", short="-o"
+    )
+    without_turns: bool = asked(Flag(), "don't let ranks take what they share in turn", False)
+    anyway: bool = asked(Flag(), "run a plan that the library is predicted to be faster than", False)
+
+
+@dataclass(frozen=True, repr=False)
+class LinksQuestion(Asked):
+    """The links of a machine, to be measured."""
+
+    ranks: int | None = asked(
+        Whole(2, 1024), "processes", otherwise="2; a launcher has started its own", metavar="P"
+    )  # fmt: skip
+    backend: str = asked(Choice(_BACKENDS), "of torch.distributed: gloo, nccl, mpi", "gloo")
+    sizes: Sequence[int] | None = asked(
+        Listed(Size()), "of chunks", otherwise="8 bytes, and what a link carries in 25, 12 and 6 ms",
+        metavar="SIZE,SIZE,...",
+    )  # fmt: skip
+    by: str = asked(
+        Choice(("class", "pair")), "a cost for each class of links, or each pair in a node", "class"
+    )  # fmt: skip
+    precision: float = asked(
+        Number(0, strict=True, maximum=1), "the half of a 95 % interval, as a share of the cost, that is small enough",
+        0.03, metavar="P",
+    )  # fmt: skip
+    time_limit: float = asked(
+        Number(0, strict=True, maximum=MOST_SECONDS), "seconds for all of it; what is known then is written", 60.0,
+        metavar="S",
+    )  # fmt: skip
+    relabel: bool = asked(Flag(), "number the ranks of each node anew, those near the NIC first", False)
+    wait: float = said(_WAIT)
+    output: str = asked(Text(), "the topology file to write", is_required=True, metavar="FILE", short="-o")

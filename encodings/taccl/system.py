@@ -77,10 +77,17 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     tables={"gapless.size-sweep": lazy(lambda: picture.draw_sizes)},
     model=lazy(lambda: solve.model_of),
     exports=(
-        Export("taccl-ef", "TACCL-EF XML", lazy(lambda: export.export_taccl_ef), LOWERING, beside="xml"),
-        Export("mscclpp", "an execution plan for MSCCL++", lazy(lambda: export.export_mscclpp), LOWERING),
         Export(
-            "chakra", "Chakra traces for ASTRA-sim, FILE.0.et and so on by rank", lazy(lambda: export.export_chakra)
+            "taccl-ef", "TACCL-EF XML", lambda path, plan, values: export.export_taccl_ef(path, plan, **values),
+            LOWERING, beside="xml",
+        ),
+        Export(
+            "mscclpp", "an execution plan for MSCCL++",
+            lambda path, plan, values: export.export_mscclpp(path, plan, **values), LOWERING,
+        ),
+        Export(
+            "chakra", "Chakra traces for ASTRA-sim, FILE.0.et and so on by rank",
+            lambda path, plan, values: export.export_chakra(path, plan),
         ),
     ),
     listings={"sketches": _sketches},

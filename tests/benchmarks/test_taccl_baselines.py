@@ -23,7 +23,7 @@ from gapless.encodings.taccl import load_sketch
 from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.programs.instances import with_instances
+from gapless.encodings.taccl.sweep.request import with_instances
 from gapless.encodings.taccl.sweep.candidates import Lowering
 from gapless.encodings.taccl.sweep.request import Request, larger_buffer
 from gapless.encodings.taccl.sweep.run import sweep
@@ -92,7 +92,7 @@ def test_no_size_is_served_slower_than_by_the_best_baseline(
     for row in outcome.rows:
         assert row.ratio_to_bound is not None
         assert row.ratio_to_bound >= 1 - 1e-9
-        refused = {its["plan"] for its in outcome.refused}
+        refused = {its.plan for its in outcome.refused}
         # A baseline that exceeds a limit of the runtime can't serve; the table has what it would be.
         if row.ratio_to_baseline is not None:  # else no baseline was reached in time
             assert row.ratio_to_baseline <= 1 + 1e-9 or row.baseline in refused

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from gapless.units import BYTES_PER_MB, S_PER_US
 __all__ = [
     "BY",
     "Asymmetry",
+    "ClassRow",
     "LinkClass",
     "MeasuredMachine",
     "class_rows",
@@ -222,25 +222,37 @@ def _asymmetries(beta: Floats) -> list[Asymmetry]:
     return sorted((each for each in found if each.ratio > _ASYMMETRIC), key=lambda each: -each.ratio)
 
 
-def class_rows(machine: MeasuredMachine) -> list[dict[str, Any]]:
-    """The classes' costs with their intervals, in the units of topology files."""
-    per_mb = BYTES_PER_MB / S_PER_US
-    return [
-        {
-            "name": each.name,
-            "links": len(each.pairs),
-            "alpha_us": _short(each.line.alpha_s / S_PER_US),
-            "alpha_error_us": _short(each.line.alpha_error_s / S_PER_US),
-            "beta_us_per_mb": _short(each.line.beta_s_per_byte * per_mb),
-            "beta_error_us_per_mb": _short(each.line.beta_error_s_per_byte * per_mb),
-            "spread": _short(each.line.spread),
-            "samples": each.line.samples,
-            "outliers": each.line.outliers,
-        }
-        for each in machine.classes
-    ]
+@dataclass(frozen=True)
+class ClassRow:
+    """A class of links in the units of topology files, to six digits; `links`: how many. None: not known yet."""
+
+    name: str
+    links: int
+    alpha_us: float
+    alpha_error_us: float | None
+    beta_us_per_mb: float
+    beta_error_us_per_mb: float | None
+    spread: float
+    samples: int
+    outliers: int
 
 
-def _short(value: float) -> float | None:
-    """To six digits; None for an interval that isn't known yet."""
-    return float(f"{value:.6g}") if value < float("inf") else None
+def class_rows(machine: MeasuredMachine) -> list[ClassRow]:
+    """The classes' costs with their intervals."""
+    found = []
+    for each in machine.classes:
+        line, per_mb = each.line, BYTES_PER_MB / S_PER_US
+        found.append(ClassRow(
+            each.name, len(each.pairs), _short(line.alpha_s / S_PER_US), _known(line.alpha_error_s / S_PER_US),
+            _short(line.beta_s_per_byte * per_mb), _known(line.beta_error_s_per_byte * per_mb), _short(line.spread),
+            line.samples, line.outliers,
+        ))  # fmt: skip
+    return found
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _known(value: float) -> float | None:
+    return _short(value) if value < float("inf") else None

@@ -32,7 +32,6 @@ from gapless.errors import InputError
 from gapless.ir.collective import Collective, divided
 from gapless.ir.process_groups import Group, Groups
 from gapless.ir.schedule import Schedule
-from gapless.topologies.links import Links
 from gapless.topologies.topology import Topology
 
 __all__ = ["EFFORT", "Quickest", "keeps_to_links", "quickest"]
@@ -202,11 +201,7 @@ def _together(
 
 def _among(topology: Topology, ranks: Sequence[int]) -> Topology:
     """The links between some ranks, which are numbered anew in their order."""
-    place = np.full(topology.device_count, -1)
-    place[list(ranks)] = np.arange(len(ranks))
-    own = topology.columns.part(np.flatnonzero((place[topology.link_source] >= 0) & (place[topology.link_target] >= 0)))
-    ends = (place[own.source], place[own.target])
-    links = Links(*ends, own.alpha_s, own.beta_s_per_byte, own.held_start, own.held)
     nodes = {node: number for number, node in enumerate(sorted({topology.node_of_device[rank] for rank in ranks}))}
     node_of_device = tuple(nodes[topology.node_of_device[rank]] for rank in ranks)
+    links, _ = topology.links_among(ranks)
     return Topology(f"{len(ranks)} ranks of {topology.name}", node_of_device, links, topology.resources)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.topologies.links import Links
 from gapless.topologies.ring import fastest_ring
 from gapless.topologies.topology import Topology
 
@@ -48,18 +47,13 @@ def disjoint_rings(topology: Topology, most: int = _MOST_RINGS) -> list[list[int
 
 def local_rings(topology: Topology) -> list[list[list[int]]]:
     """For each node its disjoint rings, as ranks of the whole topology; a lone rank is a ring."""
-    found, columns, place = [], topology.columns, np.zeros(topology.device_count, dtype=np.int64)
+    found = []
     for node in range(topology.node_count):
         ranks = topology.ranks_of_node(node)
         if len(ranks) == 1:
             found.append([ranks])
             continue
-        place[ranks] = np.arange(len(ranks))
-        node_of = topology.node_of
-        own = columns.part(np.flatnonzero((node_of[columns.source] == node) & (node_of[columns.target] == node)))
-        ends = (place[own.source], place[own.target])
-        links = Links(*ends, own.alpha_s, own.beta_s_per_byte, own.held_start, own.held)
-        inside = Topology(f"node {node}", (0,) * len(ranks), links, topology.resources)
+        inside = Topology(f"node {node}", (0,) * len(ranks), topology.links_among(ranks)[0], topology.resources)
         found.append([[ranks[local] for local in ring] for ring in disjoint_rings(inside)])
     return found
 

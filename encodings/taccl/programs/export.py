@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gapless.array_types import Ids, Mask
 from gapless.errors import GaplessError, InputError
 from gapless.io import mscclpp
 from gapless.io.formats.chakra import write_traces
@@ -36,23 +37,28 @@ from gapless.io.taccl_ef.program import NO_MAX_BYTES
 from gapless.ir.collective import Collective
 from gapless.ir.process_groups import Group
 from gapless.ir.schedule import Ragged, Schedule
-from gapless.topologies.links import Links
 from gapless.topologies.topology import Topology
 from gapless.units import format_bytes
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from gapless.io.plan import SavedPlan
+    from gapless.io.taccl_ef import LoweringOptions
 
 __all__ = [
     "Communicator", "Written", "collective_of", "communicators", "export_chakra", "export_mscclpp", "export_taccl_ef",
     "to_program", "write_each", "write_mscclpp", "write_taccl_ef",
 ]  # fmt: skip
 
+Description = Mapping[str, object]
+"""The section of a plan file that says what was asked."""
+
 _OTHER = "custom"
 """What the runtimes call a collective that they have no name for."""
 
 
-def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Program:
+def to_program(schedule: Schedule, collective: Collective, **how: Unpack[LoweringOptions]) -> Program:
     """Lower a clean schedule (`how` goes to `lowered`) and execute the program with one message in flight.
 
     What ends with one also ends with more: a queue that holds more never makes a block wait. Without races the result
@@ -63,13 +69,9 @@ def to_program(schedule: Schedule, collective: Collective, **how: Any) -> Progra
     is_known = any(collective.name in each.names for each in RUNTIMES["both"])
     known = collective if is_known else replace(collective, name=_OTHER)
     runtime = how.get("runtime") or runtime_for(known.name)
-    named = {
-        **how,
-        "name": how.get("name") or f"{collective.name}_{collective.rank_count}",
-        "runtime": runtime,
-        "placement": served_placement(how.get("placement"), collective.name, runtime),
-    }
-    program, flat = lowered(schedule, known, **named)
+    how["name"] = how.get("name") or f"{collective.name}_{collective.rank_count}"
+    how["runtime"], how["placement"] = runtime, served_placement(how.get("placement"), collective.name, runtime)
+    program, flat = lowered(schedule, known, **how)
     outcome = run(program, collective, slots=1, flat=flat)
     if not outcome.is_ok:
         raise GaplessError(f"taccl-ef: the lowered program fails its execution: {outcome.problems[0]}")
@@ -98,23 +100,24 @@ class Written:
         return line
 
 
-def write_taccl_ef(path: Path | str, schedule: Schedule, description: Mapping[str, Any], **how: Any) -> Written:
+def write_taccl_ef(
+    path: Path | str, schedule: Schedule, description: Description, per_rank: bool = False,
+    **how: Unpack[LoweringOptions],
+) -> Written:  # fmt: skip
     """Write the XML of a plan, whole or not at all, with as many of the instances asked for as the runtime takes.
 
-    `per_rank`: one file a rank; `max_scratch`: what the runtime may allocate on a GPU; the others go to `lowered`.
+    `per_rank`: one file a rank; the others go to `lowered`.
     """
-    collective = _described(schedule, description)
-    options = {key: value for key, value in how.items() if key not in ("per_rank", "max_scratch", "instances")}
-    options["max_scratch_bytes"] = how.get("max_scratch", MAX_SCRATCH_BYTES)
-    asked, refusal = how.get("instances", 1), ""
-    for instances in range(asked, 0, -1):
+    collective, refusal = _described(schedule, description), ""
+    for instances in range(how.get("instances", 1), 0, -1):
+        how["instances"] = instances
         try:
             with _no_collection():
-                program = to_program(schedule, collective, instances=instances, **options)
+                program = to_program(schedule, collective, **how)
         except LimitError as error:
             refusal = refusal or str(error)
             continue
-        write_program(path, program, how.get("per_rank", False))
+        write_program(path, program, per_rank)
         return Written(program, instances, refusal)
     raise LimitError(refusal)
 
@@ -131,12 +134,18 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def write_mscclpp(path: Path | str, schedule: Schedule, description: Mapping[str, Any], **how: Any) -> mscclpp.Plan:
+def write_mscclpp(
+    path: Path | str, schedule: Schedule, description: Description, placement: str = "out-of-place",
+    instances: int = 1, min_bytes: int = 0, max_bytes: int = 0, sm_count: int | None = None,
+) -> mscclpp.Plan:  # fmt: skip
     """Write the MSCCL++ plan of a plan, whole or not at all, once it was executed.
 
     Raises `InputError` for what is not covered, `GaplessError` if the execution finds a fault.
     """
-    plan = mscclpp.lower(schedule, _described(schedule, description), **how)
+    plan = mscclpp.lower(
+        schedule, _described(schedule, description), placement=placement, instances=instances, min_bytes=min_bytes,
+        max_bytes=max_bytes, sm_count=sm_count,
+    )  # fmt: skip
     problems = mscclpp.judge(plan).problems
     if problems:
         raise GaplessError(f"mscclpp: the lowered plan fails its execution: {problems[0]}")
@@ -144,7 +153,7 @@ def write_mscclpp(path: Path | str, schedule: Schedule, description: Mapping[str
     return plan
 
 
-def _described(schedule: Schedule, description: Mapping[str, Any]) -> Collective:
+def _described(schedule: Schedule, description: Description) -> Collective:
     collective = collective_of(description, "plan")
     if collective.chunk_count != schedule.graph.tensor_count:
         raise InputError(
@@ -160,7 +169,7 @@ class Communicator:
 
     ranks: tuple[int, ...]
     schedule: Schedule
-    description: Mapping[str, Any]
+    description: Description
 
     def is_like(self, other: Communicator) -> bool:
         """Whether both do the same, event by event."""
@@ -171,7 +180,7 @@ class Communicator:
         )  # fmt: skip
 
 
-def communicators(schedule: Schedule, description: Mapping[str, Any]) -> list[Communicator]:
+def communicators(schedule: Schedule, description: Description) -> list[Communicator]:
     """One for each group, or one of all ranks, in which the groups' collectives are one collective of its own."""
     whole = [Communicator(tuple(range(schedule.topology.device_count)), schedule, description)]
     if "groups" not in description:
@@ -185,7 +194,8 @@ def communicators(schedule: Schedule, description: Mapping[str, Any]) -> list[Co
     ends = [group_of[end[schedule.place]] for end in (schedule.topology.link_source, schedule.topology.link_target)]
     if (ends[0] != ends[1]).any() or (ends[0] < 0).any():
         return whole
-    parts, first, found = description["chunks_per_rank"], 0, list[Communicator]()
+    parts, first = collective_of(description, "plan").chunks_per_rank, 0
+    found = list[Communicator]()
     for number, (group, chunks) in enumerate(zip(groups.groups, groups.chunk_counts, strict=True)):
         found.append(_part(schedule, group, np.flatnonzero(ends[0] == number), chunks * parts, first))
         first += found[-1].schedule.graph.tensor_count
@@ -193,10 +203,7 @@ def communicators(schedule: Schedule, description: Mapping[str, Any]) -> list[Co
 
 
 def write_each(
-    path: str,
-    schedule: Schedule,
-    description: Mapping[str, Any],
-    write: Callable[[str, Schedule, Mapping[str, Any]], str],
+    path: str, schedule: Schedule, description: Description, write: Callable[[str, Schedule, Description], str]
 ) -> str:
     """A file for each communicator, or one where they all do the same; returns what they are, and which is whose.
 
@@ -221,37 +228,51 @@ def write_each(
     return "\n".join([f"{len(found)} files, one for the communicator of each group", *lines])
 
 
-def export_taccl_ef(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
-    """Write a plan as TACCL-EF, a file for each communicator; returns what was written."""
-    return write_each(
-        path, plan.schedule, plan.problem, lambda where, *part: write_taccl_ef(where, *part, **values).summary()
-    )
+def export_taccl_ef(
+    path: str, plan: SavedPlan, max_scratch: int = MAX_SCRATCH_BYTES, per_rank: bool = False,
+    **how: Unpack[LoweringOptions],
+) -> str:  # fmt: skip
+    """Write a plan as TACCL-EF, a file for each communicator; returns what was written.
 
+    `max_scratch`: what the runtime may allocate on a GPU.
+    """
+    how["max_scratch_bytes"] = max_scratch
 
-def export_mscclpp(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
-    """Write a plan for MSCCL++, a file for each communicator; returns what was written."""
-    if values["proto"] != "Simple":
-        raise InputError(f"proto: MSCCL++ plans are written with Simple, got {values['proto']}")
-    how = {key: values[key] for key in ("instances", "min_bytes", "max_bytes", "sm_count")}
-    # A plan serves one placement; the default of TACCL-EF, both, is taken as the one that is always right to call.
-    placement = "in-place" if values["placement"] == "in-place" else "out-of-place"
-
-    def write(where: str, *part: Any) -> str:
-        written = write_mscclpp(where, *part, placement=placement, **how)
-        blocks = max(len(gpu.threadblocks) for gpu in written.gpus)
-        return f"{written.collective} on {len(written.gpus)} GPUs {placement}, at most {blocks} thread blocks a GPU"
+    def write(where: str, schedule: Schedule, description: Description) -> str:
+        return write_taccl_ef(where, schedule, description, per_rank, **how).summary()
 
     return write_each(path, plan.schedule, plan.problem, write)
 
 
-def export_chakra(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+def export_mscclpp(
+    path: str, plan: SavedPlan, proto: str, placement: str | None, instances: int, min_bytes: int, max_bytes: int,
+    sm_count: int | None, **others: object,
+) -> str:  # fmt: skip
+    """Write a plan for MSCCL++, a file for each communicator; returns what was written.
+
+    `others`: options of TACCL-EF that mean nothing here.
+    """
+    if proto != "Simple":
+        raise InputError(f"proto: MSCCL++ plans are written with Simple, got {proto}")
+    # A plan serves one placement; the default of TACCL-EF, both, is taken as the one that is always right to call.
+    how = "in-place" if placement == "in-place" else "out-of-place", instances, min_bytes, max_bytes, sm_count
+
+    def write(where: str, schedule: Schedule, description: Description) -> str:
+        written = write_mscclpp(where, schedule, description, *how)
+        blocks = max(len(gpu.threadblocks) for gpu in written.gpus)
+        return f"{written.collective} on {len(written.gpus)} GPUs {how[0]}, at most {blocks} thread blocks a GPU"
+
+    return write_each(path, plan.schedule, plan.problem, write)
+
+
+def export_chakra(path: str, plan: SavedPlan) -> str:
     """Write a plan as Chakra traces, a file for each rank; returns what was written."""
     traces = write_traces(path, plan.schedule)
     count = sum(len(nodes) for nodes in traces)
     return f"{count} sends and receives in {len(traces)} files, {path}.RANK.et"
 
 
-def _part(schedule: Schedule, group: Group, events: np.ndarray[Any, Any], chunks: int, first: int) -> Communicator:
+def _part(schedule: Schedule, group: Group, events: Ids, chunks: int, first: int) -> Communicator:
     """The events of one group, its chunks being numbered from `first` on."""
     collective, chunk_bytes = group.among_itself(chunks), int(schedule.graph.size_bytes[first])
     topology, place = _among(schedule.topology, group)
@@ -275,25 +296,22 @@ def _part(schedule: Schedule, group: Group, events: np.ndarray[Any, Any], chunks
     return Communicator(group.ranks, some, description)
 
 
-def _among(topology: Topology, group: Group) -> tuple[Topology, np.ndarray[Any, Any]]:
+def _among(topology: Topology, group: Group) -> tuple[Topology, Ids]:
     """The group's ranks and the links between them; and the new number of each link, -1 for others."""
-    position = {rank: k for k, rank in enumerate(group.ranks)}
-    kept = [k for k, link in enumerate(topology.links) if {link.source, link.target} <= position.keys()]
+    links, kept = topology.links_among(group.ranks)
     place = np.full(len(topology.links), -1)
     place[kept] = np.arange(len(kept))
-    links = [topology.links[k] for k in kept]
-    numbered = [replace(link, source=position[link.source], target=position[link.target]) for link in links]
     nodes = {node: k for k, node in enumerate(dict.fromkeys(topology.node_of_device[rank] for rank in group.ranks))}
     return Topology(
         name=topology.name,
         node_of_device=tuple(nodes[topology.node_of_device[rank]] for rank in group.ranks),
-        links=Links.of(numbered),
+        links=links,
         resources=topology.resources,
         congestion=topology.congestion,
     ), place
 
 
-def _events(schedule: Schedule) -> tuple[np.ndarray[Any, Any], ...]:
+def _events(schedule: Schedule) -> tuple[Ids | Mask, ...]:
     """What makes two schedules do the same, in order of the starts."""
     source, target = (end[schedule.place] for end in (schedule.topology.link_source, schedule.topology.link_target))
     order = np.lexsort((target, source, np.round(schedule.start_s, 12)))

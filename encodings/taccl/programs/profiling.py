@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gapless.encodings.taccl.question import LinksQuestion
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable, write_text
 from gapless.report.text import table
 from gapless.system import Answer, Session
-from gapless.topologies.measured.machine import class_rows
+from gapless.topologies.measured.machine import ClassRow, class_rows
 from gapless.topologies.writing import cluster_text
 
 if TYPE_CHECKING:
@@ -21,20 +23,20 @@ if TYPE_CHECKING:
 __all__ = ["drowned_costs", "profile_links"]
 
 
-def profile_links(values: Mapping[str, Any], session: Session) -> Answer:
+def profile_links(question: LinksQuestion, session: Session) -> Answer:
     """Measure between processes, and write the topology file. Raises `RunError` where a process fails."""
-    check_writable(values["output"])
+    check_writable(question.output)
     from gapless.torch.links.rank import LinksTask, measured_links
 
-    ranks = _ranks(values["ranks"], session)
+    ranks = _ranks(question.ranks, session)
     task = LinksTask(
         ranks=ranks,
-        backend=values["backend"],
-        by=values["by"],
-        sizes=tuple(sorted(set(values["sizes"] or ()))),
-        precision=values["precision"],
-        seconds=values["time_limit"],
-        wait_s=values["wait"],
+        backend=question.backend,
+        by=question.by,
+        sizes=tuple(sorted(set(question.sizes or ()))),
+        precision=question.precision,
+        seconds=question.time_limit,
+        wait_s=question.wait,
     )
     session.say(f"measuring the links between {ranks} ranks, for at most {task.seconds:g} s ...")
     begun = _now()
@@ -44,7 +46,7 @@ def profile_links(values: Mapping[str, Any], session: Session) -> Answer:
         note = f"the time was over after {what}, before the structure was known; give a longer --time-limit"
         data = {"machine": None, "experiments": found.experiments, "output": None}
         return Answer(data, f"no machine after {what}", (note,), is_complete=False)
-    return _written(found.machine, values, begun, session)
+    return _written(found.machine, question, begun, session)
 
 
 def _ranks(asked: int | None, session: Session) -> int:
@@ -61,12 +63,13 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _written(machine: MeasuredMachine, values: Mapping[str, Any], begun: str, session: Session) -> Answer:
+def _written(machine: MeasuredMachine, question: LinksQuestion, begun: str, session: Session) -> Answer:
     """The file, and what is printed of it."""
-    output, backend, ended = values["output"], values["backend"], _now()
+    output, backend, ended = question.output, question.backend, _now()
     name = Path(output).stem or "measured"
-    order = machine.order if values["relabel"] else machine.kept_order
+    order = machine.order if question.relabel else machine.kept_order
     source = f"measured by gapless profile links from {begun} to {ended}: {len(order)} ranks over {backend}"
+    classes = class_rows(machine)
     measured = {
         "begun": begun,
         "ended": ended,
@@ -77,7 +80,7 @@ def _written(machine: MeasuredMachine, values: Mapping[str, Any], begun: str, se
         "order": list(order),
         "near_first": list(machine.order),
         "nodes_differ_in": machine.structure.why_nodes,
-        "classes": class_rows(machine),
+        "classes": [asdict(each) for each in classes],
         "asymmetries": [
             {"from": each.source, "to": each.target, "ratio": round(each.ratio, 3)} for each in machine.asymmetries
         ],
@@ -85,86 +88,94 @@ def _written(machine: MeasuredMachine, values: Mapping[str, Any], begun: str, se
     }
     if session.is_first:
         write_text(output, cluster_text(machine.cluster(name, order), source, measured))
-    structure = _structure(machine)
-    data = {"machine": name, "source": source, "structure": structure, **measured, "output": output}
+    nodes = _nodes(machine)
+    data = {
+        "machine": name, "source": source, "structure": [asdict(node) for node in nodes], **measured, "output": output,
+    }  # fmt: skip
     notes = [] if machine.is_precise else ["not every interval is as small as was asked for: the time was over"]
-    notes += drowned_costs(measured["classes"])
+    notes += drowned_costs(classes)
     if list(order) != sorted(order):
         notes.append(f"ranks of the file are to be started in this order: {_listed(order)}")
-    return Answer(data, _text(data), tuple(notes))
+    return Answer(data, _text(machine, nodes, classes, source), tuple(notes))
 
 
-def drowned_costs(classes: Sequence[Mapping[str, Any]]) -> list[str]:
+def drowned_costs(classes: Sequence[ClassRow]) -> list[str]:
     """A line for each cost that noise hides: where it is 0, plans would take it for free."""
-    costs = (("alpha", "_us", "with a longer --time-limit"), ("beta", "_us_per_mb", "with larger --sizes"))
-    return [
-        f"{name} of links {row['name']} may as well be 0: measure on a quieter machine, or {remedy}"
-        for row in classes
-        for name, unit, remedy in costs
-        if (row[f"{name}_error{unit}"] or 0) >= row[f"{name}{unit}"]
-    ]
+    lines = []
+    for row in classes:
+        costs = (
+            ("alpha", row.alpha_us, row.alpha_error_us, "with a longer --time-limit"),
+            ("beta", row.beta_us_per_mb, row.beta_error_us_per_mb, "with larger --sizes"),
+        )
+        lines += [
+            f"{name} of links {row.name} may as well be 0: measure on a quieter machine, or {remedy}"
+            for name, cost, error, remedy in costs
+            if (error or 0) >= cost
+        ]
+    return lines
 
 
-def _structure(machine: MeasuredMachine) -> list[dict[str, Any]]:
-    """Each node and what its ranks share, in ranks as they were measured. `near_first`: their places in the node."""
-    structure = machine.structure
-    rows = []
+@dataclass(frozen=True)
+class _Node:
+    """A node and what its ranks share, in ranks as they were measured. `near_first`: their places in the node."""
+
+    ranks: list[int]
+    near_first: list[int]
+    nics: list[list[int]]
+    out_ports: list[int]
+    in_ports: list[int]
+    buses: list[list[int]]
+
+
+def _nodes(machine: MeasuredMachine) -> list[_Node]:
+    structure, found = machine.structure, []
     for number in sorted(range(len(structure.nodes)), key=lambda number: structure.nodes[number]):
         inside, ranks = structure.inside[number], sorted(structure.nodes[number])
-        rows.append({
-            "ranks": ranks,
-            "near_first": [ranks.index(rank) for rank in machine.order if rank in ranks],
-            "nics": [list(group) for group in structure.nics[number]],
-            "out_ports": list(inside.out_ports),
-            "in_ports": list(inside.in_ports),
-            "buses": [list(bus) for bus in inside.buses],
-        })  # fmt: skip
-    return rows
+        near_first = [ranks.index(rank) for rank in machine.order if rank in ranks]
+        nics, buses = (list(map(list, groups)) for groups in (structure.nics[number], inside.buses))
+        found.append(_Node(ranks, near_first, nics, list(inside.out_ports), list(inside.in_ports), buses))
+    return found
 
 
-def _text(data: Mapping[str, Any]) -> str:
-    lines = []
-    for number, row in enumerate(data["structure"]):
-        lines.append(f"node {number:<5} ranks {_listed(row['ranks'])}; {_shared(row)}")
+def _text(machine: MeasuredMachine, nodes: Sequence[_Node], classes: Sequence[ClassRow], source: str) -> str:
+    lines = [f"node {number:<5} ranks {_listed(node.ranks)}; {_shared(node)}" for number, node in enumerate(nodes)]
     if len(lines) > 1:
-        lines.append(f"{'nodes':<10} differ in {data['nodes_differ_in']}")
-    for number, row in enumerate(data["structure"]):
-        if row["near_first"] != sorted(row["near_first"]):
-            order = _listed(row["near_first"])
+        lines.append(f"{'nodes':<10} differ in {machine.structure.why_nodes}")
+    for number, node in enumerate(nodes):
+        if node.near_first != sorted(node.near_first):
+            order = _listed(node.near_first)
             lines.append(f"{'order':<10} CUDA_VISIBLE_DEVICES={order} puts what is near the NIC of node {number} first")
-    for each in data["asymmetries"]:
-        lines.append(f"{'asymmetry':<10} {each['from']} to {each['to']} is {each['ratio']:.2f} times as fast as back")
+    for each in machine.asymmetries:
+        ratio = round(each.ratio, 3)
+        lines.append(f"{'asymmetry':<10} {each.source} to {each.target} is {ratio:.2f} times as fast as back")
     heads = ["links", "number", "alpha us", "+-", "beta us/MB", "+-", "spread", "samples", "outliers"]
+    costs = ([row.alpha_us, row.alpha_error_us, row.beta_us_per_mb, row.beta_error_us_per_mb] for row in classes)
     cells = [
-        [row["name"], str(row["links"]), *(_number(row[name]) for name in _COSTS), f"{row['spread']:.1%}",
-         str(row["samples"]), str(row["outliers"])]
-        for row in data["classes"]
-    ]  # fmt: skip
-    return "\n".join([*lines, *table([heads, *cells]).splitlines(), data["source"]])
-
-
-_COSTS = ("alpha_us", "alpha_error_us", "beta_us_per_mb", "beta_error_us_per_mb")
+        [row.name, str(row.links), *map(_number, cost), f"{row.spread:.1%}", str(row.samples), str(row.outliers)]
+        for row, cost in zip(classes, costs, strict=True)
+    ]
+    return "\n".join([*lines, *table([heads, *cells]).splitlines(), source])
 
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
-def _listed(ranks: Any) -> str:
+def _listed(ranks: Iterable[int]) -> str:
     return ",".join(map(str, ranks))
 
 
-def _shared(row: Mapping[str, Any]) -> str:
+def _shared(node: _Node) -> str:
     """What the ranks of a node share, in words."""
     parts = []
-    if row["nics"]:
-        count = len(row["nics"])
-        parts.append(f"{count} NIC{'s' if count > 1 else ''} ({' | '.join(map(_listed, row['nics']))})")
-    buses = [bus for bus in row["buses"] if len(bus) > 1]
+    if node.nics:
+        count = len(node.nics)
+        parts.append(f"{count} NIC{'s' if count > 1 else ''} ({' | '.join(map(_listed, node.nics))})")
+    buses = [bus for bus in node.buses if len(bus) > 1]
     if buses:
         parts.append("inside, a bus of " + " and one of ".join(map(_listed, buses)))
-    if len(row["buses"]) > len(buses):
+    if len(node.buses) > len(buses):
         parts.append("inside, one port a rank for both directions")
-    if row["out_ports"] or row["in_ports"]:
+    if node.out_ports or node.in_ports:
         parts.append("inside, a port out and one in for each rank")
     return "; ".join(parts) or "nothing is shared"

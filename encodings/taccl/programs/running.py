@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gapless.encodings.taccl.question import RunQuestion
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.formats.collective_file import collective_of
@@ -22,44 +22,38 @@ if TYPE_CHECKING:
 __all__ = ["execute"]
 
 
-def execute(values: Mapping[str, Any], session: Session) -> Answer:
+def execute(question: RunQuestion, session: Session) -> Answer:
     """What the processes found: whether the result is right, and how long both took. Needs the extra `torch`."""
-    path = values["plan"]
-    if values["output"] is not None:
-        check_writable(values["output"])
-    plan, report = plan_to_run(path, "taccl")
+    plan, backend, output = question.plan, question.backend, question.output
+    if output is not None:
+        check_writable(output)
+    saved, report = plan_to_run(plan, "taccl")
     if not report.valid:
         return not_run(report)
     from gapless.encodings.taccl.baselines.gloo import SAME, library_baseline, slower_than
     from gapless.torch.collectives.rank import Task, run_collective
     from gapless.torch.processes import check_backend
 
-    sizes = set(plan.schedule.graph.size_bytes.tolist())
+    sizes = set(saved.schedule.graph.size_bytes.tolist())
     if len(sizes) > 1:
-        raise InputError(f"{path}: run takes a plan whose chunks are of one size, got {len(sizes)} sizes")
-    backend, ranks, chunk_bytes = values["backend"], plan.schedule.topology.device_count, sizes.pop()
+        raise InputError(f"{plan}: run takes a plan whose chunks are of one size, got {len(sizes)} sizes")
+    ranks, chunk_bytes = saved.schedule.topology.device_count, sizes.pop()
     check_backend(backend)
     if backend == "mpi" and session.ranks is None:
         raise InputError("backend: mpi takes ranks that its launcher has started, which sets RANK and WORLD_SIZE")
-    library = library_baseline(backend, plan.schedule.topology, collective_of(plan.problem, path), chunk_bytes)
+    library = library_baseline(backend, saved.schedule.topology, collective_of(saved.problem, plan), chunk_bytes)
     if library is not None and library.makespan_s < report.makespan_s * (1 - SAME):
         slower = slower_than(library, backend, report.makespan_s)
-        if not values["anyway"]:
-            raise InputError(f"{path}: {slower}; use {backend} itself, or run the plan all the same with --anyway")
+        if not question.anyway:
+            raise InputError(f"{plan}: {slower}; use {backend} itself, or run the plan all the same with --anyway")
         session.say(slower)
     task = Task(
-        ranks,
-        chunk_bytes,
-        values["repeats"],
-        not values["without_turns"],
-        session.options.seed,
-        values["wait"],
-        backend,
+        ranks, chunk_bytes, question.repeats, not question.without_turns, session.options.seed, question.wait, backend
     )
     session.say(f"running {ranks} processes ...")
-    found = run_collective(path, task, session.options.stop, session.ranks)
+    found = run_collective(plan, task, session.options.stop, session.ranks)
     measured = Measured(
-        plan_sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+        plan_sha256=hashlib.sha256(Path(plan).read_bytes()).hexdigest(),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         backend=backend,
         ranks=ranks,
@@ -68,9 +62,9 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         measured_times_s=tuple(found.plan_s.tolist()),
         library_times_s=tuple(found.library_s.tolist()),
     )
-    if values["output"] is not None and session.is_first and not found.wrong:
-        write_measured(values["output"], measured)
-    return _answer(measured, found, values["output"])
+    if output is not None and session.is_first and not found.wrong:
+        write_measured(output, measured)
+    return _answer(measured, found, output)
 
 
 def _answer(measured: Measured, found: CollectiveRun, output: str | None) -> Answer:
@@ -93,7 +87,7 @@ def _answer(measured: Measured, found: CollectiveRun, output: str | None) -> Ans
     return Answer(data, "\n".join(f"{title:<18} {text}" for title, text in lines), is_valid=not found.wrong)
 
 
-def _interval(name: str, times_s: tuple[float, ...]) -> dict[str, Any]:
+def _interval(name: str, times_s: tuple[float, ...]) -> dict[str, object]:
     """The median with its interval, and all times; None where nothing was measured."""
     median_s, low_s, high_s, confidence = median_interval(times_s) if times_s else (None,) * 4
     interval = None if median_s is None else {"low_s": low_s, "high_s": high_s, "confidence": confidence}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from gapless.errors import InputError
 from gapless.io.record import Record, is_number, load_record, parse_record, suggestion
@@ -73,9 +73,9 @@ class Sketch:
     node_count: int | None = None
 
 
-def sketch_data(sketch: Sketch) -> dict[str, Any]:
+def sketch_data(sketch: Sketch) -> dict[str, object]:
     """The sketch as the object that `read_sketch` reads back from a JSON file."""
-    data: dict[str, Any] = {"intranode_sketch": {"strategy": "none"}}
+    data: dict[str, object] = {"intranode_sketch": {"strategy": "none"}}
     if sketch.switches:
         switches, policies = [list(ranks) for ranks in sketch.switches], list(sketch.policies)
         data["intranode_sketch"] = {
@@ -91,30 +91,28 @@ def sketch_data(sketch: Sketch) -> dict[str, Any]:
         data["symmetry_partition"] = [list(ranks) for ranks in sketch.partition]
     if sketch.node_count is not None:
         data["nnodes"] = sketch.node_count
-    data["hyperparameters"] = {"input_chunkup": sketch.chunks_per_rank}
-    if sketch.input_bytes is not None:
-        data["hyperparameters"]["input_size"] = f"{sketch.input_bytes}B"
+    size = {} if sketch.input_bytes is None else {"input_size": f"{sketch.input_bytes}B"}
+    data["hyperparameters"] = {"input_chunkup": sketch.chunks_per_rank, **size}
     return data
 
 
-def _inter_node_data(inter_node: InterNode) -> dict[str, Any]:
-    connections: Any = inter_node.connections
-    if not isinstance(connections, str):
-        connections = {str(sender): list(receivers) for sender, receivers in connections.items()}
-    data: dict[str, Any] = {"strategy": "relay", "internode_conn": connections}
+def _inter_node_data(inter_node: InterNode) -> dict[str, object]:
+    ends = inter_node.connections
+    connections = ends if isinstance(ends, str) else _by_name(ends)
+    data: dict[str, object] = {"strategy": "relay", "internode_conn": connections}
     if inter_node.beta_split is not None:
         data["beta_split"] = {str(sender): split for sender, split in inter_node.beta_split.items()}
     if inter_node.relays is not None:
-        served: dict[int, list[int]] = {}
-        for origin, senders in inter_node.relays.items():
-            for sender in senders:
-                served.setdefault(sender, []).append(origin)
-        data["gpus_to_sender_rev_map"] = {str(sender): origins for sender, origins in sorted(served.items())}
+        data["gpus_to_sender_rev_map"] = _by_name(_inverse(inter_node.relays))
     if inter_node.relay_rule is not None:
         data["chunk_to_relay_map"] = list(inter_node.relay_rule)
     if inter_node.enforce_ordering:
         data["enforce_ordering"] = True
     return data
+
+
+def _by_name(lists: dict[int, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {str(rank): list(others) for rank, others in lists.items()}
 
 
 def sketch_names() -> list[str]:
@@ -149,8 +147,8 @@ def _read(record: Record, name: str) -> Sketch:
         policies=policies,
         inter_node=None if inter_node is None else _read_inter_node(inter_node),
         symmetry=_read_symmetry(record),
-        permutations=_read_ranks(record, "symmetry_permutations"),
-        partition=_read_ranks(record, "symmetry_partition"),
+        permutations=_lists(record, "symmetry_permutations", default=[]),
+        partition=_lists(record, "symmetry_partition", default=[]),
         chunks_per_rank=hyper.integer("input_chunkup", 1, default=1),
         input_bytes=None if size is None else parse_bytes(size, f"{hyper.where}: input_size"),
         node_count=record.integer("nnodes", 1, default=None),
@@ -165,13 +163,7 @@ def _read_intra_node(record: Record) -> tuple[tuple[tuple[int, ...], ...], tuple
     if strategy == "none":
         record.close()
         return (), ()
-    switches = tuple(
-        tuple(
-            record.whole(f"switches[{k}][{n}]", rank, 0)
-            for n, rank in enumerate(_ranks(record, f"switches[{k}]", entry))
-        )
-        for k, entry in enumerate(record.array("switches"))
-    )
+    switches = _lists(record, "switches")
     policies = record.array("switch_hyperedge_strategy")
     for policy in policies:
         if policy not in POLICIES:
@@ -199,7 +191,9 @@ def _read_inter_node(record: Record) -> InterNode:
     inter_node = InterNode(
         connections=connections,
         beta_split=_read_beta_split(record),
-        relays=None if served is None else _inverse(_rank_lists(record, "gpus_to_sender_rev_map", served)),
+        relays=None
+        if served is None
+        else _inverse(dict(sorted(_rank_lists(record, "gpus_to_sender_rev_map", served).items()))),
         relay_rule=rule,
         enforce_ordering=record.boolean("enforce_ordering", default=False),
     )
@@ -230,31 +224,29 @@ def _read_symmetry(record: Record) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def _read_ranks(record: Record, key: str) -> tuple[tuple[int, ...], ...]:
-    """Lists of ranks, each once: `symmetry_permutations`, `symmetry_partition`, our additions to the format."""
-    return tuple(
-        tuple(record.whole(f"{key}[{k}][{n}]", rank, 0) for n, rank in enumerate(_ranks(record, f"{key}[{k}]", entry)))
-        for k, entry in enumerate(record.array(key, default=[]))
-    )
+def _lists(record: Record, key: str, **default: object) -> tuple[tuple[int, ...], ...]:
+    """Lists of ranks; `symmetry_permutations` and `symmetry_partition` are our additions to the format."""
+    return tuple(_ranks(record, f"{key}[{k}]", entry) for k, entry in enumerate(record.array(key, **default)))
 
 
 def _rank_lists(record: Record, key: str, value: object) -> dict[int, tuple[int, ...]]:
     if not isinstance(value, dict):
         raise record.fail(key, 'an object {"rank": [ranks]}', value)
     return {
-        _rank_key(record, key, name): tuple(
-            record.whole(f"{key}[{name!r}]", rank, 0) for rank in _ranks(record, f"{key}[{name!r}]", ranks)
-        )
+        _rank_key(record, key, name): _ranks(record, f"{key}[{name!r}]", ranks, is_numbered=False)
         for name, ranks in value.items()
     }
 
 
-def _ranks(record: Record, title: str, value: object) -> list[object]:
+def _ranks(record: Record, title: str, value: object, is_numbered: bool = True) -> tuple[int, ...]:
+    """Ranks, each once; `is_numbered`: messages say which of them is wrong."""
     if not isinstance(value, list) or not value:
         raise record.fail(title, "a list of ranks, not empty", value)
     if len({str(rank) for rank in value}) != len(value):
         raise record.fail(title, "a list of different ranks", value)
-    return value
+    return tuple(
+        record.whole(f"{title}[{n}]" if is_numbered else title, rank, 0) for n, rank in enumerate(value)
+    )  # fmt: skip
 
 
 def _rank_key(record: Record, key: str, name: str) -> int:
@@ -263,10 +255,10 @@ def _rank_key(record: Record, key: str, name: str) -> int:
     return int(name)
 
 
-def _inverse(served: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """Sender -> origins turned into origin -> senders."""
-    senders: dict[int, list[int]] = {}
-    for sender in sorted(served):
-        for origin in served[sender]:
-            senders.setdefault(origin, []).append(sender)
-    return {origin: tuple(ranks) for origin, ranks in sorted(senders.items())}
+def _inverse(lists: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """Sender -> origins turned into origin -> senders, or the other way round; ascending."""
+    found: dict[int, list[int]] = {}
+    for rank, others in lists.items():
+        for other in others:
+            found.setdefault(other, []).append(rank)
+    return {rank: tuple(others) for rank, others in sorted(found.items())}

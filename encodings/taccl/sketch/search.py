@@ -1,9 +1,14 @@
-"""`--sketch auto`: many sketches are tried side by side under one time limit, and the best replayed plan is kept.
+"""`--sketch auto`: sketches for a topology that nobody has written one for, tried side by side under one time limit.
 
-Each outline (none at all, or a way out of the nodes and policies for the switches) is tried on its symmetry with one
-part, and with more parts as long as that makes it faster, each time with a part of the work that the parameters allow.
-What cannot beat the best plan any more, by its bound, is skipped. The best tries are repeated with all of the work,
-with and without symmetry. The bound of the whole is that of the topology in full, for any chunking.
+A candidate is a number of parts that a buffer is cut into, and either no sketch at all or a way out of the nodes, a
+policy for the switches, and whether the symmetry that the logical topology has is used. Ways out: every link, the same
+local rank on the other side (rails), or one sender and one receiver at each NIC, with or without a rule that a chunk
+leaves by the NIC of its rank.
+
+Each outline (none at all, or a way out and policies) is tried on its symmetry with one part, and with more parts as
+long as that makes it faster, each time with a part of the work that the parameters allow. What cannot beat the best
+plan any more, by its bound, is skipped. The best tries are repeated with all of the work, with and without symmetry.
+The best replayed plan is kept. The bound of the whole is that of the topology in full, for any chunking.
 
 Answers are taken in the order in which tries were thought of, whichever comes first: so with any number of processes
 the same tries are made, and one that would not have been made with a single process counts for nothing.
@@ -13,27 +18,139 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gapless.checker import check
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked, claim
-from gapless.encodings.taccl.parameters import Parameters
+from gapless.encodings.taccl.parameters import Parameters, Sketches
 from gapless.encodings.taccl.problem import Problem
-from gapless.encodings.taccl.sketch.candidates import Candidate, candidate, outlines, partitions, whole
-from gapless.encodings.taccl.sketch.format import Sketch, sketch_data
+from gapless.encodings.taccl.sketch.format import InterNode, Policy, Sketch, sketch_data
+from gapless.encodings.taccl.symmetry.automorphisms import free_symmetry
+from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.processes.jobs import Job, Jobs
 from gapless.solution import Solution
 from gapless.system import Plan
+from gapless.topologies.topology import Topology
 
-__all__ = ["SolveOne", "search_sketches"]
+__all__ = ["Candidate", "SolveOne", "candidate", "outlines", "partitions", "search_sketches", "whole"]
 
+Ranks = dict[int, tuple[int, ...]]
+
+_DEFAULTS = Sketches()
+_LEAST_SHARE_OF_ALPHA = 0.5
+"""Finer parts than these, whose own time on the fastest link is less than this share of its latency, don't pay."""
 _BOUNDS_SHARE = 0.1
 """The part of a time limit after which no finer partitions are looked at: their bounds take longer and longer."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A problem under one sketch or none, with the lower bound that holds for all of its schedules."""
+
+    name: str
+    problem: Chunked
+    bound_s: float
+
+
+def partitions(topology: Topology, input_bytes: int, parameters: Sketches = _DEFAULTS) -> list[int]:
+    """Into how many parts a rank's buffer may be cut: more where a part still outweighs the latency of its links."""
+    fastest = int(topology.beta_s_per_byte.argmin())
+    alpha_s, whole_s = float(topology.alpha_s[fastest]), float(topology.beta_s_per_byte[fastest]) * input_bytes
+    return [
+        parts
+        for parts in parameters.parts
+        if parts == 1 or (parts <= input_bytes and whole_s / parts >= _LEAST_SHARE_OF_ALPHA * alpha_s)
+    ]
+
+
+def whole(problem: Problem, parts: int, parameters: Sketches = _DEFAULTS) -> Candidate:
+    """No sketch at all. The bound holds for every sketch with so many parts, and chunks that travel together."""
+    way_out = next(_exits(problem.topology, parameters))[1]
+    free = _on_symmetry(problem, Sketch("free", inter_node=way_out, chunks_per_rank=parts), parameters)
+    return Candidate(f"none-{parts}", problem.under(None, parts), bounds_of(free).any_grouping_s)
+
+
+def outlines(topology: Topology, parameters: Sketches = _DEFAULTS) -> list[Sketch]:
+    """Every way out with every policy, for one part and without symmetry; some may not fit the collective."""
+    return [
+        Sketch("-".join(["auto", exit_name, *sorted(set(policies))]), switches, policies, inter_node)
+        for exit_name, inter_node in _exits(topology, parameters)
+        for switches, policies in _policies(topology)
+    ]
+
+
+def candidate(
+    asked: Problem, outline: Sketch, parts: int, use_symmetry: bool = True, parameters: Sketches = _DEFAULTS
+) -> Candidate | None:
+    """An outline with a number of parts, on its symmetry if it has any; None where it doesn't fit the collective."""
+    sketch = replace(outline, name=f"{outline.name}-{parts}", chunks_per_rank=parts)
+    try:
+        problem = _on_symmetry(asked, sketch, parameters)
+    except InputError:
+        return None
+    bound_s = bounds_of(problem).chunk_by_chunk_s  # on orbits, and the same without symmetry
+    if not use_symmetry:
+        problem = asked.under(sketch, parts)
+    assert problem.sketch is not None
+    return Candidate(problem.sketch.name, problem, bound_s)
+
+
+def _on_symmetry(asked: Problem, sketch: Sketch, parameters: Sketches) -> Chunked:
+    """The problem under a sketch with the symmetry that its logical topology has, if any."""
+    problem = asked.under(sketch, sketch.chunks_per_rank)
+    generators = free_symmetry(problem.logical.topology, problem.collective, problem.logical.allowed, parameters)
+    if not generators:
+        return problem
+    symmetric = replace(sketch, name=f"{sketch.name}-symmetric", permutations=generators)
+    return asked.under(symmetric, sketch.chunks_per_rank)
+
+
+def _policies(topology: Topology) -> list[tuple[tuple[tuple[int, ...], ...], tuple[Policy, ...]]]:
+    """The switches of a node under each policy."""
+    of_node = [switch.ranks for switch in topology.switches if switch.node == 0]
+    switches = tuple(tuple(rank % topology.ranks_per_node for rank in ranks) for ranks in of_node)
+    policies: tuple[Policy, ...] = ("uc-max", "uc-min") if switches else ("uc-max",)
+    return [(switches, (policy,) * len(switches)) for policy in policies]
+
+
+def _exits(topology: Topology, parameters: Sketches) -> Iterator[tuple[str, InterNode | None]]:
+    """How chunks leave a node; NICs are taken whole, in turn."""
+    if topology.node_count == 1:
+        yield "one-node", None
+        return
+    local_count = topology.ranks_per_node
+    joined = _joined(topology, local_count)
+    yield "every-link", InterNode(joined, dict.fromkeys(joined, 1.0))
+    rails: Ranks = {sender: (sender,) for sender, receivers in joined.items() if sender in receivers}
+    if len(rails) == len(joined) and rails != joined:
+        yield "rails", InterNode(rails, dict.fromkeys(rails, 1.0))
+    nics = [nic.ranks for nic in topology.nics if nic.node == 0]
+    nics = [tuple(rank % local_count for rank in ranks) for ranks in nics]
+    if not nics or min(map(len, nics)) < 2:
+        return
+    for send in range(parameters.senders):
+        chosen: Ranks = {ranks[send]: (ranks[0],) for ranks in nics}
+        if any(receivers[0] not in joined.get(sender, ()) for sender, receivers in chosen.items()):
+            continue
+        split = dict.fromkeys(chosen, 1.0)
+        yield f"nic{send}0", InterNode(chosen, split)
+        if len(nics) > 1:
+            relays: Ranks = {rank: (ranks[send],) for ranks in nics for rank in ranks}
+            yield f"nic{send}0-own", InterNode(chosen, split, relays)
+
+
+def _joined(topology: Topology, local_count: int) -> dict[int, tuple[int, ...]]:
+    """Local sender -> local receivers on other nodes, as the links of the first node have it."""
+    found: dict[int, set[int]] = {}
+    for source, target in zip(topology.link_source.tolist(), topology.link_target.tolist(), strict=True):
+        if source < local_count <= target:
+            found.setdefault(source, set()).add(target % local_count)
+    return {sender: tuple(sorted(found[sender])) for sender in sorted(found)}
+
 
 SolveOne = Callable[[Chunked, SolveOptions, Parameters], Plan]
 """Solves under one sketch; it can be pickled."""
@@ -54,16 +171,18 @@ def search_sketches(
 
 @dataclass(frozen=True)
 class _Work:
-    """The work of solving under one sketch; `limits` are fields of `SolveOptions`."""
+    """The work of solving under one sketch."""
 
     problem: Chunked
-    limits: Mapping[str, Any]
+    time_limit_s: float | None
+    seed: int
+    solver: str | None
     parameters: Parameters
     solve_one: SolveOne
 
     def __call__(self, stop: threading.Event) -> tuple[Plan, bool]:
         """The plan, and whether the clock has cut it short."""
-        options = SolveOptions(**self.limits, stop=stop)
+        options = SolveOptions(self.time_limit_s, threads=1, seed=self.seed, solver=self.solver, stop=stop)
         deadline = Deadline(options)
         plan = self.solve_one(self.problem, deadline.stage(), self.parameters)
         assert plan.schedule is None or check(plan.schedule).valid
@@ -102,7 +221,12 @@ class _Try:
         return max(self.candidate.bound_s, proven_s or 0.0)
 
     @property
-    def row(self) -> dict[str, Any]:
+    def rank(self) -> tuple[float, float]:
+        """The least is the best."""
+        return self.makespan_s, self.bound_s
+
+    @property
+    def row(self) -> dict[str, object]:
         """What is reported of it."""
         return {
             "sketch": self.candidate.name,
@@ -128,8 +252,7 @@ class _Search:
     tries: list[_Try] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        topology = self.problem.topology
-        sketches = self.parameters.sketches
+        topology, sketches = self.problem.topology, self.parameters.sketches
         self.outlines = [None, *outlines(topology, sketches)]
         self.bound_s = bounds_of(self.problem.coarsest, self.parameters.bounds, self.deadline.stage()).any_chunking_s
         self.wholes = []
@@ -137,7 +260,7 @@ class _Search:
         for parts in partitions(topology, self.problem.size_bytes, sketches):
             if self.wholes and stage.over:
                 break  # what has no bound is not tried
-            self.wholes.append(whole(self.problem.under, topology, parts, sketches))
+            self.wholes.append(whole(self.problem, parts, sketches))
 
     @property
     def of_partitions_s(self) -> float:
@@ -147,7 +270,7 @@ class _Search:
     @property
     def best(self) -> _Try | None:
         """The try with the best plan so far, None before there is one."""
-        found = min(self.tries, key=lambda attempt: (attempt.makespan_s, attempt.bound_s), default=None)
+        found = min(self.tries, key=lambda attempt: attempt.rank, default=None)
         return None if found is None or math.isinf(found.makespan_s) else found
 
     @property
@@ -184,9 +307,9 @@ class _Search:
 
     def answer(self) -> Plan:
         """The best plan, and what was tried for it."""
-        rows = sorted((attempt.row for attempt in self.tries), key=_by_makespan)
+        rows = [attempt.row for attempt in sorted(self.tries, key=lambda attempt: attempt.rank)]
         timings = {attempt.candidate.name: round(attempt.spent_s, 6) for attempt in self.tries}
-        details: dict[str, Any] = {"sketches_tried": len(rows), "sketches": rows}
+        details: dict[str, object] = {"sketches_tried": len(rows), "sketches": rows}
         best, first_s = self.best, math.inf
         if self.first is not None and self.first.solution.objective is not None:
             first_s = self.first.solution.objective
@@ -202,7 +325,7 @@ class _Search:
         solution = self._solution(best.plan.solution)
         return replace(best.plan, solution=solution, details=details, timings=timings, problem=problem)
 
-    def _bounds(self, end_s: float) -> dict[str, Any]:
+    def _bounds(self, end_s: float) -> dict[str, object]:
         """What the details say of the bounds of all sketches."""
         parts = ", ".join(str(one.problem.chunks) for one in self.wholes)
         bounds_s = {"any chunking": self.bound_s, f"{parts} chunks, any grouping": self.of_partitions_s}
@@ -245,13 +368,16 @@ class _Search:
 
     def _begun(self, asked: _Next) -> _Try | None:
         """A try, None where it fits no collective."""
-        found = self._candidate(asked)
+        found: Candidate | None = self.wholes[asked.step]
+        if found is not None and asked.outline is not None:
+            parts = found.problem.collective.chunks_per_rank
+            found = candidate(self.problem, asked.outline, parts, asked.use_symmetry, self.parameters.sketches)
         return None if found is None else _Try(found, asked)
 
     def _job(self, place: int, attempt: _Try, parameters: Parameters) -> Job[tuple[Plan, bool]]:
-        limit_s = self.deadline.stage().time_limit_s
-        limits = {"time_limit_s": limit_s, "threads": 1, "seed": self.options.seed, "solver": self.options.solver}
-        work = _Work(attempt.candidate.problem, limits, parameters, self.solve_one)
+        options = self.deadline.stage()
+        how = options.time_limit_s, options.seed, options.solver
+        work = _Work(attempt.candidate.problem, *how, parameters, self.solve_one)
         return Job(place, f"sketch {attempt.candidate.name}", work)
 
     def _taken(
@@ -272,15 +398,3 @@ class _Search:
             incumbent = None if self.best is None else self.best.makespan_s
             self.options.on_progress(Progress(self.deadline.elapsed_s, incumbent, self.bound_s, attempt.candidate.name))
         return then(attempt)
-
-    def _candidate(self, asked: _Next) -> Candidate | None:
-        found = self.wholes[asked.step]
-        if asked.outline is None:
-            return found
-        parts = found.problem.collective.chunks_per_rank
-        return candidate(self.problem.under, asked.outline, parts, asked.use_symmetry, self.parameters.sketches)
-
-
-def _by_makespan(row: Mapping[str, Any]) -> tuple[float, float]:
-    makespan_s = row["makespan_s"]
-    return (math.inf if makespan_s is None else makespan_s, row["bound_s"])

@@ -15,10 +15,9 @@ import numpy as np
 from gapless.checker import check
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.programs.export import to_program
-from gapless.encodings.taccl.programs.instances import with_instances
-from gapless.encodings.taccl.sweep.request import Request, larger_buffer
+from gapless.encodings.taccl.sweep.request import Request, larger_buffer, with_instances
 from gapless.errors import GaplessError, InputError
-from gapless.io.taccl_ef import Program
+from gapless.io.taccl_ef import LoweringOptions, Program
 from gapless.ir.collective import Collective, divided
 from gapless.ir.schedule import Schedule
 from gapless.ir.simulate import retime
@@ -86,7 +85,7 @@ class Lowering:
         """The program for all sizes, None where a limit of the runtime is exceeded."""
         key = (candidate, instances)
         if key not in self._known:
-            how = {"instances": instances, **self._request.lowering}
+            how: LoweringOptions = {**self._request.lowering, "instances": instances}
             try:
                 self._known[key] = to_program(candidate.schedule, candidate.collective, **how)
             except InputError as error:

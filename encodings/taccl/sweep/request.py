@@ -1,29 +1,39 @@
-"""Request: what a sweep is asked for."""
+"""Request: what a sweep is asked for, and what it does to the costs of links that chunks are cut into instances.
+
+With n instances each chunk is cut into n parts on n thread blocks. One can't keep a fast link busy alone (thesis,
+section 5.6.2): n of them move n times as much, up to what the link carries. Each has its own synchronisation on the
+link at the start of a send, so that the latency grows with n (section 5.8.3, where Figure 5.13 shows both effects and
+prints no numbers)::
+
+    beta_n  = max(beta, 1 / (n * block_bytes_per_s))
+    alpha_n = alpha * (1 + alpha_growth * (n - 1))
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 from gapless import __version__
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem, find_topology
-from gapless.encodings.taccl.programs.instances import InstanceCosts
-from gapless.encodings.taccl.question import AUTO
+from gapless.encodings.taccl.question import AUTO, COLLECTIVE, SweepQuestion
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.encodings.taccl.solve import in_chunks
 from gapless.errors import InputError
+from gapless.io.taccl_ef import LoweringOptions
 from gapless.ir.collective import Collective, collective_by_name, divided
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
 
-__all__ = ["Choice", "Job", "Request", "larger_buffer", "request_of", "sizes_between"]
-
+__all__ = [
+    "Choice", "InstanceCosts", "Job", "Request", "larger_buffer", "request_of", "sizes_between", "with_instances",
+]  # fmt: skip
 
 Choice = Sketch | Literal["auto"] | None
 """A sketch, a search over sketches, or none."""
@@ -32,6 +42,42 @@ Job = tuple[int, int, int]
 
 _PARTS = (1, 2)
 """Into how many parts chunks are cut, unless it is said."""
+
+
+@dataclass(frozen=True)
+class InstanceCosts:
+    """The two numbers of the model.
+
+    `block_bytes_per_s`: what one thread block moves. 20 GB/s is what NCCL's tuning table has as the most of a channel
+    on Volta and Ampere GPUs (LL128, ring and tree); for Hopper it has 36.7. `alpha_growth`: the part of a link's alpha
+    that each further instance adds. 0.05 is no measurement: it puts the size above which 8 instances of the ALLGATHER
+    plans for two NDv2 nodes beat one between 1 and 2 MB, where the thesis has it (section 5.8.2).
+
+    Raises `InputError` for a bandwidth that isn't above 0, or a growth below 0.
+    """
+
+    block_bytes_per_s: float = 20e9
+    alpha_growth: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not self.block_bytes_per_s > 0:
+            raise InputError(f"block_bytes_per_s must be > 0, got {self.block_bytes_per_s}")
+        if not self.alpha_growth >= 0:
+            raise InputError(f"alpha_growth must be >= 0, got {self.alpha_growth}")
+
+
+def with_instances(topology: Topology, instances: int, costs: InstanceCosts | None = None) -> Topology:
+    """The same machine as a program of so many instances sees it: same links and resources, other alphas and betas."""
+    if instances < 1:
+        raise InputError(f"instances must be >= 1, got {instances}")
+    costs = costs or InstanceCosts()
+    factor = 1 + costs.alpha_growth * (instances - 1)
+    least_s_per_byte = 1 / (instances * costs.block_bytes_per_s)
+    links = tuple(
+        replace(link, alpha_s=link.alpha_s * factor, beta_s_per_byte=max(link.beta_s_per_byte, least_s_per_byte))
+        for link in topology.links
+    )
+    return replace(topology, links=links)
 
 
 @dataclass(frozen=True)
@@ -55,7 +101,7 @@ class Request:
     parts: tuple[int, ...] | None = None
     sketches: tuple[Choice, ...] = (None,)
     costs: InstanceCosts = field(default_factory=InstanceCosts)
-    lowering: Mapping[str, Any] = field(default_factory=dict)
+    lowering: LoweringOptions = field(default_factory=LoweringOptions)
     tolerance: float = 0.0
     parameters: Parameters = field(default_factory=Parameters)
 
@@ -186,23 +232,20 @@ def sizes_between(least_bytes: int, most_bytes: int, factor: int) -> tuple[int, 
     return tuple(dict.fromkeys([*sizes, most_bytes]))
 
 
-def request_of(values: Mapping[str, Any]) -> Request:
-    """What is asked for, from the values of the fields. Raises `InputError` as `problem` does."""
-    sketches = _sketches(values["sketch"] or (), values["sketch_file"])
+def request_of(asked: SweepQuestion) -> Request:
+    """What is asked for. Raises `InputError` as `problem` does."""
+    sketches = _sketches(asked.sketch or (), asked.sketch_file)
     named = [sketch for sketch in sketches if isinstance(sketch, Sketch) and sketch.node_count is not None]
-    sizes = values["sizes"] or sizes_between(values["min_size"], values["max_size"], values["factor"])
     return Request(
-        topology=find_topology(
-            values["topology"], values["topology_file"], values["nodes"], named[0] if named else None
-        ),
-        collective=values["collective"] or "allgather",
-        sizes_bytes=sizes,
-        instances=values["instances"],
-        parts=values["parts"],
+        topology=find_topology(asked.topology, asked.topology_file, asked.nodes, named[0] if named else None),
+        collective=asked.collective or COLLECTIVE,
+        sizes_bytes=asked.sizes or sizes_between(asked.min_size, asked.max_size, asked.factor),
+        instances=asked.instances,
+        parts=asked.parts,
         sketches=sketches,
-        costs=InstanceCosts(values["block_bandwidth"], values["alpha_growth"]),
-        lowering={key: values[key] for key in ("proto", "placement", "runtime")},
-        tolerance=values["tolerance"],
+        costs=InstanceCosts(asked.block_bandwidth, asked.alpha_growth),
+        lowering={"proto": asked.proto, "placement": asked.placement, "runtime": asked.runtime},
+        tolerance=asked.tolerance,
     )
 
 

@@ -6,10 +6,9 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,11 +16,11 @@ from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import Parameters
-from gapless.encodings.taccl.programs.instances import with_instances
+from gapless.encodings.taccl.question import SweepQuestion
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times, pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
-from gapless.encodings.taccl.sweep.request import Job, Request, larger_buffer, request_of
-from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Outcome, Row, notes_of, text_of
+from gapless.encodings.taccl.sweep.request import Job, Request, larger_buffer, request_of, with_instances
+from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Outcome, Refused, Row, Served, notes_of, text_of
 from gapless.io.atomic import make_folder
 from gapless.io.formats.collective_file import collective_of
 from gapless.io.plan import read_plan
@@ -142,14 +141,14 @@ def sweep(request: Request, options: SolveOptions, folder: str | Path) -> Outcom
     return _write(state, rates)
 
 
-def answer(values: Mapping[str, Any], session: Session) -> Answer:
+def answer(question: SweepQuestion, session: Session) -> Answer:
     """Sweep, and what came of it as data and as tables."""
-    asked = replace(request_of(values), parameters=parameters_of(Parameters, session.parameters))
-    folder = Path(values["output"])
+    asked = replace(request_of(question), parameters=parameters_of(Parameters, session.parameters))
+    folder = Path(question.output)
     outcome = sweep(asked, session.options, folder)
     data = {
         "problem": "taccl", "collective": asked.collective, **table_files(folder), "complete": outcome.is_complete,
-        "ranges": outcome.ranges, "refused": outcome.refused, "rows": [row.data for row in outcome.rows],
+        **outcome.data,
     }  # fmt: skip
     return Answer(data, text_of(outcome), notes_of(outcome), outcome.is_complete)
 
@@ -269,22 +268,18 @@ def _write(state: _Sweep, rates: list[float]) -> Outcome:
         _row(state, place, choices[place], chosen[place] if chosen else None, xml_of.get(size), rates)
         for place, size in enumerate(sizes)
     ]
-    listed = [_range_data(one, name) for name, one in zip(files, ranges, strict=True)]
-    refused = [
-        {"plan": name, "instances": instances, "reason": reason}
-        for (name, instances), reason in state.lowering.refused.items()
+    served = [
+        Served(name, one.choice[0].name, one.choice[1], one.min_bytes, one.max_bytes, list(one.sizes_bytes))
+        for name, one in zip(files, ranges, strict=True)
     ]
-    more = {
-        "format": FORMAT,
-        "version": VERSION,
-        "collective": request.collective,
-        "topology": request.topology.name,
-        "ranges": listed,
-        "refused": refused,
-    }
-    data = [row.data for row in rows]
-    write_table(state.folder, [column.name for column in fields(Row)], data, {**more, "rows": data})
-    return Outcome(rows, listed, refused, state.done == len(state.rows) and bool(ranges))
+    refused = [Refused(*what, reason) for what, reason in state.lowering.refused.items()]
+    outcome = Outcome(rows, served, refused, state.done == len(state.rows) and bool(ranges))
+    head = {
+        "format": FORMAT, "version": VERSION, "collective": request.collective, "topology": request.topology.name
+    }  # fmt: skip
+    data = outcome.data
+    write_table(state.folder, [column.name for column in fields(Row)], data["rows"], {**head, **data})
+    return outcome
 
 
 def _choices(state: _Sweep, place: int) -> list[Choice]:
@@ -305,56 +300,42 @@ def _row(
         bounds_of(question, s_per_byte=rate).any_chunking_s for question, rate in zip(questions, rates, strict=True)
     )
     found = [_fastest(state, size, choices, is_baseline) for is_baseline in (False, True)]
-    (synthesised, synthesised_s), (baseline, baseline_s) = found
-    makespan_s = None if chosen is None else state.times.checked_s(chosen[0], size, chosen[1])
+    names = [(None, None) if one is None else (one[0].name, one[1]) for one in (*found, chosen)]
+    (synthesised, synthesised_x), (baseline, baseline_x), (plan, instances) = names
+    times_s = [None if one is None else state.times.checked_s(one[0], size, one[1]) for one in (*found, chosen)]
+    synthesised_s, baseline_s, makespan_s = times_s
     plans = [row for job, row in state.rows.items() if job[0] == size and row.plan is not None]
     return Row(
         size_bytes=size,
-        plan=None if chosen is None else chosen[0].name,
+        plan=plan,
         sketch=None if chosen is None else chosen[0].sketch,
-        instances=None if chosen is None else chosen[1],
+        instances=instances,
         makespan_s=makespan_s,
         algbw_bytes_per_s=None if not makespan_s else size / makespan_s,
         bound_s=bound_s,
         ratio_to_bound=_ratio(makespan_s, bound_s),
-        baseline=None if baseline is None else baseline[0].name,
-        baseline_instances=None if baseline is None else baseline[1],
+        baseline=baseline,
+        baseline_instances=baseline_x,
         baseline_s=baseline_s,
         ratio_to_baseline=_ratio(makespan_s, baseline_s),
-        synthesised=None if synthesised is None else synthesised[0].name,
-        synthesised_instances=None if synthesised is None else synthesised[1],
+        synthesised=synthesised,
+        synthesised_instances=synthesised_x,
         synthesised_s=synthesised_s,
         synthesised_ratio=_ratio(synthesised_s, baseline_s),
         xml=xml,
-        solve_s=sum(plan.solve_s or 0.0 for plan in plans) if plans else None,
-        stop_reason=", ".join(dict.fromkeys(plan.stop_reason for plan in plans if plan.stop_reason)) or None,
+        solve_s=sum(row.solve_s or 0.0 for row in plans) if plans else None,
+        stop_reason=", ".join(dict.fromkeys(row.stop_reason for row in plans if row.stop_reason)) or None,
     )
 
 
-def _fastest(
-    state: _Sweep, size_bytes: int, choices: list[Choice], is_baseline: bool
-) -> tuple[Choice, float] | tuple[None, None]:
-    """The fastest choice of one kind, as checked."""
-    fitting = [choice for choice in choices if choice[0].is_baseline == is_baseline]
-    if not fitting:
-        return None, None
-    best = min(fitting, key=lambda choice: state.times.makespan_s(choice[0], size_bytes, choice[1]))
-    return best, state.times.checked_s(best[0], size_bytes, best[1])
+def _fastest(state: _Sweep, size_bytes: int, choices: list[Choice], is_baseline: bool) -> Choice | None:
+    """The fastest choice of one kind."""
+    fitting = (choice for choice in choices if choice[0].is_baseline == is_baseline)
+    return min(fitting, key=lambda choice: state.times.makespan_s(choice[0], size_bytes, choice[1]), default=None)
 
 
 def _ratio(time_s: float | None, other_s: float | None) -> float | None:
     return time_s / other_s if time_s is not None and other_s else None
-
-
-def _range_data(one: Range, name: str) -> dict[str, Any]:
-    return {
-        "xml": name,
-        "plan": one.choice[0].name,
-        "instances": one.choice[1],
-        "min_bytes": one.min_bytes,
-        "max_bytes": one.max_bytes,
-        "sizes_bytes": list(one.sizes_bytes),
-    }
 
 
 def _file_name(request: Request, number: int, one: Range) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from gapless.report.text import described, table
 
-__all__ = ["FORMAT", "VERSION", "Outcome", "Row", "notes_of", "text_of"]
+__all__ = ["FORMAT", "VERSION", "Outcome", "Refused", "Row", "Served", "notes_of", "text_of"]
 
 FORMAT, VERSION = "gapless.size-sweep", 1
 """Of the table's `summary.json`."""
@@ -45,23 +44,48 @@ class Row:
     solve_s: float | None
     stop_reason: str | None
 
-    @property
-    def data(self) -> dict[str, Any]:
-        """The row in plain values, for files."""
-        return asdict(self)
+
+@dataclass(frozen=True)
+class Served:
+    """The file that serves a range of sizes, see `Range`."""
+
+    xml: str
+    plan: str
+    instances: int
+    min_bytes: int
+    max_bytes: int
+    sizes_bytes: list[int]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What could not be lowered, and why."""
+
+    plan: str
+    instances: int
+    reason: str
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sweep has found: a row for each size, the files by range, and what could not be lowered, with reasons.
+    """What a sweep has found: a row for each size, the files by range, and what could not be lowered.
 
     `is_complete`: whether every size has had its synthesis and is served by a file.
     """
 
     rows: list[Row]
-    ranges: list[dict[str, Any]]
-    refused: list[dict[str, Any]]
+    ranges: list[Served]
+    refused: list[Refused]
     is_complete: bool
+
+    @property
+    def data(self) -> dict[str, list[dict[str, object]]]:
+        """Ranges, refusals and rows in plain values, for files."""
+        return {
+            "ranges": [asdict(one) for one in self.ranges],
+            "refused": [asdict(one) for one in self.refused],
+            "rows": [asdict(row) for row in self.rows],
+        }
 
 
 _COLUMNS = {
@@ -73,12 +97,12 @@ _COLUMNS = {
 
 def text_of(outcome: Outcome) -> str:
     """The table as people see it, and the files by range."""
-    rows = [[described(name, row.data[name]) for name in _COLUMNS] for row in outcome.rows]
+    rows = [[described(name, getattr(row, name)) for name in _COLUMNS] for row in outcome.rows]
     printed = table([list(_COLUMNS.values()), *rows])
     if not outcome.ranges:
         return printed
     heads = ["min_bytes", "max_bytes", "instances", "xml"]
-    return f"{printed}\n\n{table([heads, *([str(entry[name]) for name in heads] for entry in outcome.ranges)])}"
+    return f"{printed}\n\n{table([heads, *([str(getattr(one, name)) for name in heads] for one in outcome.ranges)])}"
 
 
 def notes_of(outcome: Outcome) -> tuple[str, ...]:
@@ -87,6 +111,6 @@ def notes_of(outcome: Outcome) -> tuple[str, ...]:
         return ()
     if not outcome.ranges and outcome.refused:
         first = outcome.refused[0]
-        return (f"nothing could be lowered; {first['plan']}: {first['reason']}",)
+        return (f"nothing could be lowered; {first.plan}: {first.reason}",)
     solved = sum(row.solve_s is not None for row in outcome.rows)
     return (f"{solved} of {len(outcome.rows)} sizes have a plan of their own",)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from gapless.errors import InputError
 from gapless.io.taccl_ef.blocks import (
@@ -56,7 +56,12 @@ from gapless.io.taccl_ef.verify import examine
 from gapless.ir.collective import Collective
 from gapless.ir.schedule import Schedule
 
-__all__ = ["PLACEMENTS", "Builder", "Draft", "LimitError", "compact_scratch", "emit", "lower", "lowered"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = [
+    "PLACEMENTS", "Builder", "Draft", "LimitError", "LoweringOptions", "compact_scratch", "emit", "lower", "lowered",
+]  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -252,7 +257,24 @@ LIMITS = frozenset(
 """Rules that a program of fewer instances may keep."""
 
 
-def lower(schedule: Schedule, collective: Collective, **how: Any) -> Program:
+class LoweringOptions(TypedDict, total=False):
+    """The options of `lowered`."""
+
+    instances: int
+    name: str
+    proto: str
+    placement: str | None
+    min_bytes: int
+    max_bytes: int
+    runtime: str | None
+    sm_count: int | None
+    merge_blocks: bool | None
+    fuse: bool
+    step_limit: int | None
+    max_scratch_bytes: int
+
+
+def lower(schedule: Schedule, collective: Collective, **how: Unpack[LoweringOptions]) -> Program:
     """As `lowered`, without the flat form."""
     return lowered(schedule, collective, **how)[0]
 
@@ -264,10 +286,10 @@ def lowered(
     instances: int = 1,
     name: str = "",
     proto: str = "Simple",
-    placement: str = "out-of-place",
+    placement: str | None = None,
     min_bytes: int = 0,
     max_bytes: int = 0,
-    runtime: str = "both",
+    runtime: str | None = None,
     sm_count: int | None = None,
     merge_blocks: bool | None = None,
     fuse: bool = True,
@@ -290,6 +312,7 @@ def lowered(
     Raises `InputError` where the schedule can't be lowered, `LimitError` where a limit is exceeded that fewer instances
     may keep; the message has both numbers.
     """
+    placement, runtime = placement or "out-of-place", runtime or "both"
     _check_options(instances, placement, runtime)
     in_place, out_of_place = PLACEMENTS[placement]
     coll = written_name(collective.name, runtime)

@@ -1,13 +1,11 @@
 """What `gapless profile links` says of costs that the noise hides."""
 
 from gapless.encodings.taccl.programs.profiling import drowned_costs
+from gapless.topologies.measured.machine import ClassRow
 
 
-def costs(alpha_error_us: float | None, beta_us_per_mb: float) -> dict[str, object]:
-    return {
-        "name": "inside of nodes", "alpha_us": 80.0, "alpha_error_us": alpha_error_us,
-        "beta_us_per_mb": beta_us_per_mb, "beta_error_us_per_mb": 50.0,
-    }  # fmt: skip
+def costs(alpha_error_us: float | None, beta_us_per_mb: float) -> ClassRow:
+    return ClassRow("inside of nodes", 2, 80.0, alpha_error_us, beta_us_per_mb, 50.0, 0.01, 9, 0)
 
 
 def test_a_cost_whose_interval_holds_nothing_is_named_with_a_way_out() -> None:

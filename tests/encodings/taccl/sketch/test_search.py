@@ -11,8 +11,8 @@ import pytest
 
 import gapless
 from gapless.encodings.taccl import Chunked, Problem, read_sketch
-from gapless.encodings.taccl.sketch.candidates import candidate, outlines, partitions
 from gapless.encodings.taccl.sketch.format import Sketch, sketch_data
+from gapless.encodings.taccl.sketch.search import candidate, outlines, partitions
 from gapless.options import Progress, SolveOptions
 from gapless.solution import Status, StopReason
 from gapless.topologies.files import load_topology
@@ -52,11 +52,11 @@ def test_two_nodes_have_every_link_rails_and_one_sender_a_nic_as_ways_out() -> N
 def test_a_candidate_has_the_symmetry_of_its_outline() -> None:
     topology = NODE.cluster(2)
     for outline in outlines(topology):
-        found = candidate(search_on(topology).under, outline, 2)
+        found = candidate(search_on(topology), outline, 2)
         assert found is not None
         assert found.name.endswith("-2-symmetric")
         assert found.problem.logical.symmetry
-        plain = candidate(search_on(topology).under, outline, 2, use_symmetry=False)
+        plain = candidate(search_on(topology), outline, 2, use_symmetry=False)
         assert plain is not None
         assert plain.problem.sketch is not None
         assert plain.problem.sketch.permutations == ()
@@ -65,7 +65,7 @@ def test_a_candidate_has_the_symmetry_of_its_outline() -> None:
 
 def test_an_outline_that_does_not_fit_is_no_candidate() -> None:
     outline = Sketch("for three nodes", node_count=3)
-    assert candidate(search_on(NODE.cluster(2)).under, outline, 1) is None
+    assert candidate(search_on(NODE.cluster(2)), outline, 1) is None
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from gapless.checker import check
 from gapless.encodings.taccl.baselines.library import baselines
-from gapless.encodings.taccl.programs.instances import InstanceCosts, with_instances
+from gapless.encodings.taccl.sweep.request import InstanceCosts, with_instances
 from gapless.errors import InputError
 from gapless.ir.collective import allgather
 from gapless.ir.simulate import retime
