@@ -1,16 +1,19 @@
-"""Decisions: what a MONeT plan decides, stage by stage."""
+"""Decisions: what a MONeT plan decides, stage by stage; as arrays on a graph, and as plan files have it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.decision import Decision
 from gapless.errors import InputError
+from gapless.io.typed import Stored
 from gapless.profiles.training.graph import Implementation, TrainingGraph
 
-__all__ = ["Decisions", "implementations_of"]
+__all__ = ["Decisions", "StepDecision", "implementations_of"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,62 @@ class Decisions:
         """How a backward node runs."""
         variant = graph.backward[number].variants[int(self.variant[number])]
         return variant.implementations[int(self.backward_implementation[number])]
+
+    @property
+    def decision(self) -> StepDecision:
+        """For the plan file."""
+        there = np.pad(self.stored.astype(np.int8), ((1, 1), (0, 0)))
+        node, first = np.nonzero(np.diff(there, axis=0).T > 0)
+        last = np.nonzero(np.diff(there, axis=0).T < 0)[1] - 1
+        stage, place = np.nonzero(self.recomputed)
+        kept = np.stack([node, first, last], axis=1).tolist()
+        implementation, in_place = self.forward_implementation[stage, place], self.in_place[stage, place]
+        runs = np.stack([stage, place, implementation, in_place], axis=1).tolist()
+        backward = zip(self.variant.tolist(), self.backward_implementation.tolist(), strict=True)
+        return StepDecision(tuple(map(tuple, kept)), tuple(map(tuple, runs)), tuple(backward))
+
+
+_Rows = Annotated[tuple[tuple[int, int, int], ...], Stored(each="[node, first stage, last stage] in whole numbers")]
+_Runs = Annotated[
+    tuple[tuple[int, int, int, int], ...], Stored(each="[stage, node, implementation, in place] in whole numbers")
+]
+_Backward = Annotated[tuple[tuple[int, int], ...], Stored(each="[variant, implementation] in whole numbers")]
+
+
+@dataclass(frozen=True)
+class StepDecision(Decision):
+    """`Decisions` in plain numbers: nodes by number, stage 0 is the forward pass, stage t > 0 ends with backward t - 1.
+
+    `kept`: node, first and last stage, of each stretch of stages at whose beginnings a node's output is there.
+    `runs`: stage, node, implementation, and 1 if in place, of each run of a forward node. `backward`: variant and
+    implementation of each backward node.
+    """
+
+    kept: _Rows
+    runs: _Runs
+    backward: _Backward
+
+    def on(self, graph: TrainingGraph) -> Decisions:
+        """The same on its graph. Raises `InputError` where the graph has no such nodes, stages or implementations."""
+        nodes, stages = len(graph.forward), len(graph.backward) + 1
+        if len(self.backward) != stages - 1:
+            raise InputError(f"decision: backward must have {stages - 1} nodes, got {len(self.backward)}")
+        stored = np.zeros((stages + 1, nodes), dtype=np.bool_)
+        for node, first, last in self.kept:
+            if not (0 <= node < nodes and 0 < first <= last <= stages):
+                raise InputError(f"decision: kept: the graph has no [{node}, {first}, {last}]")
+            stored[first : last + 1, node] = True
+        runs = np.zeros((2, stages, nodes), dtype=np.bool_)
+        forward_implementation = np.zeros((stages, nodes), dtype=np.int64)
+        for stage, node, implementation, in_place in self.runs:
+            if not (0 <= node < nodes and 0 <= stage < stages and 0 <= in_place <= 1):
+                raise InputError(f"decision: runs: the graph has no [{stage}, {node}, {implementation}, {in_place}]")
+            runs[:, stage, node] = True, in_place
+            forward_implementation[stage, node] = implementation
+        variant, backward_implementation = np.array(self.backward, dtype=np.int64).reshape(-1, 2).T
+        found = Decisions(stored, runs[0], runs[1], forward_implementation, variant, backward_implementation)
+        found.check_against(graph)
+        return found
 
 
 def implementations_of(graph: TrainingGraph, node: int, stage: int, in_place: bool) -> tuple[Implementation, ...]:

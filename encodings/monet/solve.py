@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gapless.checker import check
+from gapless.encodings.monet.decisions import StepDecision
 from gapless.encodings.monet.evaluate import Evaluation, evaluate, unlimited_s
-from gapless.encodings.monet.lowering import keep_set_of, to_schedule
+from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search import joint
+from gapless.encodings.monet.search.retention import keep_set_of, tightened
 from gapless.encodings.monet.search.state import SOLVER, Attempt
 from gapless.encodings.monet.study.methods import STUDIED
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
@@ -62,11 +64,11 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
         bound=attempt.bound_s,
         unit=problem.unit,
     )
-    details = {**_class_bound(problem, attempt), **attempt.details}
-    if attempt.decisions is None:
+    details, decisions = {**_class_bound(problem, attempt), **attempt.details}, attempt.decisions
+    if decisions is None:
         return Plan(solution, None, details, attempt.timings)
-    schedule = to_schedule(problem.graph, attempt.decisions, problem.budget_bytes)
-    judged, report = evaluate(timed.graph, attempt.decisions), check(schedule)
+    schedule = to_schedule(problem.graph, decisions, problem.budget_bytes)
+    judged, report = evaluate(timed.graph, decisions), check(schedule)
     assert not judged.faults, judged.faults[0]
     if not report.valid or judged.peak_bytes > problem.budget_bytes:  # better no plan than a false one
         details["needed_bytes"] = max(judged.peak_bytes, int(max(report.peak_bytes)))
@@ -83,7 +85,9 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
         solution, status=status, stop_reason=reason, objective=judged.cost_s, bound_source=_source(problem, attempt),
         narrower=_narrower(problem, attempt, judged.cost_s, solution.bound),
     )  # fmt: skip
-    return Plan(solution, schedule, {**_costs(problem, timed, judged, attempt), **details}, attempt.timings)
+    details = {**_costs(problem, timed, judged, attempt), **details}
+    decision = tightened(problem.graph, decisions).decision
+    return Plan(solution, schedule, details, attempt.timings, decision=decision)
 
 
 def _reporting(problem: Problem, options: SolveOptions, plan: Callable[[Attempt], Plan]) -> SolveOptions:
@@ -142,9 +146,10 @@ def narrowing(problem: Problem, said: Mapping[str, Any]) -> list[Narrowing]:
 
 
 def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
-    """The search from the plan's own keep-set on."""
-    return [Challenge("the plan as a start", PlanClass.QUESTION, restarted=_from_plan)]
+    """The search from the plan's own keep-set on, where its file says what it decides."""
+    return [Challenge("the plan as a start", PlanClass.QUESTION, restarted=_from_plan)] if plan.decision else []
 
 
 def _from_plan(problem: Problem, plan: SavedPlan) -> Problem:
-    return replace(problem, method="auto", starts=(keep_set_of(problem.graph, plan.schedule),))
+    decisions = StepDecision.of(plan).on(problem.graph)
+    return replace(problem, method="auto", starts=(keep_set_of(problem.graph, decisions),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gapless.encodings.monet import parameters, problem, solve
+from gapless.encodings.monet import decisions, parameters, problem, solve
 from gapless.encodings.monet.commands import CURVE, RUN
 from gapless.encodings.monet.question import Question
 from gapless.lazy import lazy
@@ -43,6 +43,7 @@ SYSTEM = System(
     problem=lazy(lambda: problem.problem_of),
     plan=lazy(lambda: solve.solve),
     parameters=lambda: parameters.Parameters,
+    decision=lambda: decisions.StepDecision,
     example="""\
   gapless solve monet --graph resnet50 --batch 184 --device p100 --budget 8GiB --gap 0.02 -o plan.json
   gapless solve monet --graph mobilenet_v2 --batch 64 --budget 0.8x --method checkmate

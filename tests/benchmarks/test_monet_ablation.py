@@ -31,10 +31,11 @@ import gapless
 from gapless import SolveOptions
 from gapless.checker import check
 from gapless.encodings.monet import Problem
+from gapless.encodings.monet.decisions import StepDecision
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.lowering import decisions_of, keep_set_of, to_schedule
+from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.search.keepset import KeepSet
-from gapless.encodings.monet.search.retention import fit_implementations
+from gapless.encodings.monet.search.retention import fit_implementations, keep_set_of
 from gapless.encodings.monet.study.ablation import carry_over
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 
@@ -74,7 +75,8 @@ def outcome(
     if result.schedule is None:
         return Outcome(result.status is gapless.Status.INFEASIBLE), None
     assert result.valid, f"{mode}: {result.report.summary()}"
-    plan = fit_implementations(full, carry_over(graph, decisions_of(graph, result.schedule), full), budget_bytes)
+    assert isinstance(result.decision, StepDecision)
+    plan = fit_implementations(full, carry_over(graph, result.decision.on(graph), full), budget_bytes)
     schedule = to_schedule(full, plan, budget_bytes)
     report, own_s = check(schedule), result.report.makespan_s
     assert report.valid, f"{mode}, carried over: {report.summary()}"
@@ -84,7 +86,7 @@ def outcome(
         assert cost_s <= own_s * (1 + 1e-9)
     assert result.solution.bound is not None
     own_share = own_s / result.details["unlimited_s"]
-    return Outcome(False, result.solution.bound, result.solution.gap, own_share, cost_s), keep_set_of(full, schedule)
+    return Outcome(False, result.solution.bound, result.solution.gap, own_share, cost_s), keep_set_of(full, plan)
 
 
 @pytest.mark.usefixtures("keep_tables")

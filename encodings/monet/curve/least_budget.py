@@ -6,9 +6,10 @@ import threading
 from dataclasses import dataclass, replace
 
 from gapless.checker import Report, check
-from gapless.encodings.monet.lowering import keep_set_of
+from gapless.encodings.monet.decisions import StepDecision
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.encodings.monet.solve import solve
 from gapless.errors import InputError
 from gapless.ir.schedule import Schedule
@@ -61,8 +62,8 @@ def least_budget(
     while not options.stop.is_set() and (found is None or high - failed > tolerance_bytes):
         plan = _solve_until(Problem(graph, tried, starts), cost_s, options)
         solves += 1
-        if plan.schedule is not None:
-            starts = (*starts[-1:], keep_set_of(graph, plan.schedule))
+        if isinstance(plan.decision, StepDecision):
+            starts = (*starts[-1:], keep_set_of(graph, plan.decision.on(graph)))
         if _is_ruled_out(plan, cost_s):
             bound_bytes = max(bound_bytes, tried)
         if (fast := _if_as_fast(plan, cost_s)) is not None:

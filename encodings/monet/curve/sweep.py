@@ -22,10 +22,11 @@ from typing import Any
 
 from gapless import __version__
 from gapless.encodings.monet.curve.rows import Row, closed
-from gapless.encodings.monet.lowering import keep_set_of
+from gapless.encodings.monet.decisions import StepDecision
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import UNITS, Objective, Problem, budget_bytes, find_graph
 from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.errors import GaplessError, InputError
 from gapless.io.plan import read_plan
 from gapless.options import SolveOptions
@@ -211,7 +212,8 @@ class _Curve:
         row = read_row(folder, self.questions[place])
         if row is None or row.plan is None:
             return None
-        return keep_set_of(self.asked[place].graph, read_plan(folder / row.plan).schedule)
+        graph, plan = self.asked[place].graph, read_plan(folder / row.plan)
+        return keep_set_of(graph, StepDecision.of(plan, row.plan).on(graph)) if plan.decision else None
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

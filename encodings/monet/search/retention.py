@@ -1,4 +1,4 @@
-"""From what is kept after the forward pass to decisions: what a backward node misses is recomputed for it."""
+"""From what is kept after the forward pass to decisions: what a backward node misses is recomputed for it; and back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions, implementations_of
 from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.search.stretches import KeepSet
 from gapless.errors import InputError
 from gapless.profiles.training.graph import Implementation, TrainingGraph
 
-__all__ = ["Recomputation", "fit_implementations", "just_in_time", "last_needs", "recompute_on_need", "stored_for"]
+__all__ = [
+    "Recomputation",
+    "fit_implementations",
+    "just_in_time",
+    "keep_set_of",
+    "last_needs",
+    "recompute_on_need",
+    "tightened",
+]
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -81,7 +90,7 @@ def recompute_on_need(
             for node in found.ran:
                 reads[stage, list(graph.forward[node].sources)] = True
             until.update(retain(found))
-    stored = stored_for(reads, runs)
+    stored = _stored_for(reads, runs)
     runs &= ~beside | stored[1:] | reads
     return Decisions(
         stored=stored,
@@ -93,12 +102,43 @@ def recompute_on_need(
     )
 
 
-def stored_for(reads: Mask, runs: Mask) -> Mask:
+def _stored_for(reads: Mask, runs: Mask) -> Mask:
     """Where a tensor must be there when a stage begins: read in it or later, and not made anew before."""
     stored = np.zeros((len(runs) + 1, runs.shape[1]), dtype=np.bool_)
     for stage in range(len(runs) - 1, 0, -1):
         stored[stage] = (reads[stage] | stored[stage + 1]) & ~runs[stage]
     return stored
+
+
+def tightened(graph: TrainingGraph, decisions: Decisions) -> Decisions:
+    """The same, with each tensor kept only as long as it is still read, and the loss run once: as schedules are."""
+    runs, reads = decisions.recomputed.copy(), np.zeros_like(decisions.recomputed)
+    runs[1:, graph.loss] = False
+    for stage, node in np.argwhere(runs).tolist():
+        reads[stage, list(graph.forward[node].sources)] = True
+    for stage, (backward, variant) in enumerate(zip(graph.backward, decisions.variant.tolist(), strict=True), 1):
+        reads[stage, list(backward.variants[variant].needs)] = True
+    implementation = np.where(runs, decisions.forward_implementation, 0)
+    return replace(
+        decisions, stored=_stored_for(reads, runs), recomputed=runs, in_place=decisions.in_place & runs,
+        forward_implementation=implementation,
+    )  # fmt: skip
+
+
+def keep_set_of(graph: TrainingGraph, decisions: Decisions) -> KeepSet:
+    """The keep-set that decisions follow, or come closest to: where another search can begin."""
+    tight = tightened(graph, decisions)
+    kept, again = tight.stored[1].copy(), tight.recomputed[1:].sum(axis=0)
+    kept[graph.loss] = True  # its gradient follows
+    lead, made_in = np.zeros(len(graph.forward), dtype=np.int64), dict[int, int]()  # and not read yet
+    for stage, (backward, variant) in enumerate(zip(graph.backward, tight.variant.tolist(), strict=True), 1):
+        for node in (*np.flatnonzero(tight.recomputed[stage]).tolist(), None):
+            read = backward.variants[variant].needs if node is None else graph.forward[node].sources
+            for tensor in made_in.keys() & read:
+                lead[tensor] = max(lead[tensor], stage - made_in.pop(tensor))
+            if node is not None:
+                made_in[node] = stage
+    return KeepSet(kept, again > np.where(kept, 0, 1), tight.variant, lead)
 
 
 def last_needs(graph: TrainingGraph, variants: Ints) -> list[int]:

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.ilp.columns import Entry, add_entries, add_terms, is_set
-from gapless.encodings.monet.lowering import decisions_of, to_schedule
 from gapless.encodings.monet.options import byte_unit, cost_unit
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.joint import optimise
+from gapless.encodings.monet.search.retention import tightened
 from gapless.encodings.monet.study.ablation import restrict
 from gapless.errors import InputError
 from gapless.model import Model
@@ -215,7 +215,7 @@ def search(
     """
     bare = _without_workspace(graph)
     decisions = optimise(Problem(bare, budget_bytes), replace(options, on_plan=None), parameters).decisions
-    return None if decisions is None else from_decisions(graph, decisions_of(bare, to_schedule(bare, decisions)))
+    return None if decisions is None else from_decisions(graph, tightened(bare, decisions))
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 from examples import examples
 from hand_training import chain
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from powered_training import fast_or_frugal
 from tiny_training import MIB, training_graphs
@@ -28,15 +27,16 @@ from gapless.encodings.monet import Problem
 from gapless.encodings.monet.curve.rows import Row
 from gapless.encodings.monet.curve.sweep import bisection
 from gapless.encodings.monet.curve.sweep import sweep as sweep_with
-from gapless.encodings.monet.lowering import keep_set_of, to_schedule
+from gapless.encodings.monet.decisions import StepDecision
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
+from gapless.encodings.monet.search.retention import keep_set_of, tightened
 from gapless.errors import GaplessError, InputError
 from gapless.io.plan import read_plan
 from gapless.processes.jobs import Job, Jobs
 from gapless.processes.workers import outcome_of
 from gapless.profiles.training.baseline import peak_without_saving_bytes
-from gapless.profiles.training.graph import Implementation, TrainingGraph, Variant
+from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.networks import build
 from gapless.sweeps.question import Given, limits_of
 from gapless.sweeps.results import Row as Known
@@ -394,44 +394,24 @@ def test_bisection_visits_each_place_once_after_its_neighbours_before(count: int
 
 @examples(100)
 @given(graph=training_graphs(max_ops=5), data=st.data())
-def test_keep_set_read_from_its_own_schedule_comes_to_the_same(graph: TrainingGraph, data: st.DataObject) -> None:
-    assume(not any(_look_alike(*pair) for node in graph.backward for pair in combinations(node.variants, 2)))
+def test_keep_set_read_from_its_own_decision_comes_to_the_same(graph: TrainingGraph, data: st.DataObject) -> None:
     flags = [data.draw(st.lists(st.booleans(), min_size=n, max_size=n)) for n in (len(graph.forward),) * 2]
     variant = [data.draw(st.integers(0, len(node.variants) - 1)) for node in graph.backward]
     keeper = Keeper(graph, data.draw(st.integers(8, 100)) * MIB)
     lead = data.draw(st.lists(st.integers(0, 3), min_size=len(flags[0]), max_size=len(flags[0])))
     plain, outcome = keeper.assess(KeepSet(np.array(flags[0]), np.array(flags[1]), np.array(variant), np.array(lead)))
-    schedule = to_schedule(graph, keeper.decide(plain))
-    again, found = keeper.assess(keep_set_of(graph, schedule))
+    decision = tightened(graph, keeper.decide(plain)).decision
+    again, found = keeper.assess(keep_set_of(graph, decision.on(graph)))
     assert found == outcome
     assert (again.kept == plain.kept).all()
-
-
-def _look_alike(one: Variant, other: Variant) -> bool:
-    """Whether a schedule may not tell which of two variants runs."""
-    durations_s = {impl.duration_s for impl in one.implementations} & {
-        impl.duration_s for impl in other.implementations
-    }
-    return set(one.needs) == set(other.needs) and bool(durations_s)
-
-
-def test_schedule_of_another_graph_is_refused() -> None:
-    graph = chain(6)
-    keep = KeepSet.just_in_time(np.ones(7, dtype=np.bool_), np.zeros(6, dtype=np.int64))
-    schedule = to_schedule(graph, Keeper(graph, AMPLE).decide(Keeper(graph, AMPLE).assess(keep)[0]))
-    slower = tuple(
-        replace(node, variants=tuple(replace(its, implementations=(Implementation(2.0),)) for its in node.variants))
-        for node in graph.backward
-    )
-    with pytest.raises(InputError, match="the schedule is of another graph"):
-        keep_set_of(replace(graph, backward=slower), schedule)
 
 
 def test_start_that_is_within_the_gap_needs_no_search() -> None:
     graph, options = build("vgg16", 64, "p100"), replace(OPTIONS, gap=0.1, time_limit_s=20)
     first = gapless.solve(Problem(graph, AMPLE_OF_VGG), options)
-    assert first.schedule is not None
-    again = gapless.solve(Problem(graph, AMPLE_OF_VGG, (keep_set_of(graph, first.schedule),)), options)
+    assert isinstance(first.decision, StepDecision)
+    start = keep_set_of(graph, first.decision.on(graph))
+    again = gapless.solve(Problem(graph, AMPLE_OF_VGG, (start,)), options)
     assert again.details["states"] == 1
     assert again.solution.objective == first.solution.objective
 
