@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats
 from gapless.encodings.pipeline.compression.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.compression.modes import Spoiling, fastest_modes, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import RECIPES, followed
@@ -27,7 +27,6 @@ from gapless.solution import PROVEN_GAP
 
 __all__ = ["ROUNDING", "Case", "Search"]
 
-Floats = NDArray[np.float64]
 
 ROUNDING = PROVEN_GAP
 """What differs by less than this share is equal: sums in another order, and costs in ticks that are rounded down."""

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.io.typed import Stored, located, read_archive, write_archive
@@ -25,8 +26,6 @@ from gapless.report.short_repr import Brief
 
 __all__ = ["CompressionTrace", "read_compression_trace", "write_compression_trace"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _MOST_BYTES = 2**53
 """Up to which sums of what is sent are exact in floating point."""

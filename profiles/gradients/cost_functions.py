@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from gapless.array_types import Floats
 from gapless.errors import InputError
 from gapless.io.typed import Stored
 
@@ -28,7 +29,7 @@ class AffineCost:
             if not (math.isfinite(value) and value >= 0):
                 raise InputError(f"{title}: must be a finite number >= 0, got {value}")
 
-    def __call__(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
+    def __call__(self, size_bytes: ArrayLike) -> Floats:
         """Seconds, in the shape of the sizes."""
         return self.alpha_s + self.beta_s_per_byte * np.asarray(size_bytes, dtype=np.float64)
 
@@ -79,7 +80,7 @@ class PointsCost:
         (size, duration_s), (next_size, next_duration_s) = self.points[-2:]
         return (next_duration_s - duration_s) / (next_size - size)
 
-    def __call__(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
+    def __call__(self, size_bytes: ArrayLike) -> Floats:
         """Seconds, in the shape of the sizes."""
         size = np.asarray(size_bytes, dtype=np.float64)
         at, duration_s = np.array(self.points).T

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.gradients.cost_functions import FREE
@@ -24,8 +24,6 @@ from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = ["DECODES", "Costs", "Fusion", "ModeCosts", "Timeline", "timeline"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 DECODES = {
     "after": "once a group's collective is over, beside backward pass and network",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.io.typed import Stored
@@ -52,15 +52,15 @@ class Mode:
                 if not (math.isfinite(size) and size >= 0):
                     raise InputError(f"mode {self.name!r}: {title}[{number}] must be finite and >= 0, got {size}")
 
-    def encoded(self, size_bytes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def encoded(self, size_bytes: Ints) -> Floats:
         """What `encode` and `decode` are functions of, one a tensor."""
         return _or_else(self.encoded_bytes, size_bytes)
 
-    def sent(self, size_bytes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def sent(self, size_bytes: Ints) -> Floats:
         """What `communication` is a function of, one a tensor."""
         return _or_else(self.sent_bytes, size_bytes)
 
-    def highest_s(self, size_bytes: NDArray[np.int64]) -> float:
+    def highest_s(self, size_bytes: Ints) -> float:
         """The most that any group takes, encode, collective and decode together."""
         encoded, sent = float(self.encoded(size_bytes).sum()), float(self.sent(size_bytes).sum())
         return self.encode.highest_s(encoded) + self.decode.highest_s(encoded) + self.communication.highest_s(sent)
@@ -71,5 +71,5 @@ def plain_mode(communication: CostFunction) -> Mode:
     return Mode(PLAIN, communication, error="exact")
 
 
-def _or_else(given: tuple[float, ...] | None, size_bytes: NDArray[np.int64]) -> NDArray[np.float64]:
+def _or_else(given: tuple[float, ...] | None, size_bytes: Ints) -> Floats:
     return np.asarray(size_bytes if given is None else given, dtype=np.float64)

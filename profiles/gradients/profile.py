@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.gradients.modes import PLAIN, Mode
@@ -42,8 +42,8 @@ class FusionProfile(Brief):
     name: str
     forward_s: float
     tensor_names: tuple[str, ...]
-    size_bytes: NDArray[np.int64]
-    backward_s: NDArray[np.float64]
+    size_bytes: Ints
+    backward_s: Floats
     modes: tuple[Mode, ...]
     source: str = ""
     shapes: tuple[tuple[int, ...], ...] = ()

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.io.typed import Stored, read_file, text_of
@@ -33,8 +33,6 @@ __all__ = [
     "read_compression_table",
     "write_compression_table",
 ]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.io.typed import Stored, located, read_file, text_of
@@ -59,13 +59,13 @@ class PipelineProfile(Brief):
 
     name: str
     layer_names: tuple[str, ...]
-    forward_s: NDArray[np.float64]
-    backward_s: NDArray[np.float64]
-    weight_s: NDArray[np.float64]
-    parameter_bytes: NDArray[np.int64]
-    state_bytes: NDArray[np.int64]
-    stash_bytes: NDArray[np.int64]
-    boundary_bytes: NDArray[np.int64]
+    forward_s: Floats
+    backward_s: Floats
+    weight_s: Floats
+    parameter_bytes: Ints
+    state_bytes: Ints
+    stash_bytes: Ints
+    boundary_bytes: Ints
     embedding_bytes: int = 0
     boundary_shape: tuple[int, int] | None = None
     source: str = ""

@@ -16,16 +16,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.options import Deadline
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 
 __all__ = ["Affine", "affine_costs", "solve_affine"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

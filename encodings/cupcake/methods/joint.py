@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.cupcake.methods.pareto import Ends, Labelled, solve_pareto
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.options import Deadline
@@ -29,8 +29,6 @@ from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 
 __all__ = ["Suffixes", "solve_joint", "suffixes_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _SLACK = 1e-11
 """The share by which sums in another order may differ; comparisons err by it to the side of a lower bound."""

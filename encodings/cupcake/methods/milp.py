@@ -20,15 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.model import Model
 from gapless.profiles.gradients.fusion import Costs, Fusion, Timeline
 
 __all__ = ["Encoding", "decode", "encode", "point"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

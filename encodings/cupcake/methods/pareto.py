@@ -19,15 +19,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.options import Deadline
 from gapless.profiles.gradients.fusion import Costs, Fusion
 
 __all__ = ["Bounds", "Ends", "Labelled", "solve_pareto"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.modes import Spoiling, best_modes, fastest_modes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, timed
@@ -17,10 +17,6 @@ from gapless.options import Deadline, SolveOptions
 from gapless.solvers.proofs import solve_proven
 
 __all__ = ["compressed", "mean_stages", "relaxed_bound_s"]
-
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def compressed(

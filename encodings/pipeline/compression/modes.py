@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, timed
 from gapless.encodings.pipeline.problem import Problem
@@ -42,7 +42,7 @@ class Spoiling:
         return float(self.hop[order.hop_modes, hops].sum() + self.reduce[order.reduce_modes, stages].sum())
 
 
-def spoiling_of(problem: Problem, cut: Cut, crosses: NDArray[np.bool_]) -> Spoiling | None:
+def spoiling_of(problem: Problem, cut: Cut, crosses: Mask) -> Spoiling | None:
     """The errors of the cut's hops and stages, 0 for hops within a rank; None where nothing may be compressed."""
     table, layers = problem.compression, problem.profile.layer_count
     if table is None:
@@ -56,9 +56,6 @@ def spoiling_of(problem: Problem, cut: Cut, crosses: NDArray[np.bool_]) -> Spoil
         reduce[1 + number] = np.add.reduceat(table.reduce_error(number, middles), firsts[:-1]) / layers
     return Spoiling(hop, reduce, problem.error_budget)
 
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _CHOSEN = 0.5
 _FEASIBLE = 1e-5

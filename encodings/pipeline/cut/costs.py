@@ -6,14 +6,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.pipeline.order.stages import Cut, Stages, rank_of_stages
 from gapless.encodings.pipeline.problem import Problem
 
 __all__ = ["are_all_choices", "even_cut", "recomputation_choices", "stages_of", "sums_s"]
-
-Floats = NDArray[np.float64]
 
 
 def even_cut(layers: int, stages: int) -> Cut:
@@ -22,7 +20,7 @@ def even_cut(layers: int, stages: int) -> Cut:
     return tuple(stage * size + min(stage, rest) for stage in range(1, stages))
 
 
-def stages_of(problem: Problem, cut: Cut, recomputes: NDArray[np.bool_] | None = None) -> Stages:
+def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Stages:
     """The costs of the stages; `recomputes[s]`: whether stage s runs its forward again before its backward."""
     profile, count = problem.profile, problem.stage_count
     firsts = np.array([0, *cut], dtype=np.int64)
@@ -60,7 +58,7 @@ def stages_of(problem: Problem, cut: Cut, recomputes: NDArray[np.bool_] | None =
     )
 
 
-def _hop_costs(problem: Problem, rank: NDArray[np.int64], sizes: NDArray[np.int64]) -> dict[str, Any]:
+def _hop_costs(problem: Problem, rank: Ints, sizes: Ints) -> dict[str, Any]:
     """Plain and compressed hops; within a rank nothing is sent, and nothing is compressed."""
     pairs = list(zip(rank[:-1].tolist(), rank[1:].tolist(), strict=True))
     forward_s = np.array([_seconds(problem, a, b, size) for (a, b), size in zip(pairs, sizes.tolist(), strict=True)])
@@ -88,7 +86,7 @@ def _seconds(problem: Problem, source: int, target: int, size_bytes: float) -> f
     return alpha_s + beta_s_per_byte * size_bytes
 
 
-def _reduce_costs(problem: Problem, rank: NDArray[np.int64], parameter_bytes: NDArray[np.int64]) -> dict[str, Any]:
+def _reduce_costs(problem: Problem, rank: Ints, parameter_bytes: Ints) -> dict[str, Any]:
     """Sums of gradients among replicas, and the exchange of a shared embedding (Optimus-CC, equations 15 and 16).
 
     A rank that runs both the first and the last stage adds up its two gradients itself, and sums them once.
@@ -116,16 +114,14 @@ def sums_s(problem: Problem, sizes: Floats) -> Floats:
     return np.array([each_s + sizes * (ratio * s_per_byte + coding_s) for ratio, coding_s in coding])
 
 
-def _memory(
-    problem: Problem, rank: NDArray[np.int64], stash_bytes: NDArray[np.int64], state_bytes: NDArray[np.int64]
-) -> Floats:
+def _memory(problem: Problem, rank: Ints, stash_bytes: Ints, state_bytes: Ints) -> Floats:
     if problem.in_flight is None:
         return np.full(problem.ranks, problem.memory_bytes)
     kept, states = (np.bincount(rank, weights=sizes, minlength=problem.ranks) for sizes in (stash_bytes, state_bytes))
     return np.asarray(states + problem.in_flight * kept, dtype=np.float64)
 
 
-Choice = NDArray[np.bool_]
+Choice = Mask
 
 
 def recomputation_choices(problem: Problem, most_stages: int) -> list[Choice]:

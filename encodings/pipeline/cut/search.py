@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.cut.costs import even_cut, sums_s
 from gapless.encodings.pipeline.order.stages import Cut, rank_of_stages
 from gapless.encodings.pipeline.problem import Problem
@@ -18,8 +18,6 @@ from gapless.options import Deadline
 
 __all__ = ["CutSearch", "bottleneck_of", "cheap_cuts", "fixed_cut", "least_memory_bytes", "mean_load_s"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _TIE = 1e-12
 """Bounds that differ by less than this share are equal."""
@@ -272,7 +270,7 @@ class _Costs:
         return np.asarray(np.minimum(plain_s, np.min(coded, axis=0)))
 
 
-def _prefix(column: NDArray[np.float64] | NDArray[np.int64]) -> Floats:
+def _prefix(column: Floats | Ints) -> Floats:
     return np.concatenate([[0.0], np.cumsum(column, dtype=np.float64)])
 
 

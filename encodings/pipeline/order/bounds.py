@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind
 
 __all__ = ["Heads", "bounds_of", "heads_and_tails", "load_s"]
-
-Floats = NDArray[np.float64]
 
 
 def bounds_of(stages: Stages) -> dict[str, float]:

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
 from gapless.model import Model
@@ -63,10 +63,6 @@ def _common_unit_s(durations_s: Floats) -> float | None:
         if (np.abs(multiples - np.round(multiples)) <= _ROUNDING * multiples).all():
             return float(durations_s.min()) / part
     return None
-
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.pipeline.order.exact import held, in_ticks, in_turn
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, peak_bytes, timed
@@ -25,9 +25,6 @@ from gapless.solvers.registry import solve_model
 
 __all__ = ["improved"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _ROUNDING = 1e-9
 """Sums in another order differ by less than this share."""
@@ -72,7 +69,7 @@ def _reordered(
 
 def _stretch(
     stages: Stages, timeline: Timeline, random: np.random.Generator, most_ops: int
-) -> tuple[float, float, Bools]:
+) -> tuple[float, float, Mask]:
     """The first and the last start of a random window, and the ranks that are reordered, neighbours, bool of shape
     (P,): about `most_ops` ops together, or all that these ranks have.
     """
@@ -94,15 +91,15 @@ class _Window:
     timeline: Timeline
     begin: float
     end: float
-    free: Bools
+    free: Mask
 
     @cached_property
-    def inside(self) -> Bools:
+    def inside(self) -> Mask:
         """By number of op, whether it is in the window."""
         return np.asarray((self.timeline.start_s >= self.begin) & (self.timeline.start_s <= self.end))
 
     @cached_property
-    def is_after(self) -> Bools:
+    def is_after(self) -> Mask:
         """By number of op, whether it starts after the window."""
         return np.asarray(self.timeline.start_s > self.end)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from gapless.array_types import Floats, Ints, Mask
 
 __all__ = ["PLACEMENTS", "Cut", "Stages", "rank_of_stages"]
 
@@ -17,16 +18,12 @@ PLACEMENTS = ("linear", "looped", "v")
 and up again, chunk after chunk, so that a rank that runs the first stage runs the last one too (of two chunks)."""
 
 
-def rank_of_stages(placement: str, ranks: int, chunks: int) -> NDArray[np.int64]:
+def rank_of_stages(placement: str, ranks: int, chunks: int) -> Ints:
     """The rank of each stage, int64 of shape (ranks * chunks,)."""
     down = np.arange(ranks)
     if placement == "v":
         return np.concatenate([down[::-1] if chunk % 2 else down for chunk in range(chunks)])
     return np.tile(down, chunks)
-
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Stages:
     splits: bool
     stash_bytes: Ints
     input_bytes: Ints
-    recomputes: NDArray[np.bool_]
+    recomputes: Mask
     state_bytes: Ints
     parameter_bytes: Ints
     boundary_bytes: Ints
@@ -74,7 +71,7 @@ class Stages:
         return len(self.rank)
 
     @property
-    def crosses(self) -> NDArray[np.bool_]:
+    def crosses(self) -> Mask:
         """Whether the hop after stage s leaves its rank, bool of shape (S - 1,)."""
         return np.asarray(self.rank[1:] != self.rank[:-1])
 

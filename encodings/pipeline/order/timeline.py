@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.order.stages import Cut, Stages
 
 __all__ = ["Candidate", "Kind", "Order", "Timeline", "durations", "number", "peak_bytes", "plain", "timed"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Kind(IntEnum):

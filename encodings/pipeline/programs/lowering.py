@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from gapless.array_types import Floats
 from gapless.encodings.pipeline.compression.modes import Spoiling
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, number
@@ -277,7 +278,7 @@ class _Lowering:
             memory_bytes=tuple(self._memory_bytes().tolist()),
         )  # fmt: skip
 
-    def _memory_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def _memory_bytes(self) -> Floats:
         """The question's; micro-batches in flight are counted without their messages."""
         stages = self.stages
         if self.problem.in_flight is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats
 from gapless.checker import check
 from gapless.checker.timeline import RELATIVE_TOLERANCE
 from gapless.encodings.pipeline.compression.modes import Spoiling
@@ -14,8 +14,6 @@ from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
 
 __all__ = ["held_bytes"]
-
-Floats = NDArray[np.float64]
 
 
 def held_bytes(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ints
 from gapless.checker import Report
 from gapless.encodings.pipeline.programs.decision import PipelineDecision, rank_of_stage
 from gapless.io.plan import SavedPlan
@@ -147,7 +147,7 @@ def _draw_ops(ax: Axes, schedule: Schedule, scale_s: float) -> list[tuple[str, s
     return [(colour, name) for name, colour in found.items()]
 
 
-def _chunks(names: list[str], row: NDArray[np.int64]) -> NDArray[np.int64]:
+def _chunks(names: list[str], row: Ints) -> Ints:
     """Which of its rank's stages an op is of, 0 for the first; int64."""
     stage = np.array([int(name.split()[1]) if name.split()[1:2] else 0 for name in names], dtype=np.int64)
     chunk = np.zeros(len(names), dtype=np.int64)
@@ -158,7 +158,7 @@ def _chunks(names: list[str], row: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _write_numbers(
-    ax: Axes, schedule: Schedule, numbers: NDArray[np.int64], row: NDArray[np.int64], chunk: NDArray[np.int64],
+    ax: Axes, schedule: Schedule, numbers: Ints, row: Ints, chunk: Ints,
     scale_s: float,
 ) -> None:  # fmt: skip
     """The micro-batch of each op whose bar has room for it, dark on pale bars."""
