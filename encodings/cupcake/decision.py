@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from gapless.decision import Decision
 from gapless.errors import InputError
@@ -65,7 +65,7 @@ def to_ddp_buckets(plan: SavedPlan, where: str = "plan") -> DdpBuckets:
         return DdpBuckets(profile, names, sizes, decision.groups, decision.modes)
 
 
-def _name(record: Record, number: int, name: Any) -> str:
+def _name(record: Record, number: int, name: object) -> str:
     if not isinstance(name, str):
         raise record.fail(f"tensor_names[{number}]", "a string", name)
     return name

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from gapless.encodings.cupcake.methods.affine import affine_costs
 from gapless.encodings.cupcake.question import DEVICE, METHODS, Question
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known
-from gapless.io.typed import data_of, read_record
+from gapless.io.typed import data_of, located, read_record
 from gapless.options import SolveOptions
 from gapless.profiles.compressors.casts import NONE
 from gapless.profiles.compressors.compressor import ERRORS, relative_speed
@@ -68,7 +67,7 @@ class Problem(BriefQuestion):
         return "cupcake"
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What was asked, for the plan file."""
         return {
             "profile": self.profile.name,
@@ -93,23 +92,20 @@ class Problem(BriefQuestion):
         return SolveOptions(time_limit_s=60.0 if self.method in ("algorithm1", "milp") else None)
 
 
-def asked_profile(description: Mapping[str, Any], where: str) -> FusionProfile:
+def asked_profile(description: Mapping[str, object], where: str) -> FusionProfile:
     """The profile of a problem's description. Raises `InputError` that names `where`, and the field."""
     record = Record(dict(description), where)
     names, gaps = record.array("tensor_names"), record.array("tensor_backward_s")
-    values: dict[str, Any] = {
-        "name": record.text("profile"),
-        "forward_s": record.number("forward_s", 0),
-        "tensor_names": tuple(map(str, names)),
-        "size_bytes": np.array(record.integers("tensor_bytes", 0), dtype=np.int64),
-        "backward_s": np.array([record.real(f"tensor_backward_s[{k}]", gap_s, 0) for k, gap_s in enumerate(gaps)]),
-        "modes": tuple(read_record(Mode, entry, where) for entry in record.records("costs")),
-        "source": record.text("source", default=""),
-    }
-    try:
-        return FusionProfile(**values)
-    except InputError as error:  # the profile names the tensor, not the file
-        raise InputError(f"{where}: {error}") from None
+    with located(where):  # the profile names the tensor, not the file
+        return FusionProfile(
+            name=record.text("profile"),
+            forward_s=record.number("forward_s", 0),
+            tensor_names=tuple(map(str, names)),
+            size_bytes=np.array(record.integers("tensor_bytes", 0), dtype=np.int64),
+            backward_s=np.array([record.real(f"tensor_backward_s[{k}]", gap_s, 0) for k, gap_s in enumerate(gaps)]),
+            modes=tuple(read_record(Mode, entry, where) for entry in record.records("costs")),
+            source=record.text("source", default=""),
+        )
 
 
 def problem_of(asked: Question) -> Problem:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from gapless.encodings.cupcake.decision import FusionDecision
 from gapless.encodings.cupcake.lowering import to_schedule
@@ -12,6 +11,7 @@ from gapless.encodings.cupcake.methods.baselines import Baseline
 from gapless.encodings.cupcake.methods.in_order import EXACT, BestFusion, FusionSearch, baselines_of
 from gapless.encodings.cupcake.parameters import DEFAULTS, FUSION_ONLY, Parameters
 from gapless.encodings.cupcake.problem import Problem
+from gapless.io.typed import data_of
 from gapless.methods import MethodChoice
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.gradients.fusion import Costs, timeline
@@ -98,7 +98,8 @@ def _plan(
         wall_s=deadline.elapsed_s, otherwise=found.stop_reason, source=found.solver,
     )  # fmt: skip
     schedule = to_schedule(problem.profile, problem.costs, found.fusion)
-    details, decision = _details(problem, found, baselines), FusionDecision.of_fusion(found.fusion)
+    decision = FusionDecision.of_fusion(found.fusion)
+    details = {**data_of(decision), "method": found.solver, **_details(problem, found, baselines)}
     return Plan(solution, schedule, details, decision=decision)
 
 
@@ -110,12 +111,9 @@ def _run(
     return FusionSearch(problem.costs, options, parameters, deadline, known).first(choice)
 
 
-def _details(problem: Problem, found: BestFusion, baselines: list[Baseline]) -> dict[str, Any]:
+def _details(problem: Problem, found: BestFusion, baselines: list[Baseline]) -> dict[str, object]:
     times, profile = timeline(problem.costs, found.fusion), problem.profile
     return {
-        "groups": [list(group) for group in found.groups],
-        "modes": list(found.fusion.modes),
-        "method": found.solver,
         **found.details,
         "compress_s": float(times.compress_s.sum()),
         "send_s": float(times.send_s.sum()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.encodings.cupcake.decision import FusionDecision, to_ddp_buckets
 from gapless.errors import InputError
@@ -70,7 +70,7 @@ def _shortened(name: str) -> str:
     return name if len(name) <= NAME_WIDTH else "..." + name[3 - NAME_WIDTH :]
 
 
-def write_buckets(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+def write_buckets(path: str, plan: SavedPlan, values: Mapping[str, object]) -> str:
     """Write the buckets of a plan; returns what they hold."""
     buckets = to_ddp_buckets(plan)
     write_ddp_buckets(path, buckets)

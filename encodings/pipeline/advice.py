@@ -58,7 +58,7 @@ class Option:
     cut: Cut
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """A row of the answer, in plain values."""
         return {**vars(self), "cut": list(self.cut)}
 
@@ -70,6 +70,15 @@ class Option:
     def is_beaten_by(self, other: Option) -> bool:
         """Whether another is at least as good in all costs, and better in one."""
         return self.costs != other.costs and all(b <= a for a, b in zip(self.costs, other.costs, strict=True))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one more micro-batch in flight, of so many then, costs and saves."""
+
+    in_flight: int | None
+    more_bytes: float
+    saved_s: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,24 +110,24 @@ class Advice(BriefText):
         return 0.0 if self.plain is None or not self.plain.step_s else max(0.0, 1 - self.free_s / self.plain.step_s)
 
     @property
-    def steps(self) -> list[dict[str, Any]]:
+    def steps(self) -> list[Step]:
         """What each further micro-batch of memory buys, without compression."""
         plain = [option for option in self.options if not option.error and option.in_flight is not None]
         return [
-            {"in_flight": after.in_flight, "more_bytes": after.peak_bytes - before.peak_bytes,
-             "saved_s": before.step_s - after.step_s}
+            Step(after.in_flight, after.peak_bytes - before.peak_bytes, before.step_s - after.step_s)
             for before, after in pairwise(plain)
-        ]  # fmt: skip
+        ]
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The answer in plain values."""
         asked = self.problem
         return {
             "problem": asked.system, "profile": asked.profile.name, "ranks": asked.ranks,
             "micro_batches": asked.micro_batches, "free_network_s": self.free_s, "most_saved": self.most_saved,
             "compression": self.verdict, "front": [option.data for option in self.front],
-            "rows": [option.data for option in self.options], "one_more_micro_batch": self.steps,
+            "rows": [option.data for option in self.options],
+            "one_more_micro_batch": [vars(step) for step in self.steps],
         }  # fmt: skip
 
     @property
@@ -148,9 +157,9 @@ class Advice(BriefText):
             ])  # fmt: skip
         lines = [table(rows)]
         for step in self.steps:
-            if step["saved_s"] > _CLOSE * self.free_s:
-                more = format_bytes(max(step["more_bytes"], 0.0))
-                lines.append(f"{step['in_flight']} in flight: {format_seconds(step['saved_s'])} less for {more} more")
+            if step.saved_s > _CLOSE * self.free_s:
+                more = format_bytes(max(step.more_bytes, 0.0))
+                lines.append(f"{step.in_flight} in flight: {format_seconds(step.saved_s)} less for {more} more")
         return "\n".join([*lines, f"compression: {self.verdict}"])
 
 

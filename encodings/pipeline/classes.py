@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.checker import check
 from gapless.encodings.pipeline.order.stages import PLACEMENTS
@@ -84,7 +84,7 @@ def _source(search: Search) -> str:
 
 def wider(
     problem: Problem, step_s: float, options: SolveOptions, parameters: Parameters, deadline: Deadline
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """What a question without this cut, or in another placement, comes to by the schedules of the field and a short run
     of the heuristic on one cut; None where none of them is clearly shorter than `step_s`, and where the clock ends it.
     """
@@ -133,7 +133,7 @@ def _with_stages(problem: Problem, chunks: int) -> PipelineProfile:
     return uniform_profile(f_s, b_s, w_s, problem.ranks, chunks, profile.name)
 
 
-def narrowing(problem: Problem, said: Mapping[str, Any]) -> list[Narrowing]:
+def narrowing(problem: Problem, said: Mapping[str, object]) -> list[Narrowing]:
     """A placement, which is the linear one where nothing is said; a cut, but for the rule that leaves it open."""
     found = [Narrowing(PlanClass.PLACEMENT, {"placement": None, "chunks": None})]
     if not isinstance(problem.cut, str) or problem.cut == "even":

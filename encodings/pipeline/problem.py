@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, rank_of_stages
@@ -204,7 +203,7 @@ class Problem(BriefQuestion):
         return "pipeline"
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What was asked, for the plan file."""
         limit = {} if math.isinf(self.memory_bytes) else {"memory_bytes": self.memory_bytes}
         flight = {} if self.in_flight is None else {"in_flight": self.in_flight}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -84,15 +83,16 @@ def _plan(
     spoiling = spoiling_of(problem, best.cut, best.stages.crosses)
     schedule = to_schedule(problem, best.stages, best.order, best.timeline, spoiling)
     compression = {} if spoiling is None else _compression(problem, best, spoiling)
-    details = {**_details(best, search), **memory, **compression}
-    return Plan(solution, schedule, details, decision=PipelineDecision.of_candidate(best, _mode_names(problem)))
+    decision = PipelineDecision.of_candidate(best, _mode_names(problem))
+    details = {**_details(best, search, decision), **memory, **compression}
+    return Plan(solution, schedule, details, decision=decision)
 
 
 def _mode_names(problem: Problem) -> list[str]:
     return ["plain", *(() if problem.compression is None else (mode.name for mode in problem.compression.modes))]
 
 
-def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[str, Any]:
+def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[str, object]:
     """How many micro-batches of each hop, and which sums, are in each mode, by name; what that spoils; and what the
     recipes of the literature make of the same cut at no more error.
     """
@@ -108,7 +108,7 @@ def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[
     }
 
 
-def _details(best: Candidate, search: Search) -> dict[str, Any]:
+def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dict[str, object]:
     stages, timeline = best.stages, best.timeline
     busy_s = stages.micro_batches * stages.compute_s
     kept = np.bincount(stages.rank, weights=stages.stash_bytes, minlength=stages.ranks)
@@ -120,9 +120,9 @@ def _details(best: Candidate, search: Search) -> dict[str, Any]:
     plain = [found for found in case.known if not (found.order.hop_modes.any() or found.order.reduce_modes.any())]
     slowest_first = sorted(plain, key=lambda found: found.rank, reverse=True)
     return {
-        "method": best.method,
-        "cut": list(best.cut),
-        "recomputed": np.flatnonzero(stages.recomputes).tolist(),
+        "method": decision.method,
+        "cut": list(decision.cut),
+        "recomputed": list(decision.recomputed),
         "peak_in_flight": (peaks / np.where(kept, kept, 1)).round(6).tolist(),
         "finish_s": timeline.finish_s.tolist(),
         "spread_s": timeline.spread_s,

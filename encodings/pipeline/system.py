@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.encodings.pipeline import classes, parameters, problem, solve
 from gapless.encodings.pipeline.commands import ADVICE, EXPORTS, PROFILES, RUN
@@ -23,10 +23,10 @@ def _rank_names(plan: SavedPlan) -> tuple[str, ...]:
     return tuple(f"rank {rank}" for rank in range(plan.schedule.topology.device_count))
 
 
-def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
+def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
     """The least memory, where what was given is too little for any plan."""
     least = details.get("least_memory_bytes", details.get("least_memory_bound_bytes"))
-    if "method" in details or least is None:
+    if "method" in details or not isinstance(least, int | float):
         return ()
     return (f"every plan needs at least {format_bytes(least)} of memory a rank",)
 

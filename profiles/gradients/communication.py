@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -44,9 +44,13 @@ from gapless.topologies.links import Link
 from gapless.topologies.ring import fastest_ring
 from gapless.topologies.topology import Topology
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = [
     "FlatNetwork",
     "Network",
+    "OuterChanges",
     "TwoLevelNetwork",
     "aggregation_names",
     "all_gather_cost",
@@ -73,6 +77,15 @@ _ALL_GATHER: dict[str, _Passes] = {
     "tree": lambda ranks: (math.log2(ranks), ranks - 1),
     "server": _ALL_REDUCE["server"],
 }
+
+
+class OuterChanges(TypedDict, total=False):
+    """What may be another value between those that exchange compressed messages."""
+
+    ranks: int
+    bytes_per_s: float
+    alpha_s: float
+    aggregation: str
 
 
 @dataclass(frozen=True)
@@ -107,7 +120,7 @@ class FlatNetwork:
         """Ranks that add up plain gradients before anything is compressed."""
         return 1
 
-    def with_outer(self, **changes: Any) -> FlatNetwork:
+    def with_outer(self, **changes: Unpack[OuterChanges]) -> FlatNetwork:
         """The same network with other values between those that exchange compressed messages."""
         return replace(self, **changes)
 
@@ -151,7 +164,7 @@ class TwoLevelNetwork:
         """Ranks that add up plain gradients before anything is compressed."""
         return self.inner.ranks
 
-    def with_outer(self, **changes: Any) -> TwoLevelNetwork:
+    def with_outer(self, **changes: Unpack[OuterChanges]) -> TwoLevelNetwork:
         """The same nodes with other values of the network between them."""
         return replace(self, outer=replace(self.outer, **changes))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from gapless.encodings.cupcake.methods.baselines import Baseline, buckets
 from gapless.encodings.cupcake.question import DEVICE
@@ -53,6 +53,36 @@ _UNKNOWN = "unknown"
 """The class of errors of which nothing is known."""
 
 
+class Pays(TypedDict):
+    """Whether compression pays: always, never, or below a crossover; None for what isn't compressed."""
+
+    pays: str | None
+    crossover_bytes_per_s: float | None
+
+
+class PaysInRange(Pays):
+    """With the least and the most over what is known least; None for what isn't compressed."""
+
+    range: list[Pays] | None
+
+
+class AdviceRow(PaysInRange):
+    """A compressor in its best plan, or plain buckets, in plain values."""
+
+    compressor: str
+    error: str
+    plan: str
+    ratio: float
+    collective: str
+    iteration_s: float
+    bound_s: float | None
+    scaling: float
+    time_saved: float
+    gathered_bytes: float
+    groups: list[list[int]]
+    compressed: list[int]
+
+
 @dataclass(frozen=True)
 class Crossover:
     """The bandwidth from which plain buckets are as fast; 0 where compression never pays, inf where it always does.
@@ -84,8 +114,8 @@ class Option:
     gathered_bytes: float
 
     @property
-    def data(self) -> dict[str, Any]:
-        """A row of the answer, in plain values."""
+    def data(self) -> AdviceRow:
+        """A row of the answer."""
         compressor = self.compressor
         return {
             "compressor": compressor.name, "error": compressor.error, "plan": "best plan", "ratio": compressor.ratio,
@@ -129,9 +159,9 @@ class Advice(BriefText):
         return {error: _fastest(list(options), self.memory_bytes) for error, options in classes}
 
     @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """Plain buckets and all options, in plain values."""
-        plain = {
+    def rows(self) -> list[AdviceRow]:
+        """Plain buckets and all options."""
+        plain: AdviceRow = {
             "compressor": "none", "error": NONE.error, "plan": f"buckets of {self.plain.setting}", "ratio": 1.0,
             "collective": "all-reduce", "iteration_s": self.plain.iteration_s, "bound_s": None,
             "scaling": self.plain_scaling, "time_saved": 0.0, **_pays(None), "gathered_bytes": 0.0,
@@ -140,13 +170,16 @@ class Advice(BriefText):
         return [plain, *(option.data for option in self.options)]
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The answer in plain values."""
         best = self.rows[0] if self.best is None else self.best.data
         return {
             "problem": "cupcake", "profile": self.profile.name, "batch": self.profile.batch or None,
             "device": self.device, **network_data(self.network), "compute_s": self.profile.compute_s,
-            "best": {key: best[key] for key in ("compressor", "error", "plan", "iteration_s", "time_saved")},
+            "best": {
+                "compressor": best["compressor"], "error": best["error"], "plan": best["plan"],
+                "iteration_s": best["iteration_s"], "time_saved": best["time_saved"],
+            },
             "best_by_error": {
                 error: None if option is None else option.compressor.name
                 for error, option in self.best_by_error.items()
@@ -271,10 +304,10 @@ def advise(
     return Advice(profile, network, name, plain, tuple(found), left_out=left_out)
 
 
-def network_data(network: Network) -> dict[str, Any]:
+def network_data(network: Network) -> dict[str, object]:
     """A network in plain values; an unlimited bandwidth is None. In two levels, bandwidth and latency are of nodes."""
     outer = network.outer
-    data = {
+    data: dict[str, object] = {
         "ranks": network.ranks, "bandwidth_bytes_per_s": _finite(outer.bytes_per_s), "latency_s": outer.alpha_s,
         "aggregation": outer.aggregation, "ranks_per_node": network.ranks_per_node,
     }  # fmt: skip
@@ -290,20 +323,20 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def pays(crossover_bytes_per_s: float | None) -> dict[str, Any]:
-    """Whether compression pays always, never or below a crossover, in plain values; None for what isn't compressed."""
+def pays(crossover_bytes_per_s: float | None) -> Pays:
+    """In plain values; None for what isn't compressed."""
     words = {None: None, 0.0: "never", math.inf: "always"}.get(crossover_bytes_per_s, "below")
     return {"pays": words, "crossover_bytes_per_s": crossover_bytes_per_s if words == "below" else None}
 
 
-def _pays(crossover: Crossover | None) -> dict[str, Any]:
+def _pays(crossover: Crossover | None) -> PaysInRange:
     if crossover is None:
         return {**pays(None), "range": None}
     ends = [pays(crossover.low_bytes_per_s), pays(crossover.high_bytes_per_s)]
     return {**pays(crossover.bytes_per_s), "range": ends}
 
 
-def limit_words(row: Mapping[str, Any]) -> str:
+def limit_words(row: Mapping[str, object]) -> str:
     """What `pays` says, in words."""
     limit = described("crossover_bytes_per_s", row["crossover_bytes_per_s"])
     return {"below": limit, None: "-"}.get(row["pays"], str(row["pays"]))

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.cupcake.commands.advice import AdviceRow, Pays
 from gapless.encodings.cupcake.commands.what_if import FIGURES
 from gapless.plot.style import GREY, PALETTE, check_plot, finish, new_axes, time_scale
 from gapless.plot.sweep_curves import plot_sweep
 from gapless.profiles.compressors.compressor import ERRORS
-from gapless.report.text import described
+from gapless.report.text import described, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,7 @@ def draw_what_if(data: Mapping[str, Any]) -> Figure | SubFigure:
     shown = FIGURES[data["figure"]].shown
     points = list(_points(data["rows"], data["axes"], shown))
     along = data["axes"][0]
-    axes = plot_sweep(points, new_axes(6.5, 4.0), _words(along), f"details.{_measure(shown)}")
+    axes = plot_sweep(points, new_axes(6.5, 4.0), words(along), f"details.{_measure(shown)}")
     if along == "bandwidth_bytes_per_s" and FIGURES[data["figure"]].has_crossover:
         _shade_ranges(axes, data["rows"])
     fixed = {"ranks": data["ranks"], "batch": data["batch"]}
@@ -48,7 +49,7 @@ def _shade_ranges(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     """The ranges of the crossovers, as far as the axis goes."""
     limits = axes.get_xlim()
     least, most = (end(row["bandwidth_bytes_per_s"] for row in rows) for end in (min, max))
-    ends_at = {"never": least, "always": most}
+    ends_at: dict[str | None, float] = {"never": least, "always": most}
     for low, high in {tuple(_at(end, ends_at) for end in row["range"]) for row in rows}:
         if least <= high and low <= most:
             axes.axvspan(max(low, least), min(high, most), color=GREY, alpha=0.15, linewidth=0)
@@ -57,13 +58,13 @@ def _shade_ranges(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     finish(axes, legend="beside")
 
 
-def _at(end: Mapping[str, Any], ends_at: Mapping[str, float]) -> float:
-    return float(ends_at.get(end["pays"], end["crossover_bytes_per_s"]))
+def _at(end: Pays, ends_at: Mapping[str | None, float]) -> float:
+    return float(ends_at.get(end["pays"], end["crossover_bytes_per_s"] or 0.0))
 
 
 def _points(rows: Sequence[Mapping[str, Any]], axes: Sequence[str], shown: Sequence[str]) -> Iterator[_Point]:
     for row in rows:
-        fields = {_words(axis): _label(axis, row[axis]) for axis in axes}
+        fields = {words(axis): _label(axis, row[axis]) for axis in axes}
         for measure in shown:
             kind = {"gradients": _WORDS[measure]} if len(shown) > 1 else {}
             if row[measure] is not None:  # a ratio that doesn't exist
@@ -77,13 +78,7 @@ def _measure(shown: Sequence[str]) -> str:
     return "step_s" if len(shown) > 1 else shown[0]
 
 
-def _words(column: str) -> str:
-    for ending in ("_bytes_per_s", "_bytes", "_s"):
-        column = column.removesuffix(ending)
-    return column.replace("_", " ")
-
-
-def _label(column: str, value: Any) -> str | int | float:
+def _label(column: str, value: str | float) -> str | float:
     """What stands at the axis: with its unit, which `plot_sweep` reads."""
     if column.endswith(("_s", "_bytes")):
         return described(column, value)
@@ -93,7 +88,7 @@ def _label(column: str, value: Any) -> str | int | float:
 def draw_compression(data: Mapping[str, Any]) -> Figure | SubFigure:
     """Draw the step of every row as a bar in the colour of its class of error; returns the figure."""
     check_plot()
-    rows = data["rows"]
+    rows: list[AdviceRow] = data["rows"]
     axes = new_axes(6.5, 1.2 + 0.3 * len(rows))
     scale, unit = time_scale(max(row["iteration_s"] for row in rows))
     places = {error: [place for place, row in enumerate(rows) if row["error"] == error] for error in ERRORS}

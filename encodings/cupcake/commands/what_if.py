@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from gapless.encodings.cupcake.commands.advice import LATENCIES, limit_words, network_data, pays
+from gapless.encodings.cupcake.commands.advice import LATENCIES, PaysInRange, limit_words, network_data, pays
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.compressors.compressor import Compressor
@@ -27,7 +27,13 @@ from gapless.profiles.gradients.named import find_fusion_profile
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.question.fields import Share
 from gapless.report.short_repr import BriefText
-from gapless.report.text import described, table
+from gapless.report.text import described, table, words
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from gapless.profiles.gradients.communication import OuterChanges
+    from gapless.topologies.topology import Topology
 
 __all__ = ["AXES", "FIGURES", "Case", "Figure", "WhatIf", "what_if"]
 
@@ -39,6 +45,17 @@ _LARGEST_RATIO = 1e9
 _MOST_ROWS = 500
 _NODES = (1, 2, 4, 8, 16)
 
+Value = int | float | str | Share
+"""Where an axis may be."""
+
+
+class _ModelChanges(TypedDict, total=False):
+    network: Network
+    bucket_bytes: float
+    slowdown: float
+    speed: float
+    contention: float
+
 
 @dataclass(frozen=True)
 class Case:
@@ -48,11 +65,11 @@ class Case:
     compressor: Compressor
     batch: int = 0
 
-    def model_with(self, **changes: Any) -> Case:
+    def model_with(self, **changes: Unpack[_ModelChanges]) -> Case:
         """The same case with other values of the model."""
         return replace(self, model=replace(self.model, **changes))
 
-    def network_with(self, **changes: Any) -> Case:
+    def network_with(self, **changes: Unpack[OuterChanges]) -> Case:
         """The same case with other values of the network, between nodes where it has two levels."""
         return self.model_with(network=self.model.network.with_outer(**changes))
 
@@ -82,7 +99,7 @@ class Axis:
     """What may vary. `column`: its name in a table, with the unit. `values`: where none are given. `at`: sets one."""
 
     column: str
-    values: Callable[[], Sequence[Any]]
+    values: Callable[[], Sequence[Value]]
     at: Callable[[Case, Any], Case]
 
 
@@ -185,10 +202,10 @@ class WhatIf(BriefText):
     compressor: Compressor
     batch: int
     axes: tuple[str, ...]
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[Mapping[str, object], ...]
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The answer in plain values; what isn't finite is None."""
         return {
             "problem": "cupcake", "profile": self.profile, "figure": self.figure, "batch": self.batch or None,
@@ -200,7 +217,7 @@ class WhatIf(BriefText):
     def text(self) -> str:
         """The table, and what its crossovers are of."""
         titles = [title for title in self.rows[0] if title != "pays"]
-        lines = [["pays below" if title.startswith("crossover") else _words(title) for title in titles]]
+        lines = [["pays below" if title.startswith("crossover") else words(title) for title in titles]]
         lines += [[_cell(title, row) for title in titles] for row in self.rows]
         said = [f"all at batch {self.batch}"] if self.batch and "batch" not in self.axes else []
         if "range" in titles:
@@ -220,13 +237,13 @@ def what_if(
     *,
     figure: str,
     compressor: str | Compressor = "powersgd",
-    topology: Any = None,
+    topology: str | Topology | None = None,
     nodes: int | None = None,
     levels: int | None = None,
     ranks_per_node: int | None = None,
     inner_bandwidth: float | None = None,
     inner_latency: float | None = None,
-    **given: Sequence[Any] | None,
+    **given: Sequence[Value] | Value | None,
 ) -> WhatIf:
     """The table of a figure for a profile on a network.
 
@@ -239,13 +256,15 @@ def what_if(
     for name in values:
         check_known("axis", name, AXES)
     over = FIGURES[figure].axes
-    number_of = {name: values.get(name, [None])[0] for name in ("ranks", "bandwidth", "latency")}
+    number_of: dict[str, Any] = {
+        name: values.get(name, [None])[0] for name in ("ranks", "bandwidth", "latency", "aggregation")
+    }
     if topology is None:
         number_of |= {
             name: _study(name, ranks_per_node or 1)[0] for name, of in number_of.items() if of is None and name in over
         }
     network = find_network(
-        **number_of, aggregation=values.get("aggregation", [None])[0], topology=topology, nodes=nodes, levels=levels,
+        **number_of, topology=topology, nodes=nodes, levels=levels,
         ranks_per_node=ranks_per_node, inner_bandwidth=inner_bandwidth, inner_latency=inner_latency,
     )  # fmt: skip
     found, chosen = find_fusion_profile(profile), named_compressor(compressor)
@@ -259,18 +278,18 @@ def what_if(
     rows = tuple(_rows(case, FIGURES[figure], {name: values[name] for name in along}, shown))
     axes = tuple(_column(case, name) for name in sorted(shown, key=lambda name: len(values[name]) == 1))
     is_fixed = bool(found.batch) and "batch" in values and "batch" not in shown
-    batch = round(_value(case, values["batch"][0])) if is_fixed else found.batch
+    batch = round(float(_value(case, values["batch"][0]))) if is_fixed else found.batch
     return WhatIf(found.name, figure, network, chosen, batch, axes, rows)
 
 
-def _study(name: str, ranks_per_node: int) -> list[Any]:
+def _study(name: str, ranks_per_node: int) -> list[Value]:
     """The values of an axis where none are given; ranks fill nodes."""
     if name == "ranks" and ranks_per_node > 1:
         return [ranks_per_node * nodes for nodes in _NODES]
     return list(AXES[name].values())
 
 
-def _listed(values: Any) -> list[Any]:
+def _listed(values: Sequence[Value] | Value) -> list[Value]:
     return list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]
 
 
@@ -279,12 +298,12 @@ def _column(case: Case, name: str) -> str:
 
 
 def _rows(
-    base: Case, figure: Figure, values: Mapping[str, Sequence[Any]], shown: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+    base: Case, figure: Figure, values: Mapping[str, Sequence[Value]], shown: Sequence[str]
+) -> Iterator[dict[str, object]]:
     """A row for each combination of the values."""
-    known: dict[Case, dict[str, Any]] = {}
+    known: dict[Case, PaysInRange] = {}
     for point in product(*values.values()):
-        case, row = base, {}
+        case, row = base, dict[str, object]()
         for name, value in zip(values, point, strict=True):
             case = AXES[name].at(case, value)
             if name in shown:
@@ -295,17 +314,17 @@ def _rows(
             anywhere = case.network_with(bytes_per_s=1.0)
             if anywhere not in known:
                 known[anywhere] = _crossover(anywhere, [name for name in ("latency", "gamma") if name not in shown])
-            row |= known[anywhere]
+            row |= dict(known[anywhere])
         yield row
 
 
-def _value(base: Case, value: Any) -> Any:
+def _value(base: Case, value: Value) -> float | str:
     if not isinstance(value, Share):
         return value
     return value.ratio * (base.batch or 1)  # a profile that doesn't say its batch has shares
 
 
-def _crossover(case: Case, uncertain: Sequence[str]) -> dict[str, Any]:
+def _crossover(case: Case, uncertain: Sequence[str]) -> PaysInRange:
     """Up to which bandwidth the compressor pays, and the range where what is `uncertain` varies."""
     model = case.model
     latencies = [factor * model.network.outer.alpha_s for factor in LATENCIES] if "latency" in uncertain else []
@@ -320,21 +339,15 @@ def _crossover(case: Case, uncertain: Sequence[str]) -> dict[str, Any]:
     return {**pays(point), "range": [pays(min(found)), pays(max(found))]}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _words(title: str) -> str:
-    for ending in ("_bytes_per_s", "_bytes", "_s"):
-        title = title.removesuffix(ending)
-    return title.replace("_", " ")
-
-
-def _cell(title: str, row: Mapping[str, Any]) -> str:
+def _cell(title: str, row: Mapping[str, object]) -> str:
     value = row[title]
-    if title == "time_saved":
+    if title == "time_saved" and isinstance(value, float):
         return f"{100 * value:.1f} %"
-    if title == "range":
+    if isinstance(value, list):
         return " .. ".join(map(limit_words, value))
     if title == "crossover_bytes_per_s":
         return limit_words(row)

@@ -7,9 +7,8 @@ or where a parameter file leaves out those before it; baselines are what exact m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gapless import __version__
 from gapless.encodings.cupcake.methods import algorithm1, milp
@@ -43,7 +42,7 @@ class BestFusion:
     bound_s: float | None
     solver: str
     version: str
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
     stop_reason: StopReason = StopReason.FINISHED
 
     @property
@@ -53,7 +52,7 @@ class BestFusion:
 
 
 def judged(
-    costs: Costs, fusion: Fusion, method: str, bound_end_s: float | None, details: dict[str, Any],
+    costs: Costs, fusion: Fusion, method: str, bound_end_s: float | None, details: Mapping[str, object],
     stop_reason: StopReason = StopReason.FINISHED,
 ) -> BestFusion:  # fmt: skip
     """The fusion with the step time that its time line has; `bound_end_s` is without forward."""
@@ -193,7 +192,7 @@ def _algorithm1(search: FusionSearch) -> BestFusion:
     start, most = search.started(), search.parameters.most_nodes
     nodes = math.inf if most is None else most
     found = algorithm1.search(search.costs, search.deadline, search.reporting("algorithm1"), nodes)
-    details: dict[str, Any] = {"nodes": found.nodes, "search_finished": found.finished}
+    details: dict[str, object] = {"nodes": found.nodes, "search_finished": found.finished}
     if found.fusion is None:
         details["instead"] = start.name
     stop_reason = StopReason.FINISHED if found.finished else search.stopped

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -37,6 +36,8 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Sta
     )
     boundary_bytes = profile.boundary_bytes[firsts[1:] - 1]
     rank = rank_of_stages(problem.placement, problem.ranks, problem.chunks)
+    forward_hop_s, hop_s, encode_s, decode_s = _hop_costs(problem, rank, boundary_bytes)
+    reduce_s, embedding_s = _reduce_costs(problem, rank, parameter_bytes)
     return Stages(
         ranks=problem.ranks,
         micro_batches=problem.micro_batches,
@@ -51,15 +52,19 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Sta
         state_bytes=state_bytes,
         parameter_bytes=parameter_bytes,
         boundary_bytes=boundary_bytes,
-        **_hop_costs(problem, rank, boundary_bytes),
-        **_reduce_costs(problem, rank, parameter_bytes),
+        forward_hop_s=forward_hop_s,
+        hop_s=hop_s,
+        encode_s=encode_s,
+        decode_s=decode_s,
+        reduce_s=reduce_s,
+        embedding_s=embedding_s,
         memory_bytes=_memory(problem, rank, stash_bytes, state_bytes),
         blocks=problem.blocking_sends,
     )
 
 
-def _hop_costs(problem: Problem, rank: Ints, sizes: Ints) -> dict[str, Any]:
-    """Plain and compressed hops; within a rank nothing is sent, and nothing is compressed."""
+def _hop_costs(problem: Problem, rank: Ints, sizes: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+    """Hops forward; those of gradients, encoding and decoding, in each mode. Within a rank nothing is sent."""
     pairs = list(zip(rank[:-1].tolist(), rank[1:].tolist(), strict=True))
     forward_s = np.array([_seconds(problem, a, b, size) for (a, b), size in zip(pairs, sizes.tolist(), strict=True)])
     table, crosses = problem.compression, np.array([a != b for a, b in pairs], dtype=np.bool_)
@@ -76,7 +81,7 @@ def _hop_costs(problem: Problem, rank: Ints, sizes: Ints) -> dict[str, Any]:
         if mode is not None:
             encode_s[number] = np.where(crosses, sizes * mode.encode_s_per_byte, 0.0)
             decode_s[number] = np.where(crosses, sizes * mode.decode_s_per_byte, 0.0)
-    return {"forward_hop_s": forward_s, "hop_s": hop_s, "encode_s": encode_s, "decode_s": decode_s}
+    return forward_s, hop_s, encode_s, decode_s
 
 
 def _seconds(problem: Problem, source: int, target: int, size_bytes: float) -> float:
@@ -86,7 +91,7 @@ def _seconds(problem: Problem, source: int, target: int, size_bytes: float) -> f
     return alpha_s + beta_s_per_byte * size_bytes
 
 
-def _reduce_costs(problem: Problem, rank: Ints, parameter_bytes: Ints) -> dict[str, Any]:
+def _reduce_costs(problem: Problem, rank: Ints, parameter_bytes: Ints) -> tuple[Floats, float]:
     """Sums of gradients among replicas, and the exchange of a shared embedding (Optimus-CC, equations 15 and 16).
 
     A rank that runs both the first and the last stage adds up its two gradients itself, and sums them once.
@@ -101,7 +106,7 @@ def _reduce_costs(problem: Problem, rank: Ints, parameter_bytes: Ints) -> dict[s
         embedding_s = replicas.reduce_s(shared, 2 * replicas.count)
     elif shared:
         embedding_s = replicas.reduce_s(shared, 2)
-    return {"reduce_s": sums_s(problem, sizes), "embedding_s": embedding_s}
+    return sums_s(problem, sizes), embedding_s
 
 
 def sums_s(problem: Problem, sizes: Floats) -> Floats:

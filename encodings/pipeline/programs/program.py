@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gapless.encodings.pipeline.programs.decision import PipelineDecision, RunOp, ops_that_run, rank_of_stage
 from gapless.errors import InputError
@@ -41,6 +40,7 @@ def program_of(plan: SavedPlan) -> Program:
     """The program of a plan that replays clean. Raises `InputError` for one whose events aren't what it decides."""
     decision, asked = PipelineDecision.of(plan), Record(dict(plan.problem), "problem")
     ranks = rank_of_stage(asked)
+    boundary_bytes, sent_bytes = _messages(plan.schedule, len(ranks), max(ranks) + 1)
     ran = sorted(ops_that_run(plan.schedule, len(ranks)), key=lambda each: each.start_s)  # else as they are listed
     computed = [each for each in ran if each.action.kind in "FIWB"]
     return Program(
@@ -49,7 +49,8 @@ def program_of(plan: SavedPlan) -> Program:
         recomputed=decision.recomputed,
         hop_modes={(each.hop, each.micro_batch): each.mode for each in decision.hop_modes},
         in_flight=_in_flight(computed, ranks),
-        **_messages(plan.schedule, len(ranks), max(ranks) + 1),
+        boundary_bytes=boundary_bytes,
+        sent_bytes=sent_bytes,
     )
 
 
@@ -83,7 +84,8 @@ def _in_flight(found: list[RunOp], rank_of_stage: tuple[int, ...]) -> tuple[int,
     return tuple(most)
 
 
-def _messages(schedule: Schedule, stages: int, ranks: int) -> dict[str, Any]:
+def _messages(schedule: Schedule, stages: int, ranks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The bytes of the activation after each stage but the last, and of what each rank sends."""
     graph, sent, boundary = schedule.graph, [0] * ranks, [0] * (stages - 1)
     sizes = graph.size_bytes.tolist()
     for tensor in range(graph.tensor_count):
@@ -95,4 +97,4 @@ def _messages(schedule: Schedule, stages: int, ranks: int) -> dict[str, Any]:
             for tensor in event.moves:
                 if re.search(r"(activation|gradient) \d+ \d+$", graph.tensor_name(tensor)):
                     sent[schedule.topology.links[event.place].source] += sizes[tensor]
-    return {"boundary_bytes": tuple(boundary), "sent_bytes": tuple(sent)}
+    return tuple(boundary), tuple(sent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -72,7 +72,7 @@ def _layers(plan: SavedPlan, ranks: int) -> list[str]:
     return [", ".join(each) for each in parts]
 
 
-def _baselines(baselines_s: Mapping[str, Any], step_s: float) -> str:
+def _baselines(baselines_s: Mapping[str, float], step_s: float) -> str:
     rows = [["schedule", "step", "of this plan's"]]
     for name, seconds in sorted(baselines_s.items(), key=lambda item: float(item[1])):
         rows.append([name, format_seconds(float(seconds)), f"{float(seconds) / step_s:.3f}" if step_s else "-"])

@@ -30,7 +30,7 @@ def test_each_further_micro_batch_of_memory_buys_something_until_none_does() -> 
     assert (limited[4], limited[None]) == (pytest.approx(306), pytest.approx(276))
     steps = [option.step_s for option in advice.options if option.in_flight is not None]
     assert steps == sorted(steps, reverse=True)
-    assert [step["saved_s"] for step in advice.steps] == pytest.approx(-np.diff(steps))
+    assert [step.saved_s for step in advice.steps] == pytest.approx(-np.diff(steps))
     assert advice.plain is not None
     assert steps[-1] == pytest.approx(advice.plain.step_s, rel=1e-3)
 
