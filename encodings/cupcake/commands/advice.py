@@ -338,8 +338,9 @@ def _pays(crossover: Crossover | None) -> PaysInRange:
 
 def limit_words(row: Mapping[str, object]) -> str:
     """What `pays` says, in words."""
-    limit = described("crossover_bytes_per_s", row["crossover_bytes_per_s"])
-    return {"below": limit, None: "-"}.get(row["pays"], str(row["pays"]))
+    if row["pays"] == "below":
+        return described("crossover_bytes_per_s", row["crossover_bytes_per_s"])
+    return "-" if row["pays"] is None else str(row["pays"])
 
 
 @dataclass(frozen=True)
