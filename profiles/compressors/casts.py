@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from gapless.profiles.compressors.compressor import Compressor, Kind, by_figure_2
 from gapless.profiles.compressors.method import FLOAT_BYTES, Bucket, Exchange, Message, Method
@@ -24,7 +24,7 @@ class Plain(Method):
         """All of it."""
         return number_bytes * math.prod(shape)
 
-    def encode(self, gradient: torch.Tensor, memory: dict[str, Any] | None = None) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
         """Each entry."""
         return gradient.reshape(-1).clone()
 
@@ -55,7 +55,7 @@ class Cast(Method):
         dtype: torch.dtype = getattr(torch, self.kind)
         return dtype
 
-    def encode(self, gradient: torch.Tensor, memory: dict[str, Any] | None = None) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
         """Each entry, rounded."""
         return gradient.reshape(-1).to(self._dtype())
 

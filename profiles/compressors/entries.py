@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.compressor import SHARE, Compressor, Kind, by_figure_2, by_table
@@ -56,7 +56,7 @@ class _Kept(Gathered):
 class TopK(_Kept):
     """Keeps the entries of greatest magnitude. Raises `InputError` unless 0 < kept <= 1."""
 
-    def encode(self, gradient: torch.Tensor, memory: dict[str, Any] | None = None) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
         """The places, then the values, as bytes."""
         flat = gradient.reshape(-1)
         return _packed(flat, flat.abs().topk(kept_count(self.kept, flat.shape), sorted=False).indices)
@@ -86,9 +86,10 @@ class RandomK(_Kept):
         places: torch.Tensor = (starts[:-1] + (chance * starts.diff()).long()).to(gradient.device)
         return places
 
-    def encode(self, gradient: torch.Tensor, memory: dict[str, Any] | None = None) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
         """The places, then the values, as bytes; others the next time. Where any overflows, none is a number."""
         step, flat = (memory or {}).get("step", 0), gradient.reshape(-1)
+        assert isinstance(step, int)
         if not flat.isfinite().all():
             flat = flat * math.nan
         elif memory is not None:

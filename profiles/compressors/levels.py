@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.profiles.compressors.compressor import (
     Compressor,
@@ -38,7 +38,7 @@ class Sign(Gathered):
         """A bit for each entry."""
         return math.prod(shape) / 8
 
-    def encode(self, gradient: torch.Tensor, memory: dict[str, Any] | None = None) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
         """Both levels, then the bits, as bytes."""
         from gapless.torch.library import torch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.compressor import RANK, Compressor, Kind, table_flat_s, table_source
@@ -70,12 +70,12 @@ class PowerSgd(Method):
             means.insert(number, (left @ right.T).flatten())
         return torch.cat(means)
 
-    def _rights(self, matrices: Sequence[torch.Tensor], last: Sequence[torch.Tensor] | None) -> list[torch.Tensor]:
+    def _rights(self, matrices: Sequence[torch.Tensor], last: object) -> list[torch.Tensor]:
         """Right factors to begin with: the last step's, cut or filled up where the rank was another then."""
         from gapless.torch.library import torch
 
         starts = [self._start(matrix, matrix.shape[0]) for matrix in matrices]
-        if last is None or len(last) != len(starts):
+        if not isinstance(last, Sequence) or len(last) != len(starts):
             return starts
         return [torch.cat([old, start[:, old.shape[1] :]], 1)[:, : self.rank]
                 for old, start in zip(last, starts, strict=True)]  # fmt: skip
@@ -92,7 +92,7 @@ class PowerSgd(Method):
         rows, columns = map(int, _matrix(gradient).shape)
         return min(self.rank * (rows + columns), rows * columns)
 
-    def encode(self, gradient: torch.Tensor, memory: dict[str, Any] | None = None) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
         """Both factors, the orthonormal one first."""
         from gapless.torch.library import torch
 

@@ -38,7 +38,7 @@ class Bucket:
     ranks: int
     number: int = 0
     step: int = 0
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Method(ABC):
         return False
 
     @abstractmethod
-    def encode(self, gradient: torch.Tensor, memory: dict[str, Any] | None = None) -> torch.Tensor:
+    def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
         """The payload of a gradient, flat; how long it is depends on the gradient's shape and type only.
 
         `memory`: what is kept from one gradient to the next.
