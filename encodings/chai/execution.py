@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.chai.head_map import map_of, nearest
+from gapless.encodings.chai.head_map import HeadMap, map_of, nearest
 from gapless.encodings.chai.medians import guessed, proven
 from gapless.encodings.chai.problem import Problem
 from gapless.errors import InputError
@@ -25,8 +24,9 @@ from gapless.system import Answer, Session
 from gapless.units import format_bytes
 
 if TYPE_CHECKING:
-    from gapless.torch.heads.generation import Comparison, Generated
+    from gapless.torch.heads.generation import Comparison
     from gapless.torch.heads.models import LanguageModel
+    from gapless.torch.library import Tensor
 
 __all__ = ["execute", "profile_heads", "rises_of"]
 
@@ -47,18 +47,20 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     model = load_language_model(values["model"], session.options.seed)
     _check_model(model, Record(dict(plan.problem), f"{path}: problem"), values["model"])
     tokens = model.tokens(values["text"])
-    where = f"text: {values['text']}"
-    sequences = sequences_of(tokens, values["sequence"], values["sequences"], where)
-    prompt = sequences_of(tokens, values["prompt"], 1, where)[0]
+    sequences = sequences_of(tokens, values["sequence"], values["sequences"], f"text: {values['text']}")
+    prompt = sequences_of(tokens, values["prompt"], 1, f"text: {values['text']}")[0]
     found = compare(model, chosen.kept, chosen.representative, prompt, values["new_tokens"], sequences, session.say)
-    cached = len(prompt) + values["new_tokens"] - 1
-    first = model.layers[0]
+    run = _Run(found, len(prompt), values["new_tokens"], *_cache_bytes(model, chosen, found, len(prompt)))
+    asked = {"model": values["model"], "plan": path, "prompt": run.prompt, "new_tokens": run.new_tokens}
+    return Answer({**run.data, **asked, "loss_tokens": sequences.numel()}, run.text, is_valid=run.is_valid)
+
+
+def _cache_bytes(model: LanguageModel, chosen: HeadMap, found: Comparison, prompt: int) -> tuple[int, int]:
+    """What a plan's cache and a full one hold once all tokens but the last are in them."""
+    cached, first = prompt + len(found.full.tokens) - 1, model.layers[0]
     head_bytes = cached * first.dimension * found.full.logits.element_size()
     everything = len(model.layers) * first.key_heads
-    data = _data(found, (int(chosen.counts.sum()) + everything) * head_bytes, 2 * everything * head_bytes)
-    data |= {"model": values["model"], "plan": path, "prompt": len(prompt), "new_tokens": values["new_tokens"],
-             "loss_tokens": sequences.numel()}  # fmt: skip
-    return Answer(data, _run_text(data), is_valid=data["valid"])
+    return (int(chosen.counts.sum()) + everything) * head_bytes, 2 * everything * head_bytes
 
 
 def _check_model(model: LanguageModel, asked: Record, name: str) -> None:
@@ -69,42 +71,70 @@ def _check_model(model: LanguageModel, asked: Record, name: str) -> None:
             raise InputError(f"model: {name} has {count} {title}, the plan {asked.integer(title, 1)}; measure it again")
 
 
-def _data(found: Comparison, planned_bytes: int, full_bytes: int) -> dict[str, Any]:
-    is_equal = found.logit_difference <= _TOLERANCE * max(1.0, found.largest_logit)
-    is_planned = found.shared.cache_bytes == planned_bytes and found.full.cache_bytes == full_bytes
-    return {
-        "valid": is_equal and is_planned,
-        "logit_difference": found.logit_difference,
-        "largest_logit": found.largest_logit,
-        "planned_cache_bytes": planned_bytes,
-        "cache_bytes": found.shared.cache_bytes,
-        "full_cache_bytes": found.full.cache_bytes,
-        "kv_saving": 1 - found.shared.cache_bytes / found.full.cache_bytes,
-        "loss": found.losses[1],
-        "full_loss": found.losses[0],
-        "equal_tokens": int((found.shared.tokens == found.full.tokens).sum()),
-        "token_s": _median(found.shared),
-        "full_token_s": _median(found.full),
-    }
+@dataclass(frozen=True)
+class _Run:
+    """What the models did with a prompt of so many tokens; what their caches should hold."""
 
+    found: Comparison
+    prompt: int
+    new_tokens: int
+    planned_bytes: int
+    full_bytes: int
 
-def _median(found: Generated) -> float:
-    return statistics.median(found.token_s)
+    @property
+    def is_valid(self) -> bool:
+        """Whether logits are equal, and the caches as planned."""
+        is_equal = self.found.logit_difference <= _TOLERANCE * max(1.0, self.found.largest_logit)
+        return is_equal and self.is_planned and self.found.full.cache_bytes == self.full_bytes
 
+    @property
+    def is_planned(self) -> bool:
+        """Whether the plan's cache holds what it should."""
+        return self.found.shared.cache_bytes == self.planned_bytes
 
-def _run_text(data: Mapping[str, Any]) -> str:
-    rows = [["", "cache", "loss", "tokens/s"]]
-    for name, start in (("full", "full_"), ("plan", "")):
-        rows.append([name, format_bytes(data[f"{start}cache_bytes"]), f"{data[f'{start}loss']:.4f}",
-                     f"{1 / data[f'{start}token_s']:.1f}"])  # fmt: skip
-    is_planned = data["cache_bytes"] == data["planned_cache_bytes"]
-    planned = "as planned" if is_planned else f"planned were {format_bytes(data['planned_cache_bytes'])}"
-    return "\n".join([
-        table(rows),
-        f"cache after {data['prompt']} + {data['new_tokens'] - 1} tokens: {data['kv_saving']:.1%} saved, {planned}",
-        f"logits differ by {data['logit_difference']:.2g} from those of the model with copied rows of queries and keys",
-        f"{data['equal_tokens']} of {data['new_tokens']} tokens are the full model's",
-    ])  # fmt: skip
+    @property
+    def saving(self) -> float:
+        """Of the full cache."""
+        return 1 - self.found.shared.cache_bytes / self.found.full.cache_bytes
+
+    @property
+    def equal_tokens(self) -> int:
+        """How many are the full model's."""
+        return int((self.found.shared.tokens == self.found.full.tokens).sum())
+
+    @property
+    def data(self) -> dict[str, object]:
+        """In plain values."""
+        found = self.found
+        return {
+            "valid": self.is_valid,
+            "logit_difference": found.logit_difference,
+            "largest_logit": found.largest_logit,
+            "planned_cache_bytes": self.planned_bytes,
+            "cache_bytes": found.shared.cache_bytes,
+            "full_cache_bytes": found.full.cache_bytes,
+            "kv_saving": self.saving,
+            "loss": found.losses[1],
+            "full_loss": found.losses[0],
+            "equal_tokens": self.equal_tokens,
+            "token_s": found.shared.median_s,
+            "full_token_s": found.full.median_s,
+        }
+
+    @property
+    def text(self) -> str:
+        """Caches, losses and speeds as a table, then what the plan saves and how far it is from the full model."""
+        found, rows = self.found, [["", "cache", "loss", "tokens/s"]]
+        for name, each, loss in zip(("full", "plan"), (found.full, found.shared), found.losses, strict=True):
+            rows.append([name, format_bytes(each.cache_bytes), f"{loss:.4f}", f"{1 / each.median_s:.1f}"])
+        planned = "as planned" if self.is_planned else f"planned were {format_bytes(self.planned_bytes)}"
+        differ = f"logits differ by {found.logit_difference:.2g}"
+        return "\n".join([
+            table(rows),
+            f"cache after {self.prompt} + {self.new_tokens - 1} tokens: {self.saving:.1%} saved, {planned}",
+            f"{differ} from those of the model with copied rows of queries and keys",
+            f"{self.equal_tokens} of {self.new_tokens} tokens are the full model's",
+        ])  # fmt: skip
 
 
 def profile_heads(values: Mapping[str, Any], session: Session) -> Answer:
@@ -141,7 +171,8 @@ def profile_heads(values: Mapping[str, Any], session: Session) -> Answer:
     missing = 0 if rises is None else _missing(rises)
     is_complete = not len(asked_sequences) or (rises is not None and not missing)
     said = "no rise of the loss is in the profile" if rises is None else f"{missing} rises of the loss are interpolated"
-    return Answer(data, _profile_text(data), () if is_complete else (f"stopped: {said}",), is_complete=is_complete)
+    notes = () if is_complete else (f"stopped: {said}",)
+    return Answer(data, _profile_text(profile, full_loss), notes, is_complete=is_complete)
 
 
 def _missing(rises: Rises) -> int:
@@ -154,45 +185,44 @@ def _known(row: list[float]) -> list[float | None]:
     return [None if np.isnan(value) else value for value in row]
 
 
+_DISTANCES = ("scores", "output")
+
+
 def _rows(profile: HeadProfile) -> list[dict[str, float]]:
     """By layer: means of the distances over pairs, and of each head from the nearest other one."""
-    apart = ~np.eye(profile.heads, dtype=np.bool_)
-    rows = []
+    if profile.heads == 1:
+        return [{f"{name}_{kind}": 0.0 for name in _DISTANCES for kind in ("mean", "nearest")}] * profile.layers
+    apart, rows = ~np.eye(profile.heads, dtype=np.bool_), []
     for layer in range(profile.layers):
         row = {}
-        for name in ("scores", "output"):
+        for name in _DISTANCES:
             found = profile.distance(name)[layer]
-            row[f"{name}_mean"] = float(found[apart].mean()) if profile.heads > 1 else 0.0
-            row[f"{name}_nearest"] = (
-                float(np.where(apart, found, np.inf).min(axis=1).mean()) if profile.heads > 1 else 0.0
-            )
+            row[f"{name}_mean"] = float(found[apart].mean())
+            row[f"{name}_nearest"] = float(np.where(apart, found, np.inf).min(axis=1).mean())
         rows.append(row)
     return rows
 
 
-def _profile_text(data: Mapping[str, Any]) -> str:
-    titles = ("scores_mean", "scores_nearest", "output_mean", "output_nearest")
-    lines = [["layer", *(title.replace("_", " ") for title in titles)]]
-    for layer, row in enumerate(data["layers"]):
-        lines.append([str(layer), *(f"{row[title]:.4g}" for title in titles)])
-    rises = _rises_text(data["rises"], data["full_loss"])
-    heads = f"{data['heads']} heads, {data['key_heads']} with keys, of {data['dimension']}"
-    return f"{table(lines)}\n{rises}{heads}; squared distances a token; {data['source']}"
+def _profile_text(profile: HeadProfile, full_loss: float | None) -> str:
+    rows = _rows(profile)
+    lines = [["layer", *(title.replace("_", " ") for title in rows[0])]]
+    lines += [[str(layer), *(f"{value:.4g}" for value in row.values())] for layer, row in enumerate(rows)]
+    rises = "" if profile.rises is None or full_loss is None else _rises_text(profile.rises, full_loss)
+    heads = f"{profile.heads} heads, {profile.key_heads} with keys, of {profile.dimension}"
+    return f"{table(lines)}\n{rises}{heads}; squared distances a token; {profile.source}"
 
 
-def _rises_text(rises: list[list[float | None]] | None, full_loss: float) -> str:
-    """A table of what is measured, or nothing."""
-    if rises is None:
-        return ""
-    measured = [place for place in range(len(rises[0]) - 1) if any(row[place] is not None for row in rises)]
+def _rises_text(rises: Rises, full_loss: float) -> str:
+    """A table of what is measured."""
+    measured = np.flatnonzero(rises.is_measured[:, :-1].any(axis=0)).tolist()
     lines = [["layer", *(f"{place + 1} kept" for place in measured)]]
-    for layer, row in enumerate(rises):
+    for layer, row in enumerate(map(_known, rises.loss.tolist())):
         lines.append([str(layer), *("-" if row[place] is None else f"{row[place]:.4f}" for place in measured)])
     return f"\nrise of the loss, {full_loss:.4f} with all heads, where one layer alone keeps so many:\n{table(lines)}\n"
 
 
 def rises_of(
-    model: LanguageModel, profile: HeadProfile, sequences: Any, options: SolveOptions,
+    model: LanguageModel, profile: HeadProfile, sequences: Tensor, options: SolveOptions,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[float, Rises | None]:  # fmt: skip
     """The mean loss with all heads, and its rises on sequences of shape (count, length).

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gapless.encodings.chai.question import METHODS
 from gapless.errors import InputError
+from gapless.methods import MethodChoice
 from gapless.model.knapsack import MOST_WORK
 from gapless.question.parameters import with_work
 
@@ -16,7 +18,7 @@ _WORK = ("most_work",)
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of the dynamic programme over layers, the baselines and the swaps. All are whole numbers >= 1."""
+    """Of the dynamic programme over layers, the baselines and the swaps. Numbers are whole, >= 1."""
 
     most_work: int = MOST_WORK
     """Layers times counts times steps of the budget that the dynamic programme looks at; 80 layers of 64 heads need
@@ -40,9 +42,14 @@ class Parameters:
     swap_sequences: int = 16
     """Sequences of the calibration text on which swaps are measured, at most."""
 
+    methods: MethodChoice = field(default_factory=MethodChoice)
+    """Which searches are tried: prices, exchanges, proofs; and which baselines stand beside the plan: uniform, elbow,
+    random. What `--method` names is always made."""
+
     def __post_init__(self) -> None:
+        self.methods.check(("prices", "exchanges", "proofs", *METHODS[1:]))
         for name, value in vars(self).items():
-            if value < 1:
+            if isinstance(value, int) and value < 1:
                 raise InputError(f"{name}: must be >= 1, got {value}")
 
     def with_share(self, share: float) -> Parameters:

@@ -6,7 +6,6 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +128,7 @@ class Problem(BriefQuestion):
         return np.asarray(profile.distance(self.heads_by).reshape(shape).min(axis=3))
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What was asked, in plain values."""
         profile = self.profile
         digest = hashlib.sha256(profile.scores.tobytes() + profile.output.tobytes())

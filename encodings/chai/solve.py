@@ -5,24 +5,26 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gapless import __version__
-from gapless.encodings.chai.baselines import Baselines
-from gapless.encodings.chai.head_map import HeadMap, Ints, map_of, nearest
+from gapless.encodings.chai.head_map import HeadDecision, HeadMap, Ints, map_of, nearest
 from gapless.encodings.chai.lowering import step_s, to_schedule
-from gapless.encodings.chai.medians import LayerMedians, guessed, price_bounds, proven_at, ranked
+from gapless.encodings.chai.medians import LayerMedians, ranked
+from gapless.encodings.chai.methods import IN_ORDER, Baselines, Fronts, HeadSearch, Medians, items_of
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem
 from gapless.encodings.chai.question import LOSS
 from gapless.errors import InputError
-from gapless.model.knapsack import Front, Items, Relaxation, front
-from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.io.typed import data_of
+from gapless.methods import run_methods
+from gapless.model.knapsack import Relaxation
+from gapless.options import Deadline, SolveOptions
 from gapless.question.parameters import parameters_of
-from gapless.solution import PROVEN_GAP, Solution, Status, StopReason, claim_of
+from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.solvers.registry import load_backend
 from gapless.system import Plan
 
@@ -33,22 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["cost", "pinned", "solve", "with_swaps"]
 
 
-@dataclass(frozen=True)
-class _Fronts:
-    """The least errors of every number of kept key heads: as found, and bounds on them."""
-
-    found: Front
-    bounds: Front
-
-    def gap(self, most_kept: int) -> float:
-        """How far the error within so many kept key heads may be above the least, relative to it."""
-        choice, bound = self.found.at(most_kept), self.bounds.at(most_kept)
-        assert choice is not None, "one head a layer is within the budget"
-        assert bound is not None, "one head a layer is within the budget"
-        return relative_gap(choice.error, min(bound.bound, choice.error)) or 0.0
-
-
-def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
+def solve(asked: Problem, options: SolveOptions, given: object = None) -> Plan:
     """The head map of least error within the budget; without one where even one head a layer is too many."""
     parameters, deadline = parameters_of(Parameters, given), Deadline(options)
     if asked.most_kept < asked.profile.layers:
@@ -59,112 +46,56 @@ def solve(asked: Problem, options: SolveOptions, given: Any = None) -> Plan:
         return Plan(claim, None, {"method": asked.method, "most_saving": asked.most_saving})
     if asked.swaps:
         importlib.import_module("gapless.torch.heads.models")  # missing: known before there is work to lose
-    search = _Search(asked, options, parameters, deadline)
-    search.offer()
-    search.run()
-    return search.plan()
+    medians = _measured(asked) if asked.distance == LOSS else tuple(ranked(cost) for cost in asked.cost)
+    search = _Search(asked, options, parameters, deadline, medians)
+    search.report()
+    run_methods(IN_ORDER, asked, search, parameters.methods)
+    if deadline.over:  # what is beside the plan is left out where there is no time for it
+        return search.plan(search.medians)
+    return search.plan(search.medians, Baselines(asked, search.medians, parameters, options.seed))
 
 
-class _Search:
-    """Key heads for every layer and count: cheap ones, then good ones, then bounds on those that the budget allows."""
+@dataclass
+class _Search(HeadSearch):
+    """Key heads for every layer and count, ever better ones, each of which make a plan."""
 
-    def __init__(self, asked: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline) -> None:
-        self.asked, self.options, self.parameters, self.deadline = asked, options, parameters, deadline
-        self.medians = _measured(asked) if asked.distance == LOSS else [ranked(cost) for cost in asked.cost]
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self.deadline.over
 
-    def run(self) -> None:
-        """As far as time allows."""
-        if self.asked.distance == LOSS:
-            return
-        layers = self.asked.profile.layers
-        self._price(max(1, self.parameters.price_rounds // 10))
-        self.offer()
-        for layer, cost in enumerate(self.asked.cost):
-            if self.deadline.over:
-                break
-            good = guessed(cost)
-            self.medians[layer] = replace(good, bounds=np.maximum(good.bounds, self.medians[layer].bounds))
-            self._say(f"layer {layer + 1} of {layers}")
-            if layer in (layers // 2, layers - 1):
-                self.offer()
-        self._price(self.parameters.price_rounds)
-        self._prove()
+    def offer(self, candidate: Medians) -> None:
+        """Go on from these."""
+        self.medians = candidate
+        self.report()
 
-    def offer(self) -> None:
+    def report(self) -> None:
         """What is known so far is a plan."""
         if self.options.on_plan is not None:
-            medians = tuple(self.medians)
-            error = sum(float(each.errors[mode]) for each, mode in zip(medians, self._rounded(), strict=True))
-            self.options.on_plan(error, lambda: self._plan(medians, None))
+            medians = self.medians
+            modes = _rounded(self.problem, medians)
+            error = sum(float(each.errors[mode]) for each, mode in zip(medians, modes, strict=True))
+            self.options.on_plan(error, lambda: self.plan(medians))
 
-    def _rounded(self, medians: Sequence[LayerMedians] | None = None) -> list[int]:
-        """The place of each layer's count, in a time that grows with their number."""
-        choice = Relaxation(_items(self.medians if medians is None else medians, "errors")).at(self.asked.most_kept)
-        assert choice is not None, "one head a layer is within the budget"
-        return [int(mode) for mode in choice.modes]
-
-    def _price(self, rounds: int) -> None:
-        """Bounds from prices, at what one more kept head gains within the budget."""
-        found, most_kept = Relaxation(_items(self.medians, "errors")), self.asked.most_kept
-        fewer = max(most_kept - 1, self.asked.profile.layers)
-        price = found.bound_at(fewer) - found.bound_at(fewer + 1)
-        errors = np.array([each.errors for each in self.medians])
-        cost = np.array(self.asked.cost)
-        bounds = price_bounds(cost, errors, price, rounds, self.deadline)
-        for layer, each in enumerate(self.medians):
-            held = np.minimum(np.maximum(each.bounds, bounds[layer]), each.errors)
-            self.medians[layer] = replace(each, bounds=held)
-
-    def _prove(self) -> None:
-        """Exact key heads for the counts that the best plan, or the best that the bounds allow, has."""
-        while not self.deadline.over:
-            fronts = _fronts(self.medians, self.parameters)
-            if fronts.gap(self.asked.most_kept) <= max(self.options.gap, PROVEN_GAP):
-                return
-            chosen = [fronts.bounds.at(self.asked.most_kept), fronts.found.at(self.asked.most_kept)]
-            pairs = [pair for each in chosen if each is not None for pair in enumerate(each.modes.tolist())]
-            open_pairs = [pair for pair in dict.fromkeys(pairs) if not self.medians[pair[0]].is_proven(pair[1] + 1)]
-            if not open_pairs:
-                return
-            for number, (layer, mode) in enumerate(open_pairs):
-                if self.deadline.remaining_s <= 0:
-                    return
-                self._say(f"proof {number + 1} of {len(open_pairs)}")
-                cost = self.asked.cost[layer]
-                self.medians[layer] = proven_at(cost, self.medians[layer], mode + 1, self.deadline)
-
-    def _say(self, phase: str) -> None:
-        if self.options.on_progress is not None:
-            self.options.on_progress(Progress(self.deadline.elapsed_s, None, None, phase))
-
-    def plan(self) -> Plan:
-        """The plan at the end; what is beside it is left out where there is no time for it."""
-        if self.deadline.over:
-            return self._plan(self.medians, None)
-        self.offer()
-        rounds, seed = self.parameters.k_means_rounds, self.options.seed
-        return self._plan(self.medians, Baselines(self.asked, self.medians, rounds, seed))
-
-    def _plan(self, medians: Sequence[LayerMedians], beside: Baselines | None) -> Plan:
+    def plan(self, medians: Medians, beside: Baselines | None = None) -> Plan:
         """The plan of what is known; with `beside`, the baselines, the fronts and the swaps too."""
-        asked, parameters = self.asked, self.parameters
-        fronts = None if beside is None else _fronts(medians, parameters)
+        asked, parameters = self.problem, self.parameters
+        fronts = None if beside is None else Fronts.of(medians, parameters)
         if fronts is None:
-            modes = self._rounded(medians)
-            bound = Relaxation(_items(medians, "bounds")).bound_at(asked.most_kept)
+            modes = _rounded(asked, medians)
+            bound = Relaxation(items_of(medians, "bounds")).bound_at(asked.most_kept)
         else:
             best, least = fronts.found.at(asked.most_kept), fronts.bounds.at(asked.most_kept)
             assert best is not None, "one head a layer is within the budget"
             assert least is not None, "one head a layer is within the budget"
             modes, bound = best.modes.tolist(), least.bound
-        baselines = beside or Baselines(asked, medians, parameters.k_means_rounds, self.options.seed)
+        baselines = beside or Baselines(asked, medians, parameters, self.options.seed)
         kept = [each.kept[mode] for each, mode in zip(medians, modes, strict=True)]
         maps = {"exact": HeadMap.of(kept, asked.profile, asked.heads_by)}
-        if beside is not None:
-            maps |= baselines.within(asked.most_kept)
-        elif asked.method != "exact":
+        maps |= {} if beside is None else beside.within(asked.most_kept)
+        if asked.method not in maps:
             maps[asked.method] = baselines.named(asked.method, asked.most_kept)
-        chosen, details = maps[asked.method], dict[str, Any]()
+        chosen, details = maps[asked.method], dict[str, object]()
         if asked.swaps and beside is not None:
             chosen, details["swaps"] = with_swaps(asked, chosen, parameters, self.options.seed, self.deadline)
         details["baselines"] = {name: _row(asked, each) for name, each in maps.items() if name != asked.method}
@@ -173,38 +104,32 @@ class _Search:
                 "front": _front(asked, fronts, parameters),
                 "baseline_fronts": _baseline_fronts(asked, baselines, parameters),
             }
-        milps = sum(each.milps for each in medians)
         claim = claim_of(
             asked.error(chosen), bound, self.options, solver="highs", version=load_backend("highs"),
             wall_s=self.deadline.elapsed_s, unit="error", source="knapsack" if fronts is not None else "relaxation",
             otherwise=StopReason.TIME_LIMIT if self.deadline.has_struck else StopReason.FINISHED,
         )  # fmt: skip
-        return Plan(
-            claim,
-            to_schedule(asked, chosen),
-            {**_details(asked, chosen), "milps": milps, **details},
-            decision=chosen.decision,
-        )
+        milps = sum(each.milps for each in medians)
+        decision = chosen.decision
+        details = {**_details(asked, chosen, decision), "milps": milps, **details}
+        return Plan(claim, to_schedule(asked, chosen), details, decision=decision)
 
 
-def _measured(asked: Problem) -> list[LayerMedians]:
+def _rounded(asked: Problem, medians: Medians) -> list[int]:
+    """The place of each layer's count, in a time that grows with their number."""
+    choice = Relaxation(items_of(medians, "errors")).at(asked.most_kept)
+    assert choice is not None, "one head a layer is within the budget"
+    return [int(mode) for mode in choice.modes]
+
+
+def _measured(asked: Problem) -> Medians:
     """The profile's own heads of each layer and count, charged what was measured: nothing is left to prove."""
     rises = asked.profile.rises
     assert rises is not None, "the question was refused without"
-    return [LayerMedians(row, row, rises.heads(layer)) for layer, row in enumerate(rises.filled)]
+    return tuple(LayerMedians(row, row, rises.heads(layer)) for layer, row in enumerate(rises.filled))
 
 
-def _items(medians: Sequence[LayerMedians], name: str) -> Items:
-    counts = np.arange(1, len(medians[0].errors) + 1, dtype=np.float64)
-    values = np.array([getattr(each, name) for each in medians])
-    return Items(np.broadcast_to(counts, values.shape), values)
-
-
-def _fronts(medians: Sequence[LayerMedians], parameters: Parameters) -> _Fronts:
-    return _Fronts(*(front(_items(medians, name), parameters.most_work) for name in ("errors", "bounds")))
-
-
-def _details(asked: Problem, chosen: HeadMap) -> dict[str, Any]:
+def _details(asked: Problem, chosen: HeadMap, decision: HeadDecision) -> dict[str, object]:
     kept_heads = int(chosen.counts.sum())
     return {
         "method": asked.method,
@@ -217,12 +142,11 @@ def _details(asked: Problem, chosen: HeadMap) -> dict[str, Any]:
         "full_step_s": step_s(asked, _all(asked)),
         "errors": {name: chosen.error(asked.profile.distance(name)) for name in ("output", "scores")},
         **_rises(asked, chosen),
-        "kept": [list(heads) for heads in chosen.kept],
-        "representatives": chosen.representative.tolist(),
+        **data_of(decision),
     }
 
 
-def _rises(asked: Problem, chosen: HeadMap) -> dict[str, Any]:
+def _rises(asked: Problem, chosen: HeadMap) -> dict[str, object]:
     """By layer, the rise of the loss whose sum is the error, and how many of them lie between measured ones."""
     if asked.distance != LOSS or asked.profile.rises is None:
         return {}
@@ -235,7 +159,7 @@ def _all(asked: Problem) -> HeadMap:
     return HeadMap.of(everything, asked.profile, asked.heads_by)
 
 
-def _row(asked: Problem, chosen: HeadMap) -> dict[str, Any]:
+def _row(asked: Problem, chosen: HeadMap) -> dict[str, object]:
     return {
         "error": asked.error(chosen),
         "kept_heads": int(chosen.counts.sum()),
@@ -243,7 +167,7 @@ def _row(asked: Problem, chosen: HeadMap) -> dict[str, Any]:
     }
 
 
-def _front(asked: Problem, fronts: _Fronts, parameters: Parameters) -> list[list[float]]:
+def _front(asked: Problem, fronts: Fronts, parameters: Parameters) -> list[list[float]]:
     """Pairs of saving and least error, from nothing saved on."""
     kept, errors = fronts.found.budgets[::-1], fronts.found.errors[::-1]
     points = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), parameters.front_points)).round().astype(int))
@@ -268,7 +192,7 @@ def _saving(asked: Problem, kept: float) -> float:
 
 def with_swaps(
     asked: Problem, chosen: HeadMap, parameters: Parameters, seed: int, deadline: Deadline
-) -> tuple[HeadMap, dict[str, Any]]:
+) -> tuple[HeadMap, dict[str, object]]:
     """The map after swaps, and an account of them. Raises `InputError` for a model that isn't the profile's."""
     from gapless.torch.heads.models import load_language_model, sequences_of
     from gapless.torch.heads.swaps import swapped
@@ -288,7 +212,7 @@ def with_swaps(
         return row, float(distance[layer, range(profile.heads), row].sum())
 
     found = swapped(model, chosen.kept, profile.key_heads, row_of, sequences, asked.swaps, lambda: deadline.over)
-    account = {
+    account: dict[str, object] = {
         "tried": found.tried,
         "made": found.made,
         "loss_before": found.loss_before,

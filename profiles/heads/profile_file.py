@@ -8,11 +8,13 @@ Where rises of the loss are measured, also `rise` and `rise_kept`: the fields of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.io.typed import Stored, located, read_archive, write_archive
@@ -39,7 +41,7 @@ class _Meta:
 def write_head_profile(path: str | Path, profile: HeadProfile) -> None:
     """Write a profile; the same profile gives the same bytes. Raises `InputError` where the path can't be written."""
     counts = (profile.key_heads, profile.dimension, profile.parameters, profile.tokens)
-    arrays: dict[str, Any] = {name: profile.distance(name) for name in DISTANCES}
+    arrays: dict[str, NDArray[np.generic]] = {name: profile.distance(name) for name in DISTANCES}
     if profile.rises is not None:
         arrays |= dict(zip(_RISES, (profile.rises.loss, profile.rises.kept), strict=True))
     write_archive(path, _Meta(profile.name, *counts, profile.source), _FORMAT, _VERSION, arrays)
@@ -58,7 +60,7 @@ def read_head_profile(path: str | Path) -> HeadProfile:
         )  # fmt: skip
 
 
-def _rises(arrays: dict[str, Any]) -> Rises | None:
+def _rises(arrays: Mapping[str, NDArray[np.generic]]) -> Rises | None:
     """What is measured of the loss. Raises `InputError` without the file's name for what `Rises` refuses."""
     there = [name for name in _RISES if name in arrays]
     if not there:
@@ -68,10 +70,10 @@ def _rises(arrays: dict[str, Any]) -> Rises | None:
     loss, kept = (arrays[name] for name in _RISES)
     if loss.dtype.kind != "f" or kept.dtype != np.bool_:
         raise InputError(f"rise must hold floats and rise_kept truth values, got {loss.dtype} and {kept.dtype}")
-    return Rises(loss.astype(np.float64), kept)
+    return Rises(loss.astype(np.float64), kept.astype(np.bool_))
 
 
-def _floats(path: str | Path, arrays: dict[str, Any], name: str) -> Floats:
+def _floats(path: str | Path, arrays: Mapping[str, NDArray[np.generic]], name: str) -> Floats:
     found = arrays[name]
     if found.dtype.kind not in "fiu":
         raise InputError(f"{path}: array {name!r} must hold numbers, got {found.dtype}")

@@ -18,10 +18,11 @@ import pytest
 from extras import needs_transformers
 from result_tables import ResultTables
 
-from gapless.encodings.chai.baselines import Baselines
 from gapless.encodings.chai.execution import rises_of
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.medians import guessed
+from gapless.encodings.chai.methods import Baselines
+from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem, problem
 from gapless.encodings.chai.solve import solve
 from gapless.options import SolveOptions
@@ -57,7 +58,8 @@ def maps(profile: HeadProfile, clusters: int, seed: int = 0) -> dict[str, HeadMa
     found: dict[str, HeadMap] = {}
     for distance in ("scores", "output"):
         asked = Problem(profile, 0.0, distance)
-        beside = Baselines(asked, [guessed(cost) for cost in asked.cost], 50, seed).within(clusters)
+        medians = tuple(guessed(cost) for cost in asked.cost)
+        beside = Baselines(asked, medians, Parameters(), seed).within(clusters)
         found[f"uniform, {distance}"] = beside["uniform"]
         found[f"optimal, {distance}"] = exact(profile, clusters, distance)
     found["optimal, loss"] = exact(profile, clusters, "loss")

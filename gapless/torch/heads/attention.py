@@ -10,18 +10,38 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Protocol, TypeAlias
 
-from gapless.torch.heads.models import Attention, Cache, DynamicLayer, LanguageModel, eager_mask, torch, transformers
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["attending", "cache_bytes", "edited", "kept_cache", "probabilities", "repeated", "sharing"]
+from gapless.torch.heads.models import Attention, Cache, DynamicLayer, LanguageModel, eager_mask, transformers
+from gapless.torch.library import Module, Tensor, torch
+
+__all__ = [
+    "AttentionFunction", "Rows", "attending", "cache_bytes", "edited", "kept_cache", "probabilities", "repeated",
+    "sharing",
+]  # fmt: skip
 
 _NAME = "gapless"
 
-AttentionFunction = Callable[..., tuple[Any, Any]]
+AttentionFunction: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], tuple[Tensor, None]]
+"""From query, key, value, (batch, heads, tokens, dimension), mask and scaling to outputs, (batch, tokens, heads,
+dimension)."""
+Rows: TypeAlias = Sequence[Sequence[int] | NDArray[np.int64]] | NDArray[np.int64]
+"""By layer, the head whose attention each head uses."""
 
 
-def _dispatch(module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float | None = None, **_: Any) -> Any:
+class _Dispatched(Protocol):
+    """An attention layer within `attending`."""
+
+    gapless_attention: AttentionFunction
+
+
+def _dispatch(
+    module: _Dispatched, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:  # fmt: skip
     """What the layer was given by `attending`."""
     return module.gapless_attention(query, key, value, mask, query.shape[-1] ** -0.5 if scaling is None else scaling)
 
@@ -31,12 +51,8 @@ transformers.AttentionMaskInterface.register(_NAME, eager_mask)
 
 
 @contextmanager
-def attending(found: Any, functions: Sequence[AttentionFunction]) -> Iterator[None]:
-    """Within the block, layer l of a language model attends by `functions[l](query, key, value, mask, scaling)`.
-
-    Arguments as in transformers: (batch, heads, tokens, dimension). It returns the outputs, (batch, tokens, heads,
-    dimension), and anything. Afterwards layers attend by `eager` again.
-    """
+def attending(found: LanguageModel, functions: Sequence[AttentionFunction]) -> Iterator[None]:
+    """Within the block, layer l of a language model attends by `functions[l]`; afterwards by `eager` again."""
     for layer, function in zip(found.layers, functions, strict=True):
         layer.module.gapless_attention = function
     found.model.set_attn_implementation(_NAME)
@@ -48,7 +64,7 @@ def attending(found: Any, functions: Sequence[AttentionFunction]) -> Iterator[No
             del layer.module.gapless_attention
 
 
-def probabilities(query: Any, key: Any, mask: Any, scaling: float) -> Any:
+def probabilities(query: Tensor, key: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
     """The attention of heads whose keys are there one by one, (batch, heads, tokens, cached tokens)."""
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if mask is not None:
@@ -56,7 +72,7 @@ def probabilities(query: Any, key: Any, mask: Any, scaling: float) -> Any:
     return torch.nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
 
 
-def repeated(states: Any, times: int) -> Any:
+def repeated(states: Tensor, times: int) -> Tensor:
     """Keys or values of each key head for each of its query heads."""
     return states if times == 1 else states.repeat_interleave(times, dim=1)
 
@@ -68,23 +84,25 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         super().__init__()
         self.kept = torch.tensor(list(kept))
 
-    def update(self, key_states: Any, value_states: Any, *rest: Any, **others: Any) -> tuple[Any, Any]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *rest: object, **others: object
+    ) -> tuple[Tensor, Tensor]:
         """Add the tokens' keys of the kept heads, and all their values."""
         return super().update(key_states[:, self.kept], value_states, *rest, **others)  # type: ignore[no-any-return]
 
 
-def kept_cache(kept: Sequence[Sequence[int]]) -> Any:
+def kept_cache(kept: Sequence[Sequence[int]]) -> Cache:
     """An empty cache that will hold the keys of these key heads of each layer alone."""
     return Cache(layers=[KeptLayer(heads) for heads in kept])
 
 
-def cache_bytes(cache: Any) -> int:
+def cache_bytes(cache: Cache) -> int:
     """What a cache's keys and values hold."""
     return sum(int(part.nbytes) for layer in cache.layers for part in (layer.keys, layer.values))
 
 
 @contextmanager
-def sharing(found: LanguageModel, kept: Sequence[Sequence[int]], representative: Any) -> Iterator[None]:
+def sharing(found: LanguageModel, kept: Sequence[Sequence[int]], representative: Rows) -> Iterator[None]:
     """Within the block, head h of layer l uses the attention of `representative[l][h]`, whose key head is kept.
 
     Scores are computed once for each head that is used. For calls without a cache, and with `kept_cache`.
@@ -101,16 +119,16 @@ def sharing(found: LanguageModel, kept: Sequence[Sequence[int]], representative:
 
 
 def _share(
-    layer: Attention, kept: Any, used: Any, keys: Any, of_head: Any, query: Any, key: Any, value: Any, mask: Any,
-    scaling: float,
-) -> Any:  # fmt: skip
+    layer: Attention, kept: Tensor, used: Tensor, keys: Tensor, of_head: Tensor, query: Tensor, key: Tensor,
+    value: Tensor, mask: Tensor | None, scaling: float,
+) -> tuple[Tensor, None]:  # fmt: skip
     held = key if key.shape[1] == len(kept) else key[:, kept]
     attention = probabilities(query[:, used], held[:, keys], mask, scaling)[:, of_head]
     value = repeated(value, layer.heads // layer.key_heads)
     return torch.matmul(attention, value).transpose(1, 2).contiguous(), None
 
 
-def edited(found: LanguageModel, representative: Any) -> Any:
+def edited(found: LanguageModel, representative: Rows) -> Module:
     """A plain model that does the same: rows of queries and keys are copies of those of the representatives.
 
     Key heads that several query heads share become a key head for each of them.
@@ -127,18 +145,18 @@ def edited(found: LanguageModel, representative: Any) -> Any:
     return model
 
 
-def _is_attention(module: Any) -> bool:
+def _is_attention(module: Module) -> bool:
     return hasattr(module, "q_proj") or hasattr(module, "c_attn")
 
 
-def _edit_fused(layer: Attention, module: Any, rows: Any) -> None:
+def _edit_fused(layer: Attention, module: Module, rows: Tensor) -> None:
     """GPT-2: columns of one matrix, (model, 3 x heads x dimension)."""
     for part in (module.c_attn.weight, module.c_attn.bias):
         view = part.view(*part.shape[:-1], 3, layer.heads, layer.dimension)
         view[..., :2, :, :] = view[..., :2, rows, :]
 
 
-def _edit_split(layer: Attention, module: Any, rows: Any) -> None:
+def _edit_split(layer: Attention, module: Module, rows: Tensor) -> None:
     """Llama: rows of three matrices, (heads x dimension, model)."""
     times = layer.heads // layer.key_heads
     own = torch.arange(layer.heads) // times

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.heads.attention import cache_bytes, edited, kept_cache, sharing
-from gapless.torch.heads.models import LanguageModel, mean_loss, torch
+from gapless.torch.heads.attention import Rows, cache_bytes, edited, kept_cache, sharing
+from gapless.torch.heads.models import Cache, LanguageModel, mean_loss
+from gapless.torch.library import Module, Tensor, torch
 
 __all__ = ["Comparison", "Generated", "compare", "generated"]
 
@@ -20,10 +21,15 @@ class Generated:
     the end, and seconds of each token but the first.
     """
 
-    tokens: Any
-    logits: Any
+    tokens: Tensor
+    logits: Tensor
     cache_bytes: int
     token_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        """Of a token."""
+        return statistics.median(self.token_s)
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Comparison:
         return float(self.edited.logits.abs().max())
 
 
-def generated(model: Any, cache: Any, prompt: Any, count: int, given: Any = None) -> Generated:
+def generated(model: Module, cache: Cache, prompt: Tensor, count: int, given: Tensor | None = None) -> Generated:
     """Generate `count` tokens one by one after a prompt of shape (tokens,), the most likely ones.
 
     `given`: take these instead, so that logits can be compared. The cache ends with the prompt and all but the last.
@@ -70,7 +76,8 @@ def generated(model: Any, cache: Any, prompt: Any, count: int, given: Any = None
 
 
 def compare(
-    found: LanguageModel, kept: Sequence[Sequence[int]], representative: Any, prompt: Any, count: int, sequences: Any,
+    found: LanguageModel, kept: Sequence[Sequence[int]], representative: Rows, prompt: Tensor, count: int,
+    sequences: Tensor,
     report: Callable[[str], None] = lambda line: None,
 ) -> Comparison:  # fmt: skip
     """Generate in turns, and measure the losses on sequences. Raises `InputError` where the context gets too long."""

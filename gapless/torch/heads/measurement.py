@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.profiles.heads.profile import HeadProfile
 from gapless.torch.heads.attention import attending, probabilities, repeated, sharing
-from gapless.torch.heads.models import Attention, LanguageModel, mean_loss, torch
+from gapless.torch.heads.models import Attention, LanguageModel, mean_loss
+from gapless.torch.library import Tensor, torch
 
 __all__ = ["measure_heads", "measured_rises"]
 
 
 def measure_heads(
-    found: LanguageModel, sequences: Any, source: str, report: Callable[[str], None] = lambda line: None
+    found: LanguageModel, sequences: Tensor, source: str, report: Callable[[str], None] = lambda line: None
 ) -> HeadProfile:
     """The profile of a model's heads, means over all tokens of sequences of shape (count, length)."""
     layers, heads = len(found.layers), found.layers[0].heads
@@ -39,7 +39,9 @@ def measure_heads(
     )
 
 
-def _measure(layer: Attention, sums: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float) -> Any:
+def _measure(
+    layer: Attention, sums: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float
+) -> tuple[Tensor, None]:
     """Attend as `eager` does, and add to the two sums of a layer, (heads, heads) each."""
     times = layer.heads // layer.key_heads
     value = repeated(value, times)
@@ -55,12 +57,12 @@ def _measure(layer: Attention, sums: Any, query: Any, key: Any, value: Any, mask
 
 
 Floats = NDArray[np.float64]
-MapOf = Callable[[int, int], tuple[Sequence[int], Any]]
+MapOf = Callable[[int, int], tuple[Sequence[int], Sequence[int] | NDArray[np.int64]]]
 """The key heads that a layer keeps at a count, ascending, and the head whose attention each of its heads uses."""
 
 
 def measured_rises(
-    found: LanguageModel, map_of: MapOf, counts: Sequence[int], sequences: Any,
+    found: LanguageModel, map_of: MapOf, counts: Sequence[int], sequences: Tensor,
     is_over: Callable[[], bool] = lambda: False, report: Callable[[str], None] = lambda line: None,
 ) -> tuple[float, Floats]:  # fmt: skip
     """The mean loss with all heads, and by layer and count - 1 by how much it rises, float, (layers, key heads).

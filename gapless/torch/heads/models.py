@@ -7,9 +7,10 @@ folder is what `save_pretrained` has written. Nothing is downloaded.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from gapless.errors import InputError
 from gapless.installation.extras import missing_extra
@@ -25,7 +26,6 @@ __all__ = [
     "load_language_model",
     "mean_loss",
     "sequences_of",
-    "torch",
     "transformers",
 ]
 
@@ -48,7 +48,7 @@ _LLAMA = {
     "max_position_embeddings": 2048,
 }  # fmt: skip
 _GPT2 = {**_TINY, "n_embd": 64, "n_layer": 2, "n_head": 8, "n_positions": 2048}
-_OWN: dict[str, tuple[str, dict[str, Any]]] = {
+_OWN: dict[str, tuple[str, Mapping[str, int | None]]] = {
     "tiny-llama": ("LlamaConfig", {**_LLAMA, "num_key_value_heads": 8}),
     "tiny-llama-gqa": ("LlamaConfig", {**_LLAMA, "num_key_value_heads": 4}),
     "tiny-gpt2": ("GPT2Config", _GPT2),
@@ -63,18 +63,25 @@ class Attention:
     values come from one matrix, as in GPT-2. `output`: float, (heads, dimension, model): what heads add to the output.
     """
 
-    module: Any
+    module: torch.nn.Module
     heads: int
     key_heads: int
     dimension: int
     is_fused: bool
 
     @property
-    def output(self) -> Any:
+    def output(self) -> torch.Tensor:
         """The rows of the output matrix of each head."""
         if self.is_fused:
             return self.module.c_proj.weight.view(self.heads, self.dimension, -1)
         return self.module.o_proj.weight.T.reshape(self.heads, self.dimension, -1)
+
+
+class _Tokenizer(Protocol):
+    """What a tokenizer of transformers is."""
+
+    def __call__(self, text: str, *, return_tensors: str, verbose: bool) -> Mapping[str, torch.Tensor]:
+        """`input_ids`: int64, shape (1, tokens)."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +89,11 @@ class LanguageModel:
     """A causal language model of `transformers`, the attention of its layers in order, and its tokenizer, if any."""
 
     name: str
-    model: Any
+    model: torch.nn.Module
     layers: tuple[Attention, ...]
-    tokenizer: Any = None
+    tokenizer: _Tokenizer | None = None
 
-    def tokens(self, path: str | Path) -> Any:
+    def tokens(self, path: str | Path) -> torch.Tensor:
         """The tokens of a text file, int64, shape (count,). Raises `InputError`."""
         text = load_text(path)
         if self.tokenizer is not None:
@@ -138,7 +145,7 @@ def _saved(text: str, folder: str) -> LanguageModel:
     return _checked(text, model, tokenizer)
 
 
-def _checked(name: str, model: Any, tokenizer: Any) -> LanguageModel:
+def _checked(name: str, model: torch.nn.Module, tokenizer: _Tokenizer | None) -> LanguageModel:
     config = model.config
     found = []
     for module in model.modules():
@@ -152,7 +159,7 @@ def _checked(name: str, model: Any, tokenizer: Any) -> LanguageModel:
     return LanguageModel(name, model.eval(), tuple(found), tokenizer)
 
 
-def sequences_of(tokens: Any, length: int, most: int, where: str) -> Any:
+def sequences_of(tokens: torch.Tensor, length: int, most: int, where: str) -> torch.Tensor:
     """The first tokens as sequences, int64, shape (sequences, length): at most so many.
 
     Raises `InputError` where there aren't enough for one.
@@ -163,7 +170,7 @@ def sequences_of(tokens: Any, length: int, most: int, where: str) -> Any:
     return tokens[: count * length].view(count, length)
 
 
-def mean_loss(model: Any, sequences: Any, batch: int = 8) -> float:
+def mean_loss(model: torch.nn.Module, sequences: torch.Tensor, batch: int = 8) -> float:
     """The mean cross entropy of the next token over all sequences, in nats."""
     total, count = 0.0, 0
     with torch.no_grad():

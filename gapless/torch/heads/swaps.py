@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.torch.heads.attention import sharing
 from gapless.torch.heads.models import LanguageModel, mean_loss
+from gapless.torch.library import Tensor
 
 __all__ = ["Swapped", "swapped"]
 
@@ -31,7 +31,7 @@ class Swapped:
 
 
 def swapped(
-    found: LanguageModel, kept: Kept, key_heads: int, row_of: RowOf, sequences: Any, tries: int,
+    found: LanguageModel, kept: Kept, key_heads: int, row_of: RowOf, sequences: Tensor, tries: int,
     is_over: Callable[[], bool],
 ) -> Swapped:  # fmt: skip
     """Try swaps in the order of their error by distance, each once, and make those that lower the mean loss.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gapless.encodings.chai.baselines import Baselines, k_means
 from gapless.encodings.chai.medians import guessed
+from gapless.encodings.chai.methods import Baselines, k_means
+from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem, problem
 from gapless.encodings.chai.solve import solve
 from gapless.options import SolveOptions
@@ -14,7 +15,7 @@ from gapless.profiles.heads.profile import HeadProfile
 
 
 def baselines_of(asked: Problem, seed: int = 0) -> Baselines:
-    return Baselines(asked, [guessed(cost) for cost in asked.cost], 50, seed)
+    return Baselines(asked, tuple(guessed(cost) for cost in asked.cost), Parameters(), seed)
 
 
 @pytest.mark.parametrize("profile", ["synthetic:layers=3,heads=8", "synthetic:layers=3,heads=8,key_heads=4,seed=2"])
