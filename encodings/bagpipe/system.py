@@ -10,7 +10,8 @@ from gapless.encodings.bagpipe.run import execution, file
 from gapless.lazy import lazy
 from gapless.profiles.traces.trace_question import OPTIMIZERS, TraceQuestion
 from gapless.question import fields_of, picked
-from gapless.question.fields import Choice, Field, Number, Seconds, Whole
+from gapless.question.command_fields import WAIT_FOR_EACH
+from gapless.question.fields import Choice, Field, Number, Whole
 from gapless.system import Command, System, answering_in_time
 
 __all__ = ["SYSTEM"]
@@ -27,7 +28,7 @@ RUN = (
     Field("dimension", Whole(1, 4096), "fp32 values of a row", 16, metavar="D"),
     Field("optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)}", "sgd", metavar="NAME"),
     Field("step_size", Number(0, strict=True), "step size of the optimiser", 0.05, metavar="S"),
-    Field("wait", Seconds(), "the longest that a process waits for another", 120.0, metavar="T"),
+    WAIT_FOR_EACH,
 )
 
 _RUN_HELP = """\

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gapless.encodings.chai import execution, head_map, parameters, problem, solve, view
 from gapless.encodings.chai.question import MODEL_HELP, Question
 from gapless.lazy import lazy
+from gapless.question.command_fields import PLAN, output
 from gapless.question.fields import Field, Text, Whole
 from gapless.system import Command, System
 
@@ -70,7 +71,7 @@ _PROFILE = Command(
             "sequences at most on which the rise of the loss is measured, by layer and count of kept keys; 0 for none",
             8, metavar="N",
         ),
-        Field("output", Text(), "the profile to write", is_required=True, metavar="FILE", short="-o"),
+        output("the profile to write"),
     ),
     lazy(lambda: execution.profile_heads), _PROFILE_HELP,
 )  # fmt: skip
@@ -78,7 +79,7 @@ _RUN = Command(
     "chai", "a plan in a language model, beside the full cache",
     (
         _MODEL,
-        Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
+        PLAN,
         Field(
             "text", Text(), "a text: its beginning is the prompt, and the loss is measured on it", is_required=True,
             metavar="FILE",

@@ -114,7 +114,7 @@ class GradientsQuestion(Measuring):
     latency: float | None = asked(
         Seconds(), "latency of one step of that ring", otherwise="10us", metavar="T", group="another wire"
     )
-    output: str = said(output("profile"))
+    output: str = said(output("the profile to write"))
 
 
 @dataclass(frozen=True, repr=False)

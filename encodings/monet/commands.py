@@ -11,6 +11,7 @@ from gapless.encodings.monet.question import METHOD_HELP, METHODS, Question
 from gapless.lazy import lazy
 from gapless.options import SolveOptions
 from gapless.question import picked
+from gapless.question.command_fields import plot
 from gapless.question.fields import Choice, Field, Listed, Number, SizeOrShare, Text, Whole
 from gapless.system import Answer, Command, Session
 from gapless.torch.joint_graph import CLOSE, TOLERANCE
@@ -23,7 +24,7 @@ _CURVE = (
     *picked(Question, "objective"),
     Field("methods", Listed(Choice(tuple(METHODS))), "curves to overlay: " + METHOD_HELP, ("auto",), metavar="M,M,..."),
     Field("output", Text(), "folder for the plans and the table", is_required=True, metavar="DIR", short="-o"),
-    Field("plot", Text(), "draw the curve: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot"),
+    plot("the curve"),
     Field(
         "workers",
         Whole(0),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gapless.encodings.oktopk import processes
 from gapless.lazy import lazy
-from gapless.question.fields import Field, Number, Seconds, Text, Whole
+from gapless.question.command_fields import MODEL, PLAN, REPEATS, WAIT, output, plot
+from gapless.question.fields import Field, Number, Text, Whole
 from gapless.system import Command, drawn
 
 __all__ = ["PROFILE", "RUN", "VALIDATION"]
@@ -14,25 +15,16 @@ FACTORY makes (model, inputs, loss, targets), or (model, inputs) where the model
 what it makes under another seed. train:net and train:gpt are small models of gapless, as for `profile gradients`, whose
 batches can be learnt.
 """
-_MODEL = Field(
-    "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
-    metavar="MODULE:FACTORY[,OPTION=N]",
-)  # fmt: skip
-_PLAN = Field("plan", Text(), "the plan", is_required=True, metavar="FILE")
 _RANKS = Field("ranks", Whole(1, 1024), "processes: must be those of the plan", otherwise="as many", metavar="P")
 _RATE = Field(
     "learning_rate", Number(0, strict=True), "learning rate of SGD", 0.1, metavar="R"
-)  # fmt: skip
-_WAIT = Field(
-    "wait", Seconds(), "the longest that a process waits for another; all may take ten times that",
-    120.0, metavar="T",
 )  # fmt: skip
 
 PROFILE = Command(
     "sparsity",
     "which entries of its gradient each rank selects, in training with error feedback",
     (
-        _MODEL,
+        MODEL,
         Field("ranks", Whole(1, 1024), "processes", 4, metavar="P"),
         Field(
             "density", Number(0, strict=True, maximum=1), "share of the entries that a rank selects",
@@ -40,8 +32,8 @@ PROFILE = Command(
         ),
         Field("steps", Whole(1, 10**6), "steps of training, all of which are recorded", 50, metavar="N"),
         _RATE,
-        _WAIT,
-        Field("output", Text(), "the index sets to write, .npz", is_required=True, metavar="FILE", short="-o"),
+        WAIT,
+        output("the index sets to write, .npz"),
     ),
     lazy(lambda: processes.profile_sparsity),
     f"""\
@@ -59,14 +51,14 @@ RUN = Command(
     "oktopk",
     "a plan between processes of this machine, beside TopkA and the dense allreduce",
     (
-        _PLAN,
+        PLAN,
         Field(
             "indices", Text(), "the index sets that the plan was made for; needed where they were recorded",
             metavar="FILE",
         ),
         _RANKS,
-        Field("repeats", Whole(1, 10**6), "runs of which the median is taken", 9, metavar="N"),
-        _WAIT,
+        REPEATS,
+        WAIT,
     ),
     lazy(lambda: processes.execute),
     """\
@@ -87,14 +79,13 @@ VALIDATION = Command(
     "sparse",
     "training by a plan beside training with dense gradients and by TopkA",
     (
-        _MODEL,
-        _PLAN,
+        MODEL,
+        PLAN,
         _RANKS,
         Field("steps", Whole(1, 10**6), "steps of each training", 200, metavar="N"),
         _RATE,
-        _WAIT,
-        Field("plot", Text(), "draw the losses: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE",
-              extra="plot"),
+        WAIT,
+        plot("the losses"),
     ),
     drawn(
         lazy(lambda: processes.validate_training),

@@ -9,7 +9,8 @@ from gapless.encodings.oktopk.commands import PROFILE, RUN, VALIDATION
 from gapless.encodings.oktopk.question import Question
 from gapless.lazy import lazy
 from gapless.question import picked
-from gapless.question.fields import Field, Listed, Number, Text
+from gapless.question.command_fields import plot
+from gapless.question.fields import Field, Listed, Number
 from gapless.system import Command, System, answering_in_time, drawn
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ def _rank_names(plan: SavedPlan) -> tuple[str, ...]:
     return tuple(f"rank {rank}" for rank in range(plan.schedule.topology.device_count))
 
 
-_PLOT = Field("plot", Text(), "draw it: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot")
-
 ADVICE = (
     *picked(Question, "indices", "ranks"),
     Field(
@@ -31,7 +30,7 @@ ADVICE = (
         otherwise="the recorded one and shares of it", metavar="D,D,...",
     ),
     *picked(Question, "selection", "topology", "nodes", "bandwidth", "latency"),
-    _PLOT,
+    plot(),
 )  # fmt: skip
 
 _ADVICE_HELP = """\

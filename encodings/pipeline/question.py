@@ -163,7 +163,7 @@ class LayersQuestion(_Measured):
     """The layers of a model, to be measured."""
 
     optimizer_ratio: float = asked(Number(0), "bytes of the optimiser for one of parameters; Adam: 2", 2.0)
-    output: str = said(output("profile"))
+    output: str = said(output("the profile to write"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,4 +175,4 @@ class ErrorsQuestion(_Measured):
         ("rank 4", "rank 16", "top 1%", "float16", "bfloat16"), metavar="MODE,MODE,...",
     )  # fmt: skip
     depths: int = asked(Whole(1), "boundaries between layers at which hops are measured", 8, metavar="N")
-    output: str = said(output("table"))
+    output: str = said(output("the table to write"))

@@ -6,7 +6,8 @@ from gapless.encodings.ranks import processes, report
 from gapless.encodings.ranks.question import Question
 from gapless.lazy import lazy
 from gapless.question import picked
-from gapless.question.fields import Field, Listed, Number, Seconds, Text, Whole
+from gapless.question.command_fields import MODEL, PLAN, WAIT_FOR_EACH, output, plot
+from gapless.question.fields import Field, Listed, Number, Text, Whole
 from gapless.system import Command, answering, drawn
 
 __all__ = ["ADVICE", "PROFILE", "RUN"]
@@ -14,25 +15,16 @@ __all__ = ["ADVICE", "PROFILE", "RUN"]
 _ADVICE = (
     *picked(Question, "trace", "modes"),
     Field("points", Whole(2, 10_000), "points of the front that are shown", 12, metavar="N"),
-    Field(
-        "plot",
-        Text(),
-        "draw the front with the rules: .pdf, .png, .svg (needs the extra `plot`)",
-        metavar="FILE",
-        extra="plot",
-    ),
+    plot("the front with the rules"),
 )
 
 _TRAINING = (
-    Field(
-        "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
-        metavar="MODULE:FACTORY[,OPTION=N]",
-    ),
+    MODEL,
     Field("batch", Whole(1), "examples of a worker in a step", 16, metavar="N"),
     Field("workers", Whole(1, 64), "processes", 2, metavar="P"),
     Field("momentum", Number(0, maximum=1), "momentum of SGD", 0.9),
     Field("held_out", Number(0, True, 0.9), "share of the data that is not trained on", 0.2),
-    Field("wait", Seconds(), "the longest that a process waits for another", 120.0, metavar="T"),
+    WAIT_FOR_EACH,
 )  # fmt: skip
 
 _PROFILE = (
@@ -50,12 +42,12 @@ _PROFILE = (
     Field("learning_rate", Number(0, True), "learning rate of SGD", 0.05),
     Field("decay", Listed(Whole(1)), "epochs from which the learning rate is a tenth", metavar="EPOCH,..."),
     Field("samples", Whole(1), "steps of an epoch at which modes are looked at", 4, metavar="N"),
-    Field("output", Text(), "the trace to write, .npz", is_required=True, metavar="FILE", short="-o"),
+    output("the trace to write, .npz"),
 )  # fmt: skip
 
 _RUN = (
     *_TRAINING,
-    Field("plan", Text(), "the plan", is_required=True, metavar="FILE"),
+    PLAN,
     Field(
         "beside", Listed(Text()), "constant, plain, none; with --trace the rules of `solve ranks --method`",
         ("constant",), metavar="NAME,...",

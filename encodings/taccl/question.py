@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from gapless.io.formats.ef_options import LOWERING
 from gapless.options import MOST_SECONDS
 from gapless.question import Asked, asked, fields_of, said
+from gapless.question.command_fields import output
 from gapless.question.fields import (
     Bandwidth,
     Choice,
@@ -226,4 +227,4 @@ class LinksQuestion(Asked):
     )  # fmt: skip
     relabel: bool = asked(Flag(), "number the ranks of each node anew, those near the NIC first", False)
     wait: float = said(_WAIT)
-    output: str = asked(Text(), "the topology file to write", is_required=True, metavar="FILE", short="-o")
+    output: str = said(output("the topology file to write"))

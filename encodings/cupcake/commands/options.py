@@ -18,7 +18,7 @@ from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.question import fields_of, picked
-from gapless.question.command_fields import PLOT
+from gapless.question.command_fields import plot
 from gapless.question.fields import (
     Bandwidth,
     Choice,
@@ -58,7 +58,7 @@ _COMPRESSION = (
     Field("error", Choice(ERRORS), "the worst class of error that a compressor may have", "unknown",
           metavar="CLASS"),
     Field("memory", Size(), "of a rank for the messages that it gathers: 4GB", otherwise="no limit", metavar="SIZE"),
-    PLOT,
+    plot(),
 )  # fmt: skip
 
 _AXES = "axes: values with commas between them"
@@ -82,7 +82,7 @@ _WHAT_IF = (
         "compressor", COMPRESSOR,
         "one of `gapless list compressors`", "powersgd", metavar="NAME", names=COMPRESSOR_NAMES
     ),
-    PLOT,
+    plot(),
     _axis("ranks", Whole(2, 10**6), "number of workers"),
     _axis("bandwidth", Bandwidth(), "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s"),
     _axis("latency", Seconds(), "latency of one step of a collective", "10us"),
