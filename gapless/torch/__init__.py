@@ -6,7 +6,7 @@ of a plan file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gapless.torch.run.step import load_step as load
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import `load` on first use."""
     if name != "load":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

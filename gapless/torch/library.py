@@ -10,25 +10,32 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 from gapless.errors import InputError
 from gapless.installation.extras import missing_extra
 
 __all__ = [
+    "Argument",
+    "Loss",
+    "Made",
     "Marks",
     "Module",
     "Node",
     "Tensor",
+    "TreeSpec",
     "compact",
     "device_name",
     "has_layout",
     "laid_out",
     "measure_peak",
+    "named_tensors",
     "random_state",
     "rank_count",
     "set_random_state",
     "torch",
+    "tree_flatten",
+    "tree_unflatten",
     "unchanged",
 ]
 
@@ -37,12 +44,21 @@ try:
     import torch
     import torch.distributed
     import torch.nn.parallel
+    from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 except ImportError:
     raise missing_extra("this", "PyTorch", "torch") from None
 
 Module: TypeAlias = torch.nn.Module
 Node: TypeAlias = torch.fx.Node
 Tensor: TypeAlias = torch.Tensor
+Argument: TypeAlias = torch.fx.node.Argument
+"""Of a call in a graph: graph nodes or tensors, numbers, names, and tuples, lists and mappings of these."""
+Made: TypeAlias = Tensor | tuple[Tensor, ...]
+"""What an operator returns."""
+Loss: TypeAlias = Callable[..., Tensor]
+"""Of what a model returns, and of targets."""
+
+T = TypeVar("T")
 
 
 class Marks:
@@ -55,23 +71,24 @@ class Marks:
         if device.type not in ("cpu", "cuda"):
             raise InputError(f"device: must be cpu or cuda to be timed, got {device.type}")
         self._device = device
-        self._marks: list[Any] = []
+        self._events: list[torch.cuda.Event] = []
+        self._instants_s: list[float] = []
 
     def mark(self) -> None:
         """The instant at which the device has done what it was given so far."""
         if self._device.type == "cuda":  # the host is ahead of the GPU, whose stream must take the time
             event = torch.cuda.Event(enable_timing=True)
             event.record(torch.cuda.current_stream(self._device))
-            self._marks.append(event)
+            self._events.append(event)
         else:
-            self._marks.append(time.perf_counter())
+            self._instants_s.append(time.perf_counter())
 
     def elapsed_s(self) -> list[float]:
         """Seconds from the first mark to each."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-            return [1e-3 * self._marks[0].elapsed_time(mark) for mark in self._marks]
-        return [mark - self._marks[0] for mark in self._marks]
+            return [1e-3 * self._events[0].elapsed_time(event) for event in self._events]
+        return [instant_s - self._instants_s[0] for instant_s in self._instants_s]
 
 
 def device_name(device: torch.device) -> str:
@@ -103,7 +120,7 @@ def rank_count(group: torch.distributed.ProcessGroup | None = None) -> int:
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler writes every start and stop to stderr
 
 
-def measure_peak(run: Callable[[], Any], device: torch.device) -> tuple[int, Any]:
+def measure_peak(run: Callable[[], T], device: torch.device) -> tuple[int, T]:
     """The most bytes that a call allocates at once, and what it returns.
 
     On a CPU the running sum of the profiler's memory events, on a GPU the allocator's own peak. What the call frees of
@@ -144,6 +161,14 @@ def compact(tensor: Tensor | None, most_bytes: int) -> Tensor | None:
     if tensor is None or tensor.untyped_storage().nbytes() <= most_bytes:
         return tensor
     return tensor.clone()
+
+
+def named_tensors(model: Module) -> dict[str, dict[str, Tensor]]:
+    """Parameters and buffers by "parameter" and "buffer", each under all of its names."""
+    return {
+        "parameter": dict(model.named_parameters(remove_duplicate=False)),
+        "buffer": dict(model.named_buffers(remove_duplicate=False)),
+    }
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from gapless.errors import InputError
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
@@ -24,9 +23,9 @@ from gapless.torch.capture.joint import trace_joint
 from gapless.torch.capture.model_state import ModelState, ModelStep
 from gapless.torch.capture.operators import is_random, op_name, state_bytes, written_over
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
-from gapless.torch.capture.storages import Storages, find_storages, rounded_bytes
-from gapless.torch.joint_graph import CLOSE, JointGraph, Role
-from gapless.torch.library import Module, Node, Tensor, torch
+from gapless.torch.capture.storages import Storages, allocated_bytes, find_storages
+from gapless.torch.joint_graph import CLOSE, JointGraph
+from gapless.torch.library import Node, Tensor, named_tensors, torch
 from gapless.torch.rewrite.matching import Rewrites
 from gapless.torch.rewrite.rewrites import rewrite
 
@@ -45,10 +44,10 @@ _PREFIX = "model."
 
 def capture(
     model: torch.nn.Module,
-    example_inputs: Sequence[Any] | Mapping[str, Any],
+    example_inputs: Sequence[object] | Mapping[str, object],
     loss: Callable[..., torch.Tensor] | None = None,
     *,
-    targets: Sequence[Any] = (),
+    targets: Sequence[object] = (),
     name: str = "",
     close: Collection[str] = (),
 ) -> CapturedStep:
@@ -68,10 +67,11 @@ def capture(
             raise InputError(f"close: must be among {', '.join(CLOSE)}, got {kind!r}")
     before = ModelState.of(model, loss)
     joint = trace_joint(step.module, tuple(step.leaves))
-    joint, rewrites = rewrite(joint, close, dict(step.module.named_parameters(remove_duplicate=False)))
+    joint, rewrites = rewrite(joint, close, named_tensors(step.module)["parameter"])
     title = name or type(model).__name__
     state = before.after_forward(model, loss)
-    return _Builder(joint, find_storages(joint), rewrites, model, state, title, tuple(close)).build(step)
+    parameters = named_tensors(model)["parameter"]
+    return _Builder(joint, find_storages(joint), rewrites, parameters, state, title, tuple(close)).build(step)
 
 
 @dataclass
@@ -90,7 +90,7 @@ class _Builder:
     joint: JointGraph
     storages: Storages
     rewrites: Rewrites
-    model: Module
+    parameters: dict[str, Tensor]
     state: ModelState
     name: str
     close: tuple[str, ...]
@@ -133,7 +133,7 @@ class _Builder:
         return CapturedStep(
             graph=graph,
             operators=tuple(self.operators),
-            roles={node: _plain_role(role) for node, role in self.joint.inputs.items()},
+            roles={node: replace(role, name=_plain(role.name)) for node, role in self.joint.inputs.items()},
             constants=self.joint.constants,
             updates=tuple(self.updates),
             loss=self.loss,
@@ -208,8 +208,7 @@ class _Builder:
             self.node_of.update(dict.fromkeys(bundle, number + place))
             self.bundles[number + place] = bundle
         values = self._values(node)
-        random = node.call.name if is_random(node.call) else ""
-        call = Call(node.call.target, node.call.args, dict(node.call.kwargs), random=random)
+        call = Call.of(node.call, random=node.call.name if is_random(node.call) else "")
         calls = (call, *self._forward_in_place(call, node, number, main))
         if (lean := self.rewrites.lean.get(node.call)) is not None:
             calls = (replace(call, function=lean.function), replace(call, makes=number + len(sides)))
@@ -243,7 +242,7 @@ class _Builder:
         value = self.storages.values[node.call][0][0]
         first, result = self.storages.fake[written.arguments[0]], self.storages.fake[value]
         alike = (first.shape, first.dtype, first.device) == (result.shape, result.dtype, result.device)
-        whole = rounded_bytes(first.numel() * first.element_size(), first.device) == self.storages.size_bytes[storage]
+        whole = allocated_bytes(first) == self.storages.size_bytes[storage]
         others = self.storages.read_by((written.arguments[1:], written.options))
         return (
             alike
@@ -263,10 +262,9 @@ class _Builder:
                 (storage,) = self.storages.made[node]
                 size = self.storages.size_bytes[storage]
                 self.node_of[storage] = len(self.forward)
-                call = Call(node.target, node.args, dict(node.kwargs))
                 values = ((node, None, len(self.forward)),)
                 self.forward.append(ForwardNode(node.name, op_name(node), size, (), _UNTIMED, creator=number))
-                self.operators.append(Operator(node.name, (call,), values, (node,), made_bytes=size))
+                self.operators.append(Operator(node.name, (Call.of(node),), values, (node,), made_bytes=size))
 
     def _values(self, node: _Node) -> tuple[tuple[Node, int | None, int], ...]:
         rows = []
@@ -292,30 +290,27 @@ class _Builder:
         self.late = tuple(late)
         self.last_read = {storage: number for number, node in enumerate(nodes) for storage in node.reads}
         grown_bytes = self.base_bytes
-        parameters = dict(self.model.named_parameters(remove_duplicate=False))
         seen: set[int] = set()
         for number, node in enumerate(nodes):
-            gradients, taken = self._gradients(node, wanted, read, parameters)
+            gradients, taken = self._gradients(node, wanted, read)
             last = number + 1 == len(nodes)
             for gradient in (*gradients, *(self.late if last else ())):
-                parameter = parameters[gradient.parameter]
+                parameter = self.parameters[gradient.parameter]
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
-                    grown_bytes += rounded_bytes(parameter.numel() * parameter.element_size(), parameter.device)
+                    grown_bytes += allocated_bytes(parameter)
             self._add_backward_node(node, read, taken, gradients, grown_bytes)
 
     def _gradients(
-        self, node: _Node, wanted: dict[int, list[tuple[Node, str]]], read: set[int], parameters: dict[str, Tensor]
+        self, node: _Node, wanted: dict[int, list[tuple[Node, str]]], read: set[int]
     ) -> tuple[tuple[Gradient, ...], set[int]]:
         """The gradients that a node completes, and the storages that become gradients as they are."""
         gradients, taken = [], set()
         for storage in node.made:
             for value, name in wanted.get(storage, ()):
-                fake, parameter = self.storages.fake[value], parameters[name]
+                fake, parameter = self.storages.fake[value], self.parameters[name]
                 alone = len(wanted[storage]) == 1 and storage not in read
-                whole = self.storages.size_bytes[storage] == rounded_bytes(
-                    parameter.numel() * parameter.element_size(), parameter.device
-                )
+                whole = self.storages.size_bytes[storage] == allocated_bytes(parameter)
                 as_it_is = alone and whole and fake.stride() == parameter.stride() and fake.dtype == parameter.dtype
                 gradients.append(Gradient(value, name, as_it_is))
                 if as_it_is:
@@ -354,14 +349,8 @@ class _Builder:
     def _backward_calls(self, node: _Node, number: int, outputs: list[int]) -> tuple[Call, ...]:
         """The framework's call and the alternatives, each written over a gradient that nobody reads any more."""
         draw = self.rewrites.draws.get(node.call)
-        own = Call(
-            node.call.target,
-            node.call.args,
-            dict(node.call.kwargs),
-            needs=self._sources(node.reads)[0],
-            random="" if draw is None else draw.name,
-            close=self.rewrites.close.get(node.call, ""),
-        )
+        random, close = "" if draw is None else draw.name, self.rewrites.close.get(node.call, "")
+        own = Call.of(node.call, self._sources(node.reads)[0], random, close)
         calls = [own]
         for other in self.rewrites.alternatives.get(node.call, ()):
             needs, _ = self._sources(self.storages.read_by(other.arguments))
@@ -392,7 +381,3 @@ class _Builder:
 
 def _plain(name: str) -> str:
     return name.removeprefix(_PREFIX)
-
-
-def _plain_role(role: Role) -> Role:
-    return Role(role.kind, _plain(role.name), role.index)

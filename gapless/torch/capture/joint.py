@@ -13,14 +13,22 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from gapless.errors import InputError
 from gapless.torch.joint_graph import JointGraph, Role
-from gapless.torch.library import torch
+from gapless.torch.library import Argument, Made, Module, Node, Tensor, torch
+
+if TYPE_CHECKING:
+    from torch._functorch._aot_autograd.descriptors import AOTInput, AOTOutput
+    from torch._ops import OpOverload
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
 __all__ = ["known_values", "real_layouts", "trace_joint"]
 
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 _CHANGED = "PyTorch's capture API has changed (PyTorch {version}; gapless was made for 2.13): {what}"
 
@@ -42,7 +50,7 @@ _WITHOUT_DATA = (("_is_compiling_flag",), ("_is_compiling_flag", "_is_exporting_
 """Flags of `torch.compiler` under which a model that looks into its data is traced once more, in this order."""
 
 
-def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
+def trace_joint(step: Module, arguments: tuple[Tensor, ...]) -> JointGraph:
     """Trace a module that returns a scalar loss, with its backward pass, without running it on real data.
 
     Where the model looks into its data, it is traced once more with the values that depend on no argument. If it looks
@@ -66,7 +74,7 @@ def trace_joint(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
     raise InputError(f"capture: the model can't be captured as one graph: {_reason(first)}") from first
 
 
-def _traced(step: Any, arguments: tuple[Any, ...]) -> JointGraph:
+def _traced(step: Module, arguments: tuple[Tensor, ...]) -> JointGraph:
     try:
         from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
     except ImportError as error:
@@ -86,7 +94,7 @@ def _quiet() -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def _attributes(owner: Any, **values: Any) -> Iterator[None]:
+def _attributes(owner: object, **values: object) -> Iterator[None]:
     """Let attributes of an object have other values."""
     before = {name: getattr(owner, name) for name in values}
     try:
@@ -99,7 +107,7 @@ def _attributes(owner: Any, **values: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _entries(table: dict[Any, Any], values: Mapping[Any, Any], forget: Callable[[], object]) -> Iterator[None]:
+def _entries(table: dict[Key, Value], values: Mapping[Key, Value], forget: Callable[[], object]) -> Iterator[None]:
     """Let a table have other entries; `forget`: what was cached of it, before and after."""
     before = {key: table[key] for key in values if key in table}
     table.update(values)
@@ -129,7 +137,7 @@ def _as_eager() -> Iterator[None]:
 
 
 @functools.cache
-def _ops() -> tuple[Any, ...]:
+def _ops() -> tuple[OpOverload, ...]:
     """The ATen ops that are to be traced as eager runs them."""
     names = {name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}  # noqa: SLF001
     parted = [name.partition(".") for name in sorted(names)]
@@ -140,10 +148,10 @@ def _ops() -> tuple[Any, ...]:
     )
 
 
-def _read(module: Any) -> JointGraph:
+def _read(module: torch.fx.GraphModule) -> JointGraph:
     """The roles of placeholders and outputs, from the descriptors on them."""
     inputs = {}
-    outputs: list[tuple[Any, Role]] = []
+    outputs: list[tuple[Node, Role]] = []
     for node in module.graph.nodes:
         if node.op == "placeholder":
             inputs[node] = _input_role(node.meta.get("desc"))
@@ -160,7 +168,7 @@ def _read(module: Any) -> JointGraph:
     return JointGraph(module, inputs, tuple(outputs))
 
 
-def _input_role(descriptor: Any) -> Role:
+def _input_role(descriptor: AOTInput) -> Role:
     kind = type(descriptor).__name__
     if kind == "ParamAOTInput":
         return Role("parameter", descriptor.target)
@@ -176,7 +184,7 @@ def _input_role(descriptor: Any) -> Role:
     raise _changed(f"an input of the joint graph is described as {kind}")
 
 
-def _output_role(descriptor: Any) -> Role | None:
+def _output_role(descriptor: AOTOutput) -> Role | None:
     kind = type(descriptor).__name__
     if kind == "PlainAOTOutput":
         return Role("loss")
@@ -241,7 +249,7 @@ def known_values() -> Iterator[None]:
         yield
 
 
-def _counted(mode: Any, op: Any, *arguments: Any, **options: Any) -> Any:
+def _counted(mode: FakeTensorMode, op: OpOverload, *arguments: Argument, **options: Argument) -> Tensor:
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     with unset_fake_temporarily(), torch._C._DisableTorchDispatch():  # noqa: SLF001
@@ -273,9 +281,9 @@ def real_layouts() -> Iterator[None]:
         yield
 
 
-def _laid_out(traced: Callable[..., Any], place: int) -> Callable[..., Any]:
+def _laid_out(traced: Callable[..., Made], place: int) -> Callable[..., Made]:
     @functools.wraps(traced)
-    def call(*arguments: Any, **options: Any) -> Any:
+    def call(*arguments: Argument, **options: Argument) -> Made:
         first, *rest = traced(*arguments, **options)
         given = arguments[place]
         if first is not None and given.device.type == "cpu":

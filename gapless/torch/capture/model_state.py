@@ -7,13 +7,12 @@ is seen in microseconds; what differs then is for `ModelState.check` to say. Nee
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any
 
 from gapless.errors import InputError
-from gapless.torch.library import Module, torch
+from gapless.torch.library import Loss, Module, Tensor, TreeSpec, named_tensors, torch, tree_flatten, tree_unflatten
 
 __all__ = [
     "ABSENT",
@@ -23,6 +22,7 @@ __all__ = [
     "ModelWatch",
     "ModuleState",
     "check_plain",
+    "loss_of",
     "plain_attributes",
     "refuse_autocast",
     "same",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-ABSENT: Any = object()
+ABSENT = object()
 """In the place of an attribute that isn't there, or isn't plain."""
 
 _PLAIN = (
@@ -45,28 +45,32 @@ _OWN = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
 """What every module has, and the mark that `torch.compile` leaves on a module that it is given."""
 
 
-def plain_attributes(module: Any) -> dict[str, Any]:
+def plain_attributes(module: Module) -> dict[str, object]:
     """A module's own attributes that are plain, or short lists, tuples and mappings of plain values, by name."""
     copies = {name: _copied(value) for name, value in vars(module).items() if name not in _OWN}
     return {name: value for name, value in copies.items() if value is not ABSENT}
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: object, other: object) -> bool:
     """Whether two plain values are: of one type and equal, or neither a number."""
     return one is other or (type(one) is type(other) and (one == other or (one != one and other != other)))
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A plain value for people."""
     text = getattr(value, "__name__", None) or repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> object:
     """A plain value; copied where it may change in place."""
     if isinstance(value, _PLAIN):
         return value
-    if type(value) not in (tuple, list, dict) or len(value) > _MOST_ENTRIES:
+    if (
+        not isinstance(value, tuple | list | dict)
+        or type(value) not in (tuple, list, dict)
+        or len(value) > _MOST_ENTRIES
+    ):
         return ABSENT
     if isinstance(value, dict):
         pairs = {key: _copied(part) for key, part in value.items()}
@@ -99,7 +103,7 @@ class ModuleState:
 
     kind: type
     is_training: bool
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -117,11 +121,11 @@ class ModelState:
     advanced: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
-    def of(cls, model: Module, loss: Any = None) -> ModelState:
+    def of(cls, model: Module, loss: Loss | None = None) -> ModelState:
         """The state that a model is in."""
-        parameters = dict(model.named_parameters(remove_duplicate=False))
+        parameters, buffers = named_tensors(model).values()
         names: dict[int, set[str]] = {}
-        for name, tensor in (*parameters.items(), *model.named_buffers(remove_duplicate=False)):
+        for name, tensor in (*parameters.items(), *buffers.items()):
             names.setdefault(id(tensor), set()).add(name)
         return cls(
             {
@@ -137,13 +141,13 @@ class ModelState:
         """Whether the model as a whole was in training mode."""
         return self.modules[_MODEL].is_training
 
-    def after_forward(self, model: Module, loss: Any = None) -> ModelState:
+    def after_forward(self, model: Module, loss: Loss | None = None) -> ModelState:
         """The state of a model that was in this one before its forward pass ran: what differs now, that has changed."""
         now = ModelState.of(model, loss)
         changed = {pair for pair, _, _ in self._changed(now)}
         return replace(now, advanced=self.advanced | changed)
 
-    def check(self, model: Module, loss: Any = None) -> None:
+    def check(self, model: Module, loss: Loss | None = None) -> None:
         """Raise `InputError` where a model is in another state, or has hooks that a planned step doesn't run."""
         refuse_hooks(model)
         now = ModelState.of(model, loss)
@@ -171,7 +175,7 @@ class ModelState:
             rule = f"step: {title} was captured in {'training' if was.is_training else 'evaluation'} mode"
             raise InputError(f"{rule}; set it back with .train() or .eval(), or capture again in this mode")
 
-    def _changed(self, now: ModelState) -> Iterator[tuple[tuple[str, str], Any, Any]]:
+    def _changed(self, now: ModelState) -> Iterator[tuple[tuple[str, str], object, object]]:
         """(title, attribute), its value in this state and now, of the attributes that differ."""
         for title, was in self.modules.items():
             own = now.modules[title].attributes if title in now.modules else {}
@@ -184,7 +188,7 @@ class ModelState:
 _MODEL = "the model"
 
 
-def titled_modules(model: Module, loss: Any = None) -> Iterator[tuple[str, Any]]:
+def titled_modules(model: Module, loss: Loss | None = None) -> Iterator[tuple[str, Module]]:
     """All modules of a model, and of a loss that is a module, with what they are called in messages."""
     for name, module in model.named_modules():
         yield _titled(name), module
@@ -234,7 +238,7 @@ def _hooks(model: Module) -> Iterator[str]:
             yield f"parameter {name!r} has a hook on its gradient"
 
 
-def _is_traced(hook: Any) -> bool:
+def _is_traced(hook: object) -> bool:
     """Whether a hook of a module is one that tracing keeps; any other may look at real data, of which it sees none."""
     return str(type(hook).__module__).startswith(_REPARAMETRISES)
 
@@ -253,11 +257,13 @@ def refuse_autocast(what: str) -> None:
 class ModelStep:
     """The module to trace: model and loss in one, with tensors only as its arguments."""
 
-    def __init__(self, model: Module, loss: Any, inputs: Any, targets: tuple[Any, ...]) -> None:
+    def __init__(
+        self, model: Module, loss: Loss | None, inputs: Collection[object], targets: tuple[object, ...]
+    ) -> None:
         refuse_autocast("capture")
         check_plain(model)
         arguments, named = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
-        leaves, structure = torch.utils._pytree.tree_flatten((arguments, named, targets))  # noqa: SLF001
+        leaves, structure = tree_flatten((arguments, named, targets))
         for leaf in leaves:
             if not isinstance(leaf, torch.Tensor):
                 raise InputError(f"capture: inputs and targets must be tensors, got {type(leaf).__name__}")
@@ -274,16 +280,21 @@ class ModelStep:
         return max(shape[0], 1) if shape else 1
 
 
-def _module(model: Module, loss: Any, structure: Any) -> Any:
+def loss_of(model: Module, loss: Loss | None, leaves: Sequence[Tensor], structure: TreeSpec) -> Tensor:
+    """The loss of a model for flat arguments and targets; what it returns itself where `loss` is None."""
+    arguments, named, targets = tree_unflatten(leaves, structure)
+    output = model(*arguments, **named)
+    return output if loss is None else loss(output, *targets)
+
+
+def _module(model: Module, loss: Loss | None, structure: TreeSpec) -> Module:
     class Step(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.model = model
 
-        def forward(self, *leaves: Any) -> Any:
-            arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, structure)  # noqa: SLF001
-            output = self.model(*arguments, **named)
-            return output if loss is None else loss(output, *targets)
+        def forward(self, *leaves: Tensor) -> Tensor:
+            return loss_of(self.model, loss, leaves, structure)
 
     step = Step()
     step.training = model.training  # without touching the modes of the model's parts
@@ -298,7 +309,7 @@ _WATCHED = ("training", "_modules", *HOOKS)
 class ModelWatch:
     """Remembers a model, and a loss that is a module; `advanced`: as in `ModelState`, what may change."""
 
-    def __init__(self, model: Module, loss: Any, advanced: Collection[tuple[str, str]]) -> None:
+    def __init__(self, model: Module, loss: Loss | None, advanced: Collection[tuple[str, str]]) -> None:
         everywhere = vars(torch.nn.modules.module)
         self._everywhere = [everywhere[f"_global{name}"] for name in HOOKS]
         self._rows, self._tensors = [], []

@@ -5,12 +5,12 @@ Needs the extra `torch`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from gapless.torch.capture.program import Call
 from gapless.torch.kernels import attention, functions, norms
-from gapless.torch.library import Node, random_state, torch
+from gapless.torch.library import Argument, Made, Node, Tensor, random_state, torch
 
 __all__ = ["COMMUTES", "IN_PLACE", "is_random", "op_name", "state_bytes", "written_over"]
 
@@ -19,10 +19,10 @@ aten = torch.ops.aten
 _RANDOM = functions.RANDOM | {attention.dropped_attention, attention.dropped_attention_keeping}
 
 
-def _first_over(function: Any, title: str) -> Any:
+def _first_over(function: Callable[..., Made], title: str) -> Callable[..., Made]:
     """An operator that writes what it returns into an argument of that title, given its first argument for that."""
 
-    def call(first: Any, *rest: Any, **options: Any) -> Any:
+    def call(first: Tensor, *rest: Argument, **options: Argument) -> Made:
         return function(first, *rest, **{title: first}, **options)
 
     call.__qualname__ = f"{function} over its first argument"  # which the cache of measured operators knows it by
@@ -32,7 +32,7 @@ def _first_over(function: Any, title: str) -> Any:
 softmax_backward = aten._softmax_backward_data  # noqa: SLF001
 log_softmax_backward = aten._log_softmax_backward_data  # noqa: SLF001
 
-IN_PLACE: dict[Any, Any] = {
+IN_PLACE: dict[Callable[..., Made], Callable[..., Made]] = {
     aten.relu.default: aten.relu_.default,
     aten.add.Tensor: aten.add_.Tensor,
     aten.mul.Tensor: aten.mul_.Tensor,

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.torch.capture.model_state import ModelState
 from gapless.torch.capture.storages import Storages
 from gapless.torch.joint_graph import Role
-from gapless.torch.library import Node, Tensor, torch
+from gapless.torch.library import Argument, Loss, Made, Node, Tensor, TreeSpec, torch
 
 __all__ = ["LASTS", "PASSES", "Call", "CapturedStep", "Gradient", "InputShape", "Operator"]
 
@@ -31,15 +30,20 @@ class Call:
     not equal to eager's bit by bit.
     """
 
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    options: dict[str, Any] = field(default_factory=dict)
+    function: Callable[..., Made]
+    arguments: tuple[Argument, ...]
+    options: dict[str, Argument] = field(default_factory=dict)
     name: str = ""
     needs: tuple[int, ...] = ()
     random: str = ""
     in_place: bool = False
     makes: int | None = None
     close: str = ""
+
+    @classmethod
+    def of(cls, node: Node, needs: tuple[int, ...] = (), random: str = "", close: str = "") -> Call:
+        """The framework's own, as a graph node has it."""
+        return cls(node.target, node.args, dict(node.kwargs), needs=needs, random=random, close=close)
 
 
 @dataclass(frozen=True)
@@ -118,9 +122,9 @@ class CapturedStep:
     loss: Node
     late_gradients: tuple[Gradient, ...]
     inputs: tuple[InputShape, ...]
-    structure: Any
+    structure: TreeSpec
     storages: Storages = field(repr=False)
     state: ModelState
-    objective: Callable[..., Any] | None = None
+    objective: Loss | None = None
     close: tuple[str, ...] = ()
     target_count: int = 0

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.torch.capture.joint import real_layouts
 from gapless.torch.joint_graph import JointGraph
-from gapless.torch.library import Node, torch
+from gapless.torch.library import Argument, Made, Node, Tensor, torch
 
 from torch.multiprocessing.reductions import StorageWeakRef  # isort: skip  (after the line that names the extra)
 
-__all__ = ["Storages", "find_storages", "rounded_bytes", "tensors_in"]
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+__all__ = ["Storages", "allocated_bytes", "find_storages", "tensors_in"]
 
 _CUDA_BLOCK_BYTES = 512
 """PyTorch's CUDA allocator hands out whole blocks of this size."""
@@ -32,17 +35,17 @@ class Storages:
     somebody reads, the graph node that stands for it and its place (None: the node's only one).
     """
 
-    fake: dict[Node, Any] = field(default_factory=dict)
+    fake: dict[Node, Tensor] = field(default_factory=dict)
     of: dict[Node, tuple[int, ...]] = field(default_factory=dict)
     size_bytes: list[int] = field(default_factory=list)
     made: dict[Node, tuple[int, ...]] = field(default_factory=dict)
     values: dict[Node, list[tuple[Node, int | None]]] = field(default_factory=dict)
 
-    def read_by(self, arguments: Any) -> set[int]:
+    def read_by(self, arguments: Argument) -> set[int]:
         """The storages that the tensors among some arguments live in."""
         storages: set[int] = set()
 
-        def note(node: Node) -> Any:
+        def note(node: Node) -> Node:
             storages.update(self.of[node])
             return node
 
@@ -50,8 +53,12 @@ class Storages:
         return storages
 
 
-def rounded_bytes(size_bytes: int, device: torch.device) -> int:
-    """What the allocator of a device takes for a tensor."""
+def allocated_bytes(tensor: Tensor) -> int:
+    """What the allocator of a tensor's device takes for its elements."""
+    return _rounded_bytes(tensor.numel() * tensor.element_size(), tensor.device)
+
+
+def _rounded_bytes(size_bytes: int, device: torch.device) -> int:
     if device.type != "cuda":
         return size_bytes
     return -(-size_bytes // _CUDA_BLOCK_BYTES) * _CUDA_BLOCK_BYTES
@@ -79,7 +86,7 @@ def find_storages(joint: JointGraph) -> Storages:
                 if key not in numbers:
                     numbers[key] = len(numbers)
                     new.append(numbers[key])
-                    storages.size_bytes.append(rounded_bytes(int(storage.nbytes()), tensor.device))
+                    storages.size_bytes.append(_rounded_bytes(int(storage.nbytes()), tensor.device))
                 of.append(numbers[key])
             storages.of[node] = tuple(of)
             if new and node.op == "call_function":
@@ -90,13 +97,13 @@ def find_storages(joint: JointGraph) -> Storages:
     return storages
 
 
-def tensors_in(value: Any) -> list[Any]:
+def tensors_in(value: Made) -> list[Tensor]:
     """The tensors that an op returns."""
     values = [value] if isinstance(value, torch.Tensor) else value if isinstance(value, tuple | list) else []
     return [part for part in values if isinstance(part, torch.Tensor)]
 
 
-def _run(node: Node, joint: JointGraph, fake: dict[Node, Any], mode: Any) -> Any:
+def _run(node: Node, joint: JointGraph, fake: dict[Node, Tensor], mode: FakeTensorMode) -> Made:
     if node.op == "placeholder":
         return node.meta["val"]
     if node.op == "get_attr":
@@ -105,7 +112,7 @@ def _run(node: Node, joint: JointGraph, fake: dict[Node, Any], mode: Any) -> Any
     return node.target(*arguments, **options)
 
 
-def _values(node: Node, value: Any) -> list[tuple[Node, int | None]]:
+def _values(node: Node, value: Made) -> list[tuple[Node, int | None]]:
     if isinstance(value, torch.Tensor):
         return [(node, None)]
     return [(user, user.args[1]) for user in node.users if user.target is operator.getitem]

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph
 from gapless.torch.capture.program import Call, CapturedStep, Operator
-from gapless.torch.capture.storages import rounded_bytes, tensors_in
-from gapless.torch.library import Marks, Node, Tensor, device_name, has_layout, measure_peak, torch
+from gapless.torch.capture.storages import allocated_bytes, tensors_in
+from gapless.torch.library import Made, Marks, Node, Tensor, device_name, has_layout, measure_peak, torch
 
 __all__ = ["Measured", "profile"]
 
@@ -146,7 +145,7 @@ def _copied_bytes(step: CapturedStep, operator: Operator | None) -> int:
     """The bytes of the gradients that are copied once the operator has run."""
     assert operator is not None
     fakes = [step.storages.fake[gradient.value] for gradient in operator.gradients if not gradient.is_taken]
-    return sum(rounded_bytes(fake.numel() * fake.element_size(), fake.device) for fake in fakes)
+    return sum(map(allocated_bytes, fakes))
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -185,7 +184,7 @@ def _run(operator: Operator, call: Call, step: CapturedStep, repeats: int, devic
     return Measured(duration_s if duration_s >= _TINY_S else 0.0, peak_bytes)
 
 
-def _layouts(operator: Operator, step: CapturedStep, made: Any) -> list[tuple[int, ...] | None]:
+def _layouts(operator: Operator, step: CapturedStep, made: Made) -> list[tuple[int, ...] | None]:
     """The strides that each tensor an operator returns was traced with; None where nobody reads it."""
     traced = {place: step.storages.fake[value].stride() for value, place, _ in operator.values}
     if isinstance(made, torch.Tensor):
@@ -206,7 +205,7 @@ def _estimate(call: Call, step: CapturedStep) -> Measured:
     return Measured(moved / _BYTES_PER_S, 0, is_estimate=True)
 
 
-def _value(node: Node, step: CapturedStep) -> Any:
+def _value(node: Node, step: CapturedStep) -> Made:
     """Data for an argument: made up, but places, masks and other whole numbers by what makes them in the step.
 
     An operator may trust them (the space that a recurrent layer leaves for its gradient) and run wild on others.
@@ -218,7 +217,7 @@ def _value(node: Node, step: CapturedStep) -> Any:
     return node.target(*arguments, **options)
 
 
-def _made_up(fake: Any) -> Any:
+def _made_up(fake: Made) -> Made:
     """Random data in the shape and strides of a tensor; whole numbers are zero, so that they are places in anything."""
     if not isinstance(fake, torch.Tensor):
         return type(fake)(_made_up(part) for part in fake)
@@ -236,7 +235,7 @@ def _made_up(fake: Any) -> Any:
 def _key(call: Call, step: CapturedStep) -> str:
     """What two calls that take the same time have in common."""
 
-    def shapes(node: Node) -> Any:
+    def shapes(node: Node) -> _Bare:
         return _Bare(", ".join(_shape(fake) for fake in tensors_in(step.storages.fake[node])))
 
     arguments, options = torch.fx.node.map_arg((call.arguments, call.options), shapes)
@@ -252,7 +251,7 @@ class _Bare(str):
         return str(self)
 
 
-def _shape(fake: Any) -> str:
+def _shape(fake: Tensor) -> str:
     return f"{str(fake.dtype).removeprefix('torch.')}{list(fake.shape)}/{list(fake.stride())}"
 
 
