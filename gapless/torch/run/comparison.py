@@ -9,12 +9,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from gapless.torch.library import Module, measure_peak, torch, unchanged
+from gapless.torch.library import Argument, Module, Tensor, measure_peak, torch, unchanged
 from gapless.torch.run.difference import Outcome, buffer_difference, gradient_difference
 from gapless.torch.run.step import Step
 from gapless.torch.run.workload import Workload
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.utils.checkpoint import CheckpointPolicy
 
 __all__ = ["Method", "blocks_of", "compare", "eager_peak_bytes", "measure"]
 
@@ -71,11 +75,11 @@ def eager_peak_bytes(work: Workload) -> int:
 # -- methods -----------------------------------------------------------------------------------------------------------
 
 
-def blocks_of(model: Module) -> list[Any]:
+def blocks_of(model: Module) -> list[Module]:
     """The blocks that one would checkpoint: the members of the outermost lists of modules."""
-    blocks: list[Any] = []
+    blocks: list[Module] = []
 
-    def visit(module: Any) -> None:
+    def visit(module: Module) -> None:
         for child in module.children():
             inner = list(child.children())
             if isinstance(child, torch.nn.ModuleList | torch.nn.Sequential) and len(inner) > 1 and _is_deep(inner):
@@ -87,17 +91,16 @@ def blocks_of(model: Module) -> list[Any]:
     return blocks
 
 
-def _is_deep(modules: list[Any]) -> bool:
+def _is_deep(modules: list[Module]) -> bool:
     return sum(bool(list(module.children())) for module in modules) > 1
 
 
 @contextlib.contextmanager
-def _checkpointed(blocks: list[Any], policy: Any) -> Iterator[None]:
+def _checkpointed(blocks: list[Module], policy: Callable[..., CheckpointPolicy] | None) -> Iterator[None]:
     from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-    extra: dict[str, Any] = {}
-    if policy is not None:
-        extra["context_fn"] = functools.partial(create_selective_checkpoint_contexts, policy)
+    chosen = functools.partial(create_selective_checkpoint_contexts, policy)
+    extra = {} if policy is None else {"context_fn": chosen}
     try:
         for block in blocks:
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, **extra)
@@ -107,14 +110,14 @@ def _checkpointed(blocks: list[Any], policy: Any) -> Iterator[None]:
             vars(block).pop("forward", None)
 
 
-def _policy() -> Callable[..., Any]:
+def _policy() -> Callable[..., CheckpointPolicy]:
     """Keep what products and convolutions make, recompute the rest."""
     from torch.utils.checkpoint import CheckpointPolicy
 
     aten = torch.ops.aten
     kept = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.convolution.default}
 
-    def decide(context: Any, op: Any, *arguments: Any, **options: Any) -> Any:
+    def decide(context: object, op: OpOverload, *arguments: Argument, **options: Argument) -> CheckpointPolicy:
         return CheckpointPolicy.MUST_SAVE if op in kept else CheckpointPolicy.PREFER_RECOMPUTE
 
     return decide
@@ -139,7 +142,7 @@ def _partitioned(work: Workload, step: Step, reference: Outcome, steps: int, rat
         torch._dynamo.reset()  # noqa: SLF001
 
 
-def _backward(work: Workload, model: Module) -> Any:
+def _backward(work: Workload, model: Module) -> Tensor:
     loss = work.loss_of(model)
     loss.backward()
     return loss.detach()
@@ -148,7 +151,7 @@ def _backward(work: Workload, model: Module) -> Any:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Outcome, steps: int) -> Method:
+def _measured(name: str, work: Workload, run: Callable[[], Tensor], reference: Outcome, steps: int) -> Method:
     outcome = _outcome(work, run)
     gradients, buffers = gradient_difference(outcome, reference), buffer_difference(outcome, reference)
     peak_bytes = _peak(work, run)
@@ -162,12 +165,12 @@ def _measured(name: str, work: Workload, run: Callable[[], Any], reference: Outc
     return Method(name, peak_bytes, step_s, not furthest, not other, difference, buffers_off)
 
 
-def _peak(work: Workload, run: Callable[[], Any]) -> int:
+def _peak(work: Workload, run: Callable[[], Tensor]) -> int:
     with _untouched(work):
         return measure_peak(run, work.device)[0]
 
 
-def _outcome(work: Workload, run: Callable[[], Any]) -> Outcome:
+def _outcome(work: Workload, run: Callable[[], Tensor]) -> Outcome:
     with _untouched(work):
         return Outcome.of(run(), work.model)
 

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import hypot, inf, isfinite
-from typing import Any
 
 from gapless.errors import lacks_memory
 from gapless.torch.library import Module, Tensor, random_state, set_random_state, torch
@@ -95,14 +94,14 @@ def _furthest(
     return worst
 
 
-def _same(tensor: Tensor, other: Any) -> bool:
+def _same(tensor: Tensor | None, other: Tensor | None) -> bool:
     """Equal bit by bit, but for the sign of zero."""
     if tensor is None or other is None:
         return tensor is other
     return torch.equal(tensor, other) or bool(((tensor == other) | (tensor.isnan() & other.isnan())).all())
 
 
-def _distance(tensor: Tensor, other: Any, floor: float) -> float:
+def _distance(tensor: Tensor | None, other: Tensor | None, floor: float) -> float:
     if tensor is None or other is None:
         return inf
     distance = _norm(_wide(tensor) - _wide(other))
@@ -161,9 +160,9 @@ def compared(model: Module, planned: Callable[[], Tensor], eager: Callable[[], T
 class _State:
     """Gradients, copies of buffers, and the random states of devices."""
 
-    gradients: tuple[tuple[Any, Any], ...]
-    buffers: tuple[tuple[Any, Any], ...]
-    random: tuple[tuple[Any, Any], ...]
+    gradients: tuple[tuple[Tensor, Tensor | None], ...]
+    buffers: tuple[tuple[Tensor, Tensor], ...]
+    random: tuple[tuple[torch.device, Tensor], ...]
 
     @classmethod
     def of(cls, model: Module, devices: list[torch.device]) -> _State:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gapless.io.atomic import check_writable
 from gapless.options import SolveOptions
@@ -43,7 +42,7 @@ class Execution:
     refusal: str = ""
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """What was planned and measured, in plain values."""
         return {
             **self.result.data,

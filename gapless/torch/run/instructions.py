@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from gapless.errors import InputError
 from gapless.ir.schedule import Event
 from gapless.torch.capture.program import LASTS, PASSES, Call, Gradient, Operator
 from gapless.torch.kernels.norms import INVERTING
-from gapless.torch.library import Node, Tensor, compact, has_layout, laid_out, random_state, set_random_state, torch
+from gapless.torch.library import (
+    Argument,
+    Made,
+    Node,
+    Tensor,
+    compact,
+    has_layout,
+    laid_out,
+    random_state,
+    set_random_state,
+    torch,
+)
 from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["Compiler", "Instruction", "Run"]
 
 Instruction = Callable[["Run"], None]
-Reader = Callable[[dict[Node, Any]], Any]
+Reader = Callable[[dict[Node, Tensor]], Argument]
 
 _IN_PLACE = "in place"
 """What the lowering calls a forward operator that runs in place."""
@@ -35,7 +45,7 @@ class Run:
     layout of what operators return is still to be seen.
     """
 
-    there: dict[Node, Any]
+    there: dict[Node, Tensor]
     states: dict[str, Tensor] = field(default_factory=dict)
     sums: dict[int, Tensor] = field(default_factory=dict)
     loss: Tensor | None = None
@@ -110,7 +120,7 @@ class Compiler:
                 planned.append(_Planned(node, operator, call, claimed, gone, node not in ran))
                 ran.add(node)
             elif gone:  # an intermediate, or the loss: nothing runs, but what ends here goes
-                planned[-1] = _Planned(**{**vars(planned[-1]), "gone": (*planned[-1].gone, *gone)})
+                planned[-1] = replace(planned[-1], gone=(*planned[-1].gone, *gone))
         return planned
 
     def _node(self, event: Event) -> int:
@@ -234,7 +244,7 @@ class Compiler:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def _reader(self, argument: Any) -> Reader:
+    def _reader(self, argument: Argument) -> Reader:
         """A function that makes an argument of what is there, views included."""
         if isinstance(argument, torch.fx.Node):
             return self._node_reader(argument)
@@ -263,7 +273,7 @@ class Compiler:
     def _view_reader(self, node: Node) -> Reader:
         read, function = self._reader((node.args, node.kwargs)), node.target
 
-        def look(there: dict[Node, Any]) -> Any:
+        def look(there: dict[Node, Tensor]) -> Tensor:
             arguments, options = read(there)
             return function(*arguments, **options)
 
@@ -281,8 +291,8 @@ def _is_part(node: Node) -> bool:
     return getattr(node.target, "__name__", "") == "getitem"
 
 
-def _mentions(argument: Any) -> bool:
-    nodes: list[Any] = []
+def _mentions(argument: Argument) -> bool:
+    nodes: list[Node] = []
     torch.fx.node.map_arg(argument, nodes.append)
     return bool(nodes)
 
@@ -294,7 +304,7 @@ def _note_loss(read: Reader) -> Instruction:
     return act
 
 
-def _give(parameter: Tensor, value: Any) -> None:
+def _give(parameter: Tensor, value: Tensor) -> None:
     """Add a gradient to a parameter's."""
     if parameter.grad is None:
         parameter.grad = value
@@ -302,7 +312,10 @@ def _give(parameter: Tensor, value: Any) -> None:
         parameter.grad.add_(value)
 
 
-def _draw_again(state: Any, device: torch.device, function: Any, arguments: Any, options: Any) -> Any:
+def _draw_again(
+    state: Tensor, device: torch.device, function: Callable[..., Made], arguments: tuple[Argument, ...],
+    options: dict[str, Argument],
+) -> Made:  # fmt: skip
     """A call under a state from before; the generator goes on from where it was."""
     now = random_state(device)
     set_random_state(state, device)

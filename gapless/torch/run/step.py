@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from gapless.errors import DifferenceError, InputError
 from gapless.io.record import Record
 from gapless.result import load as load_result
 from gapless.torch.capture.graph import capture
-from gapless.torch.capture.model_state import ModelWatch, check_plain, refuse_autocast
+from gapless.torch.capture.model_state import ModelWatch, check_plain, loss_of, refuse_autocast
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.joint_graph import TOLERANCE
 from gapless.torch.kernels.norms import check_invertible
-from gapless.torch.library import Module, Node, Tensor, torch
+from gapless.torch.library import Loss, Module, Node, Tensor, named_tensors, torch, tree_flatten
 from gapless.torch.run.difference import Difference, compared
 from gapless.torch.run.instructions import Compiler, Run
 from gapless.torch.run.step_plan import CAPTURE, StepPlan, example_arguments, planned
@@ -47,11 +46,9 @@ class Step:
             raise InputError(f"tolerance must be >= 0, or None to compare nothing, got {tolerance}")
         check_plain(model)
         self.plan, self._model = plan, model
-        self._captured = plan.step
-        self._parameters = dict(model.named_parameters(remove_duplicate=False))
-        self._buffers = dict(model.named_buffers(remove_duplicate=False))
-        _check_model(plan.step, self._parameters, self._buffers)
-        compiler = Compiler(plan, self._parameters)
+        self._captured, self._tensors = plan.step, named_tensors(model)
+        _check_model(plan.step, self._tensors)
+        compiler = Compiler(plan, self._tensors["parameter"])
         self._instructions, self._updates = compiler.instructions(), compiler.updates()
         self.close, self._inverted = compiler.close(), compiler.inverted()
         self.difference: Difference | None = None
@@ -60,7 +57,7 @@ class Step:
         self._watch: ModelWatch | None = None
         self._is_first = True
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> Tensor:
         """Run the step; the first call runs eager's as well, and compares.
 
         Raises `InputError` for other shapes than the captured ones, under autocast, where the model is no longer as it
@@ -90,20 +87,18 @@ class Step:
     def _run(self, leaves: list[Tensor]) -> Tensor:
         with torch.no_grad():
             for gamma, beta in self._inverted:
-                check_invertible(gamma, self._parameters[gamma], self._parameters[beta])
+                check_invertible(gamma, *(self._tensors["parameter"][name] for name in (gamma, beta)))
             state = Run(self._environment(leaves), is_first=self._is_first)
             for instruction in self._instructions:
                 instruction(state)
             for name, read in self._updates:
-                self._buffers[name].copy_(read(state.there))
+                self._tensors["buffer"][name].copy_(read(state.there))
             self._is_first = False
         return state.loss
 
     def _eager(self, leaves: list[Tensor]) -> Tensor:
         """Loss and gradients as the model itself finds them."""
-        arguments, named, targets = torch.utils._pytree.tree_unflatten(leaves, self._captured.structure)  # noqa: SLF001
-        output = self._model(*arguments, **named)
-        loss = output if self._captured.objective is None else self._captured.objective(output, *targets)
+        loss = loss_of(self._model, self._captured.objective, leaves, self._captured.structure)
         loss.backward()
         return loss.detach()
 
@@ -114,19 +109,15 @@ class Step:
             return
         objective = self._captured.objective
         self._state.check(self._model, objective)
-        for kind, known, now in (
-            ("parameter", self._parameters, self._model.named_parameters(remove_duplicate=False)),
-            ("buffer", self._buffers, self._model.named_buffers(remove_duplicate=False)),
-        ):
-            for name, tensor in now:
-                if known.get(name) is not tensor:
+        for kind, now in named_tensors(self._model).items():
+            for name, tensor in now.items():
+                if self._tensors[kind].get(name) is not tensor:
                     raise InputError(f"step: {kind} {name!r} was replaced since the step was made; make the step anew")
         self._watch = ModelWatch(self._model, objective, self._state.advanced)
 
-    def _leaves(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Tensor]:
+    def _leaves(self, arguments: tuple[object, ...], named: dict[str, object]) -> list[Tensor]:
         count = len(arguments) - self._captured.target_count
-        tree = torch.utils._pytree  # noqa: SLF001
-        leaves, structure = tree.tree_flatten((arguments[:count], named, arguments[count:]))
+        leaves, structure = tree_flatten((arguments[:count], named, arguments[count:]))
         expected = self._captured.inputs
         if structure != self._captured.structure:
             rule = f"step: must get {len(expected)} tensors in the structure that was captured"
@@ -151,7 +142,7 @@ class Step:
                 fake = self._captured.storages.fake[node]
                 environment[node] = torch.ones(tuple(fake.shape), dtype=fake.dtype, device=fake.device)
             else:
-                environment[node] = (self._parameters if role.kind == "parameter" else self._buffers)[role.name]
+                environment[node] = self._tensors[role.kind][role.name]
         return environment
 
 
@@ -167,11 +158,11 @@ def run(
     return Step(plan, model, tolerance, report)
 
 
-def _check_model(step: CapturedStep, parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
+def _check_model(step: CapturedStep, tensors: dict[str, dict[str, Tensor]]) -> None:
     for node, role in step.roles.items():
-        if role.kind not in ("parameter", "buffer"):
+        if role.kind not in tensors:
             continue
-        fake, value = step.storages.fake[node], (parameters if role.kind == "parameter" else buffers).get(role.name)
+        fake, value = step.storages.fake[node], tensors[role.kind].get(role.name)
         if value is None:
             raise InputError(f"run: the model has no {role.kind} {role.name!r}, which the plan was made with")
         wanted, got = _compared(InputShape.of(fake), InputShape.of(value))
@@ -190,7 +181,7 @@ def _compared(wanted: InputShape, got: InputShape) -> tuple[str, str]:
 def load_step(
     path: str | Path,
     model: Module,
-    loss: Callable[..., Any] | None = None,
+    loss: Loss | None = None,
     *,
     tolerance: float | None = TOLERANCE,
     report: Callable[[str], None] = say,
@@ -209,11 +200,11 @@ def load_step(
     if captured != now:
         rule = f"must be of the PyTorch that runs it, {'.'.join(now)}, got one of {'.'.join(captured)}"
         raise InputError(f"{path}: the plan {rule}, whose operators may differ; capture and plan again")
-    inputs, targets, options = example_arguments(record)
+    inputs, targets = example_arguments(record)
     if bool(model.training) != record.boolean("is_training"):
         wanted = "training" if record.boolean("is_training") else "evaluation"
         raise InputError(f"{path}: is for {wanted} mode; set the model to it with .train() or .eval()")
-    step = capture(model, inputs, loss, targets=targets, **options)
+    step = capture(model, inputs, loss, targets=targets, name=record.text("name"), close=record.array("close"))
     try:
         return run(planned(step, result), model, tolerance=tolerance, report=report)
     except InputError as error:

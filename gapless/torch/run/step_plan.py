@@ -7,10 +7,10 @@ close implementations. Needs the extra `torch`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from gapless.checker import check
 from gapless.errors import InputError
@@ -23,20 +23,20 @@ from gapless.result import Result
 from gapless.system import Problem, find_system
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.joint_graph import CLOSE
-from gapless.torch.library import torch
+from gapless.torch.library import torch, tree_unflatten
 
 __all__ = ["CAPTURE", "StepPlan", "capture_data", "example_arguments", "load", "plan", "planned", "reason_without_plan"]
 
 
 CAPTURE = "capture"
 """The name of the record among a plan's details."""
-_CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list}
+_CONTAINERS: dict[str, Callable[[Iterable[object]], object]] = {"tuple": tuple, "list": list}
 _TYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
 
 
-def capture_data(step: CapturedStep) -> dict[str, Any]:
+def capture_data(step: CapturedStep) -> dict[str, object]:
     """The record of a captured step. Raises `InputError` for arguments that are not nested tuples, lists, mappings."""
-    arguments, named, targets = torch.utils._pytree.tree_unflatten(step.inputs, step.structure)  # noqa: SLF001
+    arguments, named, targets = tree_unflatten(step.inputs, step.structure)
     return {
         "name": step.graph.name,
         "close": list(step.close),
@@ -47,21 +47,20 @@ def capture_data(step: CapturedStep) -> dict[str, Any]:
     }
 
 
-def example_arguments(record: Record) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Inputs and targets in the shapes of a record, with nothing in them, and the other options of `capture`."""
+def example_arguments(record: Record) -> tuple[tuple[object, ...] | dict[str, object], tuple[object, ...]]:
+    """Inputs and targets in the shapes of a record, with nothing in them."""
     inputs, targets = (_example(record.record(key)) for key in ("inputs", "targets"))
-    close = tuple(record.array("close"))
-    is_known = all(kind in CLOSE for kind in close)
+    is_known = all(kind in CLOSE for kind in record.array("close"))
     if not (is_known and isinstance(targets, tuple) and isinstance(inputs, tuple | dict)):
         raise InputError(f"{record.where}: must be as `save` wrote it; write the file again")
-    return inputs, targets, {"name": record.text("name"), "close": close}
+    return inputs, targets
 
 
-def _data(value: Any) -> dict[str, Any]:
+def _data(value: object) -> dict[str, object]:
     title = type(value).__name__
-    if type(value) is _CONTAINERS.get(title):
+    if isinstance(value, tuple | list) and type(value) in _CONTAINERS.values():
         return {title: [_data(part) for part in value]}
-    if title == "dict" and all(isinstance(key, str) for key in value):
+    if isinstance(value, dict) and title == "dict" and all(isinstance(key, str) for key in value):
         return {"dict": {key: _data(part) for key, part in value.items()}}
     if not isinstance(value, InputShape):
         raise InputError(f"save: inputs must be nested tuples, lists and dicts of tensors, got a {title}")
@@ -71,7 +70,7 @@ def _data(value: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _example(record: Record) -> Any:
+def _example(record: Record) -> object:
     for title, kind in _CONTAINERS.items():
         if title in record:
             return kind(_example(part) for part in record.records(title))

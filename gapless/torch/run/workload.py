@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from gapless.errors import InputError
 from gapless.question.fields import Whole
-from gapless.torch.library import Module, torch
+from gapless.torch.library import Loss, Module, Tensor, torch
 
 __all__ = ["Workload", "load_named", "load_workload"]
 
@@ -27,9 +28,9 @@ class Workload:
     """A model with the arguments of a step, as `capture` takes them."""
 
     model: Module
-    inputs: Sequence[Any] | Mapping[str, Any]
-    loss: Callable[..., Any] | None = None
-    targets: Sequence[Any] = ()
+    inputs: Sequence[Tensor] | Mapping[str, Tensor]
+    loss: Loss | None = None
+    targets: Sequence[Tensor] = ()
 
     @property
     def device(self) -> torch.device:
@@ -104,7 +105,7 @@ def load_workload(name: str, **options: int) -> Workload:
     return Workload(model, inputs, loss, targets)
 
 
-def _factory(name: str) -> Callable[[], Any]:
+def _factory(name: str) -> Callable[..., tuple[Any, ...]]:
     place, colon, attribute = name.rpartition(":")
     if not colon or not place or not attribute:
         raise InputError(f"model: must be MODULE:FACTORY or FILE.py:FACTORY, got {name!r}")
@@ -112,19 +113,19 @@ def _factory(name: str) -> Callable[[], Any]:
         module = _file(Path(place)) if place.endswith(".py") else _module(place)
     except (ImportError, OSError) as error:
         raise InputError(f"model: {name} can't be imported: {error}") from None
-    factory: Callable[[], Any] | None = getattr(module, attribute, None)
+    factory: Callable[..., tuple[Any, ...]] | None = getattr(module, attribute, None)
     if not callable(factory):
         raise InputError(f"model: {place} has no function {attribute!r}")
     return factory
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` has it
     return importlib.import_module(name)
 
 
-def _file(path: Path) -> Any:
+def _file(path: Path) -> ModuleType:
     specification = importlib.util.spec_from_file_location(path.stem, path)
     if specification is None or specification.loader is None or not os.path.exists(path):
         raise ImportError(f"no such file: {path}")
