@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch, is_part
@@ -211,28 +211,28 @@ class Chunked(BriefQuestion):
         return len(np.unique(orbits(images, pairs))) * count
 
     @cached_property
-    def duration_s(self) -> NDArray[np.float64]:
+    def duration_s(self) -> Floats:
         """lat(l): seconds for one chunk alone on each logical link, float."""
         topology = self.logical.topology
         return np.asarray(topology.alpha_s + topology.beta_s_per_byte * self.chunk_bytes)
 
     @cached_property
-    def may_group(self) -> NDArray[np.bool_]:
+    def may_group(self) -> Mask:
         """Whether several chunks may travel as one transfer on each logical link, bool."""
         return self.logical.topology.is_inter_node
 
     @cached_property
-    def occupancy_s(self) -> NDArray[np.float64]:
+    def occupancy_s(self) -> Floats:
         """The least time that one chunk holds each link: lat(l), without the shareable alpha where chunks may group."""
         return np.where(self.may_group, self.duration_s - self.logical.topology.alpha_s, self.duration_s)
 
     @cached_property
-    def owners(self) -> NDArray[np.int64]:
+    def owners(self) -> Ids:
         """The rank that holds each chunk at the start, int64."""
         return np.array(self.collective.roots, dtype=np.int64)
 
     @cached_property
-    def wanted(self) -> NDArray[np.bool_]:
+    def wanted(self) -> Mask:
         """`wanted[c, r]`: whether chunk c must reach rank r, its owner left out."""
         wanted = np.zeros((self.collective.chunk_count, self.collective.rank_count), dtype=np.bool_)
         ranks = self.collective.destinations
@@ -241,13 +241,13 @@ class Chunked(BriefQuestion):
         return wanted
 
     @cached_property
-    def useful(self) -> NDArray[np.bool_]:
+    def useful(self) -> Mask:
         """`useful[c, l]`: the sketch allows chunk c on link l, and l doesn't lead to c's owner."""
         leads_back = self.logical.topology.link_target[None, :] == self.owners[:, None]
         return np.asarray(self.logical.allowed & ~leads_back)
 
     @cached_property
-    def usable(self) -> NDArray[np.bool_]:
+    def usable(self) -> Mask:
         """The useful links without those that `path_slack` rules out; the shortest paths are always there."""
         if self.path_slack is None:
             return self.useful
@@ -262,8 +262,15 @@ class Chunked(BriefQuestion):
         allowed = self.logical.allowed
         return self.path_slack is None and bool(allowed.flat[0] if allowed.strides == (0, 0) else allowed.all())
 
+    @property
+    def sums_for_all(self) -> bool:
+        """Whether it is an ALLREDUCE of all ranks, in which every chunk may take every link."""
+        collective, everybody = self.collective, tuple(range(self.collective.rank_count))
+        wanted = all(ranks == everybody for ranks in (*collective.contributors, *collective.destinations))
+        return collective.reduces and wanted and bool(self.logical.allowed.all())
+
     @cached_property
-    def link_weight(self) -> NDArray[np.float64]:
+    def link_weight(self) -> Floats:
         """What the policies make of using each link: +1 costs (uc-min), -1 pays (uc-max), 0 is the same; float."""
         weight = np.zeros(self.link_count)
         for edge in self.logical.hyperedges:
@@ -271,7 +278,7 @@ class Chunked(BriefQuestion):
         return weight
 
     @cached_property
-    def earliest_s(self) -> NDArray[np.float64]:
+    def earliest_s(self) -> Floats:
         """`earliest_s[c, r]`: no schedule brings chunk c to rank r sooner; inf where it can't get. Seconds.
 
         A sketch may allow each chunk its own links: chunks that may use the same ones are looked at together.

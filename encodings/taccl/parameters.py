@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from gapless.errors import InputError
 from gapless.methods import MethodChoice
@@ -25,8 +26,27 @@ _WORK = {
 """What counts work."""
 
 
+class _Part:
+    """Every number is above 0, but for those that `may_be_zero`, and of `shares` at most 1; else raises `InputError`."""
+
+    section: ClassVar[str] = ""
+    shares: ClassVar[tuple[str, ...]] = ()
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        name = self.section or type(self).__name__.lower()
+        for key, value in vars(self).items():
+            if value == ():
+                raise InputError(f"{name}: {key} must hold at least one number, got none")
+            for number in value if isinstance(value, tuple) else (value,):
+                if not (number > 0 or (key in self.may_be_zero and number == 0)):
+                    raise InputError(f"{name}: {key} must be > 0, got {value}")
+                if key in self.shares and number > 1:
+                    raise InputError(f"{name}: {key} must be at most 1, got {value}")
+
+
 @dataclass(frozen=True)
-class Chunking:
+class Chunking(_Part):
     """The search for the number of chunks."""
 
     numbers: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -55,11 +75,11 @@ class Chunking:
     def __post_init__(self) -> None:
         if list(self.numbers) != sorted(set(self.numbers)):
             raise InputError(f"chunking: numbers must ascend, got {list(self.numbers)}")
-        _check(self, "chunking")
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class Aggregation(_Part):
     """Aggregated sends, by randomised construction."""
 
     tries: int = 600
@@ -75,12 +95,11 @@ class Aggregation:
     most_ranks: int = 128
     """Ranks up to which aggregated sends and baselines are looked at: their latencies count on small machines."""
 
-    def __post_init__(self) -> None:
-        _check(self, "aggregation", shares=("restart_share",))
+    shares = ("restart_share",)
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(_Part):
     """Matching or rounded flow, then list scheduling."""
 
     rows: int = 400_000
@@ -100,12 +119,11 @@ class Greedy:
     hopeless_factor: float = 1.02
     """Where its quick plan takes so many times as long as the best, no more work makes up for that."""
 
-    def __post_init__(self) -> None:
-        _check(self, "greedy", may_be_zero=("spare_shares",))
+    may_be_zero = ("spare_shares",)
 
 
 @dataclass(frozen=True)
-class Matching:
+class Matching(_Part):
     """Matchings on the time-expanded graph, with restarts."""
 
     sends: int = 400_000
@@ -131,8 +149,7 @@ class Matching:
     hopeless_factor: float = 1.05
     """Where the plan of a little work takes so many times as long as the best, no more work makes up for that."""
 
-    def __post_init__(self) -> None:
-        _check(self, "matching", shares=("restart_share", "alike_share", "once_share", "unused_share", "paired_share"))
+    shares = ("restart_share", "alike_share", "once_share", "unused_share", "paired_share")
 
     def are_enough(self, tries: int, sends: int) -> bool:
         """Whether so many tries in a row, of so many sends, without improvement are enough."""
@@ -140,7 +157,7 @@ class Matching:
 
 
 @dataclass(frozen=True)
-class Trees:
+class Trees(_Part):
     """Packed spanning trees, which an ALLREDUCE goes up and down."""
 
     rows: int = 60_000
@@ -152,12 +169,9 @@ class Trees:
     hopeless_factor: float = 1.0
     """Where they promise so many times as long as the best plan takes, nothing is put in order."""
 
-    def __post_init__(self) -> None:
-        _check(self, "trees")
-
 
 @dataclass(frozen=True)
-class Milp:
+class Milp(_Part):
     """The thesis's three stages."""
 
     most_binaries: int = 2_500
@@ -185,12 +199,9 @@ class Milp:
     exact_steps: int = 100
     """Steps of the solver for contiguity, the exact stage: it finds most of what it finds at once."""
 
-    def __post_init__(self) -> None:
-        _check(self, "milp")
-
 
 @dataclass(frozen=True)
-class Sketches:
+class Sketches(_Part):
     """The search over sketches, of `--sketch auto`."""
 
     parts: tuple[int, ...] = (1, 2, 4, 8)
@@ -206,12 +217,11 @@ class Sketches:
     most_matched: int = 32
     """The largest node whose ranks are given to the graph matcher, whose time may grow exponentially."""
 
-    def __post_init__(self) -> None:
-        _check(self, "sketches", shares=("first_share",))
+    shares = ("first_share",)
 
 
 @dataclass(frozen=True)
-class Wider:
+class Wider(_Part):
     """The look at the question without its sketch, chunks or method, after the answer."""
 
     share: float = 0.1
@@ -223,13 +233,14 @@ class Wider:
     least_gain: float = 0.01
     """What is worth a line: so much less than the plan takes, as a share."""
 
-    def __post_init__(self) -> None:
-        _check(self, "wider", shares=("share", "aggregated_share", "least_gain"))
+    shares = ("share", "aggregated_share", "least_gain")
 
 
 @dataclass(frozen=True)
-class BoundParameters:
+class BoundParameters(_Part):
     """Limits on the work of lower bounds; larger ones make them stronger and slower."""
+
+    section = "bounds"
 
     most_pairs: int = 4_000_000
     """Pairs of chunk and link up to which bounds look at single chunks; at most a few seconds on one core."""
@@ -253,9 +264,6 @@ class BoundParameters:
     """Rows of the model of a byte's sum, up to which it is solved."""
     sum_work: int = 50
     """Steps of the solver on each such model, each about what a linear program of a few thousand rows takes."""
-
-    def __post_init__(self) -> None:
-        _check(self, "bounds")
 
 
 @dataclass(frozen=True)
@@ -293,16 +301,3 @@ class Parameters:
         look = self.wider
         shares = {name: min(1.0, share * getattr(look, name)) for name in ("share", "aggregated_share")}
         return replace(self, **changed, wider=replace(look, **shares))
-
-
-def _check(part: object, name: str, shares: tuple[str, ...] = (), may_be_zero: tuple[str, ...] = ()) -> None:
-    """Every number is above 0, and a share at most 1; raises `InputError`."""
-    for entry in fields(part):  # type: ignore[arg-type]
-        value = getattr(part, entry.name)
-        if value == ():
-            raise InputError(f"{name}: {entry.name} must hold at least one number, got none")
-        for number in value if isinstance(value, tuple) else (value,):
-            if not (number > 0 or (entry.name in may_be_zero and number == 0)):
-                raise InputError(f"{name}: {entry.name} must be > 0, got {value}")
-            if entry.name in shares and number > 1:
-                raise InputError(f"{name}: {entry.name} must be at most 1, got {value}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gapless.encodings.taccl import candidate, narrowing, parameters, problem, solve
+from gapless.encodings.taccl import candidate, parameters, problem, solve
 from gapless.encodings.taccl.baselines import gloo
 from gapless.encodings.taccl.commands import LINKS, RUN, SWEEP
 from gapless.encodings.taccl.programs import export
@@ -94,8 +94,8 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     sweeps=(SWEEP,),
     runs=(RUN,),
     profiles=(LINKS,),
-    narrowing=lazy(lambda: narrowing.narrowing),
-    challenges=lazy(lambda: narrowing.challenges),
+    narrowing=lazy(lambda: solve.narrowing),
+    challenges=lazy(lambda: solve.challenges),
     decision=lambda: candidate.CollectiveDecision,
     package="gapless.encodings.taccl",
     faster_library=lazy(lambda: gloo.faster_library),

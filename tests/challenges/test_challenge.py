@@ -152,7 +152,7 @@ def test_a_bound_of_a_narrower_class_is_not_refuted_by_a_wider_one() -> None:
 
 
 def test_without_a_sketch_the_same_nodes_and_bytes_are_asked_for() -> None:
-    from gapless.encodings.taccl.narrowing import narrowing
+    from gapless.encodings.taccl.solve import narrowing
 
     problem = gapless.taccl.problem("ndv2", sketch="ndv2-sk-1", size="1MB")
     (found,) = narrowing(problem, {"topology": "ndv2", "sketch": "ndv2-sk-1"})

@@ -24,7 +24,7 @@ from gapless.encodings.taccl.symmetry.rotations import find_rotations, image_of,
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 
-__all__ = ["exchange_transfers", "sums_for_all"]
+__all__ = ["exchange_transfers"]
 
 Ranks = tuple[int, ...]
 
@@ -95,14 +95,14 @@ class _Made:
 def exchange_transfers(
     problem: Chunked, deadline: Deadline, seed: int, limit_s: float, looks: int
 ) -> list[Transfer] | None:
-    """The transfers of the fastest exchange found that ends before `limit_s`; `looks`: how often a link is looked at.
+    """The transfers of the fastest exchange found that ends before `limit_s`, None where there is none.
 
-    None where there is none, and unless it is an ALLREDUCE of all ranks that may take all links.
+    It is for an ALLREDUCE of all ranks that may take all links. `looks`: how often a link is looked at.
     """
     topology = problem.logical.topology
     buffer_bytes = problem.collective.chunk_count * problem.chunk_bytes
     least_s = float((topology.alpha_s + topology.beta_s_per_byte * buffer_bytes).min())
-    if not sums_for_all(problem) or least_s * math.log(topology.device_count, _GOLDEN) >= limit_s:
+    if least_s * math.log(topology.device_count, _GOLDEN) >= limit_s:
         return None
     best: _Made | None = None
     networks = [found for group in _groups(topology) if (found := _classes(topology, group, buffer_bytes)).sends]
@@ -114,13 +114,6 @@ def exchange_transfers(
             break
     chunks = tuple(range(problem.collective.chunk_count))
     return None if best is None else [Transfer(link, chunks, adds) for send, adds in best.sends for link in send.links]
-
-
-def sums_for_all(problem: Chunked) -> bool:
-    """Whether it is an ALLREDUCE of all ranks, in which every chunk may take every link."""
-    collective, everybody = problem.collective, tuple(range(problem.collective.rank_count))
-    wanted = all(ranks == everybody for ranks in (*collective.contributors, *collective.destinations))
-    return collective.reduces and wanted and bool(problem.logical.allowed.all())
 
 
 def _search(classes: _Classes, ranks: int, chance: random.Random, limit_s: float, looks: int) -> _Made | None:

@@ -14,21 +14,24 @@ from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
-from numpy.typing import NDArray
 
-from gapless.encodings.taccl.aggregate.exchange import sums_for_all
-from gapless.encodings.taccl.aggregate.spreading import Construction, Preferences, spread
+from gapless.array_types import Mask
+from gapless.encodings.taccl.aggregate.spreading import (
+    Construction,
+    Message,
+    Preferences,
+    QuotientNetwork,
+    quotient_network,
+    spread,
+)
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.sketch.phases import turned_round
-from gapless.encodings.taccl.symmetry.quotient import Message, QuotientNetwork, quotient_network
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 
 __all__ = ["rooted_transfers", "timed", "transfers_along", "transfers_of"]
-
-Mask = NDArray[np.bool_]
 
 _DEFAULTS = Aggregation()
 _ALIKE_AFTER, _ALIKE_SHARE = 50, 0.5
@@ -71,10 +74,8 @@ def rooted_transfers(
 ) -> list[Transfer] | None:
     """ALLREDUCE through one rank, where all is added up and from where it is spread: the one that is nearest to all.
 
-    None for what isn't an ALLREDUCE of all ranks, and under a sketch, which says where the root of each chunk is.
+    It is for an ALLREDUCE of all ranks that may take all links: a sketch says where the root of each chunk is.
     """
-    if not sums_for_all(problem):
-        return None
     collective, topology = problem.collective, problem.logical.topology
     everybody = range(collective.rank_count)
     root = _nearest(topology, problem.chunk_bytes * collective.chunk_count)

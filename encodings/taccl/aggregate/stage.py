@@ -136,10 +136,12 @@ class _Construction:
 
     name: str
     transfers: Callable[[_Search], list[Transfer] | None]
+    is_for_sums: bool = False
 
     def supports(self, problem: Chunked) -> bool:
-        """Whether some link's latency is a part of its time that counts."""
-        return not (problem.logical.topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all()
+        """Whether some link's latency is a part of its time that counts, and all want all sums where it is for these."""
+        is_shared = not (problem.logical.topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all()
+        return is_shared and (problem.sums_for_all or not self.is_for_sums)
 
     def run(self, search: _Search) -> Iterator[_Made]:
         """The fastest of its randomised constructions."""
@@ -158,9 +160,9 @@ _VARIANTS = (
     _Construction("phase-by-phase", lambda search: transfers_of(
         search.problem, search.deadline, search.seed, search.parameters, search.enough_s)),
     _Construction("through-one-rank", lambda search: rooted_transfers(
-        search.problem, search.deadline, search.seed, search.parameters)),
+        search.problem, search.deadline, search.seed, search.parameters), True),
     _Construction("exchange", lambda search: exchange_transfers(
-        search.problem, search.deadline, search.seed, search.best_s, search.parameters.exchange_looks)),
+        search.problem, search.deadline, search.seed, search.best_s, search.parameters.exchange_looks), True),
 )  # fmt: skip
 VARIANTS = tuple(variant.name for variant in _VARIANTS)
 """By their names, in the order in which they are tried."""

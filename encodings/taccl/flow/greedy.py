@@ -13,8 +13,8 @@ from functools import partial
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import Bottleneck, find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate, added_up
@@ -31,8 +31,6 @@ from gapless.errors import InputError
 from gapless.options import Deadline, Progress, SolveOptions, charge
 
 __all__ = ["may_be_greedy", "plan_greedy"]
-
-Floats = NDArray[np.float64]
 
 _DEFAULTS = Greedy()
 _ALPHA_SHARE, _SHARED_BY = 0.1, 8
@@ -92,7 +90,7 @@ class _Search:
             return False
         return self.best[1].makespan_s - self.bounds.chunk_by_chunk_s <= gap * self.best[1].makespan_s
 
-    def allowed(self, quotient: QuotientProblem) -> NDArray[np.bool_] | None:
+    def allowed(self, quotient: QuotientProblem) -> Mask | None:
         """`allowed[c, l]`: whether the quotient's c-th chunk may take link l; None where all may take all."""
         return None if self.problem.is_free else self.problem.usable[quotient.chunks]
 

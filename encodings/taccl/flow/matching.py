@@ -14,15 +14,13 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import BottleneckSet
 from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
 __all__ = ["match"]
-
-Floats = NDArray[np.float64]
 
 
 def match(
@@ -31,7 +29,7 @@ def match(
     spare_until_s: float = 0.0,
     seed: int = 0,
     one_at_a_time: bool = False,
-    allowed: NDArray[np.bool_] | None = None,
+    allowed: Mask | None = None,
 ) -> tuple[Routing, Floats] | None:
     """Sends of the quotient problem's chunks in the order of their starts, and these; the same ones for the same seed.
 
@@ -68,7 +66,7 @@ class _State:
         spare_until_s: float,
         rng: random.Random,
         one_at_a_time: bool,
-        allowed: NDArray[np.bool_] | None,
+        allowed: Mask | None,
     ) -> None:
         topology = quotient.topology
         self.allowed = None if allowed is None else allowed.tolist()

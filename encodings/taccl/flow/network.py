@@ -15,17 +15,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ids, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import BottleneckSet
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.quotient import QuotientProblem
 
 __all__ = ["Network", "Ports", "closed_links", "contested_ports", "network_of"]
-
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _SAME_TIME = 1e-9
 """Distances that differ by this share are equal: sums of the same terms in another order."""

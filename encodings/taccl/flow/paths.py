@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.bandwidth.concurrent_flow import ConcurrentFlow
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Routing
@@ -32,9 +32,6 @@ __all__ = [
     "shortest_path_links", "shortest_path_routing", "time_of", "trees_from_links",
 ]  # fmt: skip
 
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Path = tuple[int, ...]
 """Links one after the other."""
 

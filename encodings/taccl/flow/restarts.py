@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
@@ -37,8 +36,6 @@ from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.options import Deadline, Progress, SolveOptions, charge
 
 __all__ = ["matched_plan", "may_be_matched"]
-
-Floats = NDArray[np.float64]
 
 _DEFAULTS = Matching()
 _MOST_CELLS = 30_000_000

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gapless.encodings.taccl.aggregate.exchange import sums_for_all
+from gapless.array_types import Ids
 from gapless.encodings.taccl.bounds.bounds import Bounds
 from gapless.encodings.taccl.candidate import SAME, Candidate, checked
 from gapless.encodings.taccl.chunked import Chunked
@@ -28,10 +27,7 @@ from gapless.encodings.taccl.ordering.sends import Sends, to_schedule
 from gapless.encodings.taccl.parameters import Trees
 from gapless.options import Deadline, SolveOptions
 
-__all__ = ["doubled_chunks", "may_pack_trees", "plan_on_trees"]
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
+__all__ = ["doubled_chunks", "plan_on_trees"]
 
 _DEFAULTS = Trees()
 _POWERS = (4, 8, 16, 32)
@@ -93,11 +89,6 @@ class _Packed:
     end_s: float
 
 
-def may_pack_trees(problem: Chunked) -> bool:
-    """Whether it is an ALLREDUCE of all ranks, more than two, in which every chunk may take every link."""
-    return problem.collective.rank_count > 2 and problem.sketch is None and problem.is_free and sums_for_all(problem)
-
-
 def doubled_chunks(problem: Chunked, parameters: Trees = _DEFAULTS) -> Iterator[int]:
     """1, 2, 4, ...: numbers of chunks for a problem's ranks, as long as there is work to put their sends in order."""
     ranks, number = problem.collective.rank_count, 1
@@ -114,6 +105,8 @@ def plan_on_trees(
     parameters: Trees = _DEFAULTS,
 ) -> Candidate | None:
     """The best plan along packed trees for one question, cut into more and more chunks; its bound is the question's.
+
+    It is for an ALLREDUCE of all ranks, more than two, in which every chunk may take every link.
 
     Only numbers of chunks are put in order for which loads and the longest tree promise an end not much behind
     `limit_s`; None where there is none, where links that run both ways don't join all ranks, and where the time is up.

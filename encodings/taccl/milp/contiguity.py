@@ -11,16 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids
 from gapless.encodings.taccl.ordering.list_scheduling import Order
 from gapless.encodings.taccl.ordering.tables import SendTable
 from gapless.model import Model
 
 __all__ = ["EXACT", "ContiguityModel", "decode", "encode", "first_point"]
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 EXACT = ", exact"
 """What the schedules of this stage add to the name of the ordering that they started from."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.paths import Path, decomposed, routing_of
 from gapless.encodings.taccl.milp.router import (
@@ -34,9 +34,6 @@ from gapless.solution import Solution
 from gapless.solvers.proofs import dual_bound
 
 __all__ = ["FlowModel", "PathRouter", "flow_relaxation", "path_router"]
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _MOST_PATHS = 12
 """Short paths for each chunk, besides those of the flow."""
@@ -139,7 +136,7 @@ def _candidate_paths(problem: Chunked, flowing: Sequence[dict[int, list[Path]]])
     return found
 
 
-def _distances_s(problem: Chunked, usable: NDArray[np.bool_]) -> Floats:
+def _distances_s(problem: Chunked, usable: Mask) -> Floats:
     """`distances[a, b]`: the least time from rank a to rank b over the usable links (Floyd and Warshall)."""
     topology = problem.logical.topology
     distance_s = np.full((topology.device_count, topology.device_count), np.inf)
@@ -281,7 +278,7 @@ class Commodities:
 
     of: Ids
     owner: Ids
-    usable: NDArray[np.bool_]
+    usable: Mask
     demand: Ids
 
 

@@ -6,17 +6,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.paths import groups_of_links
 from gapless.encodings.taccl.ordering.sends import Routing
 from gapless.model import Model
 
 __all__ = ["Router", "add_distinct", "time_covers_every_link_and_side", "used_links_are_counted"]
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

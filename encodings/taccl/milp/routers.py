@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ids
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.milp.path_routing import path_router
 from gapless.encodings.taccl.milp.router import Router
@@ -27,8 +27,6 @@ from gapless.model import Model
 from gapless.solution import Solution
 
 __all__ = ["Mirror", "find_mirror", "router_of", "routing_model", "takes_paths"]
-
-Ids = NDArray[np.int64]
 
 
 def takes_paths(problem: Chunked) -> bool:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ids
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.paths import shortest_path_links, time_of, trees_from_links
 from gapless.encodings.taccl.milp.router import (
@@ -29,9 +29,6 @@ from gapless.encodings.taccl.symmetry.rotations import orbits
 from gapless.model import Model
 
 __all__ = ["TreeRouter", "tree_router"]
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,15 +19,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Mask
 from gapless.encodings.taccl.ordering.sends import Times
 from gapless.encodings.taccl.parameters import ANY_SIZE
 
 __all__ = ["RULES", "Order", "Rule", "Table", "better_orders", "list_schedule", "orders_near"]
 
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 First = Literal["longest from now", "shortest until now", "as given", "most left to do"]
 
 _POWER = 4
@@ -74,7 +72,7 @@ class Table:
     clocks: list[tuple[int, ...]]
     alpha_s: Floats
     beta_s: Floats
-    may_join: NDArray[np.bool_]
+    may_join: Mask
     after: Sequence[Sequence[int]] = ()
 
     def __len__(self) -> int:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ids
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.list_scheduling import Order, Table
 from gapless.encodings.taccl.ordering.sends import Sends, Times
 from gapless.encodings.taccl.symmetry.rotations import orbits
 
 __all__ = ["MANY_SENDS", "SendTable", "send_orbits", "single_sends", "tables", "times_of"]
-
-Ids = NDArray[np.int64]
 
 MANY_SENDS = 1000
 """More are only ordered by orbits, where there are orbits: one by one they take seconds, and come out no better."""

@@ -14,8 +14,8 @@ from itertools import islice
 
 import networkx as nx
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ids, Mask
 from gapless.encodings.taccl.parameters import Sketches
 from gapless.encodings.taccl.symmetry.rotations import Images, free_closure, rotation, rotation_candidates
 from gapless.errors import InputError
@@ -23,9 +23,6 @@ from gapless.ir.collective import Collective
 from gapless.topologies.topology import Topology
 
 __all__ = ["Automorphism", "automorphism", "free_symmetry"]
-
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Automorphism:
 
 
 def automorphism(
-    ranks: Ids, topology: Topology, collective: Collective, allowed: NDArray[np.bool_], where: str
+    ranks: Ids, topology: Topology, collective: Collective, allowed: Mask, where: str
 ) -> Automorphism | None:
     """Extend a permutation of ranks to chunks and links, if it keeps topology, collective and relays as they are.
 
@@ -126,7 +123,7 @@ _DEFAULTS = Sketches()
 
 
 def free_symmetry(
-    topology: Topology, collective: Collective, allowed: NDArray[np.bool_], parameters: Sketches = _DEFAULTS
+    topology: Topology, collective: Collective, allowed: Mask, parameters: Sketches = _DEFAULTS
 ) -> tuple[tuple[int, ...], ...]:
     """Generators of a group of automorphisms that acts freely on the ranks, as rank -> image; empty if none is found.
 
@@ -148,7 +145,7 @@ def free_symmetry(
     return tuple(tuple(permutation.tolist()) for permutation in chosen)
 
 
-def _is_kept(permutation: Ids, topology: Topology, collective: Collective, allowed: NDArray[np.bool_]) -> bool:
+def _is_kept(permutation: Ids, topology: Topology, collective: Collective, allowed: Mask) -> bool:
     """Whether relays and collective are kept as well."""
     try:
         return automorphism(permutation, topology, collective, allowed, "auto") is not None

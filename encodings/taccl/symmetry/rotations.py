@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ids
 from gapless.ir.schedule import Ragged
 from gapless.topologies.topology import Topology
 
@@ -24,8 +24,6 @@ __all__ = [
     "Image", "Images", "Rotations", "automorphic_rotations", "find_rotations", "free_closure", "image_of",
     "image_table", "no_rotations", "orbits", "resources_of", "rotation", "rotation_candidates", "subgroup",
 ]  # fmt: skip
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

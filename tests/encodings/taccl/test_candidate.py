@@ -12,7 +12,7 @@ import pytest
 
 import gapless
 from gapless.encodings.taccl.candidate import CollectiveDecision
-from gapless.encodings.taccl.narrowing import challenges
+from gapless.encodings.taccl.solve import challenges
 from gapless.errors import InputError
 from gapless.io.plan import read_plan
 from gapless.result import Result

@@ -13,10 +13,9 @@ from shapes import SHAPES, pairs_of_nodes
 from gapless.checker import check
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, timed, transfers_along, transfers_of
-from gapless.encodings.taccl.aggregate.spreading import Preferences, spread
+from gapless.encodings.taccl.aggregate.spreading import Message, Preferences, quotient_network, spread
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
-from gapless.encodings.taccl.symmetry.quotient import Message, quotient_network
 from gapless.encodings.taccl.symmetry.rotations import image_of, image_table
 from gapless.ir.collective import COLLECTIVES, collective_by_name
 from gapless.ir.schedule import Schedule
