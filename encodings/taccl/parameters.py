@@ -27,7 +27,7 @@ _WORK = {
 
 
 class _Part:
-    """Every number is above 0, but for those that `may_be_zero`, and of `shares` at most 1; else raises `InputError`."""
+    """Every number is above 0, but for what `may_be_zero`, and of `shares` at most 1; else raises `InputError`."""
 
     section: ClassVar[str] = ""
     shares: ClassVar[tuple[str, ...]] = ()

@@ -97,12 +97,12 @@ def exchange_transfers(
 ) -> list[Transfer] | None:
     """The transfers of the fastest exchange found that ends before `limit_s`, None where there is none.
 
-    It is for an ALLREDUCE of all ranks that may take all links. `looks`: how often a link is looked at.
+    There is none but for an ALLREDUCE of all ranks that may take all links. `looks`: how often a link is looked at.
     """
     topology = problem.logical.topology
     buffer_bytes = problem.collective.chunk_count * problem.chunk_bytes
     least_s = float((topology.alpha_s + topology.beta_s_per_byte * buffer_bytes).min())
-    if least_s * math.log(topology.device_count, _GOLDEN) >= limit_s:
+    if not problem.sums_for_all or least_s * math.log(topology.device_count, _GOLDEN) >= limit_s:
         return None
     best: _Made | None = None
     networks = [found for group in _groups(topology) if (found := _classes(topology, group, buffer_bytes)).sends]

@@ -74,8 +74,10 @@ def rooted_transfers(
 ) -> list[Transfer] | None:
     """ALLREDUCE through one rank, where all is added up and from where it is spread: the one that is nearest to all.
 
-    It is for an ALLREDUCE of all ranks that may take all links: a sketch says where the root of each chunk is.
+    None for what isn't an ALLREDUCE of all ranks, and under a sketch, which says where the root of each chunk is.
     """
+    if not problem.sums_for_all:
+        return None
     collective, topology = problem.collective, problem.logical.topology
     everybody = range(collective.rank_count)
     root = _nearest(topology, problem.chunk_bytes * collective.chunk_count)

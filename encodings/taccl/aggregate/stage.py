@@ -139,7 +139,7 @@ class _Construction:
     is_for_sums: bool = False
 
     def supports(self, problem: Chunked) -> bool:
-        """Whether some link's latency is a part of its time that counts, and all want all sums where it is for these."""
+        """Whether some link's latency is a part of its time that counts, and, `is_for_sums`, all want all sums."""
         is_shared = not (problem.logical.topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all()
         return is_shared and (problem.sums_for_all or not self.is_for_sums)
 
