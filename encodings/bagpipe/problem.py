@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from gapless.decision import Decision
 from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
-from gapless.encodings.bagpipe.question import (
-    BASELINES,
-    DESIGNS,
-    LOOKAHEAD,
-    OBJECTIVES,
-    OWNERSHIPS,
-    Question,
-)
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, LOOKAHEAD, OBJECTIVES, OWNERSHIPS, Question
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known
 from gapless.io.typed import Stored, read_record

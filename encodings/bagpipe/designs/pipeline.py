@@ -64,6 +64,10 @@ class Spans:
         """How long it takes."""
         return self.end_s - self.start_s
 
+    def of(self, number: int) -> tuple[float, float]:
+        """From when until when it runs in a batch."""
+        return float(self.start_s[number]), float(self.end_s[number])
+
 
 @dataclass(frozen=True)
 class Times:

@@ -46,13 +46,15 @@ SHARED = -1
 SYNC_NOW, SYNC_LATER = 1, 2
 BY_ROW = ("ids", "fetched_by", "private_to", "sync", "evicted")
 """The columns of `Actions`."""
+_CHOSEN = (*BY_ROW[1:], "users")
+"""What is said of rows and of groups alike."""
 
 
 @dataclass(frozen=True)
-class Actions:
-    """What happens to the n distinct rows of one batch; int64 arrays of shape (n,).
+class _InBatch:
+    """What happens in one batch to its n rows, or groups of rows; int64 arrays of shape (n,).
 
-    `ids`: global ids, ascending. `fetched_by`: a trainer, `EVERYWHERE` or `NOT_FETCHED`. `private_to`: the one trainer
+    `fetched_by`: a trainer, `EVERYWHERE` or `NOT_FETCHED`. `private_to`: the one trainer
     that holds the row, or `SHARED`. `sync`: `SYNC_NOW`, `SYNC_LATER`, or 0 where that trainer alone uses the row and
     keeps its update for itself. A row that one trainer holds and that is synchronised is *owned*: its users get it from
     there before the forward pass, and return its gradients after the backward pass. A *rooted* row is fetched
@@ -62,7 +64,6 @@ class Actions:
     `users`: bool, shape (n, p), which trainers use a row.
     """
 
-    ids: Ints
     fetched_by: Ints
     private_to: Ints
     sync: Ints
@@ -70,6 +71,13 @@ class Actions:
     examples: Ints
     prefetch_after: int
     users: Mask
+
+
+@dataclass(frozen=True)
+class Actions(_InBatch):
+    """What happens to the n distinct rows of one batch. `ids`: int64 (n,), global ids, ascending."""
+
+    ids: Ints
 
     def __post_init__(self) -> None:
         trainers = len(self.examples)
@@ -114,7 +122,7 @@ class Actions:
 
     def of_rows(self, chosen: NDArray[np.bool_]) -> Actions:
         """The same of some of its rows, at least one."""
-        return replace(self, **{name: getattr(self, name)[chosen] for name in (*BY_ROW, "users")})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in ("ids", *_CHOSEN)})
 
     def code(self) -> Ints:
         """One number for all that happens to a row."""
@@ -143,20 +151,13 @@ def _held(plan: BatchPlan, design: str) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class GroupedActions:
-    """The actions of one batch on groups: columns as in `Actions`, shape (m,); `group`: their numbers, ascending.
+class GroupedActions(_InBatch):
+    """The actions of one batch on groups. `group`: their numbers, ascending.
 
-    `users`: bool, shape (m, p); they are those of every row of a group where that is owned or rooted.
+    `users`: they are those of every row of a group where that is owned or rooted.
     """
 
     group: Ints
-    fetched_by: Ints
-    private_to: Ints
-    sync: Ints
-    evicted: Ints
-    examples: Ints
-    prefetch_after: int
-    users: Mask
 
     @property
     def is_owned(self) -> Mask:
@@ -228,6 +229,5 @@ class RowGroups:
 
 def _grouped(batch: Actions, group: Ints) -> GroupedActions:
     numbers, first = np.unique(group, return_index=True)
-    names = ("fetched_by", "private_to", "sync", "evicted", "users")
-    columns = {title: getattr(batch, title)[first] for title in names}
-    return GroupedActions(numbers, **columns, examples=batch.examples, prefetch_after=batch.prefetch_after)
+    columns = {title: getattr(batch, title)[first] for title in _CHOSEN}
+    return GroupedActions(group=numbers, **columns, examples=batch.examples, prefetch_after=batch.prefetch_after)

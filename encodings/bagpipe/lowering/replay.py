@@ -22,13 +22,12 @@ from gapless.checker.windows import Window, WindowedReplay
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
 from gapless.encodings.bagpipe.lowering.actions import BY_USERS, EVERYWHERE, Actions, RowGroups
 from gapless.encodings.bagpipe.lowering.machine import Machine
-from gapless.encodings.bagpipe.lowering.rooted import Settled
 from gapless.encodings.bagpipe.lowering.schedule import Stretch, lowered
 
-__all__ = ["MOST_ROWS", "Batches", "replay_run"]
+__all__ = ["MOST_ROWS", "Batches", "Settled", "replay_run"]
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 MOST_ROWS = 2**19
 """Of all batches of a window together, about: 7 batches of 16,384 x 26 on a click log."""
@@ -43,6 +42,41 @@ class Batches(Protocol):
 
     def actions(self, number: int) -> Actions:
         """Those of a batch."""
+
+
+class Settled:
+    """Who holds each row after the first batches of a run, of which a stretch needs no more than that.
+
+    Rows that were written back are forgotten: memory grows with the cache.
+    """
+
+    def __init__(self) -> None:
+        self._ids = np.empty(0, dtype=np.int64)  # ascending
+        self._root = np.empty(0, dtype=np.int64)
+
+    def of(self, ids: Ints) -> Ints:
+        """The holder of each row, -1 for nobody."""
+        place, is_there = self._places(ids)
+        root = np.full(len(ids), -1)
+        root[is_there] = self._root[place[is_there]]
+        return root
+
+    def add(self, batch: Actions) -> None:
+        """Go past the next batch."""
+        rooted = batch.fetched_by <= BY_USERS
+        place, is_there = self._places(batch.ids[rooted])
+        stays = np.ones(len(self._ids), dtype=np.bool_)
+        stays[place[is_there]] = False
+        held = rooted & (batch.evicted == 0)
+        ids = np.concatenate([self._ids[stays], batch.ids[held]])
+        order = np.argsort(ids, kind="stable")  # two runs to merge
+        self._ids, self._root = ids[order], np.concatenate([self._root[stays], batch.private_to[held]])[order]
+
+    def _places(self, ids: Ints) -> tuple[Ints, Mask]:
+        place = np.searchsorted(self._ids, ids)
+        is_there = place < len(self._ids)
+        is_there[is_there] = self._ids[place[is_there]] == ids[is_there]
+        return place, is_there
 
 
 @dataclass(frozen=True)

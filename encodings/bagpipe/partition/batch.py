@@ -21,15 +21,7 @@ from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, Lookups, cells, chosen, sums
 
-__all__ = [
-    "Batch",
-    "Sharing",
-    "Traffic",
-    "add_uses",
-    "cost_matrix",
-    "summed",
-    "uses_by_trainer",
-]
+__all__ = ["Batch", "Sharing", "Traffic", "add_uses", "cost_matrix", "summed", "uses_by_trainer"]
 
 Ints = NDArray[np.int64]
 Counts = NDArray[np.int32]

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from gapless.checker import Report
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
-from gapless.encodings.bagpipe.lowering.actions import Actions, RowGroups
+from gapless.encodings.bagpipe.lowering.actions import Actions
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.lowering.replay import replay_run
-from gapless.encodings.bagpipe.lowering.schedule import Stretch, lowered
+from gapless.encodings.bagpipe.lowering.schedule import to_schedule
 from gapless.encodings.bagpipe.run.reader import FORMAT, MOST_COUNT, VERSION, RunFile, mapping
-from gapless.encodings.bagpipe.run.store import Columns, RunWriter
+from gapless.encodings.bagpipe.run.store import RunWriter
+from gapless.encodings.bagpipe.run.window import Columns
 from gapless.errors import InputError
 from gapless.io.atomic import write_file
 from gapless.io.plan import SavedPlan
@@ -100,11 +101,9 @@ class RunPlan:
             last = first + max(1, int(np.searchsorted(rows, _MOST_EXCERPT, side="right")))
             rule = f"at most {_MOST_EXCERPT:,} rows fit into one schedule"
             raise InputError(f"{where}: batches: {rule}, {first}:{stop} has {rows[-1]:,}; take {first}:{last}")
-        numbers = range(first, stop)
         with self.file.errors():
-            groups = RowGroups.of([self.actions(number) for number in numbers])
-            stretch = Stretch(numbers, frozenset(numbers), {number: number - first for number in numbers})
-            return lowered(groups, [0] * len(groups.rows), stretch, self.times, self.machine)
+            actions = [self.actions(number) for number in range(first, stop)]
+            return to_schedule(actions, self.times, self.machine, first=first)
 
     def schedule(self) -> Schedule:
         """Of the whole run if it is short, else one without events."""

@@ -40,18 +40,8 @@ from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.question import Question
 from gapless.encodings.bagpipe.run.file import head_of
 from gapless.encodings.bagpipe.run.reader import RunFile
-from gapless.encodings.bagpipe.run.store import (
-    WINDOW_ROWS,
-    Columns,
-    KnownBatch,
-    PlannedBatch,
-    RunWriter,
-    Salvaged,
-    head_in,
-    known_batches,
-    salvaged,
-)
-from gapless.encodings.bagpipe.run.window import Window
+from gapless.encodings.bagpipe.run.store import WINDOW_ROWS, RunWriter, Salvaged, head_in, known_batches, salvaged
+from gapless.encodings.bagpipe.run.window import Columns, KnownBatch, PlannedBatch, Window
 from gapless.errors import InputError, Note
 from gapless.io.arrays import meta_record
 from gapless.io.reading import Limits, file_errors
@@ -76,7 +66,7 @@ class Run:
     trainers: int
     design: str = Question.design
     rows: list[tuple[int, ...]] = field(default_factory=list)
-    measured: list[tuple[float, float, float]] = field(default_factory=list)
+    measured: list[tuple[float, ...]] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     optimised: int = 0
     is_whole: bool = False
@@ -88,7 +78,7 @@ class Run:
         bound = np.nan if chosen.bound is None else float(chosen.bound)
         measured = float(chosen.value), bound, float(plan.traffic.max_load)
         actions, counts = Actions.of(plan, self.design), row_of(plan)
-        self.writer.add(PlannedBatch(actions, plan.trainer, counts, measured, chosen.is_cut))
+        self.writer.add(PlannedBatch(actions.ids, plan.trainer, counts, measured, actions, chosen.is_cut))
         self._note(counts, measured, chosen.is_cut)
 
     def take_known(self, plan: BatchPlan, known: KnownBatch) -> None:
@@ -106,7 +96,7 @@ class Run:
         ):  # fmt: skip
             self.timings[stage] = self.timings.get(stage, 0.0) + duration_s
 
-    def _note(self, counts: tuple[int, ...], measured: tuple[float, float, float], is_cut: bool) -> None:
+    def _note(self, counts: tuple[int, ...], measured: tuple[float, ...], is_cut: bool) -> None:
         self.rows.append(counts)
         self.measured.append(measured)
         self.optimised += not is_cut

@@ -18,25 +18,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.lowering.actions import BY_ROW, Actions
-from gapless.encodings.bagpipe.run.window import WINDOW, Window
+from gapless.encodings.bagpipe.run.window import WINDOW, Columns, KnownBatch, PlannedBatch, Window, window_arrays
 from gapless.errors import InputError
 from gapless.io.arrays import array_bytes
 from gapless.io.reading import Limits
 
-__all__ = [
-    "WINDOW_ROWS",
-    "KnownBatch",
-    "PlannedBatch",
-    "RunWriter",
-    "Salvaged",
-    "head_in",
-    "known_batches",
-    "salvaged",
-]
-
-Ints = NDArray[np.int64]
-Columns = dict[str, NDArray[Any]]
+__all__ = ["WINDOW_ROWS", "RunWriter", "Salvaged", "head_in", "known_batches", "salvaged"]
 
 WINDOW_ROWS = 2**19
 """Of all batches of a window together, about: 7 batches of 16,384 x 26 on a click log, 2 MB in the file."""
@@ -45,29 +32,6 @@ _LEVEL = 4
 _DATE = (1980, 1, 1, 0, 0, 0)
 """Of every member: the same run gives the same bytes."""
 _HEADER, _MEMBER = struct.Struct("<4s5H3I2H"), b"PK\x03\x04"
-
-
-@dataclass(frozen=True)
-class PlannedBatch:
-    """One batch of a run. `trainer`: of each example. `counts`: what `row_of` gives. `measured`: what the partition
-    costs, its bound, the largest load, NaN where unknown. `is_cut`: the partition isn't the one that was asked for.
-    """
-
-    actions: Actions
-    trainer: Ints
-    counts: tuple[int, ...]
-    measured: tuple[float, float, float]
-    is_cut: bool
-
-
-@dataclass(frozen=True)
-class KnownBatch:
-    """What going on with a run needs of a batch that is in its file; as in `PlannedBatch`."""
-
-    ids: Ints
-    trainer: Ints
-    counts: tuple[int, ...]
-    measured: tuple[float, float, float]
 
 
 def known_batches(stream: IO[bytes], limits: Limits, end: int, trainers: int) -> Iterator[KnownBatch]:
@@ -88,31 +52,6 @@ def head_in(stream: IO[bytes], limits: Limits) -> NDArray[Any] | None:
     return columns.get("meta")
 
 
-def window_arrays(batches: list[PlannedBatch]) -> Columns:
-    """The columns of a window, as docs/formats.md has them."""
-    actions = [batch.actions for batch in batches]
-    columns: Columns = {
-        "rows": np.array([len(each.ids) for each in actions]),
-        "examples": np.array([len(batch.trainer) for batch in batches]),
-        "prefetch_after": np.array([each.prefetch_after for each in actions]),
-        "counts": np.array([batch.counts for batch in batches]),
-        "measured": np.array([batch.measured for batch in batches]),
-        "is_cut": np.array([batch.is_cut for batch in batches], dtype=np.uint8),
-        "trainer": _narrow(np.concatenate([batch.trainer for batch in batches])),
-        "users": np.concatenate([np.packbits(each.users, axis=1) for each in actions]),
-        "id_steps": np.concatenate([np.diff(each.ids, prepend=0) for each in actions]),
-    }
-    for name in BY_ROW[1:]:
-        columns[name] = _narrow(np.concatenate([getattr(each, name) for each in actions]))
-    return columns
-
-
-def _narrow(values: Ints) -> NDArray[Any]:
-    """Trainers and the like in as few bytes as hold them."""
-    fits = not len(values) or (values.min() >= -(2**7) and values.max() < 2**7)
-    return values.astype(np.int8 if fits else np.int16)
-
-
 class RunWriter:
     """Appends windows to a file that is open for reading and writing, behind what is there."""
 
@@ -128,7 +67,7 @@ class RunWriter:
     def add(self, batch: PlannedBatch) -> None:
         """Take the next batch; its window is written once it is full."""
         self._open.append(batch)
-        self._rows += len(batch.actions.ids)
+        self._rows += len(batch.ids)
         if self._rows >= WINDOW_ROWS:
             self.flush()
 

@@ -1,12 +1,13 @@
-"""Run window: the batches of a window of a run file, from its arrays; what breaks a rule is named in one line.
+"""Run window: some batches of a run file as arrays, written and read; what breaks a rule is named in one line.
 
 Arrays stay as narrow as the file has them: a batch is made when it is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,34 +20,105 @@ from gapless.errors import InputError
 __all__ = [
     "BY_BATCH",
     "WINDOW",
+    "Columns",
+    "KnownBatch",
+    "PlannedBatch",
     "Window",
     "check_by_batch",
     "check_shape",
     "checked_type",
     "checked_whole",
     "lengths_of",
+    "window_arrays",
 ]
 
-Columns = Mapping[str, NDArray[Any]]
+Ints = NDArray[np.int64]
+Columns = dict[str, NDArray[Any]]
 
-BY_BATCH = ("rows", "examples", "prefetch_after", "counts", "measured", "is_cut")
-_BY_ROW = ("id_steps", *BY_ROW[1:])
-WINDOW = (*BY_BATCH, "trainer", "users", *_BY_ROW)
-"""The arrays of a window."""
-_EXACT_TYPES = dict.fromkeys(("meta", "end", "made", "written_back", "users", "is_cut"), np.uint8) | dict.fromkeys(
-    ("spans", "measured"), np.float64
+
+@dataclass(frozen=True)
+class KnownBatch:
+    """What going on with a run needs of a batch that is in its file. `trainer`: of each example. `counts`: what
+    `row_of` gives. `measured`: what the partition costs, its bound, the largest load, NaN where unknown.
+    """
+
+    ids: Ints
+    trainer: Ints
+    counts: tuple[int, ...]
+    measured: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PlannedBatch(KnownBatch):
+    """One batch of a run. `is_cut`: the partition isn't the one that was asked for."""
+
+    actions: Actions
+    is_cut: bool
+
+
+@dataclass(frozen=True)
+class _Column:
+    """An array of a window. `of`: what a batch has there, one entry for the batch (`per`), or for each example or row.
+
+    `type`: of any integers if None. `width`: of an entry that is several numbers. `least`: of the values. `is_narrow`:
+    written in as few bytes as hold them.
+    """
+
+    name: str
+    per: str
+    of: Callable[[PlannedBatch], object]
+    type: type | None = None
+    width: int = 0
+    least: int | None = None
+    is_narrow: bool = False
+
+    @property
+    def dimensions(self) -> int:
+        """Of the array."""
+        return 2 if self.width or self.name == "users" else 1
+
+    def written(self, batches: Sequence[PlannedBatch]) -> NDArray[Any]:
+        """The array of these batches."""
+        if self.per == "batch":
+            return np.array([self.of(batch) for batch in batches], dtype=self.type)
+        values = np.concatenate([np.asarray(self.of(batch)) for batch in batches])
+        if not self.is_narrow:
+            return values
+        fits = not len(values) or (values.min() >= -(2**7) and values.max() < 2**7)
+        return values.astype(np.int8 if fits else np.int16)
+
+
+_COLUMNS = (
+    _Column("rows", "batch", lambda batch: len(batch.ids), least=1),
+    _Column("examples", "batch", lambda batch: len(batch.trainer), least=1),
+    _Column("prefetch_after", "batch", attrgetter("actions.prefetch_after"), least=-1),
+    _Column("counts", "batch", attrgetter("counts"), width=ROOTED + len(fields(RootedCounts)), least=-1),
+    _Column("measured", "batch", attrgetter("measured"), np.float64, width=3),
+    _Column("is_cut", "batch", attrgetter("is_cut"), np.uint8, least=0),
+    _Column("trainer", "example", attrgetter("trainer"), is_narrow=True),
+    _Column("users", "row", lambda batch: np.packbits(batch.actions.users, axis=1), np.uint8),
+    _Column("id_steps", "row", lambda batch: np.diff(batch.ids, prepend=0)),
+    *(_Column(name, "row", attrgetter(f"actions.{name}"), is_narrow=True) for name in BY_ROW[1:]),
 )
-"""The other arrays are of any integer type."""
-_DIMENSIONS = {"users": 2, "counts": 2, "measured": 2, "spans": 3}
-"""The others have one."""
-_COUNTS, _MEASURED = ROOTED + len(fields(RootedCounts)), 3
-_LEAST = {"rows": 1, "examples": 1, "prefetch_after": -1, "counts": -1, "is_cut": 0}
+"""The arrays of a window, as docs/formats.md has them."""
+_BY_BATCH = tuple(column for column in _COLUMNS if column.per == "batch")
+WINDOW, BY_BATCH = (tuple(column.name for column in columns) for columns in (_COLUMNS, _BY_BATCH))
+_TYPES: dict[str, tuple[type | None, int]] = {
+    **{column.name: (column.type, column.dimensions) for column in _COLUMNS},
+    **dict.fromkeys(("meta", "end", "made", "written_back"), (np.uint8, 1)),
+    "spans": (np.float64, 3),
+}
+"""Of all arrays of a run, the type, any integers if None, and the dimensions."""
+
+
+def window_arrays(batches: Sequence[PlannedBatch]) -> Columns:
+    """The arrays of a window."""
+    return {column.name: column.written(batches) for column in _COLUMNS}
 
 
 def checked_type(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Raise `InputError` unless an array has the type and dimensions that its name asks for."""
-    plain = name.rpartition("/")[2]
-    exact, dimensions = _EXACT_TYPES.get(plain), _DIMENSIONS.get(plain, 1)
+    exact, dimensions = _TYPES[name.rpartition("/")[2]]
     if not (dtype == exact if exact else dtype.kind in "iu") or len(shape) != dimensions:
         kind = np.dtype(exact).name if exact else "integers"
         raise InputError(f"{name}: must be {kind} in {dimensions} dimensions, got {dtype} of shape {shape}")
@@ -59,35 +131,36 @@ def checked_whole(name: str, column: NDArray[Any]) -> NDArray[np.int64]:
     return column.astype(np.int64)
 
 
-def check_by_batch(first: int, columns: Columns) -> None:
+def check_by_batch(first: int, columns: Mapping[str, NDArray[Any]]) -> None:
     """Raise `InputError` where what a window has of each batch breaks a rule."""
     batches = len(columns["rows"])
-    for name in BY_BATCH:
-        column, where = columns[name], f"{first:08d}/{name}"
+    for known in _BY_BATCH:
+        column, where = columns[known.name], f"{first:08d}/{known.name}"
         if len(column) != batches or not batches:
             rule = f"must have one entry for each batch of the window, {max(1, batches)}"
             raise InputError(f"{where}: {rule}; got {len(column)}")
-        if name in _LEAST and column.size and column.min() < _LEAST[name]:
-            raise InputError(f"{where}: must be >= {_LEAST[name]}, got {column.min()}")
-    for name, width in (("counts", _COUNTS), ("measured", _MEASURED)):
-        if columns[name].shape[1] != width:
-            raise InputError(f"{first:08d}/{name}: must have {width} for each batch, got {columns[name].shape[1]}")
+        if known.least is not None and column.size and column.min() < known.least:
+            raise InputError(f"{where}: must be >= {known.least}, got {column.min()}")
+    for known in _BY_BATCH:
+        if known.width and (got := columns[known.name].shape[1]) != known.width:
+            raise InputError(f"{first:08d}/{known.name}: must have {known.width} for each batch, got {got}")
     if (columns["measured"] < 0).any() or np.isinf(columns["measured"]).any():
         raise InputError(f"{first:08d}/measured: must be >= 0 and finite, or NaN where nothing is known")
     if columns["is_cut"].max() > 1:
         raise InputError(f"{first:08d}/is_cut: must be 0 or 1, got {columns['is_cut'].max()}")
 
 
-def lengths_of(columns: Columns, trainers: int) -> dict[str, tuple[int, ...]]:
+def lengths_of(columns: Mapping[str, NDArray[Any]], trainers: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the other arrays of a window."""
     rows, examples = (sum(columns[name].tolist()) for name in ("rows", "examples"))  # exact: no 64 bits overflow
-    return {"trainer": (examples,), "users": (rows, -(-trainers // 8)), **dict.fromkeys(_BY_ROW, (rows,))}
+    lengths = {column.name: (rows if column.per == "row" else examples,) for column in _COLUMNS[len(_BY_BATCH) :]}
+    return {**lengths, "users": (rows, -(-trainers // 8))}
 
 
 class Window:
     """The batches from `first` on. `columns`: those of `WINDOW`. Raises `InputError` where they break a rule."""
 
-    def __init__(self, first: int, columns: Columns, trainers: int) -> None:
+    def __init__(self, first: int, columns: Mapping[str, NDArray[Any]], trainers: int) -> None:
         for name in WINDOW:
             checked_type(f"{first:08d}/{name}", columns[name].dtype, columns[name].shape)
         check_by_batch(first, columns)

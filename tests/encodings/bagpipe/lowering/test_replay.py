@@ -27,8 +27,7 @@ from gapless.encodings.bagpipe.lowering.actions import (
     Actions,
 )
 from gapless.encodings.bagpipe.lowering.machine import Machine
-from gapless.encodings.bagpipe.lowering.replay import replay_run
-from gapless.encodings.bagpipe.lowering.rooted import Settled
+from gapless.encodings.bagpipe.lowering.replay import Settled, replay_run
 from gapless.encodings.bagpipe.lowering.schedule import Stretch, lowered, to_schedule
 from gapless.encodings.bagpipe.solve import machine_for
 from gapless.profiles.traces.generators import zipf_trace

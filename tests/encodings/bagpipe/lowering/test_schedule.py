@@ -92,7 +92,7 @@ def test_every_design_replays_clean_and_moves_the_rows_that_it_is_said_to(design
     report = check(lowered(problem, actions, times))
     assert report.valid, report.summary()
     assert report.makespan_s == pytest.approx(times.makespan_s, rel=1e-9)
-    if design == "lrpp-fine-grained":  # see `test_rooted.py`
+    if design == "lrpp-fine-grained":  # see `test_exchanges.py`
         return
     for number, batch in enumerate(actions):
         is_shared = batch.private_to == SHARED
