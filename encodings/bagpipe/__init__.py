@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gapless.encodings.bagpipe.cluster import Cluster, capacities
     from gapless.encodings.bagpipe.parameters import Bound, Parameters, Search
     from gapless.encodings.bagpipe.partition.batch import Batch, cost_matrix
-    from gapless.encodings.bagpipe.partition.one_batch import Partition
+    from gapless.encodings.bagpipe.partition.methods import Partition
     from gapless.encodings.bagpipe.problem import Planning, Problem
     from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
 
@@ -34,7 +34,7 @@ __getattr__ = names_of(__name__, {
     "cluster": ("Cluster", "capacities",),
     "partition.batch": ("Batch", "cost_matrix",),
     "parameters": ("Bound", "Parameters", "Search",),
-    "partition.one_batch": ("Partition",),
+    "partition.methods": ("Partition",),
     "problem": ("Planning", "Problem",),
     "question": ("METHODS", "OBJECTIVES",),
 })  # fmt: skip

@@ -33,8 +33,7 @@ from gapless.encodings.bagpipe.lookahead.without_lookahead import bare_steps, de
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition.batch import Batch, Traffic, uses_by_trainer
 from gapless.encodings.bagpipe.partition.cuts import Past, one_user, settled_roots
-from gapless.encodings.bagpipe.partition.methods import Partitioned, checked_choice, partitioned
-from gapless.encodings.bagpipe.partition.one_batch import OneBatch, Partition
+from gapless.encodings.bagpipe.partition.methods import OneBatch, Partition, Partitioned, checked_choice, partitioned
 from gapless.encodings.bagpipe.partition.windows import Window, WindowBatch
 from gapless.encodings.bagpipe.problem import REPLICATING, Planning
 from gapless.encodings.bagpipe.question import BASELINES

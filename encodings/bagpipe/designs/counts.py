@@ -1,14 +1,28 @@
-"""Counts: how many rows of each kind the plans of a run move, batch by batch; all that times depend on.
+"""Counts: how many rows of each kind the plans of a run move, and which of them a cache design moves, batch by batch.
 
 A few numbers a batch: the plans of a whole epoch are counted in one pass and none of them is kept. `RootedCounts` are
 what the design `lrpp-fine-grained` moves (`cuts.py`): a message carries one row, or its gradients, from one trainer to
 another. The busiest trainer of an exchange is the one that sends or receives the most messages; the exchange takes as
 long as that one.
+
+The designs (Bagpipe, section 5.2.3), for the same plan:
+
+- `replicated`: every trainer prefetches all rows that the batch misses; all rows of the batch are all-reduced after it.
+- `partitioned`: a row lies with its owner alone, who prefetches it. Before the forward pass trainers get what they use
+  from the owners, after the backward pass they return the gradients.
+- `lrpp`: as replicated, but a row that one trainer alone uses, and no later batch of the window, is fetched by that
+  trainer only and written back by it, unsynchronised.
+- `lrpp-delayed`: of the rows that LRPP synchronises, those that the next batch doesn't use come in the background.
+- `lrpp-fine-grained`: a row lies where it is used. Each of its users fetches it; from batch to batch the trainer that
+  holds it, its root, sends it to the next users, and one of these gathers the gradients (`cuts.py`): on the critical
+  path from one batch to the very next, in the background otherwise. What one trainer alone uses twice stays there.
+
+The same rows are evicted in all five, each written back once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -16,19 +30,19 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.encodings.bagpipe.partition.batch import Traffic
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS
 from gapless.errors import InputError
+from gapless.io.record import check_known
 
 __all__ = [
-    "EVICTED",
-    "EVICTED_ALONE",
-    "EVICTED_MOST",
-    "ROOTED",
+    "PLACES",
     "Counts",
+    "DesignRows",
     "RootedCounts",
     "busiest",
     "counted",
+    "design_rows",
     "evicted_parts",
-    "rooted_row_of",
     "row_of",
 ]
 
@@ -66,11 +80,7 @@ class RootedCounts:
     evicted_rest_most: Ints
 
 
-EVICTED_ALONE = [field.name for field in fields(RootedCounts)].index("evicted_alone")
-"""Where what `evicted_parts` gives begins in what `rooted_row_of` gives."""
-
-
-def rooted_row_of(plan: BatchPlan) -> tuple[int, ...]:
+def _rooted_row_of(plan: BatchPlan) -> tuple[int, ...]:
     """The numbers of one plan, in the order of `RootedCounts`."""
     users, past, step = plan.users, plan.past, plan.step
     fetched = [int(np.count_nonzero(uses & step.prefetched)) for uses in users.T]
@@ -177,8 +187,8 @@ class Counts:
     def of(cls, trainers: int, rows: Sequence[tuple[int, ...]] | Ints) -> Counts:
         """The counts of batches, from what `row_of` gives of each."""
         columns = np.array(rows, dtype=np.int64).T
-        own = dict(zip(_TITLES, columns[:ROOTED], strict=True))
-        return cls(trainers, **own, rooted=RootedCounts(*columns[ROOTED:]))
+        own, rooted = columns[: len(_TITLES)], columns[len(_TITLES) :]
+        return cls(trainers, *own, rooted=RootedCounts(*rooted))
 
     @property
     def batches(self) -> int:
@@ -188,9 +198,8 @@ class Counts:
 
 _TITLES = tuple(field.name for field in fields(Counts) if field.name not in ("trainers", "rooted"))
 
-LOOKAHEAD, EVICTED, EVICTED_MOST = (_TITLES.index(title) for title in ("lookahead", "evicted", "evicted_most"))
-ROOTED = len(_TITLES)
-"""Their places in what `row_of` gives; what `rooted_row_of` gives begins at the last."""
+PLACES = {title: place for place, title in enumerate((*_TITLES, *(field.name for field in fields(RootedCounts))))}
+"""Of each number in what `row_of` gives: those of `Counts`, then those of `RootedCounts`."""
 
 _PARTS = (
     ("prefetched", "distinct"),
@@ -248,7 +257,7 @@ def row_of(plan: BatchPlan) -> tuple[int, ...]:
         peers.max_load,
         _most(plan.owner_after[step.prefetched], trainers),
         _most(plan.owner_after[evicted], trainers),
-        *rooted_row_of(plan),
+        *_rooted_row_of(plan),
     )
 
 
@@ -259,3 +268,125 @@ def _count(mask: NDArray[np.bool_]) -> int:
 def _most(trainer: Ints, trainers: int) -> int:
     """How many rows the trainer with most of them has."""
     return int(np.bincount(trainer, minlength=trainers).max())
+
+
+# -- what a design moves -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DesignRows:
+    """Rows that a design moves in each batch, int64, shape (batches,).
+
+    `fetched`: leave the servers, a row as often as trainers fetch it; `fetched_most`: of them, the busiest trainer's.
+    `peer_most`: what the busiest trainer gets from or gives to others before the forward pass, and the other way round
+    after the backward pass. `peer_rows`: reach any trainer so. Both 0 unless partitioned.
+    `sync_now`, `sync_later`: synchronised on the critical path and in the background: all-reduced, unless rooted.
+    `exchanges`: of rooted rows, what the busiest trainer sends or receives when gradients are gathered and when rows
+    are sent, on the critical path and in the background, shape (4, batches); zeros in the other designs.
+    `written_early`: written back right after the backward pass; `written_late`: after all synchronisation;
+    `written_early_most`, `written_late_most`: of them, the busiest trainer's.
+    """
+
+    design: str
+    fetched: Ints
+    fetched_most: Ints
+    peer_rows: Ints
+    peer_most: Ints
+    sync_now: Ints
+    sync_later: Ints
+    exchanges: Ints
+    written_early: Ints
+    written_early_most: Ints
+    written_late: Ints
+    written_late_most: Ints
+
+    @property
+    def layout(self) -> str:
+        """The design by which rows lie on trainers: of a baseline another than its name."""
+        return BASELINES.get(self.design, self.design)
+
+    @property
+    def evicted(self) -> Ints:
+        """All rows that are written back."""
+        return self.written_early + self.written_late
+
+
+def design_rows(counts: Counts, design: str) -> DesignRows:
+    """What a design moves, or a baseline that the counts are of. Raises `InputError` for an unknown one."""
+    check_known("design", design, (*DESIGNS, *BASELINES))
+    columns = _COLUMNS[BASELINES.get(design, design)](counts)
+    none = np.zeros_like(counts.distinct)
+    nothing = {field.name: none for field in fields(DesignRows) if field.name != "design"}
+    nothing["exchanges"] = np.zeros((4, counts.batches), dtype=np.int64)
+    return DesignRows(design, **nothing | columns)
+
+
+def _replicated(counts: Counts) -> dict[str, Ints]:
+    return {
+        "fetched": counts.prefetched * counts.trainers, "fetched_most": counts.prefetched,
+        "sync_now": counts.distinct,
+        "written_late": counts.evicted, "written_late_most": _shared_out(counts.evicted, counts.trainers),
+    }  # fmt: skip
+
+
+def _partitioned(counts: Counts) -> dict[str, Ints]:
+    return {
+        "fetched": counts.prefetched, "fetched_most": counts.prefetched_most,
+        "peer_rows": counts.peer_rows, "peer_most": counts.peer_most,
+        "written_late": counts.evicted, "written_late_most": counts.evicted_most,
+    }  # fmt: skip
+
+
+def _lrpp_delayed(counts: Counts) -> dict[str, Ints]:
+    shared, late = counts.prefetched - counts.prefetched_private, counts.evicted - counts.private
+    return {
+        "fetched": shared * counts.trainers + counts.prefetched_private,
+        "fetched_most": shared + counts.prefetched_private_most,
+        "sync_now": counts.sync_now, "sync_later": counts.sync_later,
+        "written_early": counts.private, "written_early_most": counts.private_most,
+        "written_late": late, "written_late_most": _shared_out(late, counts.trainers),
+    }  # fmt: skip
+
+
+def _lrpp(counts: Counts) -> dict[str, Ints]:
+    at_once = {"sync_now": counts.sync_now + counts.sync_later, "sync_later": np.zeros_like(counts.distinct)}
+    return _lrpp_delayed(counts) | at_once
+
+
+def _fine_grained(counts: Counts) -> dict[str, Ints]:
+    """Rows are counted for the batch after which they are synchronised: those sent at once, to the next batch's users,
+    for the batch before that one, and those sent in the background for the one before that."""
+    rooted = counts.rooted
+    return {
+        "fetched": rooted.fetched, "fetched_most": rooted.fetched_most,
+        "peer_rows": _ahead(rooted.sent_now, 1) + rooted.gathered_now,
+        "sync_now": _ahead(rooted.moved_now, 1), "sync_later": rooted.moved_later,
+        "exchanges": np.stack([
+            rooted.gathered_now_most, _ahead(rooted.sent_now_most, 1),
+            rooted.gathered_later_most, _ahead(rooted.sent_later_most, 2),
+        ]),
+        "written_early": rooted.evicted_alone, "written_early_most": rooted.evicted_alone_most,
+        "written_late": counts.evicted - rooted.evicted_alone, "written_late_most": rooted.evicted_rest_most,
+    }  # fmt: skip
+
+
+_COLUMNS: dict[str, Callable[[Counts], dict[str, Ints]]] = {
+    "replicated": _replicated,
+    "partitioned": _partitioned,
+    "lrpp": _lrpp,
+    "lrpp-delayed": _lrpp_delayed,
+    "lrpp-fine-grained": _fine_grained,
+}
+"""What each design moves; the columns that one leaves out are zeros."""
+
+
+def _ahead(rows: Ints, batches: int) -> Ints:
+    """What so many batches later has, 0 at the end."""
+    later = np.zeros_like(rows)
+    later[:-batches] = rows[batches:]
+    return later
+
+
+def _shared_out(rows: Ints, trainers: int) -> Ints:
+    """The largest part of rows that every trainer holds and that all write back together."""
+    return -(-rows // trainers)

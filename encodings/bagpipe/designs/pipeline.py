@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.designs.counts import Counts
-from gapless.encodings.bagpipe.designs.rows import DesignRows, design_rows
+from gapless.encodings.bagpipe.designs.counts import Counts, DesignRows, design_rows
 from gapless.encodings.bagpipe.question import Question
 from gapless.errors import InputError
 

@@ -23,16 +23,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Budget, NoTimeLeftError, batch_plans
 from gapless.encodings.bagpipe.cluster import capacities
-from gapless.encodings.bagpipe.designs.counts import (
-    EVICTED,
-    EVICTED_ALONE,
-    EVICTED_MOST,
-    LOOKAHEAD,
-    ROOTED,
-    Counts,
-    evicted_parts,
-    row_of,
-)
+from gapless.encodings.bagpipe.designs.counts import PLACES, Counts, evicted_parts, row_of
 from gapless.encodings.bagpipe.ids.row_map import RowMap
 from gapless.encodings.bagpipe.lowering.actions import Actions
 from gapless.encodings.bagpipe.parameters import Parameters
@@ -139,7 +130,7 @@ def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
     evicted_at_end: dict[int, Mask] = {}
     rows, later = list(run.rows), RowMap()
     for number in reversed(range(0 if run.is_whole and not run.is_replicated else file.batches)):
-        if number + rows[number][LOOKAHEAD] < file.batches and not run.is_replicated:
+        if number + rows[number][PLACES["lookahead"]] < file.batches and not run.is_replicated:
             break  # whatever is cached then is used again before the end
         actions = file.actions(number)
         is_last = later.find(actions.ids) < 0
@@ -147,12 +138,12 @@ def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
         evicted_at_end[number] = is_last & (actions.evicted == 0)
         evicted = (actions.evicted == 1) | is_last
         counts = list(rows[number])
-        counts[EVICTED] = int(evicted.sum())
+        counts[PLACES["evicted"]] = int(evicted.sum())
         owned = actions.private_to[evicted & (actions.private_to >= 0)]
-        counts[EVICTED_MOST] = max(counts[EVICTED_MOST], int(np.bincount(owned, minlength=1).max()))
+        counts[PLACES["evicted_most"]] = max(counts[PLACES["evicted_most"]], int(np.bincount(owned, minlength=1).max()))
         if run.design == "lrpp-fine-grained":
             alone = actions.sync == 0
-            counts[ROOTED + EVICTED_ALONE :] = evicted_parts(evicted, alone, actions.private_to, actions.trainers)
+            counts[PLACES["evicted_alone"] :] = evicted_parts(evicted, alone, actions.private_to, actions.trainers)
         rows[number] = tuple(counts)
     return Counts.of(run.trainers, rows), evicted_at_end
 

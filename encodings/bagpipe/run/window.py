@@ -6,14 +6,14 @@ Arrays stay as narrow as the file has them: a batch is made when it is asked for
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.bagpipe.designs.counts import ROOTED, RootedCounts
+from gapless.encodings.bagpipe.designs.counts import PLACES
 from gapless.encodings.bagpipe.lowering.actions import BY_ROW, SHARED, Actions
 from gapless.errors import InputError
 
@@ -92,7 +92,7 @@ _COLUMNS = (
     _Column("rows", "batch", lambda batch: len(batch.ids), least=1),
     _Column("examples", "batch", lambda batch: len(batch.trainer), least=1),
     _Column("prefetch_after", "batch", attrgetter("actions.prefetch_after"), least=-1),
-    _Column("counts", "batch", attrgetter("counts"), width=ROOTED + len(fields(RootedCounts)), least=-1),
+    _Column("counts", "batch", attrgetter("counts"), width=len(PLACES), least=-1),
     _Column("measured", "batch", attrgetter("measured"), np.float64, width=3),
     _Column("is_cut", "batch", attrgetter("is_cut"), np.uint8, least=0),
     _Column("trainer", "example", attrgetter("trainer"), is_narrow=True),

@@ -278,7 +278,7 @@ def test_a_false_optimum_of_a_solver_is_refuted_by_our_own_prices(monkeypatch: p
         reason = StopReason.FINISHED
         return Solution(Status.OPTIMAL, reason, solver, "", 0, 0.0, values.ravel(), objective, objective)
 
-    monkeypatch.setattr("gapless.encodings.bagpipe.partition.one_batch.solve_model", claims)
+    monkeypatch.setattr("gapless.encodings.bagpipe.partition.methods.solve_model", claims)
     found = partition(batch, method="milp")
     assert found is not None
     assert found.value > found.bound == optimum.value
