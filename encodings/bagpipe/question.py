@@ -53,16 +53,16 @@ class ClusterQuestion(Asked):
     _: KW_ONLY
     model: str | DenseModel = asked(
         Object(("gapless.profiles.traces.recommendation.DenseModel",)),
-        "dense part: dlrm, wide-and-deep, deep-and-cross, deepfm", "dlrm", metavar="NAME", group="cluster"
+        "dense part: dlrm, wide-and-deep, deep-and-cross, deepfm", "dlrm", metavar="NAME", group="cluster",
     )  # fmt: skip
     dimension: int = asked(Whole(1, 10**6), "fp32 values of a row", 48, metavar="D", group="cluster")
     optimizer: str = asked(
         Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)}; state moves with them", "sgd", metavar="NAME",
-        group="cluster"
+        group="cluster",
     )  # fmt: skip
     trainer_flops: float | None = asked(
         Number(0, strict=True), "floating-point operations of a trainer a second", otherwise=TRAINER_FLOPS_PER_S,
-        metavar="F", group="cluster"
+        metavar="F", group="cluster",
     )  # fmt: skip
     trainer_bandwidth: float | None = asked(
         Bandwidth(), "bandwidth of each trainer", otherwise=TRAINER_BYTES_PER_S, metavar="B", group="cluster"
@@ -71,13 +71,12 @@ class ClusterQuestion(Asked):
         Bandwidth(), "bandwidth of each server", otherwise=SERVER_BYTES_PER_S, metavar="B", group="cluster"
     )
     servers: int | None = asked(
-
         Whole(1, 2**15), "number of servers, each with a slice of every row", otherwise=1, metavar="S", group="cluster"
-    )  # fmt: skip
+    )
     placement: str = asked(
         Choice(PLACEMENTS),
         "where the servers are: apart; same-network, that of synchronisation; colocated, in trainers", "apart",
-        metavar="NAME", group="cluster"
+        metavar="NAME", group="cluster",
     )  # fmt: skip
     latency: float | None = asked(Seconds(), "latency of a message", otherwise=LATENCY_S, metavar="T", group="cluster")
     fetch_latency: float | None = asked(
@@ -85,7 +84,7 @@ class ClusterQuestion(Asked):
     )
     forward: float | None = asked(
         Seconds(), "time of the forward pass of a trainer's part of a batch", otherwise="by the model's arithmetic",
-        metavar="T", group="cluster"
+        metavar="T", group="cluster",
     )  # fmt: skip
     backward: float | None = asked(
         Seconds(), "time of the backward pass", otherwise="twice the forward pass", metavar="T", group="cluster"
@@ -113,19 +112,19 @@ class Question(TraceQuestion, ClusterQuestion):
     )
     objective: str = asked(
         Choice(OBJECTIVES),
-        "what partitions minimise: paper, fetches, max-load for design partitioned, synchronised for lrpp; " "auto: by design",
-        "auto", metavar="NAME"
+        "what partitions minimise: paper, fetches, max-load for design partitioned, synchronised for lrpp; "
+        "auto: by design", "auto", metavar="NAME",
     )  # fmt: skip
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
     ownership: str = asked(Choice(OWNERSHIPS), "who owns a row: first-touch or hash", "first-touch", metavar="NAME")
     shares: Sequence[float] | None = asked(
         Listed(Number(0, strict=True)), "each trainer's share of a batch, such as 3,2,2,1", otherwise="even",
-        metavar="S,S,..."
+        metavar="S,S,...",
     )  # fmt: skip
     design: str = asked(
         Choice((*DESIGNS, *BASELINES)),
         f"of the cache: {', '.join(DESIGNS)}; for --cache-rows: {', '.join(BASELINES)}", "lrpp-delayed",
-        metavar="NAME"
+        metavar="NAME",
     )  # fmt: skip
     replicate_budget: int | None = asked(
         Size(), "memory of each trainer for tables that stay on all trainers; the solve chooses which", metavar="SIZE"
@@ -148,7 +147,7 @@ class AdviceQuestion(TraceQuestion, ClusterQuestion):
     batch_size: int = asked(Whole(1), "examples of a batch", 16_384, metavar="N")
     lookahead: int | None = asked(
 
-        Whole(1, 10_000), "batches to look ahead; with a cache size, the most to try", otherwise=LOOKAHEAD, metavar="L"
+        Whole(1, 10_000), "batches to look ahead; with a cache size, the most to try", otherwise=LOOKAHEAD, metavar="L",
     )  # fmt: skip
     cache_rows: int | None = asked(Whole(1, 2**40), "tune the lookahead for this cache", metavar="N")
     cache_size: int | None = asked(Size(), "the same, in bytes such as 500MB", metavar="SIZE")
