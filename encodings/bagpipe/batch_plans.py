@@ -24,6 +24,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.cluster import places_of
 from gapless.encodings.bagpipe.ids.distinct import positions
 from gapless.encodings.bagpipe.ids.loops import partition_loops
@@ -44,9 +45,6 @@ from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace
 
 __all__ = ["BatchPlan", "Budget", "NoTimeLeftError", "Pace", "batch_plans", "settled"]
-
-Mask = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""

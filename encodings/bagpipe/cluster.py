@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from gapless.array_types import Ints
 from gapless.encodings.bagpipe.question import (
     CONTROL_S,
     LATENCY_S,
@@ -38,7 +39,6 @@ __all__ = [
     "places_of",
 ]
 
-Ints = NDArray[np.int64]
 
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 """One number, or one per batch."""
@@ -230,7 +230,7 @@ def places_of(examples: int, batch_size: int, trainers: int, shares: Sequence[fl
     return places
 
 
-def checked_capacities(given: Any, examples: int, trainers: int) -> Ints:
+def checked_capacities(given: ArrayLike | None, examples: int, trainers: int) -> Ints:
     """The capacities that a caller gives, or even ones for None.
 
     Raises `InputError` unless they are whole numbers >= 0, one per trainer, that add up to the number of examples.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from gapless.decision import Decision
 from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
@@ -113,7 +113,7 @@ class Problem(BriefQuestion):
         return "bagpipe"
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What was asked, for the plan file."""
         return {
             "trace": self.trace.name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ def _new_run(problem: Problem, begin: Begun) -> Run:
 
 def _with_replicated(
     problem: Problem, parameters: Parameters, deadline: Deadline
-) -> tuple[Problem, dict[str, Any]]:  # fmt: skip
+) -> tuple[Problem, dict[str, object]]:  # fmt: skip
     """The problem with the tables that stay on every trainer, and what is said of the choice."""
     if problem.replicate_budget_bytes is None:
         return problem, {}
@@ -139,7 +138,7 @@ def machine_for(problem: Problem, counts: Counts) -> Machine:
     return Machine(problem.cluster, share_of(problem), replicated + cached)
 
 
-def _details(run: Run, file: RunFile, counts: Counts, times: Pipeline) -> dict[str, Any]:
+def _details(run: Run, file: RunFile, counts: Counts, times: Pipeline) -> dict[str, object]:
     cost, bound, max_load = np.array(run.measured).T
     batches = {
         "fetched_rows": counts.prefetched.astype(np.float64),

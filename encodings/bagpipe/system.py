@@ -16,7 +16,6 @@ from gapless.system import Command, System, answering_in_time
 
 __all__ = ["SYSTEM"]
 
-
 RUN = (
     *fields_of(TraceQuestion),
     Field("trainers", Whole(1, 64), "processes", is_required=True, metavar="P"),

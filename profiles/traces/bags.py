@@ -9,21 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints
+
 __all__ = ["Bags", "Lookups", "bags_of_tables", "by_table", "cells", "chosen", "joined", "lookups", "of_tables", "sums"]
 
-Ints = NDArray[np.int64]
+
+Number = TypeVar("Number", bound=np.number)
 
 
 @dataclass(frozen=True, eq=False)
 class Bags:
     """`values`: integers (n,), example by example, table by table within. `lengths`: int64 (examples, tables)."""
 
-    values: NDArray[Any]
+    values: NDArray[np.integer]
     lengths: Ints
 
     @property
@@ -88,16 +91,17 @@ Lookups: TypeAlias = "NDArray[np.int32] | Bags"
 """Places of ids in some order: of one id in each table (examples, tables), or of bags."""
 
 
-def joined(blocks: Sequence[Any]) -> Any:
+def joined(blocks: Sequence[Ints | Bags]) -> Ints | Bags:
     """Blocks of one kind after one another."""
     if len(blocks) == 1:
         return blocks[0]
-    if not isinstance(blocks[0], Bags):
-        return np.concatenate(blocks)
-    return Bags(np.concatenate([each.values for each in blocks]), np.concatenate([each.lengths for each in blocks]))
+    bags = [each for each in blocks if isinstance(each, Bags)]
+    if not bags:
+        return np.concatenate([each for each in blocks if not isinstance(each, Bags)])
+    return Bags(np.concatenate([each.values for each in bags]), np.concatenate([each.lengths for each in bags]))
 
 
-def bags_of_tables(columns: Sequence[NDArray[Any]], lengths: Ints) -> Bags:
+def bags_of_tables(columns: Sequence[NDArray[np.integer]], lengths: Ints) -> Bags:
     """The bags of tables, each of whose ids stand example by example.
 
     >>> bags_of_tables([np.array([5, 6]), np.array([7, 5])], np.array([[2, 1], [0, 1]])).values.tolist()
@@ -109,7 +113,7 @@ def bags_of_tables(columns: Sequence[NDArray[Any]], lengths: Ints) -> Bags:
     return bags
 
 
-def by_table(batch: NDArray[Any] | Bags) -> tuple[list[NDArray[Any]], Ints | None]:
+def by_table(batch: NDArray[np.integer] | Bags) -> tuple[list[NDArray[np.integer]], Ints | None]:
     """The ids of each table, example by example; of bags also where each of those, table after table, is in `values`.
 
     >>> columns, order = by_table(Bags(np.array([5, 6, 7, 5]), np.array([[2, 1], [0, 1]])))
@@ -121,7 +125,7 @@ def by_table(batch: NDArray[Any] | Bags) -> tuple[list[NDArray[Any]], Ints | Non
     return np.split(batch.values[batch.order], np.cumsum(batch.lengths.sum(axis=0))[:-1]), batch.order
 
 
-def of_tables(batch: Any, tables: Ints) -> Any:
+def of_tables(batch: Ints | Bags, tables: Ints) -> Ints | Bags:
     """The ids of some tables, in this order.
 
     >>> of_tables(Bags(np.array([5, 6, 7, 5]), np.array([[2, 1], [0, 1]])), np.array([1])).values.tolist()
@@ -133,7 +137,7 @@ def of_tables(batch: Any, tables: Ints) -> Any:
     return bags_of_tables([columns[table] for table in tables.tolist()], batch.lengths[:, tables])
 
 
-def lookups(index: Lookups) -> tuple[Ints, NDArray[Any]]:
+def lookups(index: Lookups) -> tuple[Ints, NDArray[np.integer]]:
     """Example and value of all lookups, example by example."""
     if isinstance(index, Bags):
         return index.example, index.values
@@ -152,10 +156,10 @@ def cells(index: Lookups, number: Ints, width: int) -> Ints:
     return (index.astype(np.int64) * width + number[:, None]).reshape(-1)
 
 
-def sums(per_value: NDArray[Any], index: Lookups) -> NDArray[Any]:
+def sums(per_value: NDArray[Number], index: Lookups) -> NDArray[Number]:
     """The rows of `per_value` (values, width) that each example looks up, added up; (examples, width)."""
     if not isinstance(index, Bags):
-        total: NDArray[Any] = per_value[index].sum(axis=1, dtype=per_value.dtype)
+        total: NDArray[Number] = per_value[index].sum(axis=1, dtype=per_value.dtype)
         return total
     added = np.zeros((len(index), per_value.shape[1]), dtype=per_value.dtype)
     some = np.flatnonzero(np.diff(index.starts))
@@ -164,7 +168,7 @@ def sums(per_value: NDArray[Any], index: Lookups) -> NDArray[Any]:
     return added
 
 
-def _starts(counts: NDArray[Any]) -> Ints:
+def _starts(counts: NDArray[np.integer]) -> Ints:
     starts = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts

@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints
 from gapless.errors import InputError
 from gapless.io.arrays import Archive, Header, Reader, open_archive, read_header
 from gapless.io.reading import file_errors, opened
@@ -120,9 +121,6 @@ def _array_name(path: str | Path, array: str | None, names: Sequence[str]) -> st
 def _check_layout(where: str, header: Header) -> None:
     if header.dtype.kind not in "iu" or len(header.shape) != 2 or 0 in header.shape:
         raise InputError(f"{where}: must be integers, examples x tables, at least one of each, got {header.words}")
-
-
-Ints = NDArray[np.int64]
 
 
 def read_bags(path: str | Path, archive: Archive) -> Trace:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,9 +137,7 @@ def rebatched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
         yield joined(kept)
 
 
-def trace_of_array(
-    ids: NDArray[np.integer[Any]] | Bags, name: str = "array", table_names: tuple[str, ...] = ()
-) -> Trace:
+def trace_of_array(ids: NDArray[np.integer] | Bags, name: str = "array", table_names: tuple[str, ...] = ()) -> Trace:
     """A trace that lies in memory: integers, shape (examples, tables), or bags. Raises `InputError` for others."""
     if isinstance(ids, Bags):
         check_bags(ids, f"trace {name!r}")
@@ -188,7 +186,7 @@ def check_bags(bags: Bags, where: str) -> None:
         raise InputError(f"{where}: lengths must add up to the {len(values)} values, got {lengths.sum()}")
 
 
-def valid_block(block: NDArray[np.integer[Any]] | Bags, where: str, first_example: int) -> Block:
+def valid_block(block: NDArray[np.integer] | Bags, where: str, first_example: int) -> Block:
     """The block as int64. Raises `InputError` for an id that is negative or too large, naming example and table."""
     values = block.values if isinstance(block, Bags) else block
     if values.size and (values.min() < 0 or values.max() >= MOST_IDS):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from gapless.encodings.bagpipe.advice.comparison import (
     DesignSummary,
@@ -58,7 +57,7 @@ class Advice(BriefText):
     left_out: str = ""
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The answer in plain values."""
         planning, tuning = self.planning, self.tuning
         data = {
@@ -95,7 +94,7 @@ class Advice(BriefText):
         ])  # fmt: skip
 
     @property
-    def _design_rows(self) -> list[dict[str, Any]]:
+    def _design_rows(self) -> list[dict[str, object]]:
         lrpp_s = next(entry.iteration_s for entry in self.designs if entry.design == "lrpp")
         return [
             {name: value for name, value in vars(entry).items() if name not in ("row_bytes", "gradient_bytes")}
@@ -108,7 +107,7 @@ class Advice(BriefText):
         ]
 
 
-def advise(trace: object, *, options: SolveOptions | None = None, **values: Any) -> Advice:
+def advise(trace: object, *, options: SolveOptions | None = None, **values: object) -> Advice:
     """What is advised for a trace; `values` are the fields of `AdviceQuestion`.
 
     `options`: once their time is up, the answer is made of the batches and the lookaheads that there was time for.
@@ -160,18 +159,18 @@ def _cache_rows(cache_rows: int | None, cache_size: int | None, cluster: Cluster
     return cache_size // cluster.row_bytes
 
 
-def _lookahead_data(entry: LookaheadSummary) -> dict[str, Any]:
+def _lookahead_data(entry: LookaheadSummary) -> dict[str, object]:
     return {
         "lookahead": entry.lookahead, "batches": entry.counts.batches, "cache_rows": entry.cache_rows,
         "cache_bytes": entry.cache_bytes, "stall_s": entry.stall_s, "iteration_s": entry.iteration_s,
     }  # fmt: skip
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+def _table(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str]) -> str:
     return table([list(columns.values()), *([_cell(name, row[name]) for name in columns] for row in rows)])
 
 
-def _cell(name: str, value: Any) -> str:
+def _cell(name: str, value: object) -> str:
     if name.endswith("_rows"):
         return f"{value:.0f}"
     if name.endswith("_vs_lrpp"):

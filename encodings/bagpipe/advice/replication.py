@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.parameters import Parameters
@@ -30,9 +30,6 @@ from gapless.profiles.traces.trace import TABLE_SHIFT, Trace
 from gapless.solvers.proofs import solve_proven
 
 __all__ = ["Replication", "choose_replicated", "saved_s"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

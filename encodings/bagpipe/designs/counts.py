@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.encodings.bagpipe.partition.batch import Traffic
 from gapless.encodings.bagpipe.question import BASELINES, DESIGNS
@@ -45,9 +45,6 @@ __all__ = [
     "evicted_parts",
     "row_of",
 ]
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -187,8 +184,8 @@ class Counts:
     def of(cls, trainers: int, rows: Sequence[tuple[int, ...]] | Ints) -> Counts:
         """The counts of batches, from what `row_of` gives of each."""
         columns = np.array(rows, dtype=np.int64).T
-        own, rooted = columns[: len(_TITLES)], columns[len(_TITLES) :]
-        return cls(trainers, *own, rooted=RootedCounts(*rooted))
+        own = dict(zip(_TITLES, columns[: len(_TITLES)], strict=True))
+        return cls(trainers, **own, rooted=RootedCounts(*columns[len(_TITLES) :]))
 
     @property
     def batches(self) -> int:
@@ -261,7 +258,7 @@ def row_of(plan: BatchPlan) -> tuple[int, ...]:
     )
 
 
-def _count(mask: NDArray[np.bool_]) -> int:
+def _count(mask: Mask) -> int:
     return int(np.count_nonzero(mask))
 
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.designs.counts import Counts, DesignRows, design_rows
 from gapless.encodings.bagpipe.question import Question
@@ -41,9 +41,6 @@ __all__ = [
     "pipeline",
     "run_bound_s",
 ]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ACTIVITIES = (
     "prefetch", "peer_fetch", "forward", "backward", "sync_now", "sync_later", "write_early", "write_late",
@@ -224,7 +221,7 @@ def _earliest(columns: list[list[float]], prefetch_after: list[int | None], fetc
 
 def earliest_on_one_network(
     columns: list[list[float]], prefetch_after: list[int | None], fetch_latency_s: float
-) -> NDArray[np.float64]:
+) -> Floats:
     """The start of every activity where servers' transfers and trainers' synchronisation take turns on one network.
 
     Float64, (activities, batches), in the order of `ACTIVITIES`. What has begun is carried to its end. After the

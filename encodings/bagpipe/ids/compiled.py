@@ -5,16 +5,14 @@ Ids come table after table: those of table t are `flat[starts[t] : starts[t + 1]
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints
 from gapless.encodings.bagpipe.ids.loops import compiled
 
 __all__ = ["distinct_ids", "entered", "found_rows", "left", "places"]
 
-Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]
 
 _BITS = 256
@@ -56,7 +54,7 @@ def distinct_ids(flat: Ints, starts: Ints, shift: int) -> tuple[Ints, Ints]:
 
 
 @compiled
-def _by_bits(column: Ints, largest: int, words: NDArray[np.uint64], ids: Ints, end: int, base: Any) -> int:
+def _by_bits(column: Ints, largest: int, words: NDArray[np.uint64], ids: Ints, end: int, base: np.int64) -> int:
     used = (largest >> 6) + 1
     words[:used] = 0
     for value in column:
@@ -73,7 +71,7 @@ def _by_bits(column: Ints, largest: int, words: NDArray[np.uint64], ids: Ints, e
 
 @compiled
 def _by_digits(
-    column: Ints, largest: int, kept: Ints, other: Ints, count: Ints, ids: Ints, end: int, base: Any
+    column: Ints, largest: int, kept: Ints, other: Ints, count: Ints, ids: Ints, end: int, base: np.int64
 ) -> int:  # fmt: skip
     size, shift = len(column), 0
     kept[:size] = column
@@ -117,7 +115,7 @@ def places(flat: Ints, starts: Ints, ids: Ints, bounds: Ints, shift: int) -> Row
 
 
 @compiled
-def _hashed_places(column: Ints, ids: Ints, first: int, last: int, base: Any, place_at: Rows) -> None:
+def _hashed_places(column: Ints, ids: Ints, first: int, last: int, base: np.int64, place_at: Rows) -> None:
     bits = 1
     while (1 << bits) < 2 * (last - first):
         bits += 1

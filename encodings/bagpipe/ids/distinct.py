@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from gapless.profiles.traces.bags import Bags, Lookups, by_table
 from gapless.profiles.traces.trace import MOST_IDS, TABLE_SHIFT, Block
 
 __all__ = ["distinct", "positions", "unique_ids"]
+
+Whole = TypeVar("Whole", bound=np.integer)
 
 _DENSE = 8
 """Ids below so many times the number of examples are marked in an array; sparser ones are sorted. Measured."""
@@ -50,13 +52,13 @@ def _unique(column: NDArray[np.int64]) -> NDArray[np.integer]:
     return distinct(column.astype(np.int32) if largest < 2**31 else column)
 
 
-def distinct(values: NDArray[Any]) -> NDArray[Any]:
+def distinct(values: NDArray[Whole]) -> NDArray[Whole]:
     """The distinct values, ascending, as `np.unique` gives them, whose table of hashes is several times slower."""
     ordered = np.sort(values)
     first = np.empty(len(ordered), dtype=np.bool_)
     first[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    values_once: NDArray[Any] = ordered[first]
+    values_once: NDArray[Whole] = ordered[first]
     return values_once
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 __all__ = ["LEAST_WORK", "compiled", "ids_loops", "partition_loops"]
 
-_Loop = TypeVar("_Loop", bound=Callable[..., Any])
+_Loop = TypeVar("_Loop", bound=Callable[..., object])
 
 LEAST_WORK = 2**17
 """Entries of an array from which on it pays to load the compiled loops, which takes about a second once a process."""

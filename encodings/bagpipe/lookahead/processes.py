@@ -80,7 +80,7 @@ class _Worker:
     def answer(self) -> Step | None:
         """Its next step, None once there is none."""
         try:
-            answer: Any = pickle.load(self._from)
+            answer: object = pickle.load(self._from)
         except EOFError:
             raise SolverError("lookahead: a process that looks at some tables has gone") from None
         if isinstance(answer, GaplessError):

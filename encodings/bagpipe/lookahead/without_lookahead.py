@@ -23,8 +23,8 @@ from dataclasses import replace
 from itertools import chain, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.ids.distinct import distinct, unique_ids
 from gapless.encodings.bagpipe.ids.row_map import RowMap
 from gapless.encodings.bagpipe.lookahead.steps import Step
@@ -33,9 +33,6 @@ from gapless.profiles.traces.bags import of_tables
 from gapless.profiles.traces.trace import TABLE_SHIFT, Block
 
 __all__ = ["NEVER", "bare_steps", "demand_steps", "with_replicated"]
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 def demand_steps(batches: Iterable[Block], cache_rows: int, design: str) -> Iterator[Step]:

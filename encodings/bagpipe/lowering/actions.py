@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.encodings.bagpipe.ids.distinct import distinct
 from gapless.encodings.bagpipe.question import BASELINES, Question
@@ -32,9 +32,6 @@ __all__ = [
     "GroupedActions",
     "RowGroups",
 ]
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 EVERYWHERE, NOT_FETCHED = -1, -2
 """Of `Actions.fetched_by`: by every trainer, by none."""
@@ -120,7 +117,7 @@ class Actions(_InBatch):
         """p."""
         return len(self.examples)
 
-    def of_rows(self, chosen: NDArray[np.bool_]) -> Actions:
+    def of_rows(self, chosen: Mask) -> Actions:
         """The same of some of its rows, at least one."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in ("ids", *_CHOSEN)})
 

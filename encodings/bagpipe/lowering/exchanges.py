@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.designs.counts import busiest
 from gapless.encodings.bagpipe.designs.pipeline import Times
 from gapless.encodings.bagpipe.lowering.actions import SENT_LATER, SENT_NOW, SYNC_LATER, SYNC_NOW, GroupedActions
@@ -30,9 +30,6 @@ from gapless.ir.schedule import EventKind
 from gapless.ir.schedule_builder import ScheduleBuilder
 
 __all__ = ["BatchDraft", "Holders", "OwnedRows", "RootedRows"]
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass

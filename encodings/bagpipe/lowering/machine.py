@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ints
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.errors import InputError
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["FETCH_ALL", "SERVERS", "WRITE_ALL", "Machine", "device_names"]
-
-Ints = NDArray[np.int64]
 
 SERVERS = 0
 """The device of the embedding servers."""
@@ -124,7 +121,7 @@ def device_names(topology: Topology) -> tuple[str, ...]:
     return ("servers", *workers, "replicas", *(f"input of {worker}" for worker in workers))
 
 
-def budgets(topology: Topology, asked: Mapping[str, Any]) -> tuple[float, ...]:
+def budgets(topology: Topology, asked: Mapping[str, object]) -> tuple[float, ...]:
     """The bytes that the question allows each device: those of the cache, where it was asked for."""
     replicas = topology.device_count // 2
     is_asked = asked.get("cache_rows") is not None

@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ints, Mask
 from gapless.checker import Report
 from gapless.checker.windows import Window, WindowedReplay
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
@@ -25,9 +25,6 @@ from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.lowering.schedule import Stretch, lowered
 
 __all__ = ["MOST_ROWS", "Batches", "Settled", "replay_run"]
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 MOST_ROWS = 2**19
 """Of all batches of a window together, about: 7 batches of 16,384 x 26 on a click log."""

@@ -20,9 +20,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from gapless.array_types import Ints
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
 from gapless.encodings.bagpipe.lowering.actions import (
     BY_USERS,
@@ -41,8 +39,6 @@ from gapless.ir.schedule import Schedule
 from gapless.ir.schedule_builder import ScheduleBuilder
 
 __all__ = ["Stretch", "lowered", "to_schedule"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

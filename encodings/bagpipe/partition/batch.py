@@ -12,19 +12,20 @@ that owns it, or from an embedding server where none does. A fetch between train
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints
 from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, Lookups, cells, chosen, sums
 
 __all__ = ["Batch", "Sharing", "Traffic", "add_uses", "cost_matrix", "summed", "uses_by_trainer"]
 
-Ints = NDArray[np.int64]
 Counts = NDArray[np.int32]
+Number = TypeVar("Number", bound=np.number)
 
 _MOST_TRAINERS = 2**15 - 1
 _MOST_AT_ONCE = 2**22
@@ -41,7 +42,7 @@ class Batch:
     """
 
     slot: Lookups
-    owner: NDArray[Any]
+    owner: NDArray[np.integer]
     trainers: int
 
     def __post_init__(self) -> None:
@@ -61,7 +62,7 @@ class Batch:
         return len(self.slot)
 
 
-def cost_matrix(batch: Batch) -> NDArray[np.signedinteger[Any]]:
+def cost_matrix(batch: Batch) -> NDArray[np.signedinteger]:
     """The paper's C: `C[i, j]` counts the ids of example i whose rows trainers other than j have; int16 or int32.
 
     What no trainer has comes from an embedding server, at the same cost everywhere.
@@ -74,7 +75,7 @@ def cost_matrix(batch: Batch) -> NDArray[np.signedinteger[Any]]:
     return cost
 
 
-def _cost_matrix(batch: Batch) -> NDArray[np.signedinteger[Any]]:
+def _cost_matrix(batch: Batch) -> NDArray[np.signedinteger]:
     width = batch.trainers + 1  # column 0 counts what is cached nowhere
     owner, slot = batch.owner.astype(np.int32), batch.slot
     first = (np.arange(batch.examples, dtype=np.int64) * width + 1).astype(_index_type(batch.examples * width))
@@ -85,7 +86,7 @@ def _cost_matrix(batch: Batch) -> NDArray[np.signedinteger[Any]]:
         bins += first[:, None]
     held = np.bincount(bins.reshape(-1), minlength=batch.examples * width).reshape(batch.examples, width)
     cached = ids[:, None] - held[:, :1]
-    dtype: type[np.signedinteger[Any]] = np.int16 if ids.max(initial=0) < 2**15 else np.int32
+    dtype: type[np.signedinteger] = np.int16 if ids.max(initial=0) < 2**15 else np.int32
     return np.subtract(cached, held[:, 1:], dtype=dtype, casting="unsafe")
 
 
@@ -219,7 +220,7 @@ def add_uses(index: Lookups, counts: Counts, examples: Ints, trainer: Ints, time
     np.add.at(counts.reshape(-1), cells(chosen(index, examples), trainer, counts.shape[1]), np.int32(times))
 
 
-def summed(per_id: NDArray[Any], index: Lookups, examples: Ints) -> NDArray[Any]:
+def summed(per_id: NDArray[Number], index: Lookups, examples: Ints) -> NDArray[Number]:
     """What is said of each id and trainer (ids x trainers), added up over the ids of some examples."""
     trainers = per_id.shape[1]
     total = np.empty((len(examples), trainers), per_id.dtype)
@@ -229,11 +230,11 @@ def summed(per_id: NDArray[Any], index: Lookups, examples: Ints) -> NDArray[Any]
     return total
 
 
-def _index_type(most: int) -> type[np.signedinteger[Any]]:
+def _index_type(most: int) -> type[np.signedinteger]:
     return np.int32 if most < 2**31 else np.int64
 
 
-def _check_range(name: str, array: NDArray[Any], low: int, high: int) -> None:
+def _check_range(name: str, array: NDArray[np.integer], low: int, high: int) -> None:
     if array.size and not (low <= int(array.min()) and int(array.max()) <= high):
         is_bad = (array < low) | (array > high)
         raise InputError(f"{name}: must be between {low} and {high}, got {array[is_bad].flat[0]}")

@@ -31,11 +31,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.bagpipe.parameters import Bound
 from gapless.encodings.bagpipe.partition.batch import Sharing
 from gapless.encodings.bagpipe.partition.transport import transport
@@ -44,9 +45,7 @@ from gapless.profiles.traces.bags import Lookups, lookups
 
 __all__ = ["away_bound", "fetches_bound", "max_load_bound"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Rate: TypeAlias = "Ints | Floats"
+Rate: TypeAlias = "NDArray[np.number]"
 
 _MOST_WEIGHTS = 2**24
 """Weights in all; where there would be more, fewer lean, and of the last ids none: the bound is weaker, and holds."""
@@ -191,7 +190,9 @@ class _FetchGame:
         assert (over <= _WEIGHT_UNIT).all()
         cost = self._unshared_cost(receive, send) * _WEIGHT_UNIT
         cost = cost + self._shared_cost(weight * self._pair_cost(receive, send))
-        return transport(cost, self.prices.capacity, self._whole_prices(float(receive.mean()))).cost
+        return transport(
+            np.asarray(cost, dtype=np.int64), self.prices.capacity, self._whole_prices(float(receive.mean()))
+        ).cost
 
     def _costs(self, receive: Floats, send: Floats) -> tuple[Rate, Rate]:
         """Of unshared ids and of the uses of shared ones at these rates, computed again only when they change."""
@@ -232,7 +233,7 @@ class _FetchGame:
     def _shared_cost(self, cost_of_use: Rate) -> Rate:
         """The costs of uses added up by example, examples x trainers."""
         shared = self.shared
-        cost: NDArray[Any] = np.zeros((len(self.unshared), self.trainers), cost_of_use.dtype)
+        cost: Rate = np.zeros((len(self.unshared), self.trainers), cost_of_use.dtype)
         if len(cost_of_use):
             cost[shared.examples] = np.add.reduceat(cost_of_use[shared.by_example], shared.example_first, axis=0)
         return cost
@@ -319,12 +320,12 @@ def _most_uses(rank: Ints, trainers: int, most: int) -> int:
     return max(1, int((uses * trainers <= _MOST_WEIGHTS).sum()))
 
 
-def _starts(values: Ints) -> Ints:
+def _starts(values: NDArray[np.integer]) -> Ints:
     """Where runs of equal values begin."""
     return np.flatnonzero(np.r_[True, np.diff(values) != 0][: len(values)])
 
 
-def _grouped(values: Ints) -> tuple[Ints, Ints]:
+def _grouped(values: NDArray[np.integer]) -> tuple[Ints, Ints]:
     """Where runs of equal values begin, and of which run each value is."""
     first = _starts(values)
     return first, np.repeat(np.arange(len(first)), np.diff(np.r_[first, len(values)]))

@@ -5,11 +5,10 @@ Each gives what its function over arrays does.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.bagpipe.ids.loops import compiled
 
 __all__ = [
@@ -24,14 +23,13 @@ __all__ = [
     "used_by_trainer",
 ]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+Costs = NDArray[np.integer]
 
 _FAR = 2**60
 
 
 @compiled
-def used_by_trainer(index: NDArray[Any], trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:
+def used_by_trainer(index: NDArray[np.integer], trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:
     """As `uses_by_trainer` of examples with as many ids each."""
     counts = np.zeros((trainers, ids), np.int32)
     for table in range(index.shape[1]):
@@ -142,7 +140,7 @@ def added_costs(
 
 
 @compiled
-def costs(owner: NDArray[Any], slot: NDArray[Any], cost: NDArray[Any]) -> None:
+def costs(owner: NDArray[np.integer], slot: NDArray[np.integer], cost: NDArray[np.integer]) -> None:
     """The cost matrix of examples with as many ids each, written into `cost`."""
     examples, trainers = cost.shape
     held = np.zeros(trainers + 1, cost.dtype)  # what is cached nowhere counts at -1, the last
@@ -156,7 +154,7 @@ def costs(owner: NDArray[Any], slot: NDArray[Any], cost: NDArray[Any]) -> None:
 
 
 @compiled
-def _favourites(cost: NDArray[Any], places: Ints, prices: Ints) -> tuple[Ints, Ints, Ints]:
+def _favourites(cost: Costs, places: Ints, prices: Ints) -> tuple[Ints, Ints, Ints]:
     """Each example where cost and price are least: the members of trainer j are `held[j]` from `first[j]` on.
 
     Trainers with too many only lose members, the others never hold more than they have places.
@@ -185,7 +183,7 @@ def _favourites(cost: NDArray[Any], places: Ints, prices: Ints) -> tuple[Ints, I
 
 @compiled
 def _renew(
-    cost: NDArray[Any], members: Ints, first: Ints, held: Ints, least: Ints, attain: Ints, source: int, targets: Ints,
+    cost: Costs, members: Ints, first: Ints, held: Ints, least: Ints, attain: Ints, source: int, targets: Ints,
     count: int,
 ) -> None:  # fmt: skip
     """The least that moving a member of `source` to each of the first `count` targets costs, and how many attain it."""
@@ -218,7 +216,7 @@ def _renew(
 
 @compiled
 def _leave(
-    cost: NDArray[Any], members: Ints, first: Ints, held: Ints, least: Ints, source: int, target: int, count: int,
+    cost: Costs, members: Ints, first: Ints, held: Ints, least: Ints, source: int, target: int, count: int,
     leaving: Ints,
 ) -> None:  # fmt: skip
     """Take the first `count` members of `source` that cost least on `target`; the others keep their order."""
@@ -236,7 +234,7 @@ def _leave(
 
 @compiled
 def _without(
-    cost: NDArray[Any], members: Ints, first: Ints, held: Ints, least: Ints, attain: Ints, source: int, gone: Ints,
+    cost: Costs, members: Ints, first: Ints, held: Ints, least: Ints, attain: Ints, source: int, gone: Ints,
     lost: Ints,
 ) -> None:  # fmt: skip
     """The costs of the arcs from `source` once these examples are gone; `lost` is room to work in."""
@@ -255,7 +253,14 @@ def _without(
 
 @compiled
 def _arrive(
-    cost: NDArray[Any], members: Ints, first: Ints, held: Ints, least: Ints, attain: Ints, target: int, gone: Ints
+    cost: NDArray[np.integer],
+    members: Ints,
+    first: Ints,
+    held: Ints,
+    least: Ints,
+    attain: Ints,
+    target: int,
+    gone: Ints,
 ) -> None:
     """Add these examples to the members of `target`."""
     for example in gone:
@@ -306,7 +311,7 @@ def _shortest_path(least: Ints, surplus: Ints, prices: Ints) -> Ints:
 
 
 @compiled
-def assigned(cost: NDArray[Any], places: Ints, start: Ints) -> tuple[Ints, Ints, int]:
+def assigned(cost: Costs, places: Ints, start: Ints) -> tuple[Ints, Ints, int]:
     """Trainer of each example, prices, steps: the loop of `transport`, with counts of what attains each arc's cost."""
     examples, trainers = cost.shape
     members, first, held = _favourites(cost, places, start)

@@ -26,15 +26,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.partition.batch import summed, uses_by_trainer
 from gapless.profiles.traces.bags import Lookups, chosen, lookups
 
-__all__ = ["Cuts", "Floats", "Ints", "Mask", "Past", "Terminal", "one_user", "settled_roots"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+__all__ = ["Cuts", "Past", "Terminal", "one_user", "settled_roots"]
 
 _UNIT = 128
 """Marginal costs are rounded to 1/128 of a row."""

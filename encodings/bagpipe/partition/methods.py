@@ -12,14 +12,15 @@ bound. Batches in a row are in `windows.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints
 from gapless.encodings.bagpipe.cluster import checked_capacities
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import milp
@@ -49,8 +50,6 @@ __all__ = [
     "whole_bound",
 ]
 
-Ints = NDArray[np.int64]
-
 _ENCODED_PER_S = 5e5
 """Columns or rows of a model that are encoded and handed to a backend in a second at least."""
 
@@ -71,7 +70,7 @@ class Partition:
     bound: int | None
     method: str
     prices: Ints | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
     bound_s: float = 0.0
     is_cut: bool = False
 
@@ -96,7 +95,7 @@ class OneBatch:
         return [self.places]
 
     @cached_property
-    def _cost(self) -> NDArray[np.signedinteger[Any]]:
+    def _cost(self) -> NDArray[np.signedinteger]:
         return cost_matrix(self.batch)
 
     def worth(self, trainers: list[Ints], method: str) -> list[Partition]:

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.bagpipe.partition.batch import Sharing
 from gapless.model import Model
 from gapless.profiles.traces.bags import lookups
 
 __all__ = ["Encoding", "Keep", "decode", "encode", "encode_fetches", "encode_max_load", "encode_window"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class Keep:
     root: int | None
 
 
-def encode(cost: NDArray[Any], capacity: Ints, relaxed: bool = False) -> Encoding:
+def encode(cost: NDArray[np.integer], capacity: Ints, relaxed: bool = False) -> Encoding:
     """The partition of least cost; with `relaxed` its linear relaxation."""
     encoding = _with_places(Model("bagpipe partition"), [capacity], relaxed)
     encoding.model.minimize((cost, encoding.place))

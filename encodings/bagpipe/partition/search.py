@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Ints
 from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.parameters import Search
 from gapless.encodings.bagpipe.partition.batch import Sharing, Traffic, add_uses, summed
@@ -28,9 +29,6 @@ from gapless.options import Deadline
 from gapless.profiles.traces.bags import Bags, chosen, lookups
 
 __all__ = ["Fetches", "MaxLoad", "Rates", "Searched", "Uses", "blocks", "place_all", "search", "search_cuts"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _UNIT_BITS = 6
 """Marginal costs are rounded to 1/64 of a row,"""

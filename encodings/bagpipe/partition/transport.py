@@ -13,19 +13,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints
 from gapless.encodings.bagpipe.cluster import capacities, checked_capacities
 from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.errors import InputError
 
 __all__ = ["Transport", "lower_bound", "transport"]
 
-Ints = NDArray[np.int64]
-Costs = NDArray[np.signedinteger[Any]]
+Costs = NDArray[np.integer]
 
 _FAR = 2**60
 _WIDE = 16
@@ -53,7 +52,7 @@ class Transport:
     steps: int
 
 
-def transport(cost: NDArray[Any], capacity: Ints | None = None, prices: Ints | None = None) -> Transport:
+def transport(cost: Costs, capacity: Ints | None = None, prices: Ints | None = None) -> Transport:
     """The cheapest assignment in which trainer j gets exactly `capacity[j]` examples.
 
     Parameters
@@ -82,7 +81,7 @@ def transport(cost: NDArray[Any], capacity: Ints | None = None, prices: Ints | N
     return Transport(trainer, total, now - now.min(), steps)
 
 
-def lower_bound(cost: NDArray[Any], capacity: NDArray[Any], prices: NDArray[Any]) -> int:
+def lower_bound(cost: Costs, capacity: NDArray[np.integer], prices: NDArray[np.integer]) -> int:
     """What every assignment costs at least, by these prices: each example pays its least cost plus price.
 
     Summed over the examples of an assignment, the prices come to `capacity @ prices` however they are assigned, which
@@ -153,10 +152,10 @@ class _Assignment:
             self.members[target] = np.concatenate([self.members[target], examples])
         return count
 
-    def _more(self, source: int, target: Any) -> NDArray[Any]:
+    def _more(self, source: int, target: int | Ints) -> NDArray[np.integer]:
         """What each example on `source` costs more on `target`, one trainer or a column of them."""
         members = self.members[source]
-        more: NDArray[Any] = self.by_trainer[target, members] - self.by_trainer[source][members]
+        more: NDArray[np.integer] = self.by_trainer[target, members] - self.by_trainer[source][members]
         return more
 
     def _renew(self, source: int, targets: Ints) -> None:
@@ -224,7 +223,7 @@ def _shortest_path(state: _Assignment, surplus: Ints, prices: Ints) -> tuple[lis
     return path[::-1], prices - np.minimum(distance, distance[last])
 
 
-def _checked_costs(cost: NDArray[Any]) -> Costs:
+def _checked_costs(cost: Costs) -> Costs:
     """The costs in a type that holds their differences."""
     if cost.ndim != 2 or cost.shape[1] < 1 or not np.issubdtype(cost.dtype, np.integer):
         kind = f"shape {cost.shape} of {cost.dtype}"

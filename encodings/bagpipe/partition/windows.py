@@ -19,11 +19,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.parameters import Parameters, Search
 from gapless.encodings.bagpipe.partition import milp
 from gapless.encodings.bagpipe.partition.batch import uses_by_trainer
 from gapless.encodings.bagpipe.partition.bounds import away_bound
-from gapless.encodings.bagpipe.partition.cuts import Cuts, Ints, Mask, Past, Terminal, one_user, settled_roots
+from gapless.encodings.bagpipe.partition.cuts import Cuts, Past, Terminal, one_user, settled_roots
 from gapless.encodings.bagpipe.partition.methods import Partition, decoded, whole_bound
 from gapless.encodings.bagpipe.partition.search import Searched, place_all, search_cuts
 from gapless.options import Deadline, SolveOptions

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gapless.array_types import Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.lowering.actions import EVERYWHERE, NOT_FETCHED, SYNC_LATER, SYNC_NOW, Actions
 from gapless.encodings.bagpipe.problem import Planning
@@ -49,7 +50,7 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     return _answer(task, plans, train(task, plans, session.options.stop))
 
 
-def planned_bytes(actions: Sequence[Actions], users: Sequence[Any], dimension: int, optimizer: str) -> dict[str, int]:
+def planned_bytes(actions: Sequence[Actions], users: Sequence[Mask], dimension: int, optimizer: str) -> dict[str, int]:
     """What a run of a replicated cache moves: rows with their state, and gradients from each user to all others.
 
     `users`: of each batch, bool (n, p), who uses which row.

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,13 +112,13 @@ class RunPlan:
         return schedule_from_events(Graph(np.empty(0, dtype=np.int64)), self.machine.topology(), [], "bagpipe")
 
 
-def head_of(problem: Mapping[str, Any], cluster: Cluster, share: NDArray[np.int64]) -> Columns:
+def head_of(problem: Mapping[str, object], cluster: Cluster, share: NDArray[np.int64]) -> Columns:
     """What stands before the first window."""
     head = {"format": FORMAT, "version": VERSION, "problem": dict(problem)}
     return {"meta": _as_text({**head, "cluster": asdict(cluster), "share": share.tolist()})}
 
 
-def _as_text(data: Mapping[str, Any]) -> NDArray[np.uint8]:
+def _as_text(data: Mapping[str, object]) -> NDArray[np.uint8]:
     return np.frombuffer(json.dumps(data, allow_nan=False).encode("utf-8"), dtype=np.uint8)
 
 
@@ -174,7 +174,7 @@ def read_run(path: str | Path) -> SavedPlan:
         first = end.integer("written_back_from", 0, file.batches)
         end.close()
         made.close()
-        times = _times(file.column("spans"), file.batches)
+        times = _times(file.column("spans").view(np.float64), file.batches)
         machine = Machine(file.cluster, file.share, cache_rows)
         plan = RunPlan(file, times, machine, _written_back(file, first))
         schedule = plan.schedule()
@@ -182,7 +182,7 @@ def read_run(path: str | Path) -> SavedPlan:
 
 
 def _written_back(file: RunFile, first: int) -> dict[int, NDArray[np.bool_]]:
-    rows, packed = file.rows[first:], file.column("written_back")
+    rows, packed = file.rows[first:], file.column("written_back").view(np.uint8)
     total = sum(rows.tolist())
     if len(packed) != -(-total // 8):
         rule = f"a bit for each of the {total} rows from batch {first} on"
@@ -191,7 +191,7 @@ def _written_back(file: RunFile, first: int) -> dict[int, NDArray[np.bool_]]:
     return dict(enumerate(np.split(bits, np.cumsum(rows)[:-1]), first)) if len(rows) else {}
 
 
-def _times(spans: NDArray[Any], batches: int) -> Times:
+def _times(spans: NDArray[np.float64], batches: int) -> Times:
     if spans.shape != (len(TIMES), 2, batches) or not np.isfinite(spans).all():
         raise InputError(f"spans: must be finite, of shape {(len(TIMES), 2, batches)}, got shape {spans.shape}")
     for name, (start_s, end_s) in zip(TIMES, spans, strict=True):

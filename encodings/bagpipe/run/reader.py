@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ class RunFile:
         """The JSON text in an array."""
         return meta_record(self.column(name), f"{self.where}: {name}")
 
-    def column(self, name: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+    def column(self, name: str, shape: tuple[int, ...] | None = None) -> NDArray[np.number]:
         """An array of the type and dimensions that its name asks for, and of this shape, if it is in a window."""
         if name not in self._archive.names:
             raise InputError(f"{self.where}: array {name!r} is missing; is it a {FORMAT}?")
@@ -128,7 +128,7 @@ class RunFile:
                 hint = "it is not finished: `solve bagpipe` with --resume goes on with it"
             raise InputError(f"{self.where}: must be a {FORMAT}, a .npz of several arrays; {hint}") from None
 
-    def _by_batch(self) -> Iterator[dict[str, NDArray[Any]]]:
+    def _by_batch(self) -> Iterator[dict[str, NDArray[np.number]]]:
         """What there is of each batch, window by window."""
         number = 0
         while f"{number:08d}/rows" in self._archive.names:
@@ -145,7 +145,7 @@ class RunFile:
             rule = f"is no array of a run; the last window ends before batch {number}"
             raise InputError(f"{self.where}: {min(strays)!r} {rule}")
 
-    def _check_counts(self, windows: list[dict[str, NDArray[Any]]]) -> None:
+    def _check_counts(self, windows: list[dict[str, NDArray[np.number]]]) -> None:
         """Keep what there is of each batch. Raises `InputError` where counts don't fit together, or to the rows."""
         joined = {name: np.concatenate([columns[name] for columns in windows]) for name in BY_BATCH}
         self.rows, self.examples, self.prefetch_after = (joined[name] for name in BY_BATCH[:3])
@@ -175,11 +175,11 @@ class RunFile:
         return Window(first, columns, self.cluster.trainers)
 
 
-def _whole(name: str, column: NDArray[Any]) -> NDArray[Any]:
+def _whole(name: str, column: NDArray[np.number]) -> NDArray[np.number]:
     return column if column.dtype == np.float64 else checked_whole(name, column)
 
 
-def mapping(record: Record, key: str) -> dict[str, Any]:
+def mapping(record: Record, key: str) -> dict[str, object]:
     """A JSON object as it is."""
     nested = record.record(key)
     return {name: nested.raw(name) for name in nested.names()}

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, Budget, NoTimeLeftError, batch_plans
 from gapless.encodings.bagpipe.cluster import capacities
 from gapless.encodings.bagpipe.designs.counts import PLACES, Counts, evicted_parts, row_of
@@ -39,8 +40,6 @@ from gapless.io.reading import Limits, file_errors
 from gapless.options import Deadline, Progress, SolveOptions
 
 __all__ = ["Begun", "Run", "begun", "plan_run", "share_of", "written_back"]
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass
@@ -246,7 +245,7 @@ def _resumed(resume: str, path: Path | None, head: Columns, trainers: int) -> tu
         raise
 
 
-def _check_question(resume: str, meta: NDArray[Any] | None, head: Columns) -> None:
+def _check_question(resume: str, meta: NDArray[np.number] | None, head: Columns) -> None:
     """The run is of this question: of more batches, too, the last that are there would be others."""
     if meta is None:
         raise InputError(f"{resume}: must be a run file to go on with, is none")

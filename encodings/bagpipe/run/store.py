@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ def known_batches(stream: IO[bytes], limits: Limits, end: int, trainers: int) ->
                 yield KnownBatch(window.ids(k), window.trainer(k), counts, measured)
 
 
-def head_in(stream: IO[bytes], limits: Limits) -> NDArray[Any] | None:
+def head_in(stream: IO[bytes], limits: Limits) -> NDArray[np.number] | None:
     """The array `meta`, which stands first; None where it doesn't."""
     columns, _, _ = next(_folders(stream, limits), ({}, [], 0))
     return columns.get("meta")
@@ -143,7 +143,7 @@ def _folders(stream: IO[bytes], limits: Limits) -> Iterator[tuple[Columns, list[
             columns, members = {}, []
 
 
-def _members(stream: IO[bytes], limits: Limits) -> Iterator[tuple[zipfile.ZipInfo, NDArray[Any], int]]:
+def _members(stream: IO[bytes], limits: Limits) -> Iterator[tuple[zipfile.ZipInfo, NDArray[np.number], int]]:
     """The members from the start of the file, with their arrays and where they end, as long as they are whole."""
     place = inflated = 0
     while True:

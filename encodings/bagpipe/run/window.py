@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints
 from gapless.encodings.bagpipe.designs.counts import PLACES
 from gapless.encodings.bagpipe.lowering.actions import BY_ROW, SHARED, Actions
 from gapless.errors import InputError
@@ -32,8 +32,7 @@ __all__ = [
     "window_arrays",
 ]
 
-Ints = NDArray[np.int64]
-Columns = dict[str, NDArray[Any]]
+Columns = dict[str, NDArray[np.number]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class _Column:
         """Of the array."""
         return 2 if self.width or self.name == "users" else 1
 
-    def written(self, batches: Sequence[PlannedBatch]) -> NDArray[Any]:
+    def written(self, batches: Sequence[PlannedBatch]) -> NDArray[np.number]:
         """The array of these batches."""
         if self.per == "batch":
             return np.array([self.of(batch) for batch in batches], dtype=self.type)
@@ -116,7 +115,7 @@ def window_arrays(batches: Sequence[PlannedBatch]) -> Columns:
     return {column.name: column.written(batches) for column in _COLUMNS}
 
 
-def checked_type(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+def checked_type(name: str, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> None:
     """Raise `InputError` unless an array has the type and dimensions that its name asks for."""
     exact, dimensions = _TYPES[name.rpartition("/")[2]]
     if not (dtype == exact if exact else dtype.kind in "iu") or len(shape) != dimensions:
@@ -124,14 +123,14 @@ def checked_type(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Non
         raise InputError(f"{name}: must be {kind} in {dimensions} dimensions, got {dtype} of shape {shape}")
 
 
-def checked_whole(name: str, column: NDArray[Any]) -> NDArray[np.int64]:
+def checked_whole(name: str, column: NDArray[np.number]) -> Ints:
     """Whole numbers as int64."""
     if len(column) and not -(2**63) <= int(column.max()) < 2**63:
         raise InputError(f"{name}: must fit into int64, got {column.max()}")
     return column.astype(np.int64)
 
 
-def check_by_batch(first: int, columns: Mapping[str, NDArray[Any]]) -> None:
+def check_by_batch(first: int, columns: Mapping[str, NDArray[np.number]]) -> None:
     """Raise `InputError` where what a window has of each batch breaks a rule."""
     batches = len(columns["rows"])
     for known in _BY_BATCH:
@@ -150,7 +149,7 @@ def check_by_batch(first: int, columns: Mapping[str, NDArray[Any]]) -> None:
         raise InputError(f"{first:08d}/is_cut: must be 0 or 1, got {columns['is_cut'].max()}")
 
 
-def lengths_of(columns: Mapping[str, NDArray[Any]], trainers: int) -> dict[str, tuple[int, ...]]:
+def lengths_of(columns: Mapping[str, NDArray[np.number]], trainers: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the other arrays of a window."""
     rows, examples = (sum(columns[name].tolist()) for name in ("rows", "examples"))  # exact: no 64 bits overflow
     lengths = {column.name: (rows if column.per == "row" else examples,) for column in _COLUMNS[len(_BY_BATCH) :]}
@@ -160,7 +159,7 @@ def lengths_of(columns: Mapping[str, NDArray[Any]], trainers: int) -> dict[str, 
 class Window:
     """The batches from `first` on. `columns`: those of `WINDOW`. Raises `InputError` where they break a rule."""
 
-    def __init__(self, first: int, columns: Mapping[str, NDArray[Any]], trainers: int) -> None:
+    def __init__(self, first: int, columns: Mapping[str, NDArray[np.number]], trainers: int) -> None:
         for name in WINDOW:
             checked_type(f"{first:08d}/{name}", columns[name].dtype, columns[name].shape)
         check_by_batch(first, columns)
@@ -182,11 +181,11 @@ class Window:
         """Of its arrays."""
         return sum(column.nbytes for column in self.columns.values())
 
-    def ids(self, number: int) -> NDArray[np.int64]:
+    def ids(self, number: int) -> Ints:
         """The ids of a batch, ascending."""
         return np.cumsum(self._of(number, "id_steps"))
 
-    def trainer(self, number: int) -> NDArray[np.int64]:
+    def trainer(self, number: int) -> Ints:
         """Who trains on each example of a batch."""
         place = number - self.first
         return self.columns["trainer"][self._example_cuts[place] : self._example_cuts[place + 1]].astype(np.int64)
@@ -202,12 +201,12 @@ class Window:
             **{name: self._of(number, name) for name in BY_ROW[1:]},
             examples=np.bincount(self.trainer(number), minlength=self._trainers),
             prefetch_after=after,
-            users=np.unpackbits(users, axis=1, count=self._trainers).view(np.bool_),
+            users=np.unpackbits(users.view(np.uint8), axis=1, count=self._trainers).view(np.bool_),
         )
         _check_users(number, batch)
         return batch
 
-    def _of(self, number: int, name: str) -> NDArray[np.int64]:
+    def _of(self, number: int, name: str) -> Ints:
         place = number - self.first
         part = self.columns[name][self._row_cuts[place] : self._row_cuts[place + 1]]
         return checked_whole(f"{self.first:08d}/{name}", part)

@@ -42,16 +42,16 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints, Mask
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, chosen
 from gapless.profiles.traces.trace import split_global_ids
 from gapless.torch.embeddings.optimizers import stepped, with_state
-from gapless.torch.embeddings.plans import BatchPlan, Ints, Mask, Sharding
+from gapless.torch.embeddings.plans import BatchPlan, Group, Sharding
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["MOVES", "Lookup", "LrppCache", "add_gradients"]
@@ -281,7 +281,7 @@ class LrppCache:
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 
-    def _synchronise(self, plan: BatchPlan, kind: str, gradient: torch.Tensor, group: Any) -> None:
+    def _synchronise(self, plan: BatchPlan, kind: str, gradient: torch.Tensor, group: Group) -> None:
         """Add up the gradients of some rows over the trainers that use them, and apply the sums on every trainer."""
         rows: Mask = getattr(plan, kind)
         slots = self._slots(plan, rows, "synchronised")
@@ -361,7 +361,11 @@ class LrppCache:
         return InputError(f"batch {plan.step.batch}: id {id_[0]} of table {table[0]} {rule}")
 
     def _exchange(
-        self, values: torch.Tensor, sent: Sequence[Mask], received: Sequence[Mask], group: Any
+        self,
+        values: torch.Tensor,
+        sent: Sequence[Mask],
+        received: Sequence[Mask],
+        group: Group,
     ) -> tuple[Ints, torch.Tensor]:
         """Send each process its rows; which rows of the batch come back, process after process, and their values."""
         numbers = [int(each.sum()) for each in received]

@@ -18,15 +18,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from gapless.errors import GaplessError, InputError
-from gapless.torch.embeddings.plans import BatchPlan
+from gapless.torch.embeddings.plans import BatchPlan, Group
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["PlannedBatchSampler", "shared_plans"]
+
+_Answer: TypeAlias = "BatchPlan | GaplessError | None"
+"""A plan, None at the end, or what went wrong in process 0, which the others would wait for."""
 
 
 class PlannedBatchSampler:
@@ -66,9 +69,9 @@ def shared_plans(plans: Iterable[BatchPlan] | None, ahead: int = 2, timeout_s: f
     return _received(iter(plans) if plans is not None else None, group, ahead)
 
 
-def _received(plans: Iterator[BatchPlan] | None, group: Any, ahead: int) -> Iterator[BatchPlan]:
+def _received(plans: Iterator[BatchPlan] | None, group: Group, ahead: int) -> Iterator[BatchPlan]:
     with ThreadPoolExecutor(1, "plans") as thread:
-        coming: deque[Future[Any]] = deque(thread.submit(_next_plan, plans, group) for _ in range(ahead))
+        coming: deque[Future[_Answer]] = deque(thread.submit(_next_plan, plans, group) for _ in range(ahead))
         while True:
             coming.append(thread.submit(_next_plan, plans, group))
             plan = coming.popleft().result()
@@ -79,9 +82,9 @@ def _received(plans: Iterator[BatchPlan] | None, group: Any, ahead: int) -> Iter
             yield plan
 
 
-def _next_plan(plans: Iterator[BatchPlan] | None, group: Any) -> Any:
-    """A plan, None at the end, or what went wrong in process 0, which the others would wait for."""
-    box: list[Any] = [None]
+def _next_plan(plans: Iterator[BatchPlan] | None, group: Group) -> _Answer:
+    """What process 0 has next, in all processes."""
+    box: list[_Answer] = [None]
     if plans is not None:
         try:
             box[0] = next(plans, None)

@@ -7,20 +7,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Ints, Mask
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, Lookups
 from gapless.profiles.traces.trace import split_global_ids
 from gapless.torch.library import torch
 
-__all__ = ["BatchPlan", "CacheStep", "Ints", "Mask", "SavedPlan", "SavedStep", "Sharding", "load_plans", "save_plans"]
+__all__ = ["BatchPlan", "CacheStep", "Group", "SavedPlan", "SavedStep", "Sharding", "load_plans", "save_plans"]
 
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+Group: TypeAlias = "torch.distributed.ProcessGroup | None"
+"""The processes that exchange something; None for all."""
 
 
 class CacheStep(Protocol):

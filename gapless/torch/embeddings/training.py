@@ -202,7 +202,7 @@ def _lookups(plan: BatchPlan) -> list[tuple[torch.Tensor, torch.Tensor]]:
     ]
 
 
-def _row_optimizer(task: Task, weights: list[torch.Tensor]) -> Callable[[], Any]:
+def _row_optimizer(task: Task, weights: list[torch.Tensor]) -> Callable[[], object]:
     """A function that changes the tables by their sparse gradients."""
     of_name = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.SparseAdam}
     if task.optimizer in of_name:
