@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gapless.encodings.chai.question import METHODS
-from gapless.errors import InputError
 from gapless.methods import MethodChoice
 from gapless.model.knapsack import MOST_WORK
-from gapless.question.parameters import with_work
+from gapless.question.parameters import check_least, with_work
 
 __all__ = ["Parameters"]
 
@@ -48,9 +47,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         self.methods.check(("prices", "exchanges", "proofs", *METHODS[1:]))
-        for name, value in vars(self).items():
-            if isinstance(value, int) and value < 1:
-                raise InputError(f"{name}: must be >= 1, got {value}")
+        check_least(self)
 
     def with_share(self, share: float) -> Parameters:
         """The same with a share of the work."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from gapless.encodings.cupcake.question import METHODS
 from gapless.errors import InputError
 from gapless.methods import MethodChoice
-from gapless.question.parameters import with_work
+from gapless.question.parameters import check_least, with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
 
@@ -19,8 +19,6 @@ NAMES = (*METHODS[1:], FUSION_ONLY)
 """Of methods: those of the question but `auto`, and what `auto` compares with."""
 _MINUTE_NODES = 20_000_000
 """Nodes of Algorithm 1 in about a minute, the time that it has by default."""
-_LEAST = {"most_parts": 2}
-"""What must be more than 1: an even split has two groups."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,7 @@ class Parameters:
         for name, number in (("bucket_sizes_mb", "size"), ("grid_bins", "number of steps")):
             if not getattr(self, name):
                 raise InputError(f"{name}: must hold at least one {number}, got none")
-        for name, value in vars(self).items():
-            if isinstance(value, MethodChoice):
-                continue
-            least = min(value) if isinstance(value, tuple) else value
-            if least is not None and least < _LEAST.get(name, 1):
-                raise InputError(f"{name}: must be >= {_LEAST.get(name, 1)}, got {least}")
+        check_least(self, most_parts=2)  # an even split has two groups
 
     def with_share(self, share: float) -> Parameters:
         """The same with a share of the work."""

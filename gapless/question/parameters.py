@@ -20,7 +20,7 @@ from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.io.text_file import load_toml
 
-__all__ = ["parameter_rows", "parameters_from", "parameters_of", "read_parameters", "with_work"]
+__all__ = ["check_least", "parameter_rows", "parameters_from", "parameters_of", "read_parameters", "with_work"]
 
 T = TypeVar("T")
 
@@ -79,6 +79,14 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
         raise InputError(f"{where}: must be {words.get(hint, hint)}, got {value!r}")
     return value
+
+
+def check_least(parameters: object, **least: int) -> None:
+    """Raise `InputError` for whole numbers below 1, or what `least` says; of several the least counts."""
+    for name, value in vars(parameters).items():
+        number, limit = min(value) if isinstance(value, tuple) else value, least.get(name, 1)
+        if isinstance(number, int) and number < limit:
+            raise InputError(f"{name}: must be >= {limit}, got {number}")
 
 
 def with_work(parameters: T, counted: Iterable[str], share: float) -> T:

@@ -18,20 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gapless.array_types import Floats, Ints
+from gapless.encodings.cupcake.methods.pareto import Bounded
 from gapless.options import Deadline
 from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 
-__all__ = ["Affine", "affine_costs", "solve_affine"]
-
-
-@dataclass(frozen=True)
-class Affine:
-    """The best fusion, the least end that any fusion can have, and the number of (k, y) that were looked at."""
-
-    fusion: Fusion
-    bound_end_s: float
-    states: int
+__all__ = ["affine_costs", "solve_affine"]
 
 
 @dataclass(frozen=True)
@@ -56,10 +48,11 @@ def affine_costs(costs: Costs) -> tuple[AffineCost, AffineCost] | None:
     return both, communication
 
 
-def solve_affine(costs: Costs, incumbent: Fusion, incumbent_end_s: float, deadline: Deadline) -> Affine:
+def solve_affine(costs: Costs, incumbent: Fusion, incumbent_end_s: float, deadline: Deadline) -> Bounded:
     """The fusion with the least step time, or the best found and a bound where the deadline came first.
 
-    `incumbent_end_s`: end of the incumbent's time line, without forward. `costs` must have `affine_costs`.
+    `incumbent_end_s`: end of the incumbent's time line, without forward. `costs` must have `affine_costs`. Counted are
+    the `states`, the pairs (k, y) that were looked at.
     """
     known = affine_costs(costs)
     assert known is not None
@@ -67,7 +60,7 @@ def solve_affine(costs: Costs, incumbent: Fusion, incumbent_end_s: float, deadli
     mode, last = costs.modes[0], costs.count
     if compression.alpha_s == communication.alpha_s == 0:  # splitting a group costs nothing and sends its parts sooner
         alone = Fusion.uniform(range(1, last + 1), mode.name)
-        return Affine(alone, timeline(costs, alone).end_s, 0)
+        return Bounded(alone, timeline(costs, alone).end_s, {"states": 0})
     line_s = costs.ready_s + compression.beta_s_per_byte * mode.encoded_bytes
     send_s = communication.beta_s_per_byte * mode.sent_bytes
     rest_s = send_s[-1] - send_s  # of the collectives still to come, but for alphas
@@ -96,7 +89,7 @@ def solve_affine(costs: Costs, incumbent: Fusion, incumbent_end_s: float, deadli
         fewest_s[targets] = np.minimum(fewest_s[targets], sent_s)
         layer, ahead_s = _Layer(targets[keep], sent_s[keep]), ahead_s[keep]
     fusion = Fusion.uniform(_walk_back(layers, best_at, last), mode.name) if best_at else incumbent
-    return Affine(fusion, min(bound_s, best_end_s), states)
+    return Bounded(fusion, min(bound_s, best_end_s), {"states": states})
 
 
 def _next_layer(

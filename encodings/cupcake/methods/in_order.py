@@ -15,6 +15,7 @@ from gapless.encodings.cupcake.methods import algorithm1, milp
 from gapless.encodings.cupcake.methods.affine import affine_costs, solve_affine
 from gapless.encodings.cupcake.methods.baselines import BASELINES, Baseline, layer_wise
 from gapless.encodings.cupcake.methods.joint import solve_joint
+from gapless.encodings.cupcake.methods.pareto import Bounded
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.methods import Method, MethodChoice, run_methods
 from gapless.options import Deadline, Progress, SolveOptions
@@ -107,6 +108,10 @@ class FusionSearch:
         """Why a search of ours ended without a proof; that the clock struck is said by the deadline."""
         return StopReason.INTERRUPTED if self.options.stop.is_set() else StopReason.WORK_LIMIT
 
+    def bounded(self, method: str, found: Bounded) -> BestFusion:
+        """What an exact method has found, and proven."""
+        return judged(self.costs, found.fusion, method, found.bound_end_s, found.counts, self.stopped)
+
     def report(self, iteration_s: float, fusion: Fusion, method: str) -> None:
         """What is known while a method goes on."""
         if self.options.on_plan is not None:
@@ -154,16 +159,13 @@ def _any(costs: Costs) -> bool:
 def _affine(search: FusionSearch) -> BestFusion:
     """The dynamic programme for affine costs, exact."""
     start = search.started()
-    found = solve_affine(search.costs, start.fusion, search.start_end_s, search.deadline)
-    return judged(search.costs, found.fusion, "affine", found.bound_end_s, {"states": found.states}, search.stopped)
+    return search.bounded("affine", solve_affine(search.costs, start.fusion, search.start_end_s, search.deadline))
 
 
 def _pareto(search: FusionSearch) -> BestFusion:
     """Labels over groups and modes together, with bounds from a grid; exact where there are few enough labels."""
-    start, gap = search.started(), search.options.gap
-    found = solve_joint(search.costs, start.fusion, search.start_end_s, search.deadline, search.parameters, gap)
-    counts = {"labels": found.labels, "most_labels": found.most_labels}
-    return judged(search.costs, found.fusion, "pareto", found.bound_end_s, counts, search.stopped)
+    start, effort = search.started(), (search.deadline, search.parameters, search.options.gap)
+    return search.bounded("pareto", solve_joint(search.costs, start.fusion, search.start_end_s, *effort))
 
 
 def _milp(search: FusionSearch) -> BestFusion:

@@ -17,12 +17,12 @@ to is evaluated without rounding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
-from gapless.encodings.cupcake.methods.pareto import Ends, Labelled, solve_pareto
+from gapless.encodings.cupcake.methods.pareto import Bounded, Ends, solve_pareto
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.options import Deadline
 from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
@@ -94,7 +94,7 @@ def solve_joint(
     deadline: Deadline,
     parameters: Parameters,
     gap: float = 0.0,
-) -> Labelled:
+) -> Bounded:
     """The groups and modes with the least step time, or the best found and a bound where work or time came first.
 
     `incumbent_end_s`: end of the incumbent's time line, without forward. `gap`: of the whole step, that is enough.
@@ -117,11 +117,11 @@ def solve_joint(
         if end_s - bound_s <= gap * (costs.forward_s + end_s):
             break
     if suffixes is None or end_s - bound_s <= gap * (costs.forward_s + end_s):
-        return Labelled(fusion, min(bound_s, end_s), 0, 0)
+        return Bounded.by_labels(fusion, min(bound_s, end_s))
     most = (parameters.most_labels, parameters.most_extensions)
     labelled = solve_pareto(costs, suffixes, fusion, end_s, deadline, *most)
     bound_s = max(labelled.bound_end_s, min(bound_s, timeline(costs, labelled.fusion).end_s))
-    return Labelled(labelled.fusion, bound_s, labelled.labels, labelled.most_labels)
+    return replace(labelled, bound_end_s=bound_s)
 
 
 def suffixes_of(costs: Costs, end_s: float, bins: int, deadline: Deadline) -> Suffixes | None:

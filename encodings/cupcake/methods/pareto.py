@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,7 +25,7 @@ from gapless.array_types import Floats, Ints
 from gapless.options import Deadline
 from gapless.profiles.gradients.fusion import Costs, Fusion
 
-__all__ = ["Bounds", "Ends", "Labelled", "solve_pareto"]
+__all__ = ["Bounded", "Bounds", "Ends", "solve_pareto"]
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,17 @@ class Bounds(Protocol):
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """The best fusion, the least end that any fusion can have, the labels that were kept and the most at one prefix."""
+class Bounded:
+    """The best fusion, the least end that any fusion can have, and what was counted on the way, by name."""
 
     fusion: Fusion
     bound_end_s: float
-    labels: int
-    most_labels: int
+    counts: Mapping[str, int]
+
+    @classmethod
+    def by_labels(cls, fusion: Fusion, bound_end_s: float, labels: int = 0, most_labels: int = 0) -> Bounded:
+        """With the labels that were kept, and the most at one cut."""
+        return cls(fusion, bound_end_s, {"labels": labels, "most_labels": most_labels})
 
 
 @dataclass
@@ -113,7 +118,7 @@ def solve_pareto(
     deadline: Deadline,
     most: int,
     most_extensions: float = math.inf,
-) -> Labelled:
+) -> Bounded:
     """The fusion with the least step time, or the best found and a bound where the deadline came first.
 
     `most`: labels that are kept at a cut; where there are more, the answer is the best found, with a bound, too.
@@ -141,7 +146,7 @@ def solve_pareto(
         if j == costs.count and len(chosen):
             first = labels.count - len(chosen) + int(ends.decoded_s[chosen].argmin())
             best_end_s, fusion = float(labels.decoded_s[first]), labels.fusion(first, costs.names)
-    return Labelled(fusion, min(bound_s, best_end_s), labels.count - 1, most_here)
+    return Bounded.by_labels(fusion, min(bound_s, best_end_s), labels.count - 1, most_here)
 
 
 def _extended(costs: Costs, labels: _Labels, j: int) -> Ends:

@@ -122,13 +122,12 @@ class _Paths:
             self.held_s[Kind.BACKWARD, 1:] += hops_s[1]
         self.own, self.held = own_s.tolist(), self.held_s.tolist()
         self.hops = [hop_s.tolist() for hop_s in hops_s]
-        exchanges = np.isin(stages.rank, stages.rank[[0, -1]])
-        self.last = (stages.reduce_s.min(axis=0) + np.where(exchanges, stages.embedding_s, 0.0)).tolist()
+        self.last = (stages.reduce_s.min(axis=0) + stages.exchange_s).tolist()
         self.most = self._most() if remembers else [self.end] * stages.count
 
     def _most(self) -> list[int]:
         stages = self.stages
-        kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+        kept = stages.kept_bytes
         room = np.minimum(np.maximum(stages.room_bytes, 0)[stages.rank], kept * float(self.end))
         most: list[int] = np.where(kept > 0, room // np.maximum(kept, 1), self.end).astype(np.int64).clip(1).tolist()
         return most

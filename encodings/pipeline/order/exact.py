@@ -17,7 +17,7 @@ from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
 from gapless.model import Model
 
-__all__ = ["OrderModel", "Ticked", "held", "in_ticks", "in_turn", "order_model", "order_of", "values_of"]
+__all__ = ["OrderModel", "Ticked", "after", "held", "in_ticks", "in_turn", "order_model", "order_of", "values_of"]
 
 _COLUMNS = ("forward_s", "backward_s", "weight_s", "forward_hop_s", "hop_s", "encode_s", "decode_s", "reduce_s")
 _FINEST = 4096
@@ -155,29 +155,29 @@ def _arrivals(ordered: OrderModel, kind: Kind) -> tuple[Ints, Floats]:
 def _forwards_follow(ordered: OrderModel) -> None:
     """A forward starts after the activation of the stage before it is there."""
     columns, late = _arrivals(ordered, Kind.FORWARD)
-    _after(ordered, "forward_after_forward", ordered.starts[Kind.FORWARD, 1:], columns, late)
+    after(ordered.model, "forward_after_forward", ordered.starts[Kind.FORWARD, 1:], columns, late)
 
 
 def _backwards_follow(ordered: OrderModel) -> None:
     """A gradient of the input is computed after that of the stage after it is there; the last stage's, after its
     forward."""
     stages, (columns, late) = ordered.stages, _arrivals(ordered, Kind.BACKWARD)
-    _after(ordered, "backward_after_backward", ordered.starts[Kind.BACKWARD, :-1], columns, late)
+    after(ordered.model, "backward_after_backward", ordered.starts[Kind.BACKWARD, :-1], columns, late)
     forward, backward = ordered.starts[Kind.FORWARD, -1], ordered.starts[Kind.BACKWARD, -1]
-    _after(ordered, "backward_after_forward", backward, forward, stages.forward_s[-1])
+    after(ordered.model, "backward_after_forward", backward, forward, stages.forward_s[-1])
 
 
 def _weights_follow(ordered: OrderModel) -> None:
     """A gradient of the weights is computed after that of the input."""
     if ordered.stages.splits:
         late = ordered.stages.backward_s[:, None]
-        _after(ordered, "weight_after_backward", ordered.starts[Kind.WEIGHT], ordered.starts[Kind.BACKWARD], late)
+        after(ordered.model, "weight_after_backward", ordered.starts[Kind.WEIGHT], ordered.starts[Kind.BACKWARD], late)
 
 
 def _first_in_first_out(ordered: OrderModel) -> None:
     """Of each kind and stage, a micro-batch goes after the one before it."""
     late = held(ordered.stages)[:, :, None]
-    _after(ordered, "first_in_first_out", ordered.starts[:, :, 1:], ordered.starts[:, :, :-1], late)
+    after(ordered.model, "first_in_first_out", ordered.starts[:, :, 1:], ordered.starts[:, :, :-1], late)
 
 
 def _one_op_at_a_time(ordered: OrderModel) -> None:
@@ -197,7 +197,7 @@ def _one_message_at_a_time(ordered: OrderModel, queues: list[list[tuple[int, int
         columns = np.stack([ordered.sent[send] for send in sends])
         made = np.stack([ordered.starts[kind, hop + kind] for kind, hop in sends])
         late = np.array([own_s[send] for send in sends])[:, None]
-        _after(ordered, f"message_after_op_{number}", columns, made, late)
+        after(ordered.model, f"message_after_op_{number}", columns, made, late)
         activities.append((columns, np.broadcast_to(np.array([[hop_s[send]] for send in sends]), columns.shape)))
     if activities:
         reshaped = [(columns.reshape(-1), held_s.reshape(-1)) for columns, held_s in activities]
@@ -211,7 +211,7 @@ def _memory(ordered: OrderModel) -> None:
     it a precedence: the forward of micro-batch m + K after the end of micro-batch m. Elsewhere activities share bytes.
     """
     stages, micro_batches = ordered.stages, ordered.stages.micro_batches
-    kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+    kept = stages.kept_bytes
     grown = stages.stash_bytes - kept
     last_s = held(stages)[-1]
     for rank, room_bytes in enumerate(stages.room_bytes.tolist()):
@@ -221,7 +221,7 @@ def _memory(ordered: OrderModel) -> None:
         if len(here) == 1 and not grown[here].any():
             most, stage = int(room_bytes // stages.stash_bytes[here[0]]), here[0]
             late, first = ordered.starts[-1, stage], ordered.starts[Kind.FORWARD, stage]
-            _after(ordered, f"memory_{rank}", first[most:], late[: micro_batches - most], last_s[stage])
+            after(ordered.model, f"memory_{rank}", first[most:], late[: micro_batches - most], last_s[stage])
             continue
         begins = np.concatenate([ordered.starts[Kind.FORWARD, here], ordered.starts[Kind.BACKWARD, here]]).reshape(-1)
         ends = np.tile(ordered.starts[-1, here], (2, 1)).reshape(-1)
@@ -240,7 +240,7 @@ def _sums_follow(ordered: OrderModel) -> None:
     if (ordered.summed < 0).all():
         return
     last_s = stages.weight_s if stages.splits else stages.backward_s
-    _after(ordered, "sum_after_last", ordered.summed, ordered.starts[-1, :, -1], last_s)
+    after(ordered.model, "sum_after_last", ordered.summed, ordered.starts[-1, :, -1], last_s)
     here = [stages.rank == rank for rank in range(stages.ranks)]
     activities = [(ordered.summed[own], stages.reduce_s[0, own]) for own in here]
     ordered.model.no_overlap("one_sum_at_a_time", activities)
@@ -249,21 +249,19 @@ def _sums_follow(ordered: OrderModel) -> None:
 def _ends(ordered: OrderModel) -> None:
     """The step ends after each stage's last micro-batch, its sum, and the exchange of a shared embedding."""
     stages = ordered.stages
-    _after(ordered, "ends_after_last", np.int64(ordered.step), ordered.starts[-1, :, -1], held(stages)[-1])
-    exchanges = np.isin(stages.rank, stages.rank[[0, -1]])
-    late = np.where(exchanges, stages.embedding_s, 0.0)
+    after(ordered.model, "ends_after_last", np.int64(ordered.step), ordered.starts[-1, :, -1], held(stages)[-1])
     last_s = stages.weight_s if stages.splits else stages.backward_s
     columns, before = (ordered.summed, stages.reduce_s[0]) if (ordered.summed >= 0).all() else (
         ordered.starts[-1, :, -1], last_s)  # fmt: skip
-    _after(ordered, "ends_after_sum", np.int64(ordered.step), columns, late + before)
+    after(ordered.model, "ends_after_sum", np.int64(ordered.step), columns, stages.exchange_s + before)
 
 
-def _after(ordered: OrderModel, family: str, later: Ints | np.int64, earlier: Ints, by: Floats | float) -> None:
+def after(model: Model, family: str, later: Ints | np.int64, earlier: Ints, by: Floats | float) -> None:
     """Rows: `later` is at least `earlier` plus `by`; all broadcast."""
     later, by = np.broadcast_to(later, earlier.shape), np.broadcast_to(by, earlier.shape)
     if earlier.size:
         pairs = np.stack([later, earlier], axis=-1)
-        ordered.model.add(family, (np.array([1.0, -1.0]), pairs), lower=by)
+        model.add(family, (np.array([1.0, -1.0]), pairs), lower=by)
 
 
 def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
-from gapless.encodings.pipeline.order.exact import held, in_ticks, in_turn
+from gapless.encodings.pipeline.order.exact import after, held, in_ticks, in_turn
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, peak_bytes, timed
 from gapless.encodings.pipeline.parameters import Parameters
@@ -136,9 +136,7 @@ class _Window:
     def _alone(self) -> Floats:
         """By number of op, how long it takes, and the sum among replicas after a stage's last ones."""
         stages, alone = self.stages, self.held.copy()
-        exchanges = np.isin(stages.rank, stages.rank[[0, -1]])
-        last = stages.reduce_s[0] + np.where(exchanges, stages.embedding_s, 0.0)
-        each = np.repeat(last, stages.micro_batches)
+        each = np.repeat(stages.reduce_s[0] + stages.exchange_s, stages.micro_batches)
         own = self.timeline.end_s - self.timeline.start_s
         alone[-len(each) :] = np.maximum(alone[-len(each) :], own[-len(each) :] + each)
         return alone
@@ -181,12 +179,12 @@ class _Window:
         column[self.ops] = starts
         rank = self._rank(self.ops)
         earlier, later, by = self._arcs()
-        _after(model, "flow", column[later], column[earlier], by)
+        after(model, "flow", column[later], column[earlier], by)
         own_rank = [self.ops[rank == r] for r in np.flatnonzero(self.free).tolist()]
         model.no_overlap("one_op_at_a_time", [(column[ops], self.held[ops]) for ops in own_rank])
         self._keep(model, column, edges)
-        _after(model, "rank_ends", ends[rank], starts, self.rest[self.ops])
-        _after(model, "step_ends", np.full(stages.ranks, step), ends, np.zeros(stages.ranks))
+        after(model, "rank_ends", ends[rank], starts, self.rest[self.ops])
+        after(model, "step_ends", np.full(stages.ranks, step), ends, np.zeros(stages.ranks))
         model.minimize((float(stages.ranks + 1), step), (1.0, ends))
         return model
 
@@ -241,7 +239,7 @@ class _Window:
         """What micro-batches keep while the window lasts fits into the memory of each free rank."""
         stages, count = self.stages, self.stages.micro_batches
         numbers = np.arange(len(self.held)).reshape(-1, stages.count, count)
-        kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+        kept = stages.kept_bytes
         for rank in np.flatnonzero(self.free).tolist():
             here = np.flatnonzero(stages.rank == rank)
             begins = np.concatenate([numbers[Kind.FORWARD, here], numbers[Kind.BACKWARD, here]]).reshape(-1)
@@ -260,9 +258,3 @@ class _Window:
                 sizes // unit,
                 stages.room_bytes[rank] // unit,
             )
-
-
-def _after(model: Model, family: str, later: Ints, earlier: Ints, by: Floats) -> None:
-    """Rows: each column of `later` is at least that of `earlier` plus `by`."""
-    if len(earlier):
-        model.add(family, (np.array([1.0, -1.0]), np.stack([later, earlier], axis=-1)), lower=by)

@@ -81,6 +81,16 @@ class Stages:
         return self.memory_bytes - np.bincount(self.rank, weights=self.state_bytes, minlength=self.ranks)
 
     @property
+    def kept_bytes(self) -> Ints:
+        """What a micro-batch keeps from its forward on, int64 of shape (S,); `stash_bytes` from its backward on."""
+        return np.where(self.recomputes, self.input_bytes, self.stash_bytes)
+
+    @property
+    def exchange_s(self) -> Floats:
+        """What each stage waits for after its sum: the shared embedding's exchange, on the ranks that have a part."""
+        return np.where(np.isin(self.rank, self.rank[[0, -1]]), self.embedding_s, 0.0)
+
+    @property
     def compute_s(self) -> Floats:
         """Seconds of one micro-batch on each rank, plain, float of shape (P,)."""
         each_s = self.forward_s + self.backward_s + self.weight_s

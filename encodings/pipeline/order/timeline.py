@@ -213,7 +213,7 @@ class _Walk:
 
 def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:
     """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts."""
-    kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+    kept = stages.kept_bytes
     takes = np.stack([kept, stages.stash_bytes - kept, np.zeros_like(kept)])
     leaves = np.zeros_like(takes)
     leaves[Kind.WEIGHT if stages.splits else Kind.BACKWARD] = stages.stash_bytes

@@ -98,7 +98,7 @@ class _ListScheduling:
         self.arrived_s = [[[math.inf] * micro_batches for _ in range(count)] for _ in range(2)]
         self.arrived_s[0][0] = [0.0] * micro_batches
         self.done = [[0] * count for _ in range(3)]
-        self.kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes).tolist()
+        self.kept = stages.kept_bytes.tolist()
         self.grown = (stages.stash_bytes - np.array(self.kept)).tolist()
         self.kept_bytes, self.grown_bytes = [0] * stages.ranks, [0] * stages.ranks
         self.room_bytes = stages.room_bytes.tolist()

@@ -32,7 +32,7 @@ def held_bytes(
         return np.array(replayed.peak_bytes, dtype=np.float64) - states
     count, micro_batches = stages.count, stages.micro_batches
     start_s, end_s = (column.reshape(-1, count, micro_batches) for column in (timeline.start_s, timeline.end_s))
-    kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+    kept = stages.kept_bytes
     ledger = _Ledger(stages.ranks)
     for stage, rank in enumerate(stages.rank.tolist()):
         ledger.hold(rank, start_s[Kind.FORWARD, stage], end_s[-1, stage], float(kept[stage]))

@@ -10,10 +10,9 @@ from fusion_instances import KINDS, brute_force_s, known_instance, mixed_instanc
 
 from gapless.checker import check
 from gapless.encodings.cupcake import Problem
-from gapless.encodings.cupcake.methods.affine import Affine, solve_affine
+from gapless.encodings.cupcake.methods.affine import solve_affine
 from gapless.encodings.cupcake.methods.baselines import layer_wise
 from gapless.encodings.cupcake.methods.joint import solve_joint
-from gapless.encodings.cupcake.methods.pareto import Labelled
 from gapless.encodings.cupcake.parameters import DEFAULTS, Parameters
 from gapless.encodings.cupcake.solve import best_fusion, solve
 from gapless.errors import InputError
@@ -112,7 +111,7 @@ def test_a_search_that_ends_at_any_moment_has_a_fusion_and_a_true_bound(looks: i
         profile = random_instance(rng, kind, least=6)
         costs, optimum_s = Costs.of(profile), brute_force_s(profile) - profile.forward_s
         start, end_s = _layer_wise(costs)
-        found: list[Labelled | Affine] = [solve_joint(costs, start, end_s, After(looks), DEFAULTS)]
+        found = [solve_joint(costs, start, end_s, After(looks), DEFAULTS)]
         if kind == "affine":
             found.append(solve_affine(costs, start, end_s, After(looks)))
         for each in found:
