@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,8 @@ from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace
 
 __all__ = ["BatchPlan", "Budget", "NoTimeLeftError", "Pace", "batch_plans", "settled"]
+
+_Kind = TypeVar("_Kind", bound=np.generic)
 
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of Fibonacci hashing: the upper bits of the product are well mixed."""
@@ -250,7 +253,9 @@ class _Roots:
 
     def past(self, step: Step) -> Past:
         """What lies behind the rows of the next batch."""
-        self._grow(int(step.rows.max()) + 1)
+        most = int(step.rows.max()) + 1
+        self._root, self._last = _grown(self._root, most), _grown(self._last, most)
+        self._alone = _grown(self._alone, most)
         root = np.where(step.prefetched, -1, self._root[step.rows])
         last = self._last[step.rows]
         return Past(root, self._alone[step.rows] & (root >= 0), (root >= 0) & np.equal(last, step.batch - 1))
@@ -261,13 +266,13 @@ class _Roots:
         self._root[step.rows], self._alone[step.rows], self._last[step.rows] = root, one_user(users)[1], step.batch
         return root
 
-    def _grow(self, rows: int) -> None:
-        more = rows - len(self._root)
-        if more > 0:
-            more = max(more, len(self._root), 1024)
-            self._root = np.concatenate([self._root, np.zeros(more, dtype=np.int64)])
-            self._alone = np.concatenate([self._alone, np.zeros(more, dtype=np.bool_)])
-            self._last = np.concatenate([self._last, np.zeros(more, dtype=np.int64)])
+
+def _grown(column: NDArray[_Kind], rows: int) -> NDArray[_Kind]:
+    """A column with room for so many rows of the cache; of new ones it says nothing until they are prefetched."""
+    if rows <= len(column):
+        return column
+    more = np.zeros(max(rows - len(column), len(column), 1024), dtype=column.dtype)
+    return np.concatenate([column, more])
 
 
 class _Planner:
@@ -278,7 +283,7 @@ class _Planner:
     ) -> None:  # fmt: skip
         self._planning, self.parameters, self._choice = planning, parameters, choice
         self._budget, self._known = budget, known
-        self._owner = np.full(1024, -1, dtype=np.int64)  # by cache row
+        self._owner = np.zeros(0, dtype=np.int64)  # by cache row
         self._roots = _Roots()
 
     @property
@@ -337,9 +342,7 @@ class _Planner:
 
     def _owners_before(self, step: Step) -> Ints:
         """The owner of each id when its batch begins; what is only now prefetched has one under `hash` alone."""
-        most = int(step.rows.max()) + 1
-        if most > len(self._owner):
-            self._owner = np.concatenate([self._owner, np.full(max(most, len(self._owner)), -1, dtype=np.int64)])
+        self._owner = _grown(self._owner, int(step.rows.max()) + 1)
         owner = self._owner[step.rows]
         owner[step.prefetched] = -1
         if self._planning.ownership == "hash":

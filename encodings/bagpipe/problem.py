@@ -31,6 +31,10 @@ MOST_COSTS = 2**28
 """Examples of a batch times trainers: each pair has a cost."""
 REPLICATING = ("replicated", "lrpp", "lrpp-delayed")
 """Designs in which a row may lie on every trainer for as long as one likes."""
+_DESCRIBED = (
+    "trainers", "batch_size", "batches", "lookahead", "cache_rows", "objective", "method", "ownership", "design",
+)  # fmt: skip
+"""Of a planning, in plan files."""
 
 
 @dataclass(frozen=True)
@@ -115,21 +119,12 @@ class Problem(BriefQuestion):
     @property
     def description(self) -> dict[str, object]:
         """What was asked, for the plan file."""
+        shares = self.planning.shares
         return {
-            "trace": self.trace.name,
-            "tables": self.trace.table_count,
-            "trainers": self.planning.trainers,
-            "batch_size": self.planning.batch_size,
-            "batches": self.planning.batches,
-            "lookahead": self.planning.lookahead,
-            "cache_rows": self.planning.cache_rows,
-            "objective": self.planning.objective,
-            "method": self.planning.method,
-            "ownership": self.planning.ownership,
-            "design": self.planning.design,
-            "replicate_budget_bytes": self.replicate_budget_bytes,
-            "shares": None if self.planning.shares is None else list(self.planning.shares),
-        }
+            "trace": self.trace.name, "tables": self.trace.table_count,
+            **{name: getattr(self.planning, name) for name in _DESCRIBED},
+            "replicate_budget_bytes": self.replicate_budget_bytes, "shares": None if shares is None else list(shares),
+        }  # fmt: skip
 
     @property
     def batch_count(self) -> int | None:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from gapless import __version__
-from gapless.encodings.bagpipe.advice.replication import choose_replicated
+from gapless.encodings.bagpipe.advice.replication import Replication, choose_replicated
 from gapless.encodings.bagpipe.batch_plans import Budget, Pace
 from gapless.encodings.bagpipe.designs.counts import Counts
 from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline, run_bound_s
@@ -37,64 +37,53 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     """
     deadline, parameters, pace, first = Deadline(options), parameters or Parameters(), Pace(), None
     checked_choice(problem.planning.objective, problem.planning.method, options.solver, parameters)
-    problem, replication = _with_replicated(problem, parameters, deadline)
+    problem, replicated = _with_replicated(problem, parameters, deadline)
     if options.time_limit_s is not None:
-        first, pace = _first_batch(problem, options, parameters, deadline)
+        first, pace = _first_batch(problem, options, parameters, deadline, replicated)
         if deadline.over or (problem.batch_count != 1 and deadline.remaining_s <= 2 * (pace.plan_s + pace.finish_s)):
             deadline.strike()
-            return replace(first, details={**first.details, **replication})
+            return first
     with begun(problem, options.unfinished) as begin:
-        run = _new_run(problem, begin)
+        run = Run(begin.writer, problem.planning)
         plan_run(run, problem, options, parameters, deadline, Budget(deadline, pace), begin.known)
         if run.rows:
-            plan = _ended(problem, run, begin, options, deadline)
-            return replace(plan, details={**plan.details, **replication})
-    plan = first or _first_batch(problem, options, parameters, deadline)[0]
-    return replace(plan, details={**plan.details, **replication})
-
-
-def _new_run(problem: Problem, begin: Begun) -> Run:
-    planning = problem.planning
-    return Run(begin.writer, planning.trainers, planning.design, is_replicated=bool(planning.replicated))
+            return _ended(problem, run, begin, options, deadline, replicated)
+    return first or _first_batch(problem, options, parameters, deadline, replicated)[0]
 
 
 def _with_replicated(
     problem: Problem, parameters: Parameters, deadline: Deadline
-) -> tuple[Problem, dict[str, object]]:  # fmt: skip
-    """The problem with the tables that stay on every trainer, and what is said of the choice."""
+) -> tuple[Problem, Replication | None]:  # fmt: skip
+    """The problem with the tables that stay on every trainer, and the choice where one was asked for."""
     if problem.replicate_budget_bytes is None:
-        return problem, {}
+        return problem, None
     chosen = choose_replicated(
         problem.trace, problem.planning, problem.cluster, problem.replicate_budget_bytes, parameters, deadline
     )
-    names = problem.trace.table_names
-    return replace(problem, planning=replace(problem.planning, replicated=chosen.tables)), {
-        "replicated_tables": [names[table] for table in chosen.tables],
-        "replicated_bytes": chosen.size_bytes,
-        "replication_saved_s": chosen.saved_s,
-        "replication_bound_s": chosen.bound_s,
-    }
+    return replace(problem, planning=replace(problem.planning, replicated=chosen.tables)), chosen
 
 
 def _first_batch(
-    problem: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline
+    problem: Problem, options: SolveOptions, parameters: Parameters, deadline: Deadline, replicated: Replication | None
 ) -> tuple[Plan, Pace]:  # fmt: skip
     """The run of the first batch alone in the quickest partition, and what a batch takes therefore."""
     alone = replace(problem, planning=replace(problem.planning, batches=1, method="contiguous"))
     begin_s, unlimited = deadline.elapsed_s, SolveOptions()
     with begun(replace(problem, resume=None), None) as begin:
-        run = _new_run(problem, begin)
+        run = Run(begin.writer, problem.planning)
         plan_run(run, alone, unlimited, parameters, deadline, Budget(Deadline(unlimited), Pace()))
         run.optimised = int(problem.planning.method == "contiguous")
         planned_s = deadline.elapsed_s - begin_s
-        plan = _ended(problem, run, begin, options, deadline)
+        plan = _ended(problem, run, begin, options, deadline, replicated)
     if not deadline.over:
         assert plan.windows is not None
         plan.windows.replay()
     return plan, Pace(planned_s, _WITH_WRITING * (deadline.elapsed_s - begin_s - planned_s))
 
 
-def _ended(problem: Problem, run: Run, begin: Begun, options: SolveOptions, deadline: Deadline) -> Plan:
+def _ended(
+    problem: Problem, run: Run, begin: Begun, options: SolveOptions, deadline: Deadline, replicated: Replication | None
+) -> Plan:
     """The run, laid out in time."""
     run.writer.close()
     file = RunFile(problem.trace.name, begin.kept(), Limits.none(problem.trace.name))
@@ -109,9 +98,14 @@ def _ended(problem: Problem, run: Run, begin: Begun, options: SolveOptions, dead
         otherwise=StopReason.INTERRUPTED if options.stop.is_set() else StopReason.FINISHED,
     )  # fmt: skip
     names = problem.trace.table_names
-    replicated = tuple(names[table] for table in problem.planning.replicated)
-    decision = RunDecision(problem.planning.design, counts.batches, replicated)
-    details = _details(run, file, counts, times)
+    on_all = tuple(names[table] for table in problem.planning.replicated)
+    decision = RunDecision(problem.planning.design, counts.batches, on_all)
+    details = _details(run, file, counts, times, decision)
+    if replicated is not None:
+        details |= {
+            "replicated_tables": list(on_all), "replicated_bytes": replicated.size_bytes,
+            "replication_saved_s": replicated.saved_s, "replication_bound_s": replicated.bound_s,
+        }  # fmt: skip
     return Plan(solution, plan.schedule(), details, run.timings, windows=plan, decision=decision)
 
 
@@ -138,7 +132,9 @@ def machine_for(problem: Problem, counts: Counts) -> Machine:
     return Machine(problem.cluster, share_of(problem), replicated + cached)
 
 
-def _details(run: Run, file: RunFile, counts: Counts, times: Pipeline) -> dict[str, object]:
+def _details(
+    run: Run, file: RunFile, counts: Counts, times: Pipeline, decision: RunDecision
+) -> dict[str, object]:  # fmt: skip
     cost, bound, max_load = np.array(run.measured).T
     batches = {
         "fetched_rows": counts.prefetched.astype(np.float64),
@@ -157,7 +153,7 @@ def _details(run: Run, file: RunFile, counts: Counts, times: Pipeline) -> dict[s
         "median": {name: float(np.median(values)) for name, values in batches.items()},
         "cache_rows_peak": int(counts.cache_rows.max()),
         "smallest_lookahead": int(counts.lookahead.min()),
-        "batches_planned": counts.batches,
+        "batches_planned": decision.batches_planned,
         "batches_optimised": run.optimised,
         "examples": int(file.examples.sum()),
         "iteration_s": times.iteration_s,

@@ -22,7 +22,7 @@ from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, Lookups, cells, chosen, sums
 
-__all__ = ["Batch", "Sharing", "Traffic", "add_uses", "cost_matrix", "summed", "uses_by_trainer"]
+__all__ = ["Batch", "Sharing", "Traffic", "add_uses", "cost_matrix", "pair_costs", "summed", "uses_by_trainer"]
 
 Counts = NDArray[np.int32]
 Number = TypeVar("Number", bound=np.number)
@@ -213,6 +213,15 @@ def uses_by_trainer(index: Lookups, trainer: Ints, ids: int, trainers: int) -> C
     else:
         cells = (index + first[:, None]).ravel(order="K")  # however it lies in memory, without a copy
     return np.bincount(cells, minlength=trainers * ids).reshape(trainers, ids).astype(np.int32)
+
+
+def pair_costs(owner: Ints, receive: NDArray[Number], send: NDArray[Number]) -> NDArray[Number]:
+    """What it costs at these rates, one a trainer, that trainer j uses id e: ids x trainers; nothing where it owns the
+    id, and nothing for a sender that is a server."""
+    cost: NDArray[Number] = receive + np.where(owner >= 0, send[owner], 0)[:, None]
+    owned = np.flatnonzero(owner >= 0)
+    cost[owned, owner[owned]] = 0
+    return cost
 
 
 def add_uses(index: Lookups, counts: Counts, examples: Ints, trainer: Ints, times: int) -> None:

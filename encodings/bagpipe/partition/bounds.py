@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.bagpipe.parameters import Bound
-from gapless.encodings.bagpipe.partition.batch import Sharing
+from gapless.encodings.bagpipe.partition.batch import Sharing, pair_costs
 from gapless.encodings.bagpipe.partition.transport import transport
 from gapless.options import Deadline
 from gapless.profiles.traces.bags import Lookups, lookups
@@ -189,7 +189,7 @@ class _FetchGame:
         over = np.add.reduceat(weight, self.shared.first, axis=0) if len(weight) else weight
         assert (over <= _WEIGHT_UNIT).all()
         cost = self._unshared_cost(receive, send) * _WEIGHT_UNIT
-        cost = cost + self._shared_cost(weight * self._pair_cost(receive, send))
+        cost = cost + self._shared_cost(weight * pair_costs(self.shared.owner, receive, send))
         return transport(
             np.asarray(cost, dtype=np.int64), self.prices.capacity, self._whole_prices(float(receive.mean()))
         ).cost
@@ -198,7 +198,7 @@ class _FetchGame:
         """Of unshared ids and of the uses of shared ones at these rates, computed again only when they change."""
         if self._rates is None or not all(map(np.array_equal, self._rates, (receive, send))):
             self._rates = receive, send
-            self._known = self._unshared_cost(receive, send), self._pair_cost(receive, send)
+            self._known = self._unshared_cost(receive, send), pair_costs(self.shared.owner, receive, send)
         return self._known
 
     def _whole_prices(self, rate: float) -> Ints:
@@ -214,14 +214,6 @@ class _FetchGame:
         weight = _exponentials(self.preference, first, group)
         normed: Floats = weight * (1 / np.add.reduceat(weight, first, axis=0))[group]
         return normed
-
-    def _pair_cost(self, receive: Rate, send: Rate) -> Rate:
-        """What a row of each shared use costs on each trainer."""
-        owner = self.shared.owner
-        cost: Rate = receive + np.where(owner >= 0, send[owner], 0)[:, None]
-        owned = np.flatnonzero(owner >= 0)
-        cost[owned, owner[owned]] = 0
-        return cost
 
     def _unshared_cost(self, receive: Rate, send: Rate) -> Rate:
         """What the unshared ids of each example cost on each trainer, exactly."""

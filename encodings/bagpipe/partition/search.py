@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gapless.array_types import Floats, Ints
 from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.parameters import Search
-from gapless.encodings.bagpipe.partition.batch import Sharing, Traffic, add_uses, summed
+from gapless.encodings.bagpipe.partition.batch import Sharing, Traffic, add_uses, pair_costs, summed
 from gapless.encodings.bagpipe.partition.cuts import Cuts
 from gapless.encodings.bagpipe.partition.transport import transport
 from gapless.options import Deadline
@@ -121,15 +121,6 @@ class Rates:
 
     receive: Floats
     send: Floats
-
-    def of_pairs(self, sharing: Sharing) -> Floats:
-        """What it costs that trainer j uses id e, ids x trainers; nothing where it owns the id."""
-        is_owned = sharing.owner >= 0
-        sent = np.where(is_owned, self.send[sharing.owner], 0.0)
-        cost: Floats = self.receive + sent[:, None]
-        owned = np.flatnonzero(is_owned)
-        cost[owned, sharing.owner[owned]] = 0.0
-        return cost
 
 
 class Fetches:
@@ -243,7 +234,7 @@ class Uses:
         if self._rates is None or not (
             np.array_equal(rates.receive, self._rates.receive) and np.array_equal(rates.send, self._rates.send)
         ):
-            self._rates, self._pairs = rates, rates.of_pairs(self._sharing)
+            self._rates, self._pairs = rates, pair_costs(self._sharing.owner, rates.receive, rates.send)
         return self._pairs
 
     def _move(self, examples: Ints, trainer: Ints, times: int) -> None:

@@ -28,8 +28,7 @@ from gapless.encodings.bagpipe.designs.counts import PLACES, Counts, evicted_par
 from gapless.encodings.bagpipe.ids.row_map import RowMap
 from gapless.encodings.bagpipe.lowering.actions import Actions
 from gapless.encodings.bagpipe.parameters import Parameters
-from gapless.encodings.bagpipe.problem import Problem
-from gapless.encodings.bagpipe.question import Question
+from gapless.encodings.bagpipe.problem import Planning, Problem
 from gapless.encodings.bagpipe.run.file import head_of
 from gapless.encodings.bagpipe.run.reader import RunFile
 from gapless.encodings.bagpipe.run.store import WINDOW_ROWS, RunWriter, Salvaged, head_in, known_batches, salvaged
@@ -48,26 +47,23 @@ class Run:
 
     `rows`: what `Counts` has of each batch. `measured`: what a partition costs, its bound, the largest load, NaN
     where unknown. `optimised`: how many batches have the partition that was asked for, not cut short. `is_whole`:
-    whether the last batch is the last of the trace, or of those asked for. `is_replicated`: rows of some tables stay
-    until the end.
+    whether the last batch is the last of the trace, or of those asked for.
     """
 
     writer: RunWriter
-    trainers: int
-    design: str = Question.design
+    planning: Planning
     rows: list[tuple[int, ...]] = field(default_factory=list)
     measured: list[tuple[float, ...]] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     optimised: int = 0
     is_whole: bool = False
-    is_replicated: bool = False
 
     def take(self, plan: BatchPlan) -> None:
         """Add the plan of the next batch."""
         chosen = plan.partition
         bound = np.nan if chosen.bound is None else float(chosen.bound)
         measured = float(chosen.value), bound, float(plan.traffic.max_load)
-        actions, counts = Actions.of(plan, self.design), row_of(plan)
+        actions, counts = Actions.of(plan, self.planning.design), row_of(plan)
         self.writer.add(PlannedBatch(actions.ids, plan.trainer, counts, measured, actions, chosen.is_cut))
         self._note(counts, measured, chosen.is_cut)
 
@@ -127,9 +123,9 @@ def plan_run(
 def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
     """The counts of a run, and by batch the rows that its end evicts beside those that were planned to be."""
     evicted_at_end: dict[int, Mask] = {}
-    rows, later = list(run.rows), RowMap()
-    for number in reversed(range(0 if run.is_whole and not run.is_replicated else file.batches)):
-        if number + rows[number][PLACES["lookahead"]] < file.batches and not run.is_replicated:
+    rows, later, stays = list(run.rows), RowMap(), bool(run.planning.replicated)  # until the end
+    for number in reversed(range(0 if run.is_whole and not stays else file.batches)):
+        if number + rows[number][PLACES["lookahead"]] < file.batches and not stays:
             break  # whatever is cached then is used again before the end
         actions = file.actions(number)
         is_last = later.find(actions.ids) < 0
@@ -140,11 +136,11 @@ def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
         counts[PLACES["evicted"]] = int(evicted.sum())
         owned = actions.private_to[evicted & (actions.private_to >= 0)]
         counts[PLACES["evicted_most"]] = max(counts[PLACES["evicted_most"]], int(np.bincount(owned, minlength=1).max()))
-        if run.design == "lrpp-fine-grained":
+        if run.planning.design == "lrpp-fine-grained":
             alone = actions.sync == 0
             counts[PLACES["evicted_alone"] :] = evicted_parts(evicted, alone, actions.private_to, actions.trainers)
         rows[number] = tuple(counts)
-    return Counts.of(run.trainers, rows), evicted_at_end
+    return Counts.of(run.planning.trainers, rows), evicted_at_end
 
 
 def share_of(problem: Problem) -> NDArray[np.int64]:
