@@ -23,9 +23,8 @@ from gapless.encodings.taccl import load_sketch
 from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.sweep.request import with_instances
 from gapless.encodings.taccl.sweep.candidates import Lowering
-from gapless.encodings.taccl.sweep.request import Request, larger_buffer
+from gapless.encodings.taccl.sweep.request import Request, larger_buffer, with_instances
 from gapless.encodings.taccl.sweep.run import sweep
 from gapless.encodings.taccl.sweep.table import Outcome
 from gapless.errors import InputError

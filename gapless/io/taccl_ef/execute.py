@@ -14,8 +14,6 @@ possible orders, so a program that ends once ends for any number of slices.
 
 from __future__ import annotations
 
-import random
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +26,6 @@ from gapless.io.taccl_ef.program import (
     EXECUTOR,
     READS_SOURCE,
     RECEIVING,
-    SENDING,
     WRITES,
     Gpu,
     Problem,
@@ -42,6 +39,8 @@ __all__ = ["Execution", "Outcome", "execute", "run"]
 
 SHOWN = 8
 """Steps of a cycle that a message names."""
+_LONGEST = 1000
+"""Of random interleavings: how long steps take, so that any order that waits allow may come out."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,13 @@ def execute(flat: Flat, columns: Columns, nchannels: int, slots: int, order: int
     worst that cutting a step of several chunks into pieces can do. Connections on channels from `nchannels` on are
     never set up. `order`: None takes the blocks in turn, each as far as it goes; a number seeds a random interleaving.
     """
-    if slots and order is None:
-        rounds = rounds_of(flat, columns, slots, _never(flat, columns, nchannels))
-        if rounds.all():
-            return Execution(np.argsort(rounds, kind="stable").tolist(), ())
-    machine = _Machine(flat, nchannels, slots)
-    machine.run(None if order is None else random.Random(order))
-    return Execution(machine.trace, tuple(machine.stuck()))
+    lasts = None if order is None else np.random.default_rng(order).integers(1, _LONGEST, len(flat.steps))
+    rounds = rounds_of(flat, columns, slots, _never(flat, columns, nchannels), lasts)
+    ran = np.flatnonzero(rounds)
+    trace = ran[np.argsort(rounds[ran], kind="stable")].tolist()
+    if len(trace) == len(flat.steps):
+        return Execution(trace, ())
+    return Execution(trace, tuple(_Standstill.of(flat, columns, rounds > 0, nchannels, slots).problems()))
 
 
 def _never(flat: Flat, columns: Columns, nchannels: int) -> Flags:
@@ -78,100 +77,52 @@ def _never(flat: Flat, columns: Columns, nchannels: int) -> Flags:
     return never
 
 
-class _Machine:
-    """The state of the walk: where each block is, what is in flight, who is to be looked at again."""
+@dataclass(frozen=True)
+class _Standstill:
+    """Where blocks stand once nothing moves: `at[b]`, the next step of block b; what is `in_flight` by connection."""
 
-    def __init__(self, flat: Flat, nchannels: int, slots: int) -> None:
-        self.flat, self.slots = flat, slots
-        self.at = flat.first[:-1].copy()
-        self.done = bytearray(len(flat.steps))
-        self.in_flight = [0] * len(flat.connections)
-        self.is_set_up = [channel < nchannels for _, _, channel in flat.connections]
-        self.waiting: dict[int, list[int]] = {}
-        self.announced = [-1] * len(flat.place)
-        self.trace: list[int] = []
-        self.ready = deque(range(len(flat.place)))
-        self.is_ready = bytearray(b"\1" * len(flat.place))
+    flat: Flat
+    done: Flags
+    at: list[int]
+    in_flight: list[int]
+    nchannels: int
+    slots: int
 
-    def run(self, rng: random.Random | None) -> None:
-        while self.ready:
-            if rng is not None:
-                self.ready.rotate(rng.randrange(len(self.ready)))
-            block = self.ready.popleft()
-            self.is_ready[block] = 0
-            while self.at[block] < self.flat.first[block + 1]:
-                reason, _ = self.obstacle(block)
-                if reason:
-                    self.wait(block)
-                    break
-                self.step(block)
-                if rng is not None:
-                    self.wake(block)
-                    break
+    @classmethod
+    def of(cls, flat: Flat, columns: Columns, done: Flags, nchannels: int, slots: int) -> _Standstill:
+        """`done`: the steps that ran."""
+        steps = np.bincount(columns.block[done], minlength=len(flat.place))
+        count = len(flat.connections)
+        sent, received = (
+            np.bincount(np.array(ends, dtype=np.int64)[columns.block[flags & done]], minlength=count)
+            for ends, flags in ((flat.outgoing, columns.sends), (flat.incoming, columns.receives))
+        )
+        at = (np.array(flat.first[:-1], dtype=np.int64) + steps).tolist()
+        return cls(flat, done, at, (sent - received).tolist(), nchannels, slots)
 
     def obstacle(self, block: int) -> tuple[str, int]:
-        """Why the block's next step can't run, and the block that it waits for (-1 for none); no reason if it can."""
-        number = self.at[block]
-        step, target = self.flat.steps[number], self.flat.awaited[number]
-        if target >= 0 and not (self.done[target] and self.flat.steps[target].hasdep):
-            silent = "" if self.flat.steps[target].hasdep else ", which signals no one (hasdep is 0)"
-            return f"waits for {self.flat.name(target)}{silent}", self.flat.owner[target]
-        connection = self.flat.incoming[block]
+        """Why the block's next step can't run, and the block that it waits for (-1 for none)."""
+        flat, number = self.flat, self.at[block]
+        step, target = flat.steps[number], flat.awaited[number]
+        if target >= 0 and not (self.done[target] and flat.steps[target].hasdep):
+            silent = "" if flat.steps[target].hasdep else ", which signals no one (hasdep is 0)"
+            return f"waits for {flat.name(target)}{silent}", flat.owner[target]
+        connection = flat.incoming[block]
         if step.type in RECEIVING and not self.in_flight[connection]:
-            return self.reason("to receive from", connection, 0), self.flat.sender[connection]
-        if step.type in SENDING:
-            connection = self.flat.outgoing[block]
-            other = self.flat.receiver[connection] if self.is_set_up[connection] else -1
-            if not self.is_set_up[connection] or not self.has_room(connection, other):
-                return self.reason("to send to", connection, 1), other
-        return "", -1
+            return self.reason("to receive from", connection, 0), flat.sender[connection]
+        connection = flat.outgoing[block]
+        receiver = flat.receiver[connection] if self.is_set_up(connection) else -1
+        return self.reason("to send to", connection, 1), receiver
+
+    def is_set_up(self, connection: int) -> bool:
+        return self.flat.connections[connection][2] < self.nchannels
 
     def reason(self, action: str, connection: int, side: int) -> str:
-        channel = self.flat.connections[connection][2]
-        unset = "" if self.is_set_up[connection] else ", which nchannels leaves out"
-        return f"waits {action} gpu {self.flat.connections[connection][side]} on chan {channel}{unset}"
+        ends = self.flat.connections[connection]
+        unset = "" if self.is_set_up(connection) else ", which nchannels leaves out"
+        return f"waits {action} gpu {ends[side]} on chan {ends[2]}{unset}"
 
-    def has_room(self, connection: int, receiver: int) -> bool:
-        if self.slots:
-            return self.in_flight[connection] < self.slots
-        if receiver < 0 or self.in_flight[connection] or self.at[receiver] == self.flat.first[receiver + 1]:
-            return False
-        number = self.at[receiver]
-        target = self.flat.awaited[number]
-        return self.flat.steps[number].type in RECEIVING and (target < 0 or bool(self.done[target]))
-
-    def wait(self, block: int) -> None:
-        """Note which step wakes the block; the two sides of a connection wake each other anyway."""
-        number = self.at[block]
-        target = self.flat.awaited[number]
-        if target >= 0 and not self.done[target]:
-            self.waiting.setdefault(target, []).append(block)
-        elif not self.slots and self.flat.steps[number].type in RECEIVING and self.announced[block] != number:
-            # Without slots the sender waits for the receiver's arrival, not only for its receive.
-            self.announced[block] = number
-            self.wake(self.flat.sender[self.flat.incoming[block]])
-
-    def step(self, block: int) -> None:
-        number = self.at[block]
-        kind = self.flat.steps[number].type
-        if kind in RECEIVING:
-            self.in_flight[self.flat.incoming[block]] -= 1
-            self.wake(self.flat.sender[self.flat.incoming[block]])
-        if kind in SENDING:
-            self.in_flight[self.flat.outgoing[block]] += 1
-            self.wake(self.flat.receiver[self.flat.outgoing[block]])
-        self.trace.append(number)
-        self.done[number] = 1
-        self.at[block] += 1
-        for other in self.waiting.pop(number, ()):
-            self.wake(other)
-
-    def wake(self, block: int) -> None:
-        if block >= 0 and not self.is_ready[block]:
-            self.is_ready[block] = 1
-            self.ready.append(block)
-
-    def stuck(self) -> list[Problem]:
+    def problems(self) -> list[Problem]:
         """A problem for each block that has steps left, and one for a cycle among them."""
         flat, problems, target = self.flat, list[Problem](), dict[int, int]()
         for block in range(len(flat.place)):

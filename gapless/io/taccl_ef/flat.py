@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Ints as Numbers
+from gapless.array_types import Mask as Flags
 from gapless.io.taccl_ef.program import (
     READS_SOURCE,
     RECEIVING,
@@ -143,10 +144,6 @@ def _awaited(
     return first[target] + step.deps
 
 
-Numbers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
-
 @dataclass(frozen=True)
 class Columns:
     """By flat number of a step: what it does, its count, its places, its block.
@@ -203,20 +200,24 @@ _TYPES = {
 def _sent_by(flat: Flat, sends: Flags, receives: Flags, block: Numbers) -> Numbers:
     """The k-th receive of a connection takes the k-th message that is sent on it."""
     found = np.full(len(block), -1, dtype=np.int64)
-    sent, sent_turn = _turns(sends, flat.outgoing, block)
     received, turn = _turns(receives, flat.incoming, block)
-    at = np.searchsorted(sent_turn, turn)
-    is_there = at < len(sent_turn)
-    is_there[is_there] = sent_turn[at[is_there]] == turn[is_there]
-    found[received[is_there]] = sent[at[is_there]]
+    found[received] = _of_turns(turn, *_turns(sends, flat.outgoing, block))
     return found
 
 
-def rounds_of(flat: Flat, columns: Columns, slots: int | None = None, never: Flags | None = None) -> Numbers:
+def rounds_of(
+    flat: Flat,
+    columns: Columns,
+    slots: int | None = None,
+    never: Flags | None = None,
+    lasts: Numbers | None = None,
+) -> Numbers:
     """By step, the round in which it can run: after those of all steps that it waits for; 0 where it never can.
 
     A step waits for the one before it in its block, for its dependency, a receive for its message, and, where a
-    connection holds `slots` messages, a send for the receive that makes room for it. `never`: steps that can't run.
+    connection holds `slots` messages, a send for the receive that makes room for it. With 0, a send waits until the
+    other side stands at the receive. `never`: steps that can't run. `lasts`: how many rounds each step takes, the last
+    of which is returned; 1 where nothing is said.
     """
     numbers = np.arange(len(flat.steps))
     first = np.array(flat.first, dtype=np.int64)[columns.block]
@@ -224,8 +225,9 @@ def rounds_of(flat: Flat, columns: Columns, slots: int | None = None, never: Fla
     edges = [(numbers - 1, numbers, numbers > first), (awaited, numbers, awaited >= 0)]
     edges.append((columns.sent_by, numbers, columns.sent_by >= 0))
     if slots is not None:
-        receives, sends = _room_makers(flat, columns, slots)
-        edges.append((receives, sends, np.ones(len(sends), dtype=np.bool_)))
+        found_edges, lost = _room_makers(flat, columns, slots)
+        edges += found_edges
+        never = lost if never is None else never | lost
     before = np.concatenate([one[flags] for one, _, flags in edges])
     after = np.concatenate([other[flags] for _, other, flags in edges])
     missing = np.bincount(after, minlength=len(numbers))
@@ -234,31 +236,43 @@ def rounds_of(flat: Flat, columns: Columns, slots: int | None = None, never: Fla
     order = np.argsort(before, kind="stable")
     followers, counts = after[order], np.bincount(before, minlength=len(numbers))
     start = np.cumsum(counts) - counts
-    found = np.zeros(len(numbers), dtype=np.int64)
+    found, waited = np.zeros((2, len(numbers)), dtype=np.int64)
     ready = np.flatnonzero(missing == 0)
-    at = 0
     while len(ready):
-        at += 1
-        found[ready] = at
+        found[ready] = waited[ready] + (1 if lasts is None else lasts[ready])
         released = followers[runs(start[ready], counts[ready])]
+        np.maximum.at(waited, released, np.repeat(found[ready], counts[ready]))
         np.subtract.at(missing, released, 1)
         ready = np.unique(released[missing[released] == 0])
     return found
 
 
-def _room_makers(flat: Flat, columns: Columns, slots: int) -> tuple[Numbers, Numbers]:
-    """Pairs of a receive and the send of its connection that waits for the room that it makes."""
-    by_turn = _turns(columns.sends, flat.outgoing, columns.block)
-    receives = np.flatnonzero(columns.sent_by >= 0)
-    taken = columns.sent_by[receives]
-    position = np.empty(len(flat.steps), dtype=np.int64)
-    position[by_turn[0]] = np.arange(len(by_turn[0]))
-    later = position[taken] + slots
-    is_there = later < len(by_turn[0])
-    later = np.where(is_there, later, 0)
-    outgoing = np.array(flat.outgoing, dtype=np.int64)[columns.block]
-    is_there &= outgoing[by_turn[0][later]] == outgoing[taken] if len(by_turn[0]) else False
-    return receives[is_there], by_turn[0][later[is_there]]
+def _room_makers(
+    flat: Flat, columns: Columns, slots: int
+) -> tuple[list[tuple[Numbers, Numbers, Flags]], Flags]:  # fmt: skip
+    """What sends wait for until there is room, as pairs of steps of which some count; and sends for which none ever is.
+
+    That is the receive of the message `slots` before. Without slots it is the step before the message's own receive,
+    and that receive's dependency.
+    """
+    sends, turn = _turns(columns.sends, flat.outgoing, columns.block)
+    waits = turn % len(columns.block) >= slots
+    sends = sends[waits]
+    receives = _of_turns(turn[waits] - slots, *_turns(columns.receives, flat.incoming, columns.block))
+    lost = np.zeros(len(columns.block), dtype=np.bool_)
+    lost[sends[receives < 0]] = True
+    if slots:
+        return [(receives, sends, receives >= 0)], lost
+    first = np.array(flat.first, dtype=np.int64)[columns.block[receives]]
+    awaited = np.array(flat.awaited, dtype=np.int64)[receives]
+    is_there = receives >= 0
+    return [(receives - 1, sends, is_there & (receives > first)), (awaited, sends, is_there & (awaited >= 0))], lost
+
+
+def _of_turns(wanted: Numbers, steps: Numbers, turn: Numbers) -> Numbers:
+    """The steps with some turns, -1 where no step has a turn; see `_turns`."""
+    at = np.minimum(np.searchsorted(turn, wanted), len(turn) - 1)
+    return np.where(turn[at] == wanted, steps[at], -1) if len(turn) else np.full(len(wanted), -1)
 
 
 def _turns(flags: Flags, connections: list[int], block: Numbers) -> tuple[Numbers, Numbers]:

@@ -38,7 +38,7 @@ from gapless.io.taccl_ef.blocks import (
     find_needs,
     plan_blocks,
 )
-from gapless.io.taccl_ef.buffers import MAX_RUN, Allocation, Message, Place, allocate
+from gapless.io.taccl_ef.buffers import MAX_RUN, Allocation, Place, allocate
 from gapless.io.taccl_ef.flat import Flat
 from gapless.io.taccl_ef.program import (
     MAX_SCRATCH_BYTES,
@@ -89,10 +89,6 @@ class Builder:
     id: int = -1
 
 
-Done = dict[Access, tuple[Builder, int]]
-"""The block and the number of the step that makes each access."""
-
-
 def emit(allocation: Allocation, needs: Needs, plan: Plan, instances: int) -> list[list[Builder]]:
     """All blocks of each rank, filled in the order of the schedule and numbered."""
     blocks: list[list[Builder]] = [[] for _ in allocation.scratch]
@@ -102,7 +98,6 @@ def emit(allocation: Allocation, needs: Needs, plan: Plan, instances: int) -> li
             chans = [instance * plan.slots + shape.slot for instance in range(instances)]
             built[rank, number] = [Builder(shape.send, shape.recv, chan) for chan in chans]
             blocks[rank] += built[rank, number]
-    done: Done = {}
     blocks_of: dict[tuple[int, int, int], tuple[list[Builder], list[Builder]]] = {
         (side.rank, side.peer, side.lane): (
             built[side.rank, number],
@@ -111,105 +106,95 @@ def emit(allocation: Allocation, needs: Needs, plan: Plan, instances: int) -> li
         for side, number in plan.block_of.items()
         if side.is_send
     }
+    emission = _Emission(allocation, needs, plan, instances)
     for number, message in enumerate(allocation.messages):
         sending, receiving = blocks_of[message.source, message.target, plan.lanes[number]]
         for instance in range(instances):
-            before = plan.sends_on.get(number, -1)
-            _send(sending[instance], allocation.messages, number, instance, instances, before, needs, done)
-            _receive(receiving[instance], message, number, instance, instances, needs, done)
+            emission.send(sending[instance], number, instance)
+            emission.receive(receiving[instance], number, instance)
     for rank in range(len(blocks)):
         for instance in range(instances):
-            blocks[rank] += _copies(allocation, needs, plan, rank, instance, instances, done)
+            blocks[rank] += emission.copies(rank, instance)
         _number(blocks[rank])
     return blocks
 
 
-def _cut(place: Place, count: int, instance: int, instances: int) -> Place:
-    """Where one instance's share of a run of `count` chunks starts: as many parts, side by side again."""
-    if instances == 1:
-        return place
-    return place[0], place[1] * instances + instance * count
+@dataclass(frozen=True)
+class _Emission:
+    """What is lowered; `done`: the block and the number of the step that makes each access."""
 
+    allocation: Allocation
+    needs: Needs
+    plan: Plan
+    instances: int
+    done: dict[Access, tuple[Builder, int]] = field(default_factory=dict)
 
-def _send(
-    block: Builder,
-    messages: list[Message],
-    number: int,
-    instance: int,
-    instances: int,
-    before: int,
-    needs: Needs,
-    done: Done,
-) -> None:
-    """Append the send of a message, or fuse it with the receive of message `before` if that is the block's last step.
+    def cut(self, place: Place, count: int, instance: int) -> Place:
+        """Where one instance's share of a run of `count` chunks starts: as many parts, side by side again."""
+        if self.instances == 1:
+            return place
+        return place[0], place[1] * self.instances + instance * count
 
-    Another block that waits for the receive already must not wait for the send as well.
-    """
-    message = messages[number]
-    source = _cut(message.read_at, message.count, instance, instances)
-    target = _cut(message.write_at, message.count, instance, instances)
-    here = Access(SEND, message.source, number, instance)
-    last = block.steps[-1] if block.steps else None
-    if before < 0 or last is None or last.message != before or last.hasdep:
-        _append(block, Draft("s", source, target, message.count), needs.send[number][instance], done)
-    else:
-        is_dead = needs.uses[before, instance] == [here] and (before, instance) not in needs.kept
-        last.message = -1
-        if last.type == "rrc" and is_dead:
-            last.type, last.target = "rrs", target
+    def send(self, block: Builder, number: int, instance: int) -> None:
+        """Append the send of a message, or fuse it with the receive of what it sends on, if that is the last step.
+
+        Another block that waits for the receive already must not wait for the send as well.
+        """
+        message, before = self.allocation.messages[number], self.plan.sends_on.get(number, -1)
+        source, target = (self.cut(place, message.count, instance) for place in (message.read_at, message.write_at))
+        here = Access(SEND, message.source, number, instance)
+        last = block.steps[-1] if block.steps else None
+        if before < 0 or last is None or last.message != before or last.hasdep:
+            self.append(block, Draft("s", source, target, message.count), self.needs.send[number][instance])
         else:
-            last.type = {"r": "rcs", "rrc": "rrcs"}[last.type]
-    done[here] = (block, len(block.steps) - 1)
+            is_dead = self.needs.uses[before, instance] == [here] and (before, instance) not in self.needs.kept
+            last.message = -1
+            if last.type == "rrc" and is_dead:
+                last.type, last.target = "rrs", target
+            else:
+                last.type = {"r": "rcs", "rrc": "rrcs"}[last.type]
+        self.done[here] = (block, len(block.steps) - 1)
 
+    def receive(self, block: Builder, number: int, instance: int) -> None:
+        """Append the receive of a message, which adds it to what is there if the message does."""
+        message = self.allocation.messages[number]
+        ends = message.adds_to or message.read_at, message.write_at
+        source, target = (self.cut(place, message.count, instance) for place in ends)
+        kind = "r" if message.adds_to is None else "rrc"
+        draft = Draft(kind, source, target, message.count, message=number)
+        self.append(block, draft, self.needs.receive[number][instance])
+        self.done[Access(RECEIVE, message.target, number, instance)] = (block, len(block.steps) - 1)
 
-def _receive(
-    block: Builder, message: Message, number: int, instance: int, instances: int, needs: Needs, done: Done
-) -> None:
-    """Append the receive of a message, which adds it to what is there if the message does."""
-    is_added = message.adds_to is not None
-    source = _cut(message.adds_to or message.read_at, message.count, instance, instances)
-    target = _cut(message.write_at, message.count, instance, instances)
-    draft = Draft("rrc" if is_added else "r", source, target, message.count, message=number)
-    _append(block, draft, needs.receive[number][instance], done)
-    done[Access(RECEIVE, message.target, number, instance)] = (block, len(block.steps) - 1)
-
-
-def _append(block: Builder, draft: Draft, needed: list[Access], done: Done) -> None:
-    """Append a step that waits for others; for all but one of them on nops before it."""
-    if not needed:
+    def append(self, block: Builder, draft: Draft, needed: list[Access]) -> None:
+        """Append a step that waits for others; for all but one of them on nops before it."""
+        awaited: dict[Builder, int] = {}
+        for access in needed:
+            other, number = self.done[access]
+            # What the block itself did, or waited for earlier, is done by the order of its steps.
+            if other is not block and number > block.waited.get(other, -1):
+                awaited[other] = max(number, awaited.get(other, -1))
+        for other, number in awaited.items():
+            other.steps[number].hasdep = True
+        block.waited.update(awaited)
+        *first, last = awaited.items() or [None]
+        block.steps += [Draft("nop", ("i", -1), ("o", -1), 0, target) for target in first]
+        draft.awaited = last
         block.steps.append(draft)
-        return
-    awaited: dict[Builder, int] = {}
-    for access in needed:
-        other, number = done[access]
-        # What the block itself did, or waited for earlier, is done by the order of its steps.
-        if other is not block and number > block.waited.get(other, -1):
-            awaited[other] = max(number, awaited.get(other, -1))
-    for other, number in awaited.items():
-        other.steps[number].hasdep = True
-    block.waited.update(awaited)
-    targets = list(awaited.items())
-    block.steps += [Draft("nop", ("i", -1), ("o", -1), 0, target) for target in targets[:-1]]
-    draft.awaited = targets[-1] if targets else None
-    block.steps.append(draft)
 
-
-def _copies(
-    allocation: Allocation, needs: Needs, plan: Plan, rank: int, instance: int, instances: int, done: Done
-) -> Iterator[Builder]:
-    """Blocks that copy within a rank, one instance's share: from input or scratch to output."""
-    block = Builder(-1, -1, instance * plan.slots)
-    for number, (source, target, count) in enumerate(allocation.copies[rank]):
-        needed = needs.copy[rank][number][instance]
-        if len(block.steps) + max(1, len(needed)) > plan.step_limit:
+    def copies(self, rank: int, instance: int) -> Iterator[Builder]:
+        """Blocks that copy within a rank, one instance's share: from input or scratch to output."""
+        chan = instance * self.plan.slots
+        block = Builder(-1, -1, chan)
+        for number, (source, target, count) in enumerate(self.allocation.copies[rank]):
+            needed = self.needs.copy[rank][number][instance]
+            if len(block.steps) + max(1, len(needed)) > self.plan.step_limit:
+                yield block
+                block = Builder(-1, -1, chan)
+            here, there = (self.cut(place, count, instance) for place in (source, target))
+            self.append(block, Draft("cpy", here, there, count), needed)
+            self.done[Access(COPY, rank, number, instance)] = (block, len(block.steps) - 1)
+        if block.steps:
             yield block
-            block = Builder(-1, -1, instance * plan.slots)
-        here, there = (_cut(place, count, instance, instances) for place in (source, target))
-        draft = Draft("cpy", here, there, count)
-        _append(block, draft, needed, done)
-        done[Access(COPY, rank, number, instance)] = (block, len(block.steps) - 1)
-    if block.steps:
-        yield block
 
 
 def _number(blocks: list[Builder]) -> None:
@@ -316,9 +301,10 @@ def lowered(
     _check_options(instances, placement, runtime)
     in_place, out_of_place = PLACEMENTS[placement]
     coll = written_name(collective.name, runtime)
+    most_steps = step_limit or min(each.steps for each in RUNTIMES[runtime])
     allocation, builders = _build(
-        schedule, collective, placement, instances, merge_blocks, fuse, step_limit or _most_steps(runtime), sm_count
-    )
+        schedule, collective, placement, instances, merge_blocks, fuse, most_steps, sm_count
+    )  # fmt: skip
     program = Program(
         name=name or f"{collective.name}_{collective.rank_count}",
         proto=proto,
@@ -343,10 +329,6 @@ def lowered(
         way_out = f"; use fewer instances than {instances}" if instances > 1 and kind is LimitError else ""
         raise kind(f"taccl-ef: the program breaks a rule of the runtime: {problems[0]}{way_out}")
     return program, flat
-
-
-def _most_steps(runtime: str) -> int:
-    return min(each.steps for each in RUNTIMES[runtime])
 
 
 def _check_options(instances: int, placement: str, runtime: str) -> None:
