@@ -15,7 +15,7 @@ follow the executor's source:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.io.mscclpp.program import CHANNEL_TYPES, COLLECTIVES, Chunks, Operation, Plan
 from gapless.io.mscclpp.structure import MOVES, block_peers, remote_buffers, structure_problems
-from gapless.io.taccl_ef.memory import Memory
+from gapless.io.taccl_ef.memory import AccessLog, Memory
 from gapless.io.taccl_ef.program import Problem, place_text
 from gapless.ir.collective import COLLECTIVES as KNOWN
 from gapless.ir.collective import ROOTED, Collective, collective_by_name
@@ -52,14 +52,6 @@ def run(plan: Plan, memory: Memory) -> Run:
     machine.run()
     stuck = machine.stuck()
     return Run(tuple(dict.fromkeys([*machine.problems, *(stuck or machine.endings())])), not stuck)
-
-
-@dataclass
-class _Access:
-    """The last write of a cell and the reads since: (who, its count, where in the plan)."""
-
-    write: tuple[int, int, Where] | None = None
-    reads: list[tuple[int, int, Where]] = field(default_factory=list)
 
 
 @dataclass
@@ -103,7 +95,7 @@ class _Machine:
         self.released: dict[tuple[int, int], deque[Clock]] = {
             (gpu.id, number): deque() for gpu in plan.gpus for number in range(len(gpu.semaphores))
         }
-        self.cells: list[dict[int, _Access]] = [{} for _ in plan.gpus]
+        self.log = AccessLog[tuple[int, int, Where]]()  # (who, its count, where in the plan)
         self.foreign: list[dict[int, tuple[int, Where, str]]] = [{} for _ in plan.gpus]
 
     def zero(self) -> Clock:
@@ -230,19 +222,12 @@ class _Machine:
             self.memory.is_written[rank][start : start + size] = True
 
     def check(self, rank: int, cell: int, is_write: bool, who: int, count: int, clock: Clock, where: Where) -> None:
-        access = self.cells[rank].setdefault(cell, _Access())
-        before = [access.write] if access.write else []
         deed = f"{'writes' if is_write else 'reads'} {self.name(rank, cell)}"
-        for other, other_count, place in before + (access.reads if is_write else []):
+        for other, other_count, place in self.log.access((rank, cell), (who, count, where), is_write):
             # Within an operation, each thread reads and then writes its own elements.
             if place != where and clock[other] <= other_count:
                 message = f"{deed} while {place_text(*place)} may still use it: nothing orders them"
                 self.problems.append(Problem("race", message, *where))
-        own = (who, count, where)
-        if is_write:
-            access.write, access.reads = own, []
-        else:
-            access.reads.append(own)
         if who not in self.blocks_of[rank]:
             if rank != where[0] and not clock[self.blocks_of[rank]].any():
                 message = f"{deed} before gpu {rank} is known to have started"

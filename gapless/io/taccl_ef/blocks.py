@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gapless.errors import InputError
 from gapless.io.taccl_ef.buffers import Allocation, Copy, Message, Place
+from gapless.io.taccl_ef.memory import AccessLog
 from gapless.io.taccl_ef.program import MAX_CHANNELS, MAX_PEERS_PER_CHANNEL
 
 __all__ = [
@@ -59,17 +60,13 @@ def find_needs(allocation: Allocation, instances: int) -> Needs:
     return walk.needs
 
 
-_Cell = tuple[int, str, int]
-
-
 class _Walk:
     def __init__(self, allocation: Allocation, instances: int) -> None:
         self.allocation, self.instances = allocation, instances
         self.needs = Needs()
-        self.writer: dict[_Cell, Access] = {}
-        self.readers: dict[_Cell, list[Access]] = {}
+        self.log = AccessLog[Access]()
 
-    def cells(self, rank: int, place: Place, count: int, instance: int) -> list[_Cell]:
+    def cells(self, rank: int, place: Place, count: int, instance: int) -> list[tuple[int, str, int]]:
         """The parts of a run that an instance has, where they are in memory."""
         buffer, shift = self.allocation.alias[rank].get(place[0], (place[0], 0))
         start = (place[1] + shift) * self.instances + instance * count
@@ -106,26 +103,17 @@ class _Walk:
     def read(self, here: Access, place: Place, count: int) -> list[Access]:
         found = []
         for cell in self.cells(here.rank, place, count, here.instance):
-            writer = self.writer.get(cell)
-            if writer is not None:
+            for writer in self.log.access(cell, here, is_write=False):
                 found.append(writer)
                 if writer.kind == RECEIVE:
                     uses = self.needs.uses.setdefault((writer.number, writer.instance), [])
                     if here not in uses[-1:]:
                         uses.append(here)
-            if self.allocation.overwrites:
-                self.readers.setdefault(cell, []).append(here)
         return found
 
     def write(self, here: Access, place: Place, count: int) -> list[Access]:
-        found = []
-        for cell in self.cells(here.rank, place, count, here.instance):
-            if self.allocation.overwrites:
-                if cell in self.writer:
-                    found.append(self.writer[cell])
-                found += [reader for reader in self.readers.pop(cell, ()) if reader != here]
-            self.writer[cell] = here
-        return found
+        cells = self.cells(here.rank, place, count, here.instance)
+        return [other for cell in cells for other in self.log.access(cell, here, is_write=True) if other != here]
 
     def keep(self) -> None:
         """Note whose results are outputs."""
@@ -135,7 +123,7 @@ class _Walk:
             for place in places
             for cell in self.cells(rank, place, self.instances, 0)
         }
-        for cell, writer in self.writer.items():
+        for cell, writer in self.log.writes.items():
             if cell in wanted and writer.kind == RECEIVE:
                 self.needs.kept.add((writer.number, writer.instance))
 

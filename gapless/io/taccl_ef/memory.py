@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,9 @@ from gapless.io.taccl_ef.flat import Columns, Flat, Numbers, runs
 from gapless.io.taccl_ef.program import READS_SOURCE, RECEIVING, SENDING, WRITES, Problem, Step
 from gapless.ir.collective import Collective
 
-__all__ = ["ELEMENTS", "Memory", "Values", "layout", "race_problems", "replay"]
+__all__ = ["ELEMENTS", "AccessLog", "Memory", "Values", "layout", "race_problems", "replay"]
 
+T = TypeVar("T")
 
 Values = NDArray[np.int64]
 ELEMENTS = 4
@@ -241,13 +242,26 @@ def _waits_directly(flat: Flat, columns: Columns, earlier: Numbers, later: Numbe
     return bool(((at >= known) & (most[at] >= earlier)).all())
 
 
-@dataclass(frozen=True)
-class _Access:
-    """A chunk of one GPU's memory, and its name."""
+Cell = tuple[int, int] | tuple[int, str, int]
+"""Of a GPU's memory: (rank, number), or (rank, buffer, number)."""
 
-    cell: int
-    is_write: bool
-    name: str
+
+class AccessLog(Generic[T]):
+    """Who wrote each cell last, in `writes`, and who has read it since."""
+
+    def __init__(self) -> None:
+        self.writes: dict[Cell, T] = {}
+        self.reads: dict[Cell, list[T]] = {}
+
+    def access(self, cell: Cell, who: T, is_write: bool) -> list[T]:
+        """Note an access; returns those that it must come after: the last write, and before a write what read that."""
+        before = [self.writes[cell]] if cell in self.writes else []
+        if is_write:
+            before += self.reads.pop(cell, ())
+            self.writes[cell] = who
+        else:
+            self.reads.setdefault(cell, []).append(who)
+        return before
 
 
 class _Scan:
@@ -262,16 +276,18 @@ class _Scan:
         self.users = Counter(target for target in flat.awaited if target >= 0)
         self.snapshots: dict[int, NDArray[np.int32]] = {}
         self.messages: list[deque[NDArray[np.int32]]] = [deque() for _ in flat.connections]
-        self.last_write: list[dict[int, int]] = [{} for _ in bases]
-        self.readers: list[dict[int, list[int]]] = [{} for _ in bases]
+        self.log = AccessLog[int]()
         self.found: dict[tuple[int, int], str] = {}
 
     def pairs(self, trace: list[int]) -> dict[tuple[int, int], str]:
         """(earlier, later) in this run, and what the later step does."""
         for number in trace:
             self.enter(number)
-            for access in _accesses(self.flat.steps[number], self.bases[self.flat.where(number)[0]]):
-                self.check(number, access)
+            gpu = self.flat.where(number)[0]
+            for cell, is_write, name in _accesses(self.flat.steps[number], self.bases[gpu]):
+                for earlier in self.log.access((gpu, cell), number, is_write):
+                    if not self.comes_before(earlier, number):
+                        self.found.setdefault((earlier, number), f"{'writes' if is_write else 'reads'} {name}")
             self.leave(number)
         return self.found
 
@@ -294,38 +310,21 @@ class _Scan:
         if self.is_global and self.flat.steps[number].type in SENDING:
             self.messages[self.flat.outgoing[block]].append(self.clocks[block].copy())
 
-    def check(self, number: int, access: _Access) -> None:
-        gpu = self.flat.where(number)[0]
-        last = self.last_write[gpu].get(access.cell, -1)
-        if last >= 0 and not self.comes_before(last, number):
-            self.note(last, number, access)
-        if not access.is_write:
-            self.readers[gpu].setdefault(access.cell, []).append(number)
-            return
-        for reader in self.readers[gpu].pop(access.cell, ()):
-            if not self.comes_before(reader, number):
-                self.note(reader, number, access)
-        self.last_write[gpu][access.cell] = number
-
     def comes_before(self, earlier: int, later: int) -> bool:
         block, other = self.flat.owner[later], self.flat.owner[earlier]
         seen = self.clocks[block][other - self.offset[block]]
         return bool(seen > earlier - self.flat.first[other])
 
-    def note(self, earlier: int, later: int, access: _Access) -> None:
-        deed = "writes" if access.is_write else "reads"
-        self.found.setdefault((earlier, later), f"{deed} {access.name}")
 
-
-def _accesses(step: Step, base: dict[str, int]) -> list[_Access]:
-    """The chunks that a step reads, then those that it writes."""
+def _accesses(step: Step, base: dict[str, int]) -> list[tuple[int, bool, str]]:
+    """(cell, whether it is written, its name) for the chunks that a step reads, then for those that it writes."""
     source, target = base[step.srcbuf] + step.srcoff, base[step.dstbuf] + step.dstoff
-    found: list[_Access] = []
+    found: list[tuple[int, bool, str]] = []
     if step.type in READS_SOURCE:
-        found += [_Access(source + k, False, f"{step.srcbuf}[{step.srcoff + k}]") for k in range(step.cnt)]
+        found += [(source + k, False, f"{step.srcbuf}[{step.srcoff + k}]") for k in range(step.cnt)]
     if step.type == "cpy" and source == target:
         # In place, the own-chunk copy of an out-of-place program stores what is already there.
         return found
     if step.type in WRITES:
-        found += [_Access(target + k, True, f"{step.dstbuf}[{step.dstoff + k}]") for k in range(step.cnt)]
+        found += [(target + k, True, f"{step.dstbuf}[{step.dstoff + k}]") for k in range(step.cnt)]
     return found
