@@ -45,11 +45,11 @@ class Stored:
     """What a type hint can't say of a field.
 
     `minimum`, `maximum`: of a number, or of each number of several; a whole number is at least 0 where nothing is said.
-    `key`: the field's name in files, where it is another one. `choices`: the texts that may stand there. `kinds`: the
-    classes that may, by what the object's `kind` says. `is_needed`: it must be in the file although the class has a
-    default. `is_filled`: a list must hold something. `otherwise`: what a file without the field means, where the class
-    has no default. `each`: the rule of what stands in a list, in words: `[bytes, seconds]`. `place`: fields are written
-    in the order of their places, then of the class.
+    `key`: the field's name in files, where it is another one. `choices`: the texts that may stand there, or in a list
+    there. `kinds`: the classes that may, by what the object's `kind` says. `is_needed`: it must be in the file although
+    the class has a default. `is_filled`: a list must hold something. `otherwise`: what a file without the field means,
+    where the class has no default. `each`: the rule of what stands in a list, in words: `[bytes, seconds]`. `place`:
+    fields are written in the order of their places, then of the class.
     """
 
     minimum: float | None = None
@@ -167,8 +167,8 @@ def _values(kinds: tuple[Any, ...], field: _Field, record: Record, where: str) -
         return tuple(read_record(item, entry, where) for entry in entries)  # type: ignore[arg-type]
     values = record.array(key)
     if item is str:
-        if any(not isinstance(value, str) for value in values):
-            raise record.fail(key, "a list of texts", values)
+        if any(not isinstance(value, str) or (rule.choices and value not in rule.choices) for value in values):
+            raise record.fail(key, rule.each or "a list of texts", values)
         return tuple(values)
     if item is int:
         numbers: tuple[int, ...] = record.integers(key, minimum, rule.maximum)

@@ -35,6 +35,7 @@ from gapless.io.mscclpp.program import (
     Plan,
     RemoteBuffer,
     RemoteIds,
+    Semaphore,
 )
 from gapless.io.taccl_ef.flat import flatten
 from gapless.io.taccl_ef.lower import lower as lower_to_steps
@@ -170,7 +171,7 @@ def translate(program: Program, collective: Collective, node_of_rank: tuple[int,
                 threadblocks=tuple(blocks),
                 channels=tuple(Channels(kind, tuple(peers)) for kind, peers in links.peers.items() if peers),
                 remote_buffers=tuple(links.buffers),
-                semaphores=(0,) * len(messages.semaphores[gpu.id]),
+                semaphores=(Semaphore(),) * len(messages.semaphores[gpu.id]),
             )
         )
     return Plan(program.name, collective.name, program.inplace, tuple(gpus))

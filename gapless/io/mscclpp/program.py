@@ -11,11 +11,14 @@ brings, the next one has for sure only after a `nop`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from gapless.io.typed import Stored
 
 __all__ = [
     "BUFFERS", "CHANNEL_TYPES", "COLLECTIVES", "LIMITS", "MAX_MESSAGE_BYTES", "OPERATIONS", "Block", "ChannelIds",
-    "Channels", "Chunks", "Gpu", "Limits", "Operation", "Plan", "RemoteBuffer", "RemoteIds", "Shape",
+    "Channels", "Chunks", "Gpu", "Limits", "Operation", "Plan", "RemoteBuffer", "RemoteIds", "Semaphore", "Shape",
 ]  # fmt: skip
 
 BUFFERS = ("i", "o", "s")
@@ -25,6 +28,8 @@ CHANNEL_TYPES = ("memory", "port")
 COLLECTIVES = ("allgather", "allreduce", "alltoall", "reducescatter")
 MAX_MESSAGE_BYTES = 2**64 - 1
 """Written for "no upper limit"."""
+MOST = 2**31 - 1
+"""Counts and indices are 32-bit numbers in the executor."""
 
 
 @dataclass(frozen=True)
@@ -89,79 +94,93 @@ signals. `pws` is a put and a signal, `pwsf` a flush too. `rre` and `rres` add w
 class Chunks:
     """`size` chunks from `index` on, of an own buffer (`type`) or of a peer's (`buffer_id`, in the block's list)."""
 
-    index: int
-    size: int
-    type: str = ""
-    buffer_id: int = -1
+    index: Annotated[int, Stored(0, MOST, place=1)]
+    size: Annotated[int, Stored(1, MOST, place=1)]
+    type: Annotated[str, Stored(choices=BUFFERS)] = ""
+    buffer_id: Annotated[int, Stored(0, MOST)] = -1
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation. `channel_ids` count in the block's list of its `channel_type`."""
+    """One operation. `channel_ids` count in the block's list of its `channel_type`. What is added up is summed."""
 
-    name: str
-    src: tuple[Chunks, ...] = ()
-    dst: tuple[Chunks, ...] = ()
-    channel_type: str = ""
-    channel_ids: tuple[int, ...] = ()
-    semaphore_ids: tuple[int, ...] = ()
+    name: Annotated[str, Stored(choices=OPERATIONS)]
+    src: Annotated[tuple[Chunks, ...], Stored(key="src_buff")] = ()
+    dst: Annotated[tuple[Chunks, ...], Stored(key="dst_buff")] = ()
+    channel_type: Annotated[str, Stored(choices=CHANNEL_TYPES, place=2)] = ""
+    channel_ids: Annotated[tuple[int, ...], Stored(0, MOST, place=1)] = ()
+    semaphore_ids: Annotated[tuple[int, ...], Stored(0, MOST, place=3)] = ()
+    reduce_op: Annotated[str, Stored(choices=["sum"], place=4)] = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        adds = self.name in OPERATIONS and OPERATIONS[self.name].reduces
+        object.__setattr__(self, "reduce_op", "sum" if adds else "")
 
 
 @dataclass(frozen=True)
 class ChannelIds:
     """The channels that a block uses: numbers in its GPU's list of that type."""
 
-    channel_type: str
-    channel_ids: tuple[int, ...]
+    channel_type: Annotated[str, Stored(choices=CHANNEL_TYPES)]
+    channel_ids: Annotated[tuple[int, ...], Stored(0, MOST)]
 
 
 @dataclass(frozen=True)
 class RemoteIds:
     """The peers' buffers that a block uses by one type of channel: numbers in its GPU's list."""
 
-    channel_type: str
-    buffer_ids: tuple[int, ...]
+    channel_type: Annotated[str, Stored(choices=CHANNEL_TYPES, key="access_channel_type")]
+    buffer_ids: Annotated[tuple[int, ...], Stored(0, MOST, key="remote_buffer_ids")]
 
 
 @dataclass(frozen=True)
 class Block:
     """A thread block."""
 
-    id: int
+    id: Annotated[int, Stored(0, MOST)]
     ops: tuple[Operation, ...]
-    channels: tuple[ChannelIds, ...] = ()
-    remote_buffer_refs: tuple[RemoteIds, ...] = ()
+    channels: Annotated[tuple[ChannelIds, ...], Stored(is_needed=True)] = ()
+    remote_buffer_refs: Annotated[tuple[RemoteIds, ...], Stored(otherwise=())] = ()
 
 
 @dataclass(frozen=True)
 class Channels:
     """One channel to each rank in `connected_to`; the k-th to a peer is the same as the peer's k-th back."""
 
-    channel_type: str
-    connected_to: tuple[int, ...]
+    channel_type: Annotated[str, Stored(choices=CHANNEL_TYPES)]
+    connected_to: Annotated[tuple[int, ...], Stored(0, MOST)]
 
 
 @dataclass(frozen=True)
 class RemoteBuffer:
     """A buffer of a peer that the GPU reaches."""
 
-    rank: int
-    type: str
-    access_channel_types: tuple[str, ...]
+    rank: Annotated[int, Stored(0, MOST)]
+    type: Annotated[str, Stored(choices=BUFFERS)]
+    access_channel_types: Annotated[
+        tuple[str, ...], Stored(choices=CHANNEL_TYPES, each=f"a list of {' and '.join(CHANNEL_TYPES)}")
+    ]
+
+
+@dataclass(frozen=True)
+class Semaphore:
+    """What counts releases between two blocks."""
+
+    init_value: Annotated[int, Stored(0, MOST, is_needed=True)] = 0
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One rank. `semaphores`: the first value of each; they are shared by its blocks."""
+    """One rank; the executor divides by its chunks of input and output. Blocks share the semaphores."""
 
-    id: int
-    input_chunks: int
-    output_chunks: int
-    scratch_chunks: int
+    id: Annotated[int, Stored(0, MOST)]
+    input_chunks: Annotated[int, Stored(1, MOST)]
+    output_chunks: Annotated[int, Stored(1, MOST)]
+    scratch_chunks: Annotated[int, Stored(0, MOST)]
     threadblocks: tuple[Block, ...]
-    channels: tuple[Channels, ...] = ()
-    remote_buffers: tuple[RemoteBuffer, ...] = ()
-    semaphores: tuple[int, ...] = ()
+    channels: Annotated[tuple[Channels, ...], Stored(is_needed=True)] = ()
+    remote_buffers: Annotated[tuple[RemoteBuffer, ...], Stored(is_needed=True)] = ()
+    semaphores: Annotated[tuple[Semaphore, ...], Stored(otherwise=())] = ()
 
     def peers(self, channel_type: str) -> list[int]:
         """The peer of each channel of a type, in the order in which blocks count them."""
@@ -176,7 +195,9 @@ class Plan:
     collective: str
     inplace: bool
     gpus: tuple[Gpu, ...]
-    num_threads_per_block: int = 1024
-    buffer_alignment: int = 16
-    min_message_bytes: int = 0
-    max_message_bytes: int = MAX_MESSAGE_BYTES
+    num_threads_per_block: Annotated[int, Stored(1, LIMITS.threads, otherwise=1024)] = 1024
+    buffer_alignment: Annotated[int, Stored(1, MOST, otherwise=16)] = 16
+    min_message_bytes: Annotated[int, Stored(0, MAX_MESSAGE_BYTES, key="min_message_size", otherwise=0)] = 0
+    max_message_bytes: Annotated[
+        int, Stored(0, MAX_MESSAGE_BYTES, key="max_message_size", otherwise=MAX_MESSAGE_BYTES)
+    ] = MAX_MESSAGE_BYTES

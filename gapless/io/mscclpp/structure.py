@@ -240,8 +240,8 @@ def _semaphores(gpu: Gpu) -> Iterator[Problem]:
         if len(blocks) > 1:
             message = f"semaphore {number} must have one block for {name}, got {sorted(blocks)}: not covered"
             yield Problem("semaphore", message, gpu.id)
-    for number, value in enumerate(gpu.semaphores):
-        if value:
+    for number, semaphore in enumerate(gpu.semaphores):
+        if value := semaphore.init_value:
             yield Problem("semaphore", f"semaphore {number} must start at 0, got {value}: not covered", gpu.id)
 
 
