@@ -15,11 +15,14 @@ from dataclasses import asdict, is_dataclass
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from gapless.errors import GaplessError, InputError, RunError
 from gapless.processes.exit import undone_on_leaving
 from gapless.torch.library import torch
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = [
     "WAITS",
@@ -59,26 +62,26 @@ Prepared: TypeAlias = Callable[[Path], Program]
 """Of a folder with a task: what all of its ranks do."""
 
 
-def write_task(folder: Path, task: Any) -> None:
+def write_task(folder: Path, task: DataclassInstance) -> None:
     """Leave a task for its ranks: a dataclass of plain values, tuples, and other such dataclasses."""
     (folder / "task.json").write_text(json.dumps(asdict(task)), "utf-8")
 
 
 def read_task(folder: Path, kind: type[Task]) -> Task:
     """What `write_task` left in a folder."""
-    task: Task = built(kind, json.loads((folder / "task.json").read_text("utf-8")))
-    return task
+    return built(kind, json.loads((folder / "task.json").read_text("utf-8")))
 
 
-def built(kind: Any, data: Any) -> Any:
+def built(kind: type[Task], data: Any) -> Task:
     """What plain values of JSON stand for: frozen dataclasses, tuples and scalars."""
     kinds = get_type_hints(kind) if is_dataclass(kind) else {}
     if kinds:
         return kind(**{name: built(kinds[name], value) for name, value in data.items()})
     if get_origin(kind) is tuple:
         first, *rest = get_args(kind)
-        return tuple(map(built, [first] * len(data) if rest == [...] else [first, *rest], data))
-    return data
+        data = tuple(map(built, [first] * len(data) if rest == [...] else [first, *rest], data))
+    whole: Task = data
+    return whole
 
 
 def run_processes(
@@ -190,7 +193,7 @@ def backend_device(backend: str) -> torch.device:
     return torch.device("cuda", place)
 
 
-def begin(program: Program, rank: int, **meeting: Any) -> None:
+def begin(program: Program, rank: int, **meeting: str | torch.distributed.Store) -> None:
     """Make the process group of a program; `meeting`: where its ranks meet, as torch takes it."""
     host = os.environ.get("MASTER_ADDR", "localhost") if "store" in meeting else "localhost"
     if sys.platform == "linux" and host in ("localhost", "127.0.0.1"):

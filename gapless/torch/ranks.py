@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapless.errors import InputError, RunError
 from gapless.processes import exit as leaving
@@ -26,6 +26,9 @@ from gapless.processes.launch import Launch
 from gapless.solvers.interruptible import run_interruptibly
 from gapless.torch.library import torch
 from gapless.torch.processes import WAITS, Prepared, begin, error_line, run_processes, write_task
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = ["Ranks", "as_rank", "run_ranks"]
 
@@ -82,7 +85,7 @@ def _quiet() -> Iterator[None]:
 
 
 def run_ranks(
-    prepared: Prepared, task: Any, ranks: int, wait_s: float, stop: threading.Event | None = None,
+    prepared: Prepared, task: DataclassInstance, ranks: int, wait_s: float, stop: threading.Event | None = None,
     among: Ranks | None = None, leave: Callable[[Path], object] = lambda folder: None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """What each rank found, in a process for each; where a launcher has started the ranks, `among` them.
@@ -150,7 +153,7 @@ class Ranks:
             time.sleep(_LOOK_S)
             left = self._answered(lambda: self._store.add("left", 0))
 
-    def _connected(self, is_host: bool) -> Any:
+    def _connected(self, is_host: bool) -> torch.distributed.Store:
         """A connection to the store."""
         address, port = self.launch.address, self.launch.port
         if not is_host:

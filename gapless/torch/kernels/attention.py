@@ -18,11 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from gapless.torch.library import Tensor, torch
+from gapless.torch.library import Argument, Tensor, torch
 
 __all__ = [
+    "Steps",
     "attention",
     "attention_backward",
     "attention_backward_from_probabilities",
@@ -45,7 +46,7 @@ _PIECES = 16
 _LEAST_BYTES = 2**18
 """Scores are cut into at most so many pieces, none of them smaller than this unless all are."""
 
-Steps: TypeAlias = tuple[tuple[str, Any], ...]
+Steps: TypeAlias = tuple[tuple[str, Argument], ...]
 Shape: TypeAlias = list[int]
 Three: TypeAlias = tuple[Tensor, Tensor, Tensor]
 

@@ -6,21 +6,21 @@ Wherever two batched products are found with a softmax between them, whatever th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from gapless.torch.joint_graph import ATTENTION, JointGraph
 from gapless.torch.kernels import attention as functions
 from gapless.torch.kernels.functions import dropout_factor
-from gapless.torch.library import Node, Tensor, torch
+from gapless.torch.library import Argument, Node, Tensor, torch
 from gapless.torch.rewrite.matching import (
     Alternative,
     Lean,
     Rewrites,
-    Unlike,
     erase,
     is_reshape,
     led_to,
+    matches,
     one,
     only,
     part,
@@ -51,7 +51,7 @@ class _Pattern:
     the backward pass, which make the gradients of query, key and value."""
 
     scores: Node
-    steps: tuple[tuple[str, Any], ...]
+    steps: functions.Steps
     softmax: Node
     dropout: Node | None
     product: Node
@@ -64,13 +64,8 @@ class _Pattern:
 def fuse_attention(joint: JointGraph, rewrites: Rewrites) -> None:
     """Replace every attention in a joint graph, where it stands."""
     graph = joint.module.graph
-    for node in list(graph.nodes):
-        if node.target in (softmax, safe_softmax):
-            try:
-                pattern = _find(node)
-            except Unlike:
-                continue
-            _replace(graph, pattern, rewrites)
+    for pattern in matches(graph, (softmax, safe_softmax), _find):
+        _replace(graph, pattern, rewrites)
 
 
 # -- finding -----------------------------------------------------------------------------------------------------------
@@ -108,9 +103,9 @@ def _require_dropout(node: Node) -> None:
     require(is_on and node.args[0].meta["val"].device.type == "cpu")  # a GPU draws in an order of its own
 
 
-def _steps(node: Node) -> tuple[Any, tuple[tuple[str, Any], ...]]:
+def _steps(node: Node) -> tuple[Node, functions.Steps]:
     """The product that a softmax's argument comes from, and what was done to it, first step first."""
-    steps: list[tuple[str, Any]] = []
+    steps: list[tuple[str, Argument]] = []
     whole, node = node.meta["val"], node.args[0]
     while node.target is not aten.bmm.default:
         require(node.op == "call_function" and len(node.users) == 1)
@@ -148,7 +143,7 @@ def _find_change(back: Node, dropout: Node | None, gradient: Tensor, product: No
     require(same(change.args[1], product.args[1], turns=1))
 
 
-def _find_last(back: Node, steps: tuple[tuple[str, Any], ...], scores: Node) -> tuple[Any, Any]:
+def _find_last(back: Node, steps: functions.Steps, scores: Node) -> tuple[Node, Node]:
     """The products that make the gradients of query and key, after the same factors as forward."""
     change, factors = back, [step for step in reversed(steps) if step[0] != "add"]
     while factors or len(readers(change)) == 1:
@@ -172,10 +167,10 @@ class _Functions:
     """What stands for an attention: forward with all intermediates and without those that not all gradients need; then
     the gradient, with the number of intermediates that it reads; then the one that reads what was kept for it."""
 
-    keeping: Any
-    lean: Any
-    backward: Any
-    from_kept: Any
+    keeping: Callable[..., tuple[Tensor, ...]]
+    lean: Callable[..., tuple[Tensor, ...]]
+    backward: Callable[..., tuple[Tensor, ...]]
+    from_kept: Callable[..., tuple[Tensor, ...]]
 
 
 _PLAIN = _Functions(
@@ -196,7 +191,7 @@ def _replace(graph: torch.fx.Graph, pattern: _Pattern, rewrites: Rewrites) -> No
     inputs = (*pattern.scores.args, pattern.product.args[1])
     steps, value = pattern.steps, pattern.softmax.meta["val"]
     shape = list(value.shape)
-    whole: tuple[Any, ...] = (steps, shape, pattern.softmax.target is safe_softmax)
+    whole: tuple[Argument, ...] = (steps, shape, pattern.softmax.target is safe_softmax)
     used, extra_count = _PLAIN, 1
     if pattern.dropout is not None:
         share = pattern.dropout.args[1]

@@ -6,7 +6,6 @@ Needs the extra `torch`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from gapless.torch.joint_graph import LOSS, JointGraph
 from gapless.torch.kernels import chunked_loss as functions
@@ -15,11 +14,11 @@ from gapless.torch.rewrite.matching import (
     Alternative,
     Lean,
     Rewrites,
-    Unlike,
     base,
     erase,
     is_reshape,
     led_to,
+    matches,
     one,
     only,
     part,
@@ -50,7 +49,7 @@ class _Pattern:
     of_bias: Node | None
 
     @property
-    def arguments(self) -> tuple[Any, Any, Any]:
+    def arguments(self) -> tuple[Node, Node, Node | None]:
         """Given, weight and bias."""
         given, weight = self.layer.args[-2:]
         return given, weight, self.layer.args[0] if self.layer.target is aten.addmm.default else None
@@ -59,16 +58,11 @@ class _Pattern:
 def fuse_losses(joint: JointGraph, rewrites: Rewrites) -> None:
     """Replace every linear layer with cross entropy in a joint graph, where it stands."""
     graph = joint.module.graph
-    for node in list(graph.nodes):
-        if node.target is aten.nll_loss_forward.default:
-            try:
-                pattern = _find(node)
-            except Unlike:
-                continue
-            _replace(graph, pattern, rewrites)
+    for pattern in matches(graph, (aten.nll_loss_forward.default,), _find):
+        _replace(graph, pattern, rewrites)
 
 
-def _find(loss: Any) -> _Pattern:
+def _find(loss: Node) -> _Pattern:
     scaled, _, weights, reduction, _ = loss.args
     softmax = base(scaled)
     require(weights is None and reduction in (_SUM, _MEAN) and softmax.target is log_softmax)

@@ -6,11 +6,11 @@ Needs the extra `torch`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
-from gapless.torch.library import Node, torch
+from gapless.torch.library import Argument, Made, Node, torch
 
 __all__ = [
     "Alternative",
@@ -23,6 +23,7 @@ __all__ = [
     "is_view",
     "led_to",
     "maker",
+    "matches",
     "one",
     "only",
     "part",
@@ -41,6 +42,9 @@ _RESHAPES = frozenset({
 })  # fmt: skip
 
 
+Pattern = TypeVar("Pattern")
+
+
 class Unlike(Exception):  # noqa: N818
     """What was looked at is not the pattern that was looked for."""
 
@@ -53,8 +57,8 @@ class Alternative:
     """
 
     name: str
-    function: Any
-    arguments: tuple[Any, ...]
+    function: Callable[..., Made]
+    arguments: tuple[Argument, ...]
     random: Node | None = None
     close: str = ""
 
@@ -66,8 +70,8 @@ class Lean:
     `function`: takes the same arguments and returns all but its last values, for which the nodes `extra` stand.
     """
 
-    function: Callable[..., Any]
-    extra: tuple[Any, ...]
+    function: Callable[..., Made]
+    extra: tuple[Node, ...]
 
 
 @dataclass
@@ -96,6 +100,18 @@ class Rewrites:
         other.meta.setdefault("val", node.meta.get("val"))
         node.replace_all_uses_with(other)
         self.replaced[node] = other
+
+
+def matches(graph: torch.fx.Graph, targets: Iterable[object], find: Callable[[Node], Pattern]) -> Iterator[Pattern]:
+    """What `find` makes of each node with one of these targets, but where it raises `Unlike`; one after the other, so
+    that each may be replaced before the next is looked for."""
+    for node in list(graph.nodes):
+        if node.target in targets:
+            try:
+                pattern = find(node)
+            except Unlike:
+                continue
+            yield pattern
 
 
 def is_view(node: Node) -> bool:
@@ -177,7 +193,7 @@ def same(node: Node, other: Node, turns: int = 0) -> bool:
 
 
 def put(
-    graph: torch.fx.Graph, before: Node, function: Callable[..., Any], arguments: tuple[Any, ...], count: int
+    graph: torch.fx.Graph, before: Node, function: Callable[..., Made], arguments: tuple[Argument, ...], count: int
 ) -> list[Node]:
     """A call with its `count` values put before a graph node, paired with the backward pass as that node is."""
     with graph.inserting_before(before):

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 from gapless.torch.joint_graph import ATTENTION, LOSS, NORM, JointGraph
 from gapless.torch.kernels import functions, norms
-from gapless.torch.library import Node, torch
+from gapless.torch.library import Argument, Node, Tensor, torch
 from gapless.torch.rewrite.attention import fuse_attention
 from gapless.torch.rewrite.loss import fuse_losses
 from gapless.torch.rewrite.matching import Alternative, Rewrites, base, maker, part, readers
@@ -23,7 +22,7 @@ aten = torch.ops.aten
 
 
 def rewrite(
-    joint: JointGraph, close: Collection[str] = (), parameters: Mapping[str, Any] | None = None
+    joint: JointGraph, close: Collection[str] = (), parameters: Mapping[str, Tensor] | None = None
 ) -> tuple[JointGraph, Rewrites]:
     """Rewrite a joint graph in place; the graph with its outputs as they are now, and what there is to choose.
 
@@ -93,7 +92,7 @@ def _small_max_pool(node: Node) -> None:
         user.args = (user.args[0], user.args[-1], shape, kernel, stride, padding, dilation, ceil_mode)
 
 
-def _pool_options(node: Node) -> tuple[Any, ...]:
+def _pool_options(node: Node) -> tuple[Argument, ...]:
     tensor, kernel, *rest = node.args
     given = dict(enumerate(rest))
     stride = given.get(0) or kernel
@@ -130,7 +129,7 @@ def _loss_maker(joint: JointGraph) -> Node:
 _PRECISE = (torch.float32, torch.float64)
 
 
-def _offer_outputs(joint: JointGraph, parameters: Mapping[str, Any], rewrites: Rewrites) -> None:
+def _offer_outputs(joint: JointGraph, parameters: Mapping[str, Tensor], rewrites: Rewrites) -> None:
     """Offer a gradient from the output to every batch norm of a joint graph that has one in training."""
     for node in list(joint.module.graph.nodes):
         if node.target is aten.native_batch_norm_backward.default:
@@ -139,7 +138,7 @@ def _offer_outputs(joint: JointGraph, parameters: Mapping[str, Any], rewrites: R
                 _offer(norm, node, rewrites)
 
 
-def _can(joint: JointGraph, norm: Node, back: Node, parameters: Mapping[str, Any]) -> bool:
+def _can(joint: JointGraph, norm: Node, back: Node, parameters: Mapping[str, Tensor]) -> bool:
     gamma, beta = norm.args[1:3]
     roles = [role for role in map(joint.inputs.get, (gamma, beta)) if role is not None and role.kind == "parameter"]
     if len(roles) < 2:
@@ -157,7 +156,7 @@ def _offer(norm: Node, back: Node, rewrites: Rewrites) -> None:
     uses = readers(output)
     activation = uses[0] if len(uses) == 1 else None
     if activation is not None and activation.target is aten.leaky_relu.default and _slope(activation) > 0:
-        given: tuple[Any, ...] = (back.args[0], activation, _slope(activation), *rest)
+        given: tuple[Argument, ...] = (back.args[0], activation, _slope(activation), *rest)
         function = norms.batch_norm_backward_from_activation
         rewrites.offer(back, Alternative("from activation", function, given, close=NORM))
         return
@@ -172,7 +171,7 @@ def _slope(activation: Node) -> float:
     return float(activation.args[1]) if len(activation.args) > 1 else 0.01
 
 
-def _offer_input(activation: Node, given: Any, rewrites: Rewrites) -> None:
+def _offer_input(activation: Node, given: Node, rewrites: Rewrites) -> None:
     """A ReLU's gradient from its input, which has the sign of its output."""
     for node in readers(activation):
         if node.target is aten.threshold_backward.default and base(node.args[1]) is activation and node.args[2] == 0:
