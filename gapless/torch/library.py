@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias, TypeVar
 
@@ -22,6 +23,7 @@ __all__ = [
     "Marks",
     "Module",
     "Node",
+    "StepState",
     "Tensor",
     "TreeSpec",
     "compact",
@@ -171,17 +173,46 @@ def named_tensors(model: Module) -> dict[str, dict[str, Tensor]]:
     }
 
 
+@dataclass(frozen=True)
+class StepState:
+    """What a step changes: gradients, buffers (running statistics), of which these are copies, and random states."""
+
+    gradients: tuple[tuple[Tensor, Tensor | None], ...]
+    buffers: tuple[tuple[Tensor, Tensor], ...]
+    random: tuple[tuple[torch.device, Tensor], ...]
+
+    @classmethod
+    def of(cls, model: Module, devices: Iterable[torch.device]) -> StepState:
+        """As it is now; of devices, the CPU is always among them."""
+        gpus = sorted({device for device in devices if device.type == "cuda"}, key=str)
+        return cls(
+            tuple((parameter, parameter.grad) for parameter in model.parameters()),
+            tuple((buffer, buffer.clone()) for buffer in model.buffers()),
+            tuple((device, random_state(device)) for device in (torch.device("cpu"), *gpus)),
+        )
+
+    def without_gradients(self) -> None:
+        """Buffers and random states as they were, and no gradients."""
+        self.put_back()
+        for parameter, _ in self.gradients:
+            parameter.grad = None
+
+    def put_back(self) -> None:
+        """All as it was."""
+        with torch.no_grad():
+            for buffer, value in self.buffers:
+                buffer.copy_(value)
+        for device, state in self.random:
+            set_random_state(state, device)
+        for parameter, gradient in self.gradients:
+            parameter.grad = gradient
+
+
 @contextmanager
 def unchanged(model: Module, device: torch.device) -> Iterator[None]:
-    """Put back buffers (running statistics), gradients and the random state."""
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    """Put back gradients, buffers and the random state."""
+    before = StepState.of(model, [device])
     try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            yield
+        yield
     finally:
-        with torch.no_grad():
-            for buffer, saved in buffers:
-                buffer.copy_(saved)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
+        before.put_back()

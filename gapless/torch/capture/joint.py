@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-__all__ = ["known_values", "real_layouts", "trace_joint"]
+__all__ = ["real_layouts", "trace_joint"]
 
 
 Key = TypeVar("Key")

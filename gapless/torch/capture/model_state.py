@@ -15,19 +15,15 @@ from gapless.errors import InputError
 from gapless.torch.library import Loss, Module, Tensor, TreeSpec, named_tensors, torch, tree_flatten, tree_unflatten
 
 __all__ = [
-    "ABSENT",
     "HOOKS",
     "ModelState",
     "ModelStep",
     "ModelWatch",
-    "ModuleState",
     "check_plain",
     "loss_of",
-    "plain_attributes",
     "refuse_autocast",
     "same",
     "shown",
-    "titled_modules",
 ]
 
 

@@ -128,3 +128,8 @@ class CapturedStep:
     objective: Loss | None = None
     close: tuple[str, ...] = ()
     target_count: int = 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where its arguments are."""
+        return self.inputs[0].device if self.inputs else torch.device("cpu")

@@ -52,7 +52,7 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
     """
     if repeats < 1:
         raise InputError(f"repeats must be >= 1, got {repeats}")
-    device = step.inputs[0].device if step.inputs else torch.device("cpu")
+    device = step.device
     where = f"{device_name(device)}, PyTorch {torch.__version__}"
     known = {} if cache is None else _read(Path(cache))
     measured_here = dict(known.get(where, {}))

@@ -36,7 +36,6 @@ __all__ = [
     "flash_attention",
     "flash_attention_backward",
     "flash_attention_keeping",
-    "log_sums",
 ]
 
 

@@ -20,7 +20,6 @@ __all__ = [
     "base",
     "erase",
     "is_reshape",
-    "is_view",
     "led_to",
     "maker",
     "matches",

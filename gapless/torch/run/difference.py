@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import hypot, inf, isfinite
 
 from gapless.errors import lacks_memory
-from gapless.torch.library import Module, Tensor, random_state, set_random_state, torch
+from gapless.torch.library import Module, StepState, Tensor, torch
 
 __all__ = ["Compared", "Difference", "Outcome", "buffer_difference", "compared", "difference", "gradient_difference"]
 
@@ -132,16 +132,14 @@ class Compared:
 
 def compared(model: Module, planned: Callable[[], Tensor], eager: Callable[[], Tensor]) -> Compared:
     """Run a planned step and eager's, and put gradients, buffers and random state back as they were."""
-    tensors = [*model.parameters(), *model.buffers()]
-    devices = sorted({tensor.device for tensor in tensors if tensor.device.type == "cuda"}, key=str)
-    devices = [torch.device("cpu"), *devices]
-    before = _State.of(model, devices)
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    before = StepState.of(model, devices)
     try:
         before.without_gradients()
         loss = planned()
-        planned_outcome, after = Outcome.of(loss, model), _State.of(model, devices)
+        planned_outcome, after = Outcome.of(loss, model), StepState.of(model, devices)
         before.without_gradients()
-        expected = _outcome_of(eager, model, devices)
+        expected = _outcome_of(eager, model, any(device.type == "cuda" for device in devices))
     finally:
         before.put_back()
     apart = None if expected is None else difference(planned_outcome, expected)
@@ -156,45 +154,8 @@ def compared(model: Module, planned: Callable[[], Tensor], eager: Callable[[], T
     return Compared(loss, apart, keep)
 
 
-@dataclass(frozen=True)
-class _State:
-    """Gradients, copies of buffers, and the random states of devices."""
-
-    gradients: tuple[tuple[Tensor, Tensor | None], ...]
-    buffers: tuple[tuple[Tensor, Tensor], ...]
-    random: tuple[tuple[torch.device, Tensor], ...]
-
-    @classmethod
-    def of(cls, model: Module, devices: list[torch.device]) -> _State:
-        return cls(
-            tuple((parameter, parameter.grad) for parameter in model.parameters()),
-            tuple((buffer, buffer.clone()) for buffer in model.buffers()),
-            tuple((device, random_state(device)) for device in devices),
-        )
-
-    def without_gradients(self) -> None:
-        """Buffers and random states as they were, and no gradients."""
-        self._restore()
-        for parameter, _ in self.gradients:
-            parameter.grad = None
-
-    def put_back(self) -> None:
-        """All as it was."""
-        self._restore()
-        for parameter, gradient in self.gradients:
-            parameter.grad = gradient
-
-    def _restore(self) -> None:
-        with torch.no_grad():
-            for buffer, value in self.buffers:
-                buffer.copy_(value)
-        for device, state in self.random:
-            set_random_state(state, device)
-
-
-def _outcome_of(eager: Callable[[], Tensor], model: Module, devices: list[torch.device]) -> Outcome | None:
+def _outcome_of(eager: Callable[[], Tensor], model: Module, on_gpu: bool) -> Outcome | None:
     """What eager's step leaves; on a GPU its saved tensors lie in the host's memory, since it may not fit there."""
-    on_gpu = len(devices) > 1
     try:
         with torch.enable_grad(), torch.autograd.graph.save_on_cpu() if on_gpu else contextlib.nullcontext():
             return Outcome.of(eager(), model)

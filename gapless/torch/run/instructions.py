@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import getitem
 
 from gapless.errors import InputError
 from gapless.ir.schedule import Event
@@ -25,7 +26,7 @@ from gapless.torch.library import (
 )
 from gapless.torch.run.step_plan import StepPlan
 
-__all__ = ["Compiler", "Instruction", "Run"]
+__all__ = ["Compiler", "Run"]
 
 Instruction = Callable[["Run"], None]
 Reader = Callable[[dict[Node, Tensor]], Argument]
@@ -169,15 +170,15 @@ class Compiler:
         after = self._after(event)
         gone = (*passing, *event.gone)
         random = event.call.random if event.call.random in saved else ""
-        strides = self._strides
+        strides, device = self._strides, self._step.device
         is_draw = bool(random) and event.is_first and random == self._names[event.node]
 
         def instruct(run: Run) -> None:
             arguments, options = read(run.there)
             if is_draw:
-                run.states[random] = random_state(self._device)
+                run.states[random] = random_state(device)
             if random and not is_draw:
-                result = _draw_again(run.states[random], self._device, function, arguments, options)
+                result = _draw_again(run.states[random], device, function, arguments, options)
             else:
                 result = function(*arguments, **options)
             del arguments, options
@@ -207,10 +208,6 @@ class Compiler:
         """What a value was captured to take."""
         (storage,) = self._step.storages.of[value]
         return self._step.storages.size_bytes[storage]
-
-    @property
-    def _device(self) -> torch.device:
-        return self._step.inputs[0].device if self._step.inputs else torch.device("cpu")
 
     def _after(self, event: _Planned) -> tuple[Instruction, ...]:
         """What happens once an operator has run: gradients are given away, and the loss is noted at the first run."""
@@ -268,7 +265,7 @@ class Compiler:
         made = self._step.storages.made
         if node.op != "call_function" or node in made:
             return False
-        return not (node.args and isinstance(node.args[0], torch.fx.Node) and node.args[0] in made and _is_part(node))
+        return not (node.target is getitem and node.args[0] in made)
 
     def _view_reader(self, node: Node) -> Reader:
         read, function = self._reader((node.args, node.kwargs)), node.target
@@ -285,10 +282,6 @@ def _seeds(planned: list[_Planned]) -> set[str]:
     again = {event.operator.name for event in planned if not event.is_first}
     drawn = {event.call.random for event in planned if event.call.random and event.call.random != event.operator.name}
     return {event.call.random for event in planned if event.call.random in again | drawn}
-
-
-def _is_part(node: Node) -> bool:
-    return getattr(node.target, "__name__", "") == "getitem"
 
 
 def _mentions(argument: Argument) -> bool:
