@@ -11,8 +11,8 @@ from gapless.question.parameters import with_work
 
 __all__ = ["Bounding", "Cooling", "Moves", "Nesting", "Parameters"]
 
-PARTS = ("rules", "nested", "relaxation", "exact", "annealing")
-"""Of MONeT's own search; without rules it starts from keeping all."""
+PARTS = ("rules", "refutation", "nested", "relaxation", "annealing", "exact")
+"""Of MONeT's own search, in the order in which they are tried; without rules it starts from keeping all."""
 
 _WORK = (
     "bounding.start_steps",
@@ -159,7 +159,7 @@ class Parameters:
     """Steps of the search for the least budget that a plan fits in, where the one that was given is impossible."""
 
     methods: MethodChoice = field(default_factory=MethodChoice)
-    """Which parts of the search are tried: rules, nested, relaxation, exact, annealing."""
+    """Which parts of the search are tried: rules, refutation, nested, relaxation, annealing, exact."""
 
     def __post_init__(self) -> None:
         self.methods.check(PARTS)

@@ -12,10 +12,10 @@ from gapless.encodings.monet.evaluate import Evaluation, evaluate, unlimited_s
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
-from gapless.encodings.monet.search import joint
 from gapless.encodings.monet.search.retention import keep_set_of, tightened
 from gapless.encodings.monet.search.state import SOLVER, Attempt
-from gapless.encodings.monet.study.methods import STUDIED
+from gapless.encodings.monet.study.methods import METHODS, Asking
+from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import PROVEN_GAP, Bound, PlanClass, Solution, Status, StopReason, by_class
 from gapless.solvers.registry import load_backend
@@ -24,15 +24,10 @@ from gapless.system import Challenge, Narrowing, Plan
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
 
-__all__ = ["METHODS", "challenges", "narrowing", "solve"]
-
-Method = Callable[[Problem, SolveOptions, Parameters], Attempt]
+__all__ = ["challenges", "narrowing", "solve"]
 
 _SPELLING_S = 5e-7
 """Seconds of a cell (a forward and a backward node) that are kept for evaluator, schedule, replay and plan file."""
-
-METHODS: Mapping[str, Method] = {"auto": joint.optimise, **STUDIED}
-"""What decides, by the name in `Problem.method`: MONeT itself, and what it is compared with."""
 
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
@@ -47,8 +42,10 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     def plan(attempt: Attempt) -> Plan:
         return _plan(problem, attempt, version, options.seed, deadline.elapsed_s)
 
-    method = METHODS[problem.method]
-    return plan(method(problem.as_time(), _reporting(problem, options, plan), parameters or Parameters()))
+    asking = Asking(problem.as_time(), _reporting(problem, options, plan), parameters or Parameters())
+    run_methods(METHODS, asking.problem, asking, MethodChoice(only=(problem.method,)))
+    assert asking.attempt is not None  # each of the names has a method
+    return plan(asking.attempt)
 
 
 def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: float) -> Plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -57,9 +57,12 @@ def optimise(problem: Problem, options: SolveOptions, parameters: Parameters) ->
     state = State(problem, options, parameters, deadline, annealing, own_bound_s)
     state.least_bytes = least_row_bytes(graph)
     state.is_infeasible = state.least_bytes > problem.budget_bytes
-    if not state.is_infeasible:  # in no time to speak of: no deadline is too short for a first plan
+    if not state.is_infeasible:
         with charge(state.stage_s, "first plans"):
-            _look_at_first_plans(state, keeper)
+            _look_at(state, (*problem.starts, next(first_plans(keeper))))
+        run_methods(FIRST, problem, state, parameters.methods)
+        state.report("start")
+    state.is_limited = True
     run_methods(IN_ORDER, problem, state, parameters.methods)
     with charge(state.stage_s, "proof"):
         confirm(state)
@@ -109,20 +112,36 @@ def _least_budget(state: State) -> dict[str, object]:
 # -- what comes first --------------------------------------------------------------------------------------------------
 
 
-def _look_at_first_plans(state: State, keeper: Keeper) -> None:
-    """Plans that the problem brings along, and of simple rules; where none fits, a proof, or nested checkpoints."""
-    graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
-    rules = first_plans(keeper) if state.allows("rules") else islice(first_plans(keeper), 1)  # keep all: a start
-    for keep in (*state.problem.starts, *rules):
+def _look_at(state: State, starts: Iterable[KeepSet]) -> None:
+    """Keep-sets as starts of the search, until one leaves nothing to do."""
+    for keep in starts:
         state.starts.append(state.annealing.look_at(keep).keep)
-        if state.incumbent_s is not None and state.is_over:
+        if state.is_over:
             break
-    if state.incumbent_s is None and state.cells <= state.parameters.nesting.most_cells:
-        if is_refuted(graph, budget_bytes):
-            state.least_bytes, state.is_infeasible = budget_bytes + 1, True
-        elif state.allows("nested"):
-            state.plan = next(nested_plans(state.problem, state.parameters.nesting), None)
-    state.report("start")
+
+
+def _follow_rules(state: State) -> Iterator[Found]:
+    """Starts by simple rules, beside keeping all, which any search starts from."""
+    _look_at(state, islice(first_plans(state.annealing.keeper), 1, None))
+    yield from ()
+
+
+def _refute(state: State) -> Iterator[Found]:
+    """Where nothing was found to fit, a proof that nothing does."""
+    if _is_hard(state) and is_refuted(state.problem.graph, state.problem.budget_bytes):
+        state.least_bytes, state.is_infeasible = state.problem.budget_bytes + 1, True
+    yield from ()
+
+
+def _nest(state: State) -> Iterator[Found]:
+    """Where nothing was found to fit, nested checkpoints."""
+    if _is_hard(state):
+        state.plan = next(nested_plans(state.problem, state.parameters.nesting), None)
+    yield from ()
+
+
+def _is_hard(state: State) -> bool:
+    return state.incumbent_s is None and state.cells <= state.parameters.nesting.most_cells
 
 
 def _relax(state: State) -> Iterator[Found]:
@@ -233,7 +252,7 @@ def nested_plans(problem: Problem, nesting: Nesting) -> Iterator[tuple[Decisions
                 yield decisions, judged.cost_s
 
 
-# -- the parts that follow the first plans -----------------------------------------------------------------------------
+# -- the parts ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -269,9 +288,15 @@ def _solve_alone(state: State) -> Iterator[Found]:
         yield work(lambda weight: None, threading.Event())[0]
 
 
+FIRST = (
+    _Part("rules", "first plans", _follow_rules),
+    _Part("refutation", "first plans", _refute),
+    _Part("nested", "first plans", _nest),
+)
+"""What is tried for a first plan, in no time to speak of."""
 IN_ORDER = (
     _Part("relaxation", "first bound", _relax),
     _Part("annealing", "search", _search),
     _Part("exact", "search", _solve_alone),
 )
-"""What is tried after first plans, which are by rules, and nested checkpoints where those don't fit."""
+"""What is tried then."""

@@ -77,7 +77,8 @@ class State:
     """Grows in the thread of the search only.
 
     `own_bound_s`, `is_infeasible`: need no solver's word. `claim`, `infeasible`: whose word the bound is, and that
-    nothing fits. `least_bytes`: every plan has that budget.
+    nothing fits. `least_bytes`: every plan has that budget. `is_limited`: whether the deadline counts although nothing
+    was found: no deadline is too short for a first plan.
     """
 
     problem: Problem
@@ -95,6 +96,7 @@ class State:
     details: dict[str, object] = field(default_factory=dict)
     plan: tuple[Decisions, float] | None = None
     windows: int = 0
+    is_limited: bool = False
 
     @property
     def solver(self) -> str:
@@ -125,9 +127,8 @@ class State:
     @property
     def is_over(self) -> bool:
         """Whether there is nothing more to do, or no time to do it."""
-        return (
-            self.is_infeasible or self.infeasible is not None or self.is_close(self.options.gap) or self.deadline.over
-        )
+        is_late = (self.is_limited or self.incumbent_s is not None) and self.deadline.over
+        return self.is_infeasible or self.infeasible is not None or self.is_close(self.options.gap) or is_late
 
     def is_close(self, gap: float) -> bool:
         """Whether the best plan is within a gap of the bound."""

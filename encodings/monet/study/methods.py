@@ -1,9 +1,9 @@
-"""What MONeT is compared with, each as a method that answers the same question (sections 4.4 to 4.6, Figure A.1)."""
+"""The methods by name: MONeT's own search, and what it is compared with (sections 4.4 to 4.6, Figure A.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate, unlimited_s
@@ -19,10 +19,44 @@ from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import StopReason
 from gapless.solvers.registry import solve_model
 
-__all__ = ["STUDIED"]
+__all__ = ["METHODS", "Asking"]
 
-Method = Callable[[Problem, SolveOptions, Parameters], Attempt]
 Rule = Callable[[TrainingGraph, int], Decisions | None]
+
+
+@dataclass
+class Asking:
+    """What the methods share: a question of least time, and what the first that answers it came to."""
+
+    problem: Problem
+    options: SolveOptions
+    parameters: Parameters
+    attempt: Attempt | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is an answer."""
+        return self.attempt is not None
+
+    def offer(self, candidate: Attempt) -> None:
+        """Take it."""
+        self.attempt = candidate
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A method by its name in `Problem.method`."""
+
+    name: str
+    answer: Callable[[Problem, SolveOptions, Parameters], Attempt]
+
+    def supports(self, problem: Problem) -> bool:
+        """Any question may be asked: a method that a graph doesn't suit says why."""
+        return True
+
+    def run(self, search: Asking) -> Iterator[Attempt]:
+        """Its one answer."""
+        yield self.answer(search.problem, search.options, search.parameters)
 
 
 def _ablated(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
@@ -111,28 +145,29 @@ def _rematerialised(
     return found, None if bound is None else bound * model.unit * (1 - SOLVER_TOLERANCE)
 
 
-def _by_rule(rule: Rule) -> Method:
+def _by_rule(name: str, rule: Rule) -> _Named:
     """A method that searches nothing: a rule decides, and each run is the fastest that fits."""
 
-    def decide(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+    def answer(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
         graph, budget_bytes = problem.graph, problem.budget_bytes
         decisions = rule(graph, budget_bytes)
         if decisions is not None:
             decisions = fit_implementations(graph, decisions, budget_bytes)
-        return Attempt(decisions, StopReason.FINISHED, problem.method, unlimited_s(graph, out_of_place=False))
+        return Attempt(decisions, StopReason.FINISHED, name, unlimited_s(graph, out_of_place=False))
 
-    return decide
+    return _Named(name, answer)
 
 
-STUDIED: Mapping[str, Method] = {
-    **dict.fromkeys(ABLATIONS, _ablated),
-    "checkmate": _checkmate,
-    "checkmate-d": _checkmate,
-    "gist": _by_rule(lambda graph, budget_bytes: baselines.gist(graph)),
-    "greedy": _by_rule(baselines.greedy_eviction),
-    "sqrt": _by_rule(lambda graph, budget_bytes: baselines.sqrt_checkpoints(graph)),
-    "revolve": _by_rule(lambda graph, budget_bytes: baselines.revolve(graph)),
-    "store-all": _by_rule(lambda graph, budget_bytes: baselines.store_all(graph)),
-    "eager": _by_rule(baselines.eager),
-}
-"""By the name in `Problem.method`."""
+METHODS = (
+    _Named("auto", optimise),
+    *(_Named(name, _ablated) for name in ABLATIONS),
+    _Named("checkmate", _checkmate),
+    _Named("checkmate-d", _checkmate),
+    _by_rule("gist", lambda graph, budget_bytes: baselines.gist(graph)),
+    _by_rule("greedy", baselines.greedy_eviction),
+    _by_rule("sqrt", lambda graph, budget_bytes: baselines.sqrt_checkpoints(graph)),
+    _by_rule("revolve", lambda graph, budget_bytes: baselines.revolve(graph)),
+    _by_rule("store-all", lambda graph, budget_bytes: baselines.store_all(graph)),
+    _by_rule("eager", baselines.eager),
+)
+"""All of them; `auto` is MONeT's own."""

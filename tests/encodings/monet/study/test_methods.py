@@ -15,7 +15,7 @@ from gapless import SolveOptions, Status
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.question import METHODS as NAMES
-from gapless.encodings.monet.solve import METHODS
+from gapless.encodings.monet.study.methods import METHODS
 from gapless.errors import InputError
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.networks import build
@@ -31,7 +31,7 @@ def solved(graph: TrainingGraph, budget_bytes: int, method: str) -> Result:
 
 
 def test_every_name_has_a_method() -> None:
-    assert list(NAMES) == list(METHODS)
+    assert list(NAMES) == [method.name for method in METHODS]
 
 
 def test_unknown_method_is_refused_with_the_nearest_name() -> None:
