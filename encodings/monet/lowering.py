@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.ir.graph import Graph, Implementation, Op, Placement
-from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
+from gapless.ir.graph import Implementation, Op
+from gapless.ir.schedule import Event, EventKind, Schedule
+from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.profiles.training.graph import BackwardNode, TrainingGraph, Variant
 from gapless.topologies.topology import Topology
 
@@ -54,53 +54,41 @@ def to_schedule(graph: TrainingGraph, decisions: Decisions, budget_bytes: int | 
     Raises `InputError` where the decisions are not of this graph.
     """
     decisions.check_against(graph)
-    size_bytes = _sizes(graph)
+    made = _tensors(graph)
     steps = list(_steps(graph, decisions))
     frees = _last_uses(graph, decisions, steps)
     for number, step in enumerate(steps):
-        steps[number] = _taking_over(step, frees[number], size_bytes)
+        steps[number] = _taking_over(step, frees[number], made.size_bytes)
         frees[number] = [tensor for tensor in frees[number] if tensor not in steps[number].overwrites]
-    ops, choices = _ops(graph, steps)
-    events, now_s = [], 0.0
+    made.ops, choices = _ops(graph, steps)
+    now_s = 0.0
     for step, (op, implementation), freed in zip(steps, choices, frees, strict=True):
         end_s = now_s + step.duration_s
         copies = tuple((tensor, 0) for tensor in freed)
-        events.append(Event(EventKind.COMPUTE, now_s, end_s, 0, op=op, implementation=implementation, frees=copies))
+        made.events.append(Event(EventKind.COMPUTE, now_s, end_s, 0, op, implementation, frees=copies))
         now_s = end_s
-    first_parameter = 1 + len(graph.forward) + len(graph.backward)
-    lasting = [FIXED, *range(first_parameter, len(size_bytes))]
-    return schedule_from_events(
-        Graph(
-            size_bytes=size_bytes,
-            ops=ops,
-            initial=Placement.of([(FIXED, 0)]),
-            required=Placement.of([(tensor, 0) for tensor in lasting]),
-            tensor_names=_names(graph),
-        ),
-        Topology("one device", (0,), memory_bytes=(math.inf if budget_bytes is None else float(budget_bytes),)),
-        events,
-        name=f"{graph.name}, batch {graph.batch}",
-    )
+    budget = math.inf if budget_bytes is None else float(budget_bytes)
+    topology = Topology("one device", (0,), memory_bytes=(budget,))
+    return made.schedule(topology, f"{graph.name}, batch {graph.batch}", as_listed=True)
 
 
-def _sizes(graph: TrainingGraph) -> NDArray[np.int64]:
-    """Bytes of all tensors: input and parameters; the output of node n as tensor 1 + n; what each backward node adds.
+def _tensors(graph: TrainingGraph) -> ScheduleBuilder:
+    """All tensors: input and parameters; the output of node n as tensor 1 + n; what each backward node adds.
 
     A backward node without parameters adds a tensor of no bytes, which only shows that it ran.
     """
-    fixed = np.array([graph.fixed_bytes, *(node.fixed_bytes for node in graph.backward)], dtype=np.int64)
-    grown = np.diff(np.maximum.accumulate(fixed))
-    gradients = [node.output_bytes for node in graph.backward]
-    return np.concatenate([fixed[:1], graph.output_bytes, np.array(gradients, dtype=np.int64), grown])
-
-
-def _names(graph: TrainingGraph) -> tuple[str, ...]:
-    return (
-        "input and parameters",
-        *(node.name for node in graph.forward),
-        *(f"gradients of {node.name}" for node in graph.backward),
-        *(f"parameter gradients of {node.name}" for node in graph.backward),
-    )
+    made, fixed_bytes = ScheduleBuilder(), graph.fixed_bytes
+    made.initial.append((made.tensor("input and parameters", fixed_bytes), 0, 0))
+    for node in graph.forward:
+        made.tensor(node.name, node.output_bytes)
+    for backward in graph.backward:
+        made.tensor(f"gradients of {backward.name}", backward.output_bytes)
+    made.required += made.initial
+    for backward in graph.backward:
+        grown = made.tensor(f"parameter gradients of {backward.name}", max(backward.fixed_bytes - fixed_bytes, 0))
+        made.required.append((grown, 0, 0))
+        fixed_bytes = max(fixed_bytes, backward.fixed_bytes)
+    return made
 
 
 def _steps(graph: TrainingGraph, decisions: Decisions) -> Iterator[_Step]:
@@ -207,7 +195,7 @@ def _last_uses(graph: TrainingGraph, decisions: Decisions, steps: list[_Step]) -
     return frees
 
 
-def _taking_over(step: _Step, ending: list[int], size_bytes: NDArray[np.int64]) -> _Step:
+def _taking_over(step: _Step, ending: list[int], size_bytes: list[int]) -> _Step:
     """A negative workspace as what it stands for: inputs that end with this step, whose bytes its outputs take over.
 
     The fewest bytes that suffice: one input if one is large enough, else all. Where none ends here (a view of a tensor
@@ -219,11 +207,11 @@ def _taking_over(step: _Step, ending: list[int], size_bytes: NDArray[np.int64]) 
     candidates = sorted((tensor for tensor in step.may_take if tensor in ending), key=lambda tensor: size_bytes[tensor])
     enough = [tensor for tensor in candidates if size_bytes[tensor] >= missing]
     taken = tuple(enough[:1] or candidates)
-    workspace_bytes = max(0, int(size_bytes[list(taken)].sum()) - missing)
+    workspace_bytes = max(0, sum(size_bytes[tensor] for tensor in taken) - missing)
     return replace(step, workspace_bytes=workspace_bytes, overwrites=taken)
 
 
-def _ops(graph: TrainingGraph, steps: list[_Step]) -> tuple[tuple[Op, ...], list[tuple[int, int]]]:
+def _ops(graph: TrainingGraph, steps: list[_Step]) -> tuple[list[Op], list[tuple[int, int]]]:
     """An op for each node that runs, with each implementation in which it does; and each step's choice.
 
     The loss that is run again is an op of its own: it writes nothing.
@@ -243,7 +231,7 @@ def _ops(graph: TrainingGraph, steps: list[_Step]) -> tuple[tuple[Op, ...], list
         )
         choices.append((op, implementations[op].setdefault(chosen, len(implementations[op]))))
     names = [*(node.name for node in graph.forward), *(node.name for node in graph.backward)]
-    ops = tuple(
+    ops = [
         Op(
             name=names[first.node],
             inputs=first.reads,
@@ -252,5 +240,5 @@ def _ops(graph: TrainingGraph, steps: list[_Step]) -> tuple[tuple[Op, ...], list
             kind="loss" if first.node == graph.loss else "forward" if first.node < graph.loss else "backward",
         )
         for first, impls in zip(firsts, implementations, strict=True)
-    )
+    ]
     return ops, choices

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from gapless.encodings.monet.question import DEVICE, METHODS, Question
 from gapless.encodings.monet.search.keepset import KeepSet
@@ -107,7 +107,7 @@ class Problem(BriefQuestion):
         return "monet"
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What was asked, for the plan file."""
         return {
             "graph": self.graph.name,

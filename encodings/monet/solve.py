@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.checker import check
 from gapless.encodings.monet.decisions import StepDecision
@@ -103,7 +103,7 @@ def _reporting(problem: Problem, options: SolveOptions, plan: Callable[[Attempt]
     return replace(options, on_progress=in_unit, on_plan=None if on_plan is None else offer)
 
 
-def _class_bound(problem: Problem, attempt: Attempt) -> dict[str, Any]:
+def _class_bound(problem: Problem, attempt: Attempt) -> dict[str, object]:
     """What is proven of the method's own class of plans, under its name: no bound on the question."""
     bound = attempt.class_bound_s
     return {} if bound is None else {f"bound_{problem.method}_{problem.unit}": bound}
@@ -123,7 +123,7 @@ def _source(problem: Problem, attempt: Attempt) -> str:
     return attempt.solver if problem.method == "auto" else "no budget"
 
 
-def _costs(problem: Problem, timed: Problem, judged: Evaluation, attempt: Attempt) -> dict[str, Any]:
+def _costs(problem: Problem, timed: Problem, judged: Evaluation, attempt: Attempt) -> dict[str, object]:
     """Where the cost comes from, and how far it is from that without a budget."""
     unit, least = problem.unit, unlimited_s(timed.graph)
     return {
@@ -137,7 +137,7 @@ def _costs(problem: Problem, timed: Problem, judged: Evaluation, attempt: Attemp
     }
 
 
-def narrowing(problem: Problem, said: Mapping[str, Any]) -> list[Narrowing]:
+def narrowing(problem: Problem, said: Mapping[str, object]) -> list[Narrowing]:
     """A method of a narrower kind of plans; the others are tried in any case."""
     return [] if problem.method == "auto" else [Narrowing(PlanClass.METHOD, {})]
 

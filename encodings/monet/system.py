@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.encodings.monet import decisions, parameters, problem, solve
 from gapless.encodings.monet.commands import CURVE, RUN
@@ -25,14 +25,14 @@ def _view(plan: SavedPlan, report: Report) -> str:
     return render(memory_timeline(plan.schedule))
 
 
-def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
+def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
     """The least budget, where the one that was given is impossible."""
     from gapless.units import format_bytes
 
     bound, found = (details.get(f"least_budget_{title}_bytes") for title in ("bound", "found"))
-    if not bound:  # nothing is known, or the solve was stopped before anything was
+    if not isinstance(bound, int):  # nothing is known, or the solve was stopped before anything was
         return ()
-    tail = "" if found is None else f"; a plan was found for {found} ({format_bytes(found)})"
+    tail = f"; a plan was found for {found} ({format_bytes(found)})" if isinstance(found, int) else ""
     return (f"every plan needs at least {bound} bytes ({format_bytes(bound)}), proven{tail}",)
 
 

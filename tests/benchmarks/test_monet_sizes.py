@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from encoding_sizes import comparison
 from measured_monet import FULL, measured
 from result_tables import ResultTables
 
-from gapless.encodings.monet.study.statistics import comparison
 from gapless.profiles.training import networks
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 

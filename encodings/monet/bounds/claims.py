@@ -12,6 +12,9 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gapless.checker import check
 from gapless.encodings.monet.bounds import relaxation
 from gapless.encodings.monet.bounds.side_work import Advance, Work
@@ -22,7 +25,7 @@ from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.search.state import SOLVER_TOLERANCE, Found, State
 from gapless.model import Model
-from gapless.options import Progress
+from gapless.options import Progress, SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import PROVEN_GAP, Solution, Status
 from gapless.solvers.proofs import confirmed, dual_bound
@@ -181,14 +184,9 @@ def _solving_exactly(state: State, steps: int) -> Work[Found]:
 
 
 def _solved(
-    state: State,
-    milp: Model,
-    steps: int,
-    gap: float,
-    advance: Advance,
-    stop: threading.Event,
-    start: object = None,
-) -> Solution:
+    state: State, milp: Model, steps: int, gap: float, advance: Advance, stop: threading.Event,
+    start: NDArray[np.float64] | None = None,
+) -> Solution:  # fmt: skip
     def note(progress: Progress) -> None:
         advance(_weight(state, milp, progress.steps or 0))
 
@@ -196,7 +194,7 @@ def _solved(
         state.deadline.stage(), gap=gap, threads=1, step_limit=steps, on_progress=note, on_plan=None,
         stop=_AnyOf(state.options.stop, stop),
     )  # fmt: skip
-    return solve_model(milp, stage, state.solver, start)  # type: ignore[arg-type]
+    return solve_model(milp, stage, state.solver, start)
 
 
 def _weight(state: State, milp: Model, steps: int) -> float:
@@ -232,20 +230,23 @@ def confirm(state: State) -> None:
 
 def _again(state: State, found: Found) -> Solution:
     """The same model once more, without presolve, from the point that was found."""
-    stage = replace(
-        state.deadline.stage(), gap=0.0, threads=1, presolve=False, step_limit=state.parameters.bounding.proof_steps,
-        on_progress=None, on_plan=None,
-    )  # fmt: skip
+    stage = replace(_silent(state, state.parameters.bounding.proof_steps), presolve=False)
     return solve_model(found.milp, stage, state.solver, found.solution.values)
+
+
+def _silent(state: State, steps: int | None = None) -> SolveOptions:
+    """The options of a solve beside the search, of which nobody hears."""
+    return replace(
+        state.deadline.stage(), gap=0.0, threads=1, step_limit=steps or state.options.step_limit, on_progress=None,
+        on_plan=None,
+    )  # fmt: skip
 
 
 def linear_least_bytes(state: State) -> int:
     """A budget that every plan has to have, proven by the dual values of a linear relaxation."""
     model = relaxation.encode(state.problem.graph, None)
     relaxed = model.milp.relaxed()
-    solution = solve_model(
-        relaxed, replace(state.deadline.stage(), threads=1, on_progress=None, on_plan=None), state.solver
-    )
+    solution = solve_model(relaxed, _silent(state), state.solver)
     if solution.row_prices is None:
         return 0
     return math.ceil(dual_bound(relaxed.arrays(), solution.row_prices) * (1 - SOLVER_TOLERANCE) * model.unit_bytes)
@@ -254,14 +255,9 @@ def linear_least_bytes(state: State) -> int:
 def least_budget(state: State) -> tuple[int, KeepSet | None]:
     """The least budget by the relaxation in whole numbers, confirmed, 0 where nothing is; and a start for a search."""
     model = relaxation.encode(state.problem.graph, None)
-    stage = replace(
-        state.deadline.stage(), gap=0.0, threads=1, step_limit=state.parameters.bounding.start_steps,
-        on_progress=None, on_plan=None,
-    )  # fmt: skip
-    solution = solve_model(model.milp, stage, state.solver)
-    solution = confirmed(
-        model.milp, solution, replace(stage, time_limit_s=state.deadline.stage().time_limit_s), state.solver
-    )
+    steps = state.parameters.bounding.start_steps
+    solution = solve_model(model.milp, _silent(state, steps), state.solver)
+    solution = confirmed(model.milp, solution, _silent(state, steps), state.solver)
     bound = solution.bound if solution.status is Status.OPTIMAL and solution.bound is not None else 0.0
     keep = None if solution.values is None else relaxation.decode(model, solution.values)
     return math.ceil(bound * (1 - SOLVER_TOLERANCE) * model.unit_bytes), keep

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from gapless.errors import SolverError
 from gapless.options import relative_gap
@@ -69,7 +68,7 @@ class Row:
         return "interrupted" if self.is_interrupted else self.status.value
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The row in plain values, for files."""
         reason = None if self.stop_reason is None else self.stop_reason.value
         return {**asdict(self), "status": self.status.value, "stop_reason": reason}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -298,7 +298,7 @@ def _needs(backward: tuple[tuple[Option, ...], ...], nodes: int) -> Ids:
     return needs
 
 
-Entry: TypeAlias = tuple[NDArray[np.signedinteger[Any]], "Floats | float", Ids]
+Entry: TypeAlias = tuple[Ids, "Floats | float", Ids]
 """(row numbers, coefficients, column ids) of nonzeros; one coefficient may stand for all."""
 
 

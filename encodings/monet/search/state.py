@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.parameters import Parameters
@@ -38,7 +37,7 @@ class Attempt:
     bound_s: float = 0.0
     is_infeasible: bool = False
     class_bound_s: float | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from encoding_sizes import comparison
 from examples import examples
 from hypothesis import given
 from linear_relaxation import linear_optimum
@@ -10,7 +11,6 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.ilp import model as ilp
 from gapless.encodings.monet.ilp.columns import wanted_tensors
 from gapless.encodings.monet.options import Option, forward_choices
-from gapless.encodings.monet.study.statistics import comparison
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
