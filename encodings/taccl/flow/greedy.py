@@ -7,8 +7,8 @@ order. Where a sketch allows chunks some links only, there are no rotations: eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -17,18 +17,19 @@ import numpy as np
 from gapless.array_types import Floats, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import Bottleneck, find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.candidate import Candidate, added_up
-from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.candidate import SAME, Candidate, added_up
+from gapless.encodings.taccl.chunked import Chunked, Phase
 from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.flow.paths import busiest_s, round_flow, route_paths
+from gapless.encodings.taccl.flow.phases import PhaseSearch, search_phases
 from gapless.encodings.taccl.ordering.list_scheduling import Order, Rule, Table, better_orders, list_schedule
-from gapless.encodings.taccl.ordering.sends import Routing, in_turn, lowered, turned_back
+from gapless.encodings.taccl.ordering.sends import Routing, in_turn, lowered
 from gapless.encodings.taccl.parameters import Greedy
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.errors import InputError
-from gapless.options import Deadline, Progress, SolveOptions, charge
+from gapless.options import Deadline, SolveOptions, charge
 
 __all__ = ["may_be_greedy", "plan_greedy"]
 
@@ -56,32 +57,28 @@ class _Routed:
     given_s: Floats
 
 
-@dataclass
-class _Search:
-    """What is known of one phase; `rows_left`: how many sends may still be put in order.
+_Best = tuple[_Routed, Order]
 
-    `on_best` hears of each better order.
-    """
 
-    problem: Chunked
-    options: SolveOptions
-    deadline: Deadline
-    one_at_a_time: bool
+@dataclass(kw_only=True)
+class _Search(PhaseSearch[_Best]):
+    """What is known of one phase; `most_tries`: orders, besides."""
+
     parameters: Greedy
     most_tries: float
-    rows_left: int
     bounds: Bounds | None = None
-    best: tuple[_Routed, Order] | None = None
-    tries: int = 0
-    on_best: Callable[[_Routed, Order], None] | None = None
-    stage_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def problem(self) -> Chunked:
+        """The problem of the phase."""
+        return self.phase.problem
 
     @property
     def over(self) -> bool:
         """Whether there is a plan, and it is good enough, or there have been enough tries, or the time is up."""
         if self.best is None:
             return False
-        is_enough = self.tries >= self.most_tries or self.rows_left <= 0 or self.is_within(self.options.gap)
+        is_enough = self.tries >= self.most_tries or self.left <= 0 or self.is_within(self.options.gap)
         return is_enough or self.deadline.over
 
     def is_within(self, gap: float) -> bool:
@@ -94,25 +91,26 @@ class _Search:
         """`allowed[c, l]`: whether the quotient's c-th chunk may take link l; None where all may take all."""
         return None if self.problem.is_free else self.problem.usable[quotient.chunks]
 
-    def table(self, routed: _Routed) -> Table:
-        """Rows to be put in order."""
-        return _table_of(self.problem, routed, self.one_at_a_time)
-
     def ordered(self, table: Table, rule: Rule, given_s: Floats | None = None) -> Order:
         """The rows put in order by a rule."""
-        self.rows_left -= len(table)
+        self.left -= len(table)
         return list_schedule(table, rule, given_s)
 
     def offer(self, routed: _Routed, order: Order) -> None:
         """Keep an order if it is the best so far."""
         self.tries += 1
-        if self.best is None or order.makespan_s < self.best[1].makespan_s * (1 - 1e-9):
-            self.best = (routed, order)
-            if self.options.on_progress is not None:
-                bound_s = None if self.bounds is None else self.bounds.chunk_by_chunk_s
-                self.options.on_progress(Progress(self.deadline.elapsed_s, order.makespan_s, bound_s, "greedy"))
-            if self.on_best is not None:
-                self.on_best(routed, order)
+        if self.best is None or order.makespan_s < self.best[1].makespan_s * (1 - SAME):
+            self.keep((routed, order), None if self.bounds is None else self.bounds.chunk_by_chunk_s)
+
+    def end_s(self, best: _Best) -> float:
+        """When an order is over."""
+        return best[1].makespan_s
+
+    def sends(self, best: _Best) -> Columns:
+        """All sends of an order, in the order of their starts."""
+        routed, order = best
+        times = order.start_s, order.end_s, order.place
+        return routed.quotient.columns(routed.routing.chunk, routed.routing.link, *times)
 
 
 def may_be_greedy(problem: Chunked) -> bool:
@@ -132,9 +130,7 @@ def plan_greedy(
     Of a single order, the bound is that of the shortest paths alone, which takes no linear program; it is waited for.
     Else there is no plan where the time is up before there is an order.
 
-    What reduces is planned backwards in time, as the spreading of its chunks over links that are turned round; where
-    the sums are wanted by more than one rank (ALLREDUCE), they are spread in a second phase. There is no plan where
-    a sketch leaves some chunk no path to some rank. Raises `InputError` for what `may_be_greedy` rules out.
+    There is no plan where a sketch leaves some chunk no path to some rank. Raises `InputError` for what `may_be_greedy` rules out.
     """
     collective = problem.collective
     if not is_spread_backwards(collective):
@@ -146,38 +142,21 @@ def plan_greedy(
     if collective.chunk_count * problem.link_count > _SMALL:  # bounds on single chunks would take longer than the plan
         quick = replace(bounds.parameters, most_pairs=min(_SMALL, bounds.parameters.most_pairs))
         bounds = bounds_of(problem, quick, bounds.options)
-    searches, found = list[_Search](), list[Columns]()
-    for number, phase in enumerate(problem.phases):
-        share = deadline.stage(deadline.remaining_s / (len(problem.phases) - number))
-        share = share if len(problem.phases) == 1 else share.of_a_part()
-        rows = parameters.rows // len(problem.phases)
-        search = _Search(phase.problem, share, Deadline(share), phase.backwards, parameters, most_tries, rows)
-        searches.append(search)
-        made = partial(_candidate, problem, bounds, list(searches))
-        if number == len(problem.phases) - 1 and options.on_plan is not None:
-            search.on_best = partial(_offer, options.on_plan, made, list(found), phase.backwards)
-        if not _find(search, bounds.phases[number]):
-            return None
-        assert search.best is not None
-        with charge(search.stage_s, "unfolding"):
-            found.append(_unfolded(*search.best, phase.backwards))
-    return _candidate(problem, bounds, searches, found)
+    rows = parameters.rows // len(problem.phases)
+
+    def begun(phase: Phase, share: SolveOptions) -> _Search:
+        return _Search(
+            phase, share, Deadline(share), rows, "greedy", parameters=parameters, most_tries=most_tries
+        )  # fmt: skip
+
+    found = search_phases(
+        problem, options, deadline, begun, lambda search, number, _: _find(search, bounds.phases[number]),
+        partial(_candidate, problem, bounds), in_turn=True,
+    )  # fmt: skip
+    return None if found is None else _candidate(problem, bounds, *found)
 
 
-def _offer(
-    on_plan: Callable[[float, Callable[[], Candidate]], None],
-    candidate: Callable[[list[Columns]], Candidate],
-    before: list[Columns],
-    backwards: bool,
-    routed: _Routed,
-    order: Order,
-) -> None:
-    """Hands on an order of the last phase, `before` being the phases before it; it is unfolded if it is wanted."""
-    end_s = order.makespan_s + sum(float(columns.end_s.max(initial=0.0)) for columns in before)
-    on_plan(end_s, lambda: candidate([*before, _unfolded(routed, order, backwards)]))
-
-
-def _candidate(problem: Chunked, bounds: Bounds, searches: list[_Search], found: list[Columns]) -> Candidate:
+def _candidate(problem: Chunked, bounds: Bounds, searches: Sequence[_Search], found: Sequence[Columns]) -> Candidate:
     """The phases in turn, with the bounds that were worked out."""
     schedule = lowered(problem, in_turn(found), retimed=len(found) > 1)  # so that phases overlap
     known = [search.bounds for search in searches if search.bounds is not None]
@@ -199,8 +178,8 @@ def _candidate(problem: Chunked, bounds: Bounds, searches: list[_Search], found:
     return Candidate(problem, schedule, "greedy", variant, bound_s, bounds_s, False, account, timings)
 
 
-def _find(search: _Search, bounds: Bounds) -> bool:
-    """Whether there is an order for one phase; the best is in the search."""
+def _find(search: _Search, bounds: Bounds) -> None:
+    """Orders for one phase."""
     problem = search.problem
     with charge(search.stage_s, "quotient"):
         quotient = quotient_problem(problem, None if problem.is_free else no_rotations(problem.logical.topology))
@@ -210,19 +189,11 @@ def _find(search: _Search, bounds: Bounds) -> bool:
             search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
             bottlenecks = bounds.bandwidth.bottlenecks
     if search.most_tries > 1 and search.deadline.over:
-        return False
+        return
     if (quotient.wanted.sum(axis=1) == 1).all():
         _route(search, quotient)
     else:
         _match(search, quotient, bottlenecks)
-    return search.best is not None
-
-
-def _unfolded(routed: _Routed, order: Order, backwards: bool) -> Columns:
-    """All sends of an order, in the order of their starts."""
-    times = order.start_s, order.end_s, order.place
-    columns = routed.quotient.columns(routed.routing.chunk, routed.routing.link, *times)
-    return turned_back(columns) if backwards else columns
 
 
 def _route(search: _Search, quotient: QuotientProblem) -> None:
@@ -230,7 +201,10 @@ def _route(search: _Search, quotient: QuotientProblem) -> None:
     for routed in _routings(search, quotient):
         if len(routed.routing) <= _MOST_BY_LOAD and search.most_tries > 1:
             with charge(search.stage_s, "ordering"):
-                search.offer(routed, search.ordered(search.table(routed), Rule("most left to do")))
+                search.offer(
+                    routed,
+                    search.ordered(_table_of(search.problem, routed, search.phase.backwards), Rule("most left to do")),
+                )
         orders = _schedule(search, routed)
         if search.over:
             return
@@ -277,7 +251,7 @@ def _perturb(search: _Search, routed: _Routed, orders: list[Order]) -> None:
         for order in islice(best.values(), _GROUPS_PERTURBED):
 
             def is_over(_: float, rows: int = len(order.table)) -> bool:
-                search.rows_left -= rows
+                search.left -= rows
                 return search.over
 
             for better in better_orders(order, search.options.seed, search.parameters.patience, is_over):
@@ -297,10 +271,10 @@ def _match(search: _Search, quotient: QuotientProblem, bottlenecks: tuple[Bottle
             for variant in quotients:
                 spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
                 with charge(search.stage_s, "matching"):
-                    matched = match(variant, sets, spare_s, seed, search.one_at_a_time, allowed)
+                    matched = match(variant, sets, spare_s, seed, search.phase.backwards, allowed)
                     if matched is None:
                         continue
-                    search.rows_left -= len(matched[0])
+                    search.left -= len(matched[0])
                     routed = _useful(quotient, *matched)
                 _schedule(search, routed)
                 large = len(routed.routing) * len(quotient.rotations) > _ROWS_FOR_ALL_TRIES
@@ -323,7 +297,7 @@ def _variants(problem: Chunked, quotient: QuotientProblem) -> list[QuotientProbl
 def _schedule(search: _Search, routed: _Routed) -> list[Order]:
     """Put the sends in order and group them by every rule, as long as that is not over."""
     orders: list[Order] = []
-    table, given_s = search.table(routed), routed.given_s
+    table, given_s = _table_of(search.problem, routed, search.phase.backwards), routed.given_s
     groups = search.parameters.groups if table.may_join.any() else (1,)
     with charge(search.stage_s, "ordering"):
         for given in (given_s, None):
@@ -367,7 +341,7 @@ def _table_of(problem: Chunked, routed: _Routed, one_at_a_time: bool) -> Table:
     )
 
 
-def _bound_s(bounds: Bounds, searches: list[_Search]) -> float:
+def _bound_s(bounds: Bounds, searches: Sequence[_Search]) -> float:
     """Each phase's bound holds for the whole, but not their sum: how often a sum crosses a cut bounds both together."""
     if any(search.bounds is None for search in searches):
         return max(phase.latency_s for phase in bounds.phases)

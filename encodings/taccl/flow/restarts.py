@@ -2,15 +2,15 @@
 
 A try begins anew, or goes on from a moment of the best plan so far: with other rules, other groups, and other chances
 from there on. It must end sooner than the best by a little, so that slow links take nothing that would end later, and
-fast ones get it. What reduces is planned backwards in time; where sums are spread in a second phase, each starts
-when it is complete, and each link once the first phase is done with it.
+fast ones get it. Where sums are spread in a second phase, each starts when it is complete, and each link once the first
+phase is done with it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -20,6 +20,7 @@ from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate, added_up, checked
 from gapless.encodings.taccl.chunked import Chunked, Phase
 from gapless.encodings.taccl.flow.network import Network, Ports, closed_links, contested_ports, network_of
+from gapless.encodings.taccl.flow.phases import PhaseSearch, search_phases
 from gapless.encodings.taccl.flow.time_expanded import (
     PICKS,
     Choice,
@@ -28,12 +29,12 @@ from gapless.encodings.taccl.flow.time_expanded import (
     construct,
     start_of,
 )
-from gapless.encodings.taccl.ordering.sends import lowered, turned_back
+from gapless.encodings.taccl.ordering.sends import lowered
 from gapless.encodings.taccl.parameters import Matching
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
-from gapless.options import Deadline, Progress, SolveOptions, charge
+from gapless.options import Deadline, SolveOptions, charge
 
 __all__ = ["matched_plan", "may_be_matched"]
 
@@ -70,20 +71,16 @@ class _Made:
     makespan_s: float
 
 
-@dataclass
-class _Search:
-    """Tries for one phase; `left`: how many sends they may still make. `on_best` hears of each better try."""
+_Best = tuple[_Made, Network, QuotientProblem]
+
+
+@dataclass(kw_only=True)
+class _Search(PhaseSearch[_Best]):
+    """Tries for one phase."""
 
     parameters: Matching
-    deadline: Deadline
     chance: random.Random
-    options: SolveOptions
     enough_s: float
-    left: int
-    tries: int = 0
-    best: tuple[_Made, Network, QuotientProblem] | None = None
-    on_best: Callable[[float], None] | None = None
-    stage_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def best_s(self) -> float:
@@ -94,6 +91,15 @@ class _Search:
     def over(self) -> bool:
         """Whether the work is done, the time is up, or the best is good enough."""
         return self.best is not None and (self.left <= 0 or self.best_s <= self.enough_s or self.deadline.over)
+
+    def end_s(self, best: _Best) -> float:
+        """When a try is over."""
+        return best[0].makespan_s
+
+    def sends(self, best: _Best) -> Columns:
+        """All sends of a try."""
+        made, network, quotient = best
+        return _columns(network, quotient, made.state)
 
 
 def may_be_matched(problem: Chunked) -> bool:
@@ -120,47 +126,30 @@ def matched_plan(
     """
     if not may_be_matched(problem):
         return None
-    deadline = Deadline(options)
-    searches, found = list[_Search](), list[Columns]()
-    for number in range(len(problem.phases)):
-        left = len(problem.phases) - number
-        known = None if bounds is None else bounds if left == 1 else bounds.phases[number]
+    deadline, count = Deadline(options), len(problem.phases)
+
+    def begun(phase: Phase, share: SolveOptions) -> _Search:
+        known = None if bounds is None else bounds if phase is problem.phases[-1] else bounds.phases[0]
         enough_s = 0.0
         if known is not None:
             least_s = known.quick_any_grouping_s if is_quick else known.any_grouping_s
             enough_s = least_s / max(1 - options.gap, 1e-9)
-        share = Deadline(deadline.stage(deadline.remaining_s / left))
-        sends = parameters.sends // len(problem.phases)
-        reports = options if left == 1 else options.of_a_part()  # the last phase begins where the others end
-        search = _Search(parameters, share, random.Random(options.seed), reports, enough_s, sends)
+        return _Search(
+            phase, share, Deadline(share), parameters.sends // count, "matching",
+            parameters=parameters, chance=random.Random(options.seed), enough_s=enough_s,
+        )  # fmt: skip
+
+    def run(search: _Search, number: int, found: Sequence[Columns]) -> None:
         within = None if bounds is None else bounds.phases[number]
-        searches.append(search)
-        if left == 1 and options.on_plan is not None:
-            made = partial(_candidate, problem, bounds, True, list(searches))  # quick bounds do
-            search.on_best = partial(_offer, options.on_plan, search, made, list(found), problem.phases[number])
-        columns = _matched(search, problem.phases[number], within, found[-1] if found else None, is_quick)
-        if columns is None:
-            return None
-        found.append(columns)
-    return _candidate(problem, bounds, is_quick, searches, found)
+        _match(search, within, found[-1] if found else None, is_quick)
 
-
-def _offer(
-    on_plan: Callable[[float, Callable[[], Candidate]], None],
-    search: _Search,
-    candidate: Callable[[list[Columns]], Candidate],
-    before: list[Columns],
-    phase: Phase,
-    end_s: float,
-) -> None:
-    """Hands on the best try of the last phase, `before` being the phases before it; it is unfolded if it is wanted."""
-    best = search.best
-    assert best is not None
-    on_plan(end_s, lambda: candidate([*before, _unfolded(best, phase)]))
+    offered = partial(_candidate, problem, bounds, True)  # quick bounds do
+    found = search_phases(problem, options, deadline, begun, run, offered, in_turn=False)
+    return None if found is None else _candidate(problem, bounds, is_quick, *found)
 
 
 def _candidate(
-    problem: Chunked, bounds: Bounds | None, is_quick: bool, searches: Sequence[_Search], found: list[Columns]
+    problem: Chunked, bounds: Bounds | None, is_quick: bool, searches: Sequence[_Search], found: Sequence[Columns]
 ) -> Candidate:
     """The phases in turn, replayed, with the bounds of the problem."""
     if bounds is None:
@@ -178,14 +167,12 @@ def _candidate(
     )  # fmt: skip
 
 
-def _matched(
-    search: _Search, phase: Phase, bounds: Bounds | None, before: Columns | None, is_quick: bool
-) -> Columns | None:
-    """All sends of a phase by the best try, in the time of the whole; `before`: those of the phase before it.
+def _match(search: _Search, bounds: Bounds | None, before: Columns | None, is_quick: bool) -> None:
+    """Tries for a phase; `before`: the sends of the phase before it.
 
     `is_quick`: with symmetry, chunks are not planned one by one as well.
     """
-    problem = phase.problem
+    phase, problem = search.phase, search.phase.problem
     with charge(search.stage_s, "bounds"):
         bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bottlenecks)
     quotients = _quotients(problem, search)
@@ -200,17 +187,6 @@ def _matched(
             release = None if before is None else _release(network, quotient, before)
             reserve = search.left * (len(quotients) - 1 - number) // (len(quotients) - number)
             _try_all(search, network, quotient, release, reserve)
-    if search.best is None:
-        return None
-    with charge(search.stage_s, "unfolding"):
-        return _unfolded(search.best, phase)
-
-
-def _unfolded(best: tuple[_Made, Network, QuotientProblem], phase: Phase) -> Columns:
-    """All sends of a try, in the time of the whole."""
-    made, network, quotient = best
-    columns = _columns(network, quotient, made.state)
-    return turned_back(columns) if phase.backwards else columns
 
 
 def _quotients(problem: Chunked, search: _Search) -> list[QuotientProblem]:
@@ -245,11 +221,8 @@ def _try_all(
         search.left -= round(once + each * (len(state.sends) - known))
         if is_complete and state.makespan_s < search.best_s:
             own = _Made(state, choice, [*kept, *copies], state.makespan_s)
-            search.best, found_at, found_left = (own, network, quotient), tries, search.left
-            if search.options.on_progress is not None:
-                search.options.on_progress(Progress(search.deadline.elapsed_s, own.makespan_s, None, "matching"))
-            if search.on_best is not None:
-                search.on_best(own.makespan_s)
+            found_at, found_left = tries, search.left
+            search.keep((own, network, quotient))
 
 
 def _choice(search: _Search, network: Network, best: _Made | None, number: int) -> Choice:
