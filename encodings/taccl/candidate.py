@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Candidate:
     bound_s: float
     bounds_s: Mapping[str, float | None]
     is_grouped: bool = True
-    account: Mapping[str, Any] = field(default_factory=dict)
+    account: Mapping[str, object] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     solver_name: str = ""
     version: str = __version__
@@ -121,7 +121,7 @@ class Candidate:
         """Whether it ends before another one, which may not be there."""
         return than is None or self.end_s < than.end_s * (1 - SAME)
 
-    def details(self, ratio: float | None) -> dict[str, Any]:
+    def details(self, ratio: float | None) -> dict[str, object]:
         """What is said of it, for people; `ratio`: of its end to a bound."""
         return {
             "method": self.method,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
 
 import numpy as np
 
 from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.link_costs import distances_s
+from gapless.encodings.taccl.question import METHODS, Method
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.encodings.taccl.sketch.logical import LogicalTopology, apply_sketch, is_part
 from gapless.encodings.taccl.sketch.phases import spreads_of
@@ -26,10 +26,7 @@ from gapless.report.short_repr import BriefQuestion
 from gapless.solution import Bound, Solution, Status, StopReason, by_class, with_class_exhausted
 from gapless.topologies.topology import Topology
 
-__all__ = ["METHODS", "Chunked", "Method", "Phase", "chunks_of", "claim"]
-
-Method = Literal["auto", "milp", "greedy"]
-METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
+__all__ = ["Chunked", "Phase", "chunks_of", "claim"]
 
 _LARGEST_TABLE = 4_000_000
 """Pairs of chunk and link above which orbits aren't counted: no sketch makes so many few enough."""
@@ -96,7 +93,7 @@ class Chunked(BriefQuestion):
         return "taccl"
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What was asked, for the plan file; `collective_of` reads the collective back from it."""
         parts, biggest = self.collective, max(len(buffer) for buffer in self.collective.outputs)
         return {

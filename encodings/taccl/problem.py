@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
-from gapless.encodings.taccl.chunked import Chunked, Method
-from gapless.encodings.taccl.question import AUTO, COLLECTIVE, Question
+from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.question import AUTO, COLLECTIVE, Method, Question
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.errors import InputError
 from gapless.io.formats.collective_file import read_collective
@@ -67,7 +67,7 @@ class Problem(BriefQuestion):
         return "taccl"
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What is asked, in plain values; the description of the `Chunked` that was solved has the chunks as well."""
         data = self.coarsest.description
         sketch = AUTO if self.searches_sketches else data["sketch"]

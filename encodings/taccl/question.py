@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from gapless.topologies.topology import Topology
 
 __all__ = [
-    "AUTO", "COLLECTIVE", "METHODS", "SKETCH", "LinksQuestion", "Question", "RunQuestion", "SweepQuestion",
+    "AUTO", "COLLECTIVE", "METHODS", "SKETCH", "LinksQuestion", "Method", "Question", "RunQuestion", "SweepQuestion",
     "sketch_names",
 ]  # fmt: skip
 
-METHODS = ("auto", "milp", "greedy")
+Method = Literal["auto", "milp", "greedy"]
+METHODS: tuple[Method, ...] = ("auto", "milp", "greedy")
 AUTO: Literal["auto"] = "auto"
 """The sketch that stands for a search over sketches."""
 COLLECTIVE = "allgather"

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from gapless.encodings.taccl.aggregate.stage import may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
@@ -214,7 +213,7 @@ def _with_less(parameters: Parameters) -> Parameters:
     return replace(less, chunking=chunking, aggregation=parameters.with_share(wider.aggregated_share).aggregation)
 
 
-def narrowing(problem: Problem | Chunked, said: Mapping[str, Any]) -> list[Narrowing]:
+def narrowing(problem: Problem | Chunked, said: Mapping[str, object]) -> list[Narrowing]:
     """A sketch or a slack of paths; chunks. A search over sketches keeps to none."""
     found: list[Narrowing] = []
     if isinstance(problem, Chunked):  # what an answer solved; nobody knows what else was asked
@@ -226,7 +225,7 @@ def narrowing(problem: Problem | Chunked, said: Mapping[str, Any]) -> list[Narro
     return found
 
 
-def _without_sketch(problem: Problem, said: Mapping[str, Any]) -> dict[str, object]:
+def _without_sketch(problem: Problem, said: Mapping[str, object]) -> dict[str, object]:
     """The question without its sketch, which may have said how many nodes and bytes there are."""
     outright: dict[str, object] = {"size": problem.size_bytes}
     sketch = problem.sketch

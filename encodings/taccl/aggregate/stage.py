@@ -18,13 +18,13 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
-from gapless.ir.schedule import Schedule
 from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions, charge
 
 __all__ = ["VARIANTS", "may_aggregate", "plan_aggregated"]
 
 _DEFAULTS = Aggregation()
+_OWN = "aggregated"
 _MOST_LINKS = 20_000
 _MOST_CELLS = 30_000_000
 """Links, and pairs of chunk and link, above which aggregated sends are not looked at: they don't fit into memory."""
@@ -44,25 +44,9 @@ def may_aggregate(problem: Chunked, parameters: Aggregation = _DEFAULTS) -> bool
     return few and free and is_spread_backwards(problem.collective) and any(problem.collective.destinations)
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A schedule with the problem that it solves (its chunks may be cut), and whose it is."""
-
-    problem: Chunked
-    schedule: Schedule
-    method: str
-    variant: str
-    is_own: bool = True
-
-    @property
-    def end_s(self) -> float:
-        """When the last transfer ends."""
-        return float(self.schedule.end_s.max(initial=0.0))
-
-
 @dataclass
 class _Search:
-    """What was made so far: `library` by the libraries' algorithms, `own` by our constructions."""
+    """What was made so far, without bounds: `library` by the libraries' algorithms, `own` by our constructions."""
 
     problem: Chunked
     deadline: Deadline
@@ -70,8 +54,8 @@ class _Search:
     seed: int
     parameters: Aggregation
     bounds: Bounds
-    library: list[_Made] = field(default_factory=list)
-    own: list[_Made] = field(default_factory=list)
+    library: list[Candidate] = field(default_factory=list)
+    own: list[Candidate] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -99,9 +83,9 @@ class _Search:
         """When each phase is good enough."""
         return [phase.any_grouping_s / max(1 - self.gap, 1e-9) for phase in self.bounds.phases]
 
-    def offer(self, candidate: _Made) -> None:
+    def offer(self, candidate: Candidate) -> None:
         """Note what was made."""
-        (self.own if candidate.is_own else self.library).append(candidate)
+        (self.own if candidate.method == _OWN else self.library).append(candidate)
 
 
 @dataclass(frozen=True)
@@ -114,7 +98,7 @@ class _Libraries:
         """Whether templates say how it is done."""
         return not problem.collective.reduces or standard_name(problem.collective) is not None
 
-    def run(self, search: _Search) -> Iterator[_Made]:
+    def run(self, search: _Search) -> Iterator[Candidate]:
         """Each in its fastest variant."""
         problem = search.problem
         library = Baselines(problem.logical.topology, problem.collective)
@@ -127,7 +111,7 @@ class _Libraries:
             collective, chunk_bytes = baseline.collective, baseline.chunk_bytes
             uncut = collective.chunk_count == problem.collective.chunk_count
             solved = problem if uncut else replace(problem, collective=collective, chunk_bytes=chunk_bytes)
-            yield _Made(solved, baseline.schedule, f"baseline:{baseline.name}", baseline.variant, is_own=False)
+            yield Candidate(solved, baseline.schedule, f"baseline:{baseline.name}", baseline.variant, 0.0, {})
 
 
 @dataclass(frozen=True)
@@ -143,7 +127,7 @@ class _Construction:
         is_shared = not (problem.logical.topology.alpha_s < _ALPHA_SHARE * problem.duration_s).all()
         return is_shared and (problem.sums_for_all or not self.is_for_sums)
 
-    def run(self, search: _Search) -> Iterator[_Made]:
+    def run(self, search: _Search) -> Iterator[Candidate]:
         """The fastest of its randomised constructions."""
         problem, topology = search.problem, search.problem.logical.topology
         with charge(search.timings, "aggregated"):
@@ -152,7 +136,7 @@ class _Construction:
                 title = f"aggregated {problem.collective.name} on {topology.name}"
                 sends = sends_in_turn(transfers, problem)
                 schedule = to_schedule(topology, problem.collective, problem.chunk_bytes, *sends, title)
-                yield _Made(problem, schedule, "aggregated", self.name.replace("-", " "))
+                yield Candidate(problem, schedule, _OWN, self.name.replace("-", " "), 0.0, {})
 
 
 _VARIANTS = (
@@ -190,9 +174,6 @@ def plan_aggregated(
     best = min(made, key=lambda one: one.end_s * (1 if one.problem is problem else 1 + SAME))
     bounds = bounds if best.problem is problem else replace(bounds, problem=best.problem)
     bounds_s = bounds.quick_any_grouping if search.is_quick else bounds.any_grouping
-    return Candidate(
-        best.problem, checked(best.schedule), best.method, best.variant,
-        bound_s=max(bounds.any_chunking_s, *bounds_s.values()),
-        bounds_s=bounds_s,
-        timings=added_up([search.timings]),
-    )  # fmt: skip
+    checked(best.schedule)
+    bound_s = max(bounds.any_chunking_s, *bounds_s.values())
+    return replace(best, bound_s=bound_s, bounds_s=bounds_s, timings=added_up([search.timings]))

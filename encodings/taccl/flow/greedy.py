@@ -130,7 +130,8 @@ def plan_greedy(
     Of a single order, the bound is that of the shortest paths alone, which takes no linear program; it is waited for.
     Else there is no plan where the time is up before there is an order.
 
-    There is no plan where a sketch leaves some chunk no path to some rank. Raises `InputError` for what `may_be_greedy` rules out.
+    There is none where a sketch leaves some chunk no path to some rank. Raises `InputError` for what `may_be_greedy`
+    rules out.
     """
     collective = problem.collective
     if not is_spread_backwards(collective):
@@ -203,7 +204,7 @@ def _route(search: _Search, quotient: QuotientProblem) -> None:
             with charge(search.stage_s, "ordering"):
                 search.offer(
                     routed,
-                    search.ordered(_table_of(search.problem, routed, search.phase.backwards), Rule("most left to do")),
+                    search.ordered(_table_of(search, routed), Rule("most left to do")),
                 )
         orders = _schedule(search, routed)
         if search.over:
@@ -297,7 +298,7 @@ def _variants(problem: Chunked, quotient: QuotientProblem) -> list[QuotientProbl
 def _schedule(search: _Search, routed: _Routed) -> list[Order]:
     """Put the sends in order and group them by every rule, as long as that is not over."""
     orders: list[Order] = []
-    table, given_s = _table_of(search.problem, routed, search.phase.backwards), routed.given_s
+    table, given_s = _table_of(search, routed), routed.given_s
     groups = search.parameters.groups if table.may_join.any() else (1,)
     with charge(search.stage_s, "ordering"):
         for given in (given_s, None):
@@ -317,17 +318,17 @@ def _useful(quotient: QuotientProblem, routing: Routing, start_s: Floats) -> _Ro
     return _Routed(quotient, routing.part(kept), start_s[kept])
 
 
-def _table_of(problem: Chunked, routed: _Routed, one_at_a_time: bool) -> Table:
+def _table_of(search: _Search, routed: _Routed) -> Table:
     """The sends as rows to be put in order.
 
-    `one_at_a_time`: whether a rank may send a chunk to one rank only at a time; backwards in time, where the chunk is a
-    sum, that is to add one part at a time.
+    Backwards in time, where a chunk is a sum, a rank sends it to one rank only at a time: that is to add one part at a
+    time.
     """
-    quotient, topology, routing = routed.quotient, routed.quotient.topology, routed.routing
+    problem, quotient, topology, routing = search.problem, routed.quotient, routed.quotient.topology, routed.routing
     chunk, link = routing.chunk, routing.link
     own = (quotient.group_count + quotient.rotations.link_orbit[link]).tolist()
     clocks = [(clock, *quotient.groups[number]) for clock, number in zip(own, link.tolist(), strict=True)]
-    if one_at_a_time:
+    if search.phase.backwards:
         first = quotient.group_count + len(topology.links)
         copies = (first + chunk * topology.device_count + topology.link_source[link]).tolist()
         clocks = [(copy, *held) for copy, held in zip(copies, clocks, strict=True)]

@@ -11,7 +11,7 @@ from little import LITTLE
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.taccl import Chunked, Sketch, load_sketch
-from gapless.encodings.taccl.chunked import Method
+from gapless.encodings.taccl.question import Method
 from gapless.encodings.taccl.sketch.format import InterNode, Policy
 from gapless.ir.simulate import retime
 from gapless.result import Result

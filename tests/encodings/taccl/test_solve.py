@@ -15,10 +15,10 @@ from gapless.checker import check
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.candidate import Candidate
-from gapless.encodings.taccl.chunked import Method
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.question import Method
 from gapless.encodings.taccl.solve import in_chunks, solve
 from gapless.errors import InputError
 from gapless.io.taccl_ef import lower, verify
