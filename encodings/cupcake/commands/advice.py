@@ -66,23 +66,6 @@ class PaysInRange(Pays):
     range: list[Pays] | None
 
 
-class AdviceRow(PaysInRange):
-    """A compressor in its best plan, or plain buckets, in plain values."""
-
-    compressor: str
-    error: str
-    plan: str
-    ratio: float
-    collective: str
-    iteration_s: float
-    bound_s: float | None
-    scaling: float
-    time_saved: float
-    gathered_bytes: float
-    groups: list[list[int]]
-    compressed: list[int]
-
-
 @dataclass(frozen=True)
 class Crossover:
     """The bandwidth from which plain buckets are as fast; 0 where compression never pays, inf where it always does.
@@ -101,6 +84,7 @@ class Option:
 
     `scaling`: step time of one worker alone over that of this one. `time_saved`: share of the plain step's time.
     `crossover`: None for `none`. `gathered_bytes`: the most that a rank holds of the messages of all for a group.
+    `plan`: which plan it is, in words.
     """
 
     compressor: Compressor
@@ -112,13 +96,14 @@ class Option:
     time_saved: float
     crossover: Crossover | None
     gathered_bytes: float
+    plan: str = "best plan"
 
     @property
-    def data(self) -> AdviceRow:
-        """A row of the answer."""
+    def data(self) -> dict[str, object]:
+        """A row of the answer, in plain values."""
         compressor = self.compressor
         return {
-            "compressor": compressor.name, "error": compressor.error, "plan": "best plan", "ratio": compressor.ratio,
+            "compressor": compressor.name, "error": compressor.error, "plan": self.plan, "ratio": compressor.ratio,
             "collective": "all-reduce" if compressor.all_reducible else "all-gather",
             "iteration_s": self.iteration_s, "bound_s": self.bound_s, "scaling": self.scaling,
             "time_saved": self.time_saved, **_pays(self.crossover), "gathered_bytes": self.gathered_bytes,
@@ -158,16 +143,17 @@ class Advice(BriefText):
         classes = groupby(self.options, key=lambda option: option.compressor.error)
         return {error: _fastest(list(options), self.memory_bytes) for error, options in classes}
 
+    @property
+    def shown(self) -> tuple[Option, ...]:
+        """Plain buckets, and all options."""
+        plain, plan = self.plain, f"buckets of {self.plain.setting}"
+        groups, scaling = plain.fusion.groups, self.plain_scaling
+        return (Option(NONE, groups, (), plain.iteration_s, None, scaling, 0.0, None, 0.0, plan), *self.options)
+
     @cached_property
-    def rows(self) -> list[AdviceRow]:
-        """Plain buckets and all options."""
-        plain: AdviceRow = {
-            "compressor": "none", "error": NONE.error, "plan": f"buckets of {self.plain.setting}", "ratio": 1.0,
-            "collective": "all-reduce", "iteration_s": self.plain.iteration_s, "bound_s": None,
-            "scaling": self.plain_scaling, "time_saved": 0.0, **_pays(None), "gathered_bytes": 0.0,
-            "groups": [list(group) for group in self.plain.fusion.groups], "compressed": [],
-        }  # fmt: skip
-        return [plain, *(option.data for option in self.options)]
+    def rows(self) -> list[dict[str, object]]:
+        """What is shown, in plain values."""
+        return [option.data for option in self.shown]
 
     @property
     def data(self) -> dict[str, object]:
@@ -176,10 +162,7 @@ class Advice(BriefText):
         return {
             "problem": "cupcake", "profile": self.profile.name, "batch": self.profile.batch or None,
             "device": self.device, **network_data(self.network), "compute_s": self.profile.compute_s,
-            "best": {
-                "compressor": best["compressor"], "error": best["error"], "plan": best["plan"],
-                "iteration_s": best["iteration_s"], "time_saved": best["time_saved"],
-            },
+            "best": {key: best[key] for key in ("compressor", "error", "plan", "iteration_s", "time_saved")},
             "best_by_error": {
                 error: None if option is None else option.compressor.name
                 for error, option in self.best_by_error.items()
@@ -206,11 +189,12 @@ class Advice(BriefText):
         """The answer as a table, and in a line for each class of error."""
         titles = ["error", "compressor", "plan", "groups", "compressed", "iteration", "scaling", "time saved"]
         lines = [[*titles, "gathered", "pays below", "range"]]
-        for row in self.rows:
+        for option in self.shown:
+            row = _pays(option.crossover)
             lines.append([
-                row["error"], row["compressor"], row["plan"], str(len(row["groups"])), str(len(row["compressed"])),
-                described("iteration_s", row["iteration_s"]), f"{row['scaling']:.3f}",
-                f"{100 * row['time_saved']:.1f} %", format_bytes(row["gathered_bytes"]), limit_words(row),
+                option.compressor.error, option.compressor.name, option.plan, str(len(option.groups)),
+                str(len(option.compressed)), described("iteration_s", option.iteration_s), f"{option.scaling:.3f}",
+                f"{100 * option.time_saved:.1f} %", format_bytes(option.gathered_bytes), limit_words(row),
                 "-" if row["range"] is None else " .. ".join(map(limit_words, row["range"])),
             ])  # fmt: skip
         said = [f"{error}, {ERRORS[error]}: {_in_words(option)}" for error, option in self.best_by_error.items()]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gapless.encodings.cupcake.commands.advice import AdviceRow, Pays
+from gapless.encodings.cupcake.commands.advice import Pays
 from gapless.encodings.cupcake.commands.what_if import FIGURES
 from gapless.plot.style import GREY, PALETTE, check_plot, finish, new_axes, time_scale
 from gapless.plot.sweep_curves import plot_sweep
@@ -88,7 +88,7 @@ def _label(column: str, value: str | float) -> str | float:
 def draw_compression(data: Mapping[str, Any]) -> Figure | SubFigure:
     """Draw the step of every row as a bar in the colour of its class of error; returns the figure."""
     check_plot()
-    rows: list[AdviceRow] = data["rows"]
+    rows = data["rows"]
     axes = new_axes(6.5, 1.2 + 0.3 * len(rows))
     scale, unit = time_scale(max(row["iteration_s"] for row in rows))
     places = {error: [place for place, row in enumerate(rows) if row["error"] == error] for error in ERRORS}
