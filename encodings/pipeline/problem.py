@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
+
+from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, rank_of_stages
 from gapless.encodings.pipeline.question import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS, Question
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
-from gapless.profiles.pipelines.compression import CompressionTable
+from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.named import find_compression, find_pipeline_profile
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.question import from_question
@@ -168,8 +172,7 @@ class Problem(BriefQuestion):
             )
         self._check_cut()
         self._check_method()
-        rank = rank_of_stages(self.placement, self.ranks, self.chunks).tolist()
-        pairs = [(a, b) for a, b in pairwise(rank) if a != b]
+        pairs = [(a, b) for a, b in pairwise(self.rank_of_stage.tolist()) if a != b]
         self.hops.check([*pairs, *((b, a) for a, b in pairs)])
 
     def _check_cut(self) -> None:
@@ -196,6 +199,26 @@ class Problem(BriefQuestion):
     def stage_count(self) -> int:
         """S: the number of stages."""
         return self.ranks * self.chunks
+
+    @cached_property
+    def rank_of_stage(self) -> Ints:
+        """The rank of each stage, int64 of shape (S,)."""
+        return rank_of_stages(self.placement, self.ranks, self.chunks)
+
+    @property
+    def modes(self) -> tuple[CompressionMode, ...]:
+        """In which gradients may go besides plain."""
+        return () if self.compression is None else self.compression.modes
+
+    @property
+    def mode_names(self) -> list[str]:
+        """Plain first."""
+        return ["plain", *(mode.name for mode in self.modes)]
+
+    def sent_bytes(self, sizes: Floats | Ints | float) -> Floats:
+        """What is sent of gradients of so many bytes between stages in each mode, plain first."""
+        shape = self.profile.boundary_shape
+        return np.array([sizes, *(np.rint(sizes * mode.hop_ratio(shape)) for mode in self.modes)], dtype=np.float64)
 
     @property
     def system(self) -> str:

@@ -83,20 +83,16 @@ def _plan(
     spoiling = spoiling_of(problem, best.cut, best.stages.crosses)
     schedule = to_schedule(problem, best.stages, best.order, best.timeline, spoiling)
     compression = {} if spoiling is None else _compression(problem, best, spoiling)
-    decision = PipelineDecision.of_candidate(best, _mode_names(problem))
+    decision = PipelineDecision.of_candidate(best, problem.mode_names)
     details = {**_details(best, search, decision), **memory, **compression}
     return Plan(solution, schedule, details, decision=decision)
-
-
-def _mode_names(problem: Problem) -> list[str]:
-    return ["plain", *(() if problem.compression is None else (mode.name for mode in problem.compression.modes))]
 
 
 def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[str, object]:
     """How many micro-batches of each hop, and which sums, are in each mode, by name; what that spoils; and what the
     recipes of the literature make of the same cut at no more error.
     """
-    names, order = _mode_names(problem), best.order
+    names, order = problem.mode_names, best.order
     return {
         "hop_modes": [{names[k]: int((row == k).sum()) for k in np.unique(row)} for row in order.hop_modes],
         "sum_modes": [names[k] for k in order.reduce_modes],

@@ -74,7 +74,7 @@ def followed(problem: Problem, cut: Cut) -> dict[str, tuple[Candidate, float]]:
     """Each recipe that suits the question, in the modes in which it is fastest within the error budget."""
     if problem.placement != "linear" or problem.compression is None:
         return {}
-    modes, found = range(1, 1 + len(problem.compression.modes)), {}
+    modes, found = range(1, 1 + len(problem.modes)), {}
     for name, recipe in RECIPES.items():
         tried = [follow(problem, cut, recipe, hop, total) for hop in modes for total in modes]
         allowed = [pair for pair in tried if pair[1] <= problem.error_budget]

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
-from gapless.encodings.pipeline.order.stages import Cut, Stages, rank_of_stages
+from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.problem import Problem
 
 __all__ = ["are_all_choices", "even_cut", "recomputation_choices", "stages_of", "sums_s"]
@@ -35,7 +35,7 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Sta
         for column in (profile.stash_bytes, profile.state_bytes, profile.parameter_bytes)
     )
     boundary_bytes = profile.boundary_bytes[firsts[1:] - 1]
-    rank = rank_of_stages(problem.placement, problem.ranks, problem.chunks)
+    rank = problem.rank_of_stage
     forward_hop_s, hop_s, encode_s, decode_s = _hop_costs(problem, rank, boundary_bytes)
     reduce_s, embedding_s = _reduce_costs(problem, rank, parameter_bytes)
     return Stages(
@@ -67,20 +67,13 @@ def _hop_costs(problem: Problem, rank: Ints, sizes: Ints) -> tuple[Floats, Float
     """Hops forward; those of gradients, encoding and decoding, in each mode. Within a rank nothing is sent."""
     pairs = list(zip(rank[:-1].tolist(), rank[1:].tolist(), strict=True))
     forward_s = np.array([_seconds(problem, a, b, size) for (a, b), size in zip(pairs, sizes.tolist(), strict=True)])
-    table, crosses = problem.compression, np.array([a != b for a, b in pairs], dtype=np.bool_)
-    modes = () if table is None else table.modes
-    hop_s, encode_s, decode_s = (np.zeros((1 + len(modes), len(pairs))) for _ in range(3))
-    for number in range(1 + len(modes)):
-        mode = modes[number - 1] if number else None
-        sent = (
-            sizes.astype(np.float64)
-            if mode is None
-            else np.rint(sizes * mode.hop_ratio(problem.profile.boundary_shape))
-        )
-        hop_s[number] = [_seconds(problem, b, a, size) for (a, b), size in zip(pairs, sent.tolist(), strict=True)]
-        if mode is not None:
-            encode_s[number] = np.where(crosses, sizes * mode.encode_s_per_byte, 0.0)
-            decode_s[number] = np.where(crosses, sizes * mode.decode_s_per_byte, 0.0)
+    crosses = np.array([a != b for a, b in pairs], dtype=np.bool_)
+    hop_s, encode_s, decode_s = (np.zeros((1 + len(problem.modes), len(pairs))) for _ in range(3))
+    for number, sent in enumerate(problem.sent_bytes(sizes).tolist()):
+        hop_s[number] = [_seconds(problem, b, a, size) for (a, b), size in zip(pairs, sent, strict=True)]
+    for number, mode in enumerate(problem.modes, 1):
+        encode_s[number] = np.where(crosses, sizes * mode.encode_s_per_byte, 0.0)
+        decode_s[number] = np.where(crosses, sizes * mode.decode_s_per_byte, 0.0)
     return forward_s, hop_s, encode_s, decode_s
 
 
@@ -112,7 +105,7 @@ def _reduce_costs(problem: Problem, rank: Ints, parameter_bytes: Ints) -> tuple[
 def sums_s(problem: Problem, sizes: Floats) -> Floats:
     """Seconds of the sums of so many bytes among replicas in each mode, float of shape (modes, len(sizes))."""
     each_s, s_per_byte = problem.replicas.cost(problem.replicas.count)
-    modes = () if problem.compression is None else problem.compression.modes
+    modes = problem.modes
     if problem.replicas.count == 1:
         return np.zeros((1 + len(modes), len(sizes)))
     coding = [(1.0, 0.0), *((mode.ratio, mode.encode_s_per_byte + mode.decode_s_per_byte) for mode in modes)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.cut.costs import even_cut, sums_s
-from gapless.encodings.pipeline.order.stages import Cut, rank_of_stages
+from gapless.encodings.pipeline.order.stages import Cut
 from gapless.encodings.pipeline.problem import Problem
 from gapless.options import Deadline
 
@@ -56,7 +56,7 @@ class CutSearch:
         self.problem, self.measure, self.most, self.deadline = problem, measure, most, deadline
         self.is_cut_short = False
         self.bound = 0.0
-        self.rank = rank_of_stages(problem.placement, problem.ranks, problem.chunks).tolist()
+        self.rank = problem.rank_of_stage.tolist()
         self.layers, self.stages = problem.profile.layer_count, problem.stage_count
         self.costs = _Costs(problem)
         self.rest, self.evenness = self._suffixes()
@@ -250,7 +250,7 @@ class _Costs:
         problem = self.problem
         if stage == problem.stage_count - 1:
             return np.zeros(len(ends))
-        rank = rank_of_stages(problem.placement, problem.ranks, problem.chunks)
+        rank = problem.rank_of_stage
         source, target = int(rank[stage]), int(rank[stage + 1])
         if source == target:
             return np.zeros(len(ends))
@@ -259,13 +259,13 @@ class _Costs:
         alpha_s, beta_s_per_byte = problem.hops.cost(source, target)
         sizes = problem.profile.boundary_bytes[ends - 1].astype(np.float64)
         plain_s = alpha_s + beta_s_per_byte * sizes
-        if not is_backward or problem.compression is None:
+        if not is_backward or not problem.modes:
             return np.asarray(plain_s)
         shape = problem.profile.boundary_shape
         coded = [
             alpha_s + beta_s_per_byte * sizes * mode.hop_ratio(shape)
             + sizes * (mode.encode_s_per_byte + mode.decode_s_per_byte)
-            for mode in problem.compression.modes
+            for mode in problem.modes
         ]  # fmt: skip
         return np.asarray(np.minimum(plain_s, np.min(coded, axis=0)))
 
@@ -292,7 +292,7 @@ def least_memory_bytes(problem: Problem, most: int, deadline: Deadline | None = 
     costs = _Costs(problem)
     cut = fixed_cut(problem)
     if cut is not None:
-        return _kept_bytes(problem, costs, cut), is_enough
+        return _largest(problem, costs.kept_bytes, cut), is_enough
     search = CutSearch(problem, most, "memory", deadline)
     next(iter(search), None)
     return search.bound, is_enough and not search.is_cut_short
@@ -303,18 +303,18 @@ def mean_load_s(problem: Problem) -> float:
     return float(_Costs(problem).load_s(0, np.array([problem.profile.layer_count]))[0]) / problem.ranks
 
 
-def _kept_bytes(problem: Problem, costs: _Costs, cut: Cut) -> float:
-    """What the largest rank must have room for."""
-    ends, rank = (*cut, problem.profile.layer_count), rank_of_stages(problem.placement, problem.ranks, problem.chunks)
-    kept = [float(costs.kept_bytes(first, np.array([end]))[0]) for first, end in zip((0, *cut), ends, strict=True)]
-    return float(np.bincount(rank, weights=kept).max())
+def _largest(problem: Problem, cost: Callable[[int, Ints], Floats], cut: Cut) -> float:
+    """The largest of the ranks' sums of what their stages cost."""
+    stages = zip((0, *cut), (*cut, problem.profile.layer_count), strict=True)
+    each = [float(cost(first, np.array([end]))[0]) for first, end in stages]
+    return float(np.bincount(problem.rank_of_stage, weights=each).max())
 
 
 def cheap_cuts(problem: Problem) -> list[Cut]:
     """A few cuts that leave room for a micro-batch, in a time that grows with stages times squared layers: stages of
     even loads, of little memory, of as many layers; the one of the least largest load of a rank first.
     """
-    costs, rank = _Costs(problem), rank_of_stages(problem.placement, problem.ranks, problem.chunks)
+    costs = _Costs(problem)
     limit = costs.memory_bytes / problem.chunks
     even = _divided(problem, lambda first, ends: np.where(
         costs.kept_bytes(first, ends) <= limit, costs.load_s(first, ends) ** 2, np.inf), np.add)  # fmt: skip
@@ -322,12 +322,8 @@ def cheap_cuts(problem: Problem) -> list[Cut]:
     made = dict.fromkeys(
         cut for cut in (even, small, even_cut(problem.profile.layer_count, problem.stage_count)) if cut
     )
-
-    def largest_s(cut: Cut) -> float:
-        ends = zip((0, *cut), (*cut, problem.profile.layer_count), strict=True)
-        return float(np.bincount(rank, [costs.load_s(first, np.array([end]))[0] for first, end in ends]).max())
-
-    return sorted((cut for cut in made if _kept_bytes(problem, costs, cut) <= costs.memory_bytes), key=largest_s)
+    fitting = (cut for cut in made if _largest(problem, costs.kept_bytes, cut) <= costs.memory_bytes)
+    return sorted(fitting, key=partial(_largest, problem, costs.load_s))
 
 
 def _divided(problem: Problem, cost: Callable[[int, Ints], Floats], join: np.ufunc) -> Cut | None:

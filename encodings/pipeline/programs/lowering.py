@@ -121,9 +121,9 @@ class _Lowering:
     def encoded_bytes(self, hop: int, micro_batch: int) -> float:
         """What is sent of the gradient that goes from stage hop + 1 to hop."""
         mode, plain_bytes = int(self.order.hop_modes[hop, micro_batch]), int(self.stages.boundary_bytes[hop])
-        if mode == _PLAIN or self.problem.compression is None:
+        if mode == _PLAIN:
             return plain_bytes
-        ratio = self.problem.compression.modes[mode - 1].hop_ratio(self.problem.profile.boundary_shape)
+        ratio = self.problem.modes[mode - 1].hop_ratio(self.problem.profile.boundary_shape)
         return float(np.rint(plain_bytes * ratio))
 
     def forward(self, stage: int, micro_batch: int) -> None:
@@ -184,11 +184,10 @@ class _Lowering:
         hop, name = stage - 1, f"{stage - 1} {micro_batch}"
         mode, what = int(self.order.hop_modes[hop, micro_batch]), f"gradient {name}"
         if mode != _PLAIN:
-            assert self.problem.compression is not None
             assert self.spoiling is not None
             message = self.tensor(f"encoded {what}", self.encoded_bytes(hop, micro_batch))
             gradient, spends = self.tensor(what), float(self.spoiling.hop[mode, hop])
-            encode_s, named = float(self.stages.encode_s[mode, hop]), self.problem.compression.modes[mode - 1].name
+            encode_s, named = float(self.stages.encode_s[mode, hop]), self.problem.modes[mode - 1].name
             self.run(f"encode {name}", "encode", stage, at_s, encode_s, [gradient], [message], [gradient],
                      spends=spends, mode=named)  # fmt: skip
             what = f"encoded {what}"
@@ -231,9 +230,7 @@ class _Lowering:
         sums = self._sums(stage)
         summed = self.tensor(f"summed {stage}")
         spends = 0.0 if self.spoiling is None else float(self.spoiling.reduce[mode, stage])
-        name = (
-            "" if mode == _PLAIN or self.problem.compression is None else self.problem.compression.modes[mode - 1].name
-        )
+        name = "" if mode == _PLAIN else self.problem.modes[mode - 1].name
         implementation = Implementation(duration_s, name=name, spends=((0, spends),) if spends else ())
         needs = dict.fromkeys(sums, self._all)
         op = Op(f"sum {stage}", tuple(sums), (summed,), (implementation,), "sum", needs=needs)

@@ -82,7 +82,7 @@ def _messages(ledger: _Ledger, problem: Problem, stages: Stages, order: Order, t
     ledger.hold(above, there_s, used_s[False], size)
     modes, sent_s = order.hop_modes[hop], timeline.sent_s[1, hop]
     arrived_s = sent_s + stages.hop_s[modes, hop]
-    sizes = _sent_bytes(problem, size)[modes]
+    sizes = problem.sent_bytes(size)[modes]
     there_s = ledger.post(stages, above, sent_s, arrived_s, sizes)
     is_plain = modes == 0
     ledger.hold(above, begun_s[True], np.where(is_plain, arrived_s, end_s[Kind.BACKWARD, hop + 1]), size)
@@ -91,13 +91,6 @@ def _messages(ledger: _Ledger, problem: Problem, stages: Stages, order: Order, t
     decoded_s = start_s[Kind.BACKWARD, hop] + stages.decode_s[modes, hop]
     ledger.hold(below, there_s, np.where(is_plain, used_s[True], decoded_s), sizes)
     ledger.hold(below, start_s[Kind.BACKWARD, hop], used_s[True], np.where(is_plain, 0.0, size))
-
-
-def _sent_bytes(problem: Problem, size: float) -> Floats:
-    """Of a gradient of so many bytes, by mode."""
-    modes = () if problem.compression is None else problem.compression.modes
-    shape = problem.profile.boundary_shape
-    return np.array([size, *(np.rint(size * mode.hop_ratio(shape)) for mode in modes)])
 
 
 class _Ledger:
