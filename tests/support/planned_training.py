@@ -20,8 +20,7 @@ from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace import Trace
 from gapless.torch.embeddings.cache import LrppCache, add_gradients
-from gapless.torch.embeddings.loader import PlannedBatchSampler, shared_plans
-from gapless.torch.embeddings.plans import Sharding
+from gapless.torch.embeddings.plans import PlannedBatchSampler, Sharding, shared_plans
 
 TABLE_ROWS, DIMENSION, STEP_SIZE = (60, 9, 150), 4, 0.5
 PARAMETERS = Parameters(Search(rounds=8), Bound(rounds=0))

@@ -298,8 +298,7 @@ class _CutState:
     """A partition with the counts of its rows' uses, kept up to date."""
 
     def __init__(self, cuts: Cuts, trainer: Ints) -> None:
-        self.trainer, self._cuts = trainer, cuts
-        self._counts = cuts.counts(trainer)
+        self.trainer, self._cuts, self._counts = trainer, cuts, cuts.counts(trainer)
 
     @property
     def best(self) -> tuple[Ints, float]:

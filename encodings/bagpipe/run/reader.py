@@ -29,6 +29,7 @@ from gapless.errors import InputError
 from gapless.io.arrays import Archive, NotAnArchiveError, meta_record
 from gapless.io.reading import Limits, file_errors
 from gapless.io.record import Record
+from gapless.io.typed import located
 
 __all__ = ["FORMAT", "VERSION", "RunFile", "mapping"]
 
@@ -75,12 +76,8 @@ class RunFile:
     @contextmanager
     def errors(self) -> Iterator[None]:
         """What is wrong within the block is said of this file, in one line."""
-        try:
-            with file_errors(self.where):
-                yield
-        except InputError as error:  # actions, cluster and schedule name the field, not the file
-            message = str(error)
-            raise InputError(message if message.startswith(self.where) else f"{self.where}: {message}") from None
+        with located(self.where), file_errors(self.where):  # actions, cluster and schedule name the field alone
+            yield
 
     @property
     def batches(self) -> int:

@@ -1,8 +1,7 @@
 """Embeddings of recommendation models: the data loading and the caches of trainers, carried out as planned."""
 
 from gapless.torch.embeddings.cache import Lookup, LrppCache, add_gradients
-from gapless.torch.embeddings.loader import PlannedBatchSampler, shared_plans
-from gapless.torch.embeddings.plans import BatchPlan, CacheStep, Sharding
+from gapless.torch.embeddings.plans import BatchPlan, CacheStep, PlannedBatchSampler, Sharding, shared_plans
 
 __all__ = [
     "BatchPlan",

@@ -137,15 +137,9 @@ class LrppCache:
     """
 
     def __init__(
-        self,
-        plans: Iterable[BatchPlan],
-        sharding: Sharding,
-        weights: torch.Tensor,
-        *,
-        step_size: float,
-        optimizer: str = "sgd",
-        timeout_s: float = 300.0,
-    ) -> None:
+        self, plans: Iterable[BatchPlan], sharding: Sharding, weights: torch.Tensor, *, step_size: float,
+        optimizer: str = "sgd", timeout_s: float = 300.0,
+    ) -> None:  # fmt: skip
         self.step_size, self._optimizer = step_size, optimizer
         self.moved_bytes = dict.fromkeys(MOVES, 0)
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
