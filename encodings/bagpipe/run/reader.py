@@ -183,12 +183,10 @@ def mapping(record: Record, key: str) -> dict[str, object]:
 
 
 def _cluster(entry: Record) -> Cluster:
-    whole = {"trainers", "servers", "row_bytes", "state_bytes", "pass_examples", "dense_bytes"}
-    names = Cluster.__dataclass_fields__
     most = {"row_bytes": _MOST_ROW_BYTES}
     values = {
-        name: entry.integer(name, 0, most.get(name, MOST_COUNT)) if name in whole else entry.number(name, 0)
-        for name in names
+        name: entry.integer(name, 0, most.get(name, MOST_COUNT)) if field.type == "int" else entry.number(name, 0)
+        for name, field in Cluster.__dataclass_fields__.items()
         if name != "placement"
     }
     values["placement"] = entry.text("placement", PLACEMENTS)
