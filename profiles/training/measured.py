@@ -6,12 +6,11 @@ Times and sizes are rounded up as the reference solver did: 0.01 ms and 1 KiB. S
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
-from gapless.io.record import Record, is_number, load_record
+from gapless.io.record import Record, is_number
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
-__all__ = ["TIME_UNIT_S", "instance_from", "is_published_instance", "read_published_instance"]
+__all__ = ["TIME_UNIT_S", "instance_from", "is_published_instance"]
 
 TIME_UNIT_S = 1e-5
 _KIB = 1024
@@ -25,13 +24,11 @@ def is_published_instance(record: Record) -> bool:
     return "num_fwd_with_intermediates" in record and "nodes" in record
 
 
-def read_published_instance(path: str | Path) -> TrainingGraph:
-    """A measured graph; without its choices where the file says that they were not selectable."""
-    return instance_from(load_record(path))
-
-
 def instance_from(record: Record) -> TrainingGraph:
-    """A measured graph from its JSON object. Raises `InputError` naming the node and field."""
+    """A measured graph from its JSON object, without its choices where the file says that they were not selectable.
+
+    Raises `InputError` naming the node and field.
+    """
     loss = record.integer("loss", 1)
     nodes = record.records("nodes")
     if len(nodes) <= loss + 1:

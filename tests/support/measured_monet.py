@@ -16,7 +16,7 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.study.baselines import eager
 from gapless.encodings.monet.study.checkmate import Rematerialisation
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.profiles.training.measured import read_published_instance
+from gapless.profiles.training.graph_file import read_training_graph
 
 __all__ = ["DEVICE_BYTES", "FULL", "GIB", "MODES", "TITLES", "commercial", "eager_s", "measured", "reference_plans"]
 
@@ -83,7 +83,7 @@ def _require(path: Path) -> None:
 
 @cache
 def _instance(name: str) -> TrainingGraph:
-    return read_published_instance(ROOT / "instances" / f"{name}.json.gz")
+    return read_training_graph(ROOT / "instances" / f"{name}.json.gz")
 
 
 @cache

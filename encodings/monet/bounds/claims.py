@@ -20,7 +20,6 @@ from gapless.encodings.monet.bounds import relaxation
 from gapless.encodings.monet.bounds.side_work import Advance, Work
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.ilp import model as ilp
-from gapless.encodings.monet.ilp.points import decode, first_point
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.search.state import SOLVER_TOLERANCE, Found, State
@@ -168,11 +167,11 @@ def _solving_exactly(state: State, steps: int) -> Work[Found]:
 
     def work(advance: Advance, stop: threading.Event) -> tuple[Found, float]:
         model = ilp.encode(graph, budget_bytes)
-        start = None if decisions is None else first_point(model, decisions)
+        start = None if decisions is None else ilp.first_point(model, decisions)
         solution = _solved(state, model.milp, steps, state.options.gap, advance, stop, start)
         plan = None
         if solution.values is not None:
-            decoded = decode(model, solution.values)
+            decoded = ilp.decode(model, solution.values)
             # The paper's rows charge an intermediate that is made in place too little: the replay has the last word.
             if check(to_schedule(graph, decoded, budget_bytes)).valid:
                 judged = evaluate(graph, decoded)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.profiles.training.measured import read_published_instance
+from gapless.profiles.training.graph_file import read_training_graph
 
 ROOT = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "monet"
 FAILED_MS = -1000
@@ -65,7 +65,7 @@ def _require_data() -> None:
 
 @cache
 def _instance(name: str) -> TrainingGraph:
-    return read_published_instance(ROOT / "instances" / f"{name}.json.gz")
+    return read_training_graph(ROOT / "instances" / f"{name}.json.gz")
 
 
 def _reference(name: str) -> Reference:

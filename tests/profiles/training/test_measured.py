@@ -13,12 +13,8 @@ import pytest
 
 from gapless.errors import InputError
 from gapless.io.record import Record
-from gapless.profiles.training.measured import (
-    TIME_UNIT_S,
-    instance_from,
-    is_published_instance,
-    read_published_instance,
-)
+from gapless.profiles.training.graph_file import read_training_graph
+from gapless.profiles.training.measured import TIME_UNIT_S, instance_from, is_published_instance
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "monet" / "instances"
 
@@ -60,7 +56,7 @@ def instance(**changes: Any) -> dict[str, Any]:
 
 def read(path: Path, data: dict[str, Any]) -> Any:
     path.write_text(json.dumps(data))
-    return read_published_instance(path)
+    return read_training_graph(path)
 
 
 @pytest.fixture
@@ -108,7 +104,7 @@ def test_backward_variants_are_split_into_forward_needs_and_gradients(path: Path
 def test_gzipped_and_plain_files_read_alike(path: Path) -> None:
     plain = read(path, instance())
     path.write_bytes(gzip.compress(json.dumps(instance()).encode()))
-    assert read_published_instance(path) == plain
+    assert read_training_graph(path) == plain
 
 
 def test_the_format_is_recognised() -> None:
@@ -139,10 +135,10 @@ def test_variants_that_read_other_gradients_are_refused(path: Path) -> None:
 
 def test_a_missing_or_damaged_file_is_named(path: Path) -> None:
     with pytest.raises(InputError, match="cannot read"):
-        read_published_instance(path)
+        read_training_graph(path)
     path.write_bytes(gzip.compress(b"{}" * 100)[:20])
     with pytest.raises(InputError, match="not readable: Compressed file ended"):
-        read_published_instance(path)
+        read_training_graph(path)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +153,7 @@ def test_a_missing_or_damaged_file_is_named(path: Path) -> None:
 def test_measured_models_have_their_known_sizes(name: str, forward: int, intermediates: int, backward: int) -> None:
     if not DATA.is_dir():
         pytest.skip("the measured instances of MONeT (shared/data/monet beside the checkout) are not here")
-    graph = read_published_instance(DATA / f"{name}.json.gz")
+    graph = read_training_graph(DATA / f"{name}.json.gz")
     assert len(graph.forward) == forward
     assert sum(its.creator is not None for its in graph.forward) == intermediates
     assert len(graph.backward) == backward
