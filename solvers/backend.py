@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gapless.model import Model
-from gapless.model.arrays import ModelArrays
+from gapless.model.arrays import Floats, ModelArrays
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
 
@@ -34,8 +33,6 @@ FEASIBLE = 1e-6
 
 _STOPS_EARLY_BY = 0.1
 """The share of a time limit within which a library that stopped without a word counts as stopped by it."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

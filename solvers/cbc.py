@@ -16,9 +16,9 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gapless.errors import SolverError
+from gapless.model.arrays import Floats
 from gapless.model.mps import mps_of_arrays
 from gapless.processes.exit import temporary_folder, undone_on_leaving
 from gapless.solution import Solution, Status, StopReason
@@ -86,7 +86,7 @@ class _Run:
 
     def __init__(self, task: Task, executable: str, folder: Path, arguments: tuple[str, ...]) -> None:
         self.first_line = ""
-        self.values: NDArray[np.float64] | None = None
+        self.values: Floats | None = None
         self.log: list[str] = []
         self.exit_code = 0
         self._task = task
@@ -178,7 +178,7 @@ class _Run:
         arguments += self._more_arguments
         return [*arguments, "-solve", "-solution", "answer.txt", "-saveSolution", "values.bin"]
 
-    def _read_values(self, data: bytes) -> NDArray[np.float64] | None:
+    def _read_values(self, data: bytes) -> Floats | None:
         """The columns from CBC's binary file, which keeps every digit.
 
         Two 32-bit counts, the objective, two arrays over rows and two over columns: activities first, then duals.

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.model.arrays import ModelArrays
+from gapless.model.arrays import Floats, ModelArrays
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import Task, answer
 from gapless.solvers.integral import cost_factor, implied_bounds, scale_to_integers, whole_bounds
@@ -80,7 +79,7 @@ def solve(task: Task) -> Solution:
     return answer(task, claim, stop, values, bound)
 
 
-def _column_bounds(task: Task) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _column_bounds(task: Task) -> tuple[Floats, Floats]:
     arrays = task.arrays
     if not arrays.is_integer.all():
         first = task.model.column_names()[int(np.argmin(arrays.is_integer))]
@@ -95,7 +94,7 @@ def _column_bounds(task: Task) -> tuple[NDArray[np.float64], NDArray[np.float64]
     return whole_bounds(lower, upper)
 
 
-def _row_scale(task: Task) -> NDArray[np.float64]:
+def _row_scale(task: Task) -> Floats:
     arrays = task.arrays
     scale = scale_to_integers(arrays.value, arrays.row_of_entry, len(arrays.row_lower))
     if np.isnan(scale).any():
@@ -108,7 +107,7 @@ def _row_scale(task: Task) -> NDArray[np.float64]:
 
 
 def _build(
-    task: Task, lower: NDArray[np.float64], upper: NDArray[np.float64], cost_scale: float
+    task: Task, lower: Floats, upper: Floats, cost_scale: float
 ) -> tuple[cp_model.CpModel, list[cp_model.IntVar]]:
     """The CP-SAT model and its variables. Rows are added one by one, as that is how CP-SAT stores them."""
     from ortools.sat.python import cp_model
@@ -162,12 +161,12 @@ def _add_cumulatives(model: cp_model.CpModel, columns: list[cp_model.IntVar], ar
         model.add_cumulative(intervals, _ints(cumulative.demands), math.floor(cumulative.capacity))
 
 
-def _check_whole(family: str, what: str, values: NDArray[np.float64]) -> None:
+def _check_whole(family: str, what: str, values: Floats) -> None:
     if not np.array_equal(values, np.round(values)):
         raise InputError(f"family {family!r}: {what} must be whole numbers for cpsat; use --solver highs")
 
 
-def _ints(values: NDArray[np.float64]) -> list[int]:
+def _ints(values: Floats) -> list[int]:
     whole: list[int] = np.round(values).astype(np.int64).tolist()
     return whole
 

@@ -7,16 +7,14 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gapless.errors import SolverError
+from gapless.model.arrays import Floats
 from gapless.solution import Solution, Status, StopReason
 from gapless.solvers.backend import Task, answer, cost_scale, infeasible_or_unbounded, row_scale
 from gapless.solvers.interruptible import run_interruptibly
 
 __all__ = ["solve"]
-
-Floats = NDArray[np.float64]
 
 # What HiGHS's model status claims, and why it stopped (None: ask the task whether it was stopped or out of time).
 _STATUS: dict[str, tuple[Status, StopReason | None]] = {

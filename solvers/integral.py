@@ -9,19 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
-from gapless.model.arrays import ModelArrays
+from gapless.model.arrays import Floats, Ids, ModelArrays
 from gapless.solvers.backend import Task
 
 __all__ = ["cost_factor", "implied_bounds", "scale_to_integers", "whole_bounds"]
-
-Floats = NDArray[np.float64]
 
 _LARGEST_DENOMINATOR = 10**6
 _LARGEST_WHOLE = 2.0**53  # above it a float is no longer an exact integer
 _TOLERANCE = 1e-9
 
 
-def scale_to_integers(values: Floats, group: NDArray[np.int64], group_count: int) -> Floats:
+def scale_to_integers(values: Floats, group: Ids, group_count: int) -> Floats:
     """A factor per group (float, whole) that makes all its values whole numbers to 1e-9; NaN where there is none.
 
     `group[k]` is the group (a row, say) of `values[k]`. Powers of ten up to 1e6 are tried first, then the least common

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError, SolverError
+from gapless.model.arrays import Ids
 
 __all__ = ["Cut", "max_flow"]
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,17 @@ from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gapless.errors import InputError, SolverError
 from gapless.model import Model
-from gapless.model.arrays import ModelArrays
+from gapless.model.arrays import Floats, Ids, ModelArrays
 from gapless.processes.workers import call_in_worker
 from gapless.solution import Solution, Status
 from gapless.solvers.backend import Task, answer
 from gapless.solvers.integral import cost_factor, whole_bounds
 
 __all__ = ["Flow", "Network", "as_network", "min_cost_flow", "solve"]
-
-Floats = NDArray[np.float64]
 
 _LARGEST_TOTAL = 2.0**52
 """Supplies and finite capacities together; below it the arithmetic on floats is exact."""
@@ -38,7 +36,7 @@ class Flow:
     """The answer: OPTIMAL with `flow` (int64, one per arc) and `cost`, or INFEASIBLE or UNBOUNDED without."""
 
     status: Status
-    flow: NDArray[np.int64] | None = None
+    flow: Ids | None = None
     cost: float | None = None
 
 
@@ -135,9 +133,7 @@ def _solve_with_bounds(network: Network, column_cost: Floats) -> tuple[Status, F
     return answered.status, carried
 
 
-def _flow(
-    tail: NDArray[np.int64], head: NDArray[np.int64], capacity: Floats, cost: Floats, supply: Floats
-) -> NDArray[np.int64] | None:
+def _flow(tail: Ids, head: Ids, capacity: Floats, cost: Floats, supply: Floats) -> Ids | None:
     """One call of the library with finite capacities; None if infeasible."""
     from ortools.graph.python import min_cost_flow as library
 
@@ -157,7 +153,7 @@ def _flow(
     raise SolverError(f"min_cost_flow: failed with status {status.name}; use --solver highs")
 
 
-def _has_negative_cycle(tail: NDArray[np.int64], head: NDArray[np.int64], cost: Floats) -> bool:
+def _has_negative_cycle(tail: Ids, head: Ids, cost: Floats) -> bool:
     """Whether some cycle of these arcs costs less than nothing; of parallel arcs only the cheapest matters."""
     if not (cost < 0).any():
         return False
@@ -169,7 +165,7 @@ def _has_negative_cycle(tail: NDArray[np.int64], head: NDArray[np.int64], cost: 
     return bool(nx.negative_edge_cycle(graph))
 
 
-def _check(tail: NDArray[np.int64], head: NDArray[np.int64], capacity: Floats, cost: Floats, supply: Floats) -> None:
+def _check(tail: Ids, head: Ids, capacity: Floats, cost: Floats, supply: Floats) -> None:
     shapes = {array.shape for array in (tail, head, capacity, cost)}
     if len(shapes) > 1 or tail.ndim != 1 or supply.ndim != 1:
         given = ", ".join(str(array.shape) for array in (tail, head, capacity, cost))
@@ -188,9 +184,6 @@ def _check(tail: NDArray[np.int64], head: NDArray[np.int64], capacity: Floats, c
         if not is_allowed.all():
             rule = "whole numbers >= 0 or inf" if name == "capacity" else "whole numbers below 2^52 in size"
             raise InputError(f"min_cost_flow: {name} must hold {rule}, got {float(numbers[~is_allowed][0])!r}")
-
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gapless.errors import InputError, SolverError
-from gapless.model.arrays import ModelArrays
+from gapless.model.arrays import Floats, ModelArrays
 from gapless.processes.exit import temporary_folder
 from gapless.processes.workers import call_in_worker
 from gapless.solution import Solution, Status, StopReason
@@ -114,7 +113,7 @@ class _Asked:
 
     name: str
     arrays: ModelArrays
-    start: NDArray[np.float64] | None
+    start: Floats | None
     gap: float
     threads: int
     seed: int
@@ -122,12 +121,12 @@ class _Asked:
     folder: str
 
     @property
-    def whole_start(self) -> NDArray[np.float64] | None:
+    def whole_start(self) -> Floats | None:
         """The start, where every column has a value."""
         return self.start if self.start is not None and bool(np.isfinite(self.start).all()) else None
 
 
-def _solve_there(asked: _Asked) -> tuple[int, NDArray[np.float64]]:
+def _solve_there(asked: _Asked) -> tuple[int, Floats]:
     """In a worker: PuLP's number for what the solver claims, and what it has left as values."""
     import pulp as library
 
@@ -192,7 +191,7 @@ def _problem(library: ModuleType, asked: _Asked) -> tuple[pulp.LpProblem, list[p
     return problem, variables
 
 
-def _values(arrays: ModelArrays, variables: list[pulp.LpVariable]) -> NDArray[np.float64]:
+def _values(arrays: ModelArrays, variables: list[pulp.LpVariable]) -> Floats:
     """What PuLP found; a column in no row and no objective it never sees, and any value within its bounds will do."""
     found = np.array([np.nan if variable.varValue is None else variable.varValue for variable in variables])
     idle = np.where(np.isfinite(arrays.lower), arrays.lower, np.where(np.isfinite(arrays.upper), arrays.upper, 0.0))
@@ -201,7 +200,7 @@ def _values(arrays: ModelArrays, variables: list[pulp.LpVariable]) -> NDArray[np
     return np.where(is_seen, found, np.where(arrays.is_integer, np.ceil(idle), idle))
 
 
-def _solution(task: Task, claim: Status, values: NDArray[np.float64]) -> Solution:
+def _solution(task: Task, claim: Status, values: Floats) -> Solution:
     if claim in (Status.INFEASIBLE, Status.UNBOUNDED):
         return infeasible_or_unbounded(task, solve)
     if task.arrays.violation(values) > 10 * FEASIBLE:

@@ -9,10 +9,11 @@ from importlib import metadata
 from importlib.util import find_spec
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gapless.errors import InputError, SolverError
 from gapless.model import Model
+from gapless.model.arrays import Floats
 from gapless.model.linearise import linearise
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status, StopReason
@@ -29,8 +30,6 @@ __all__ = [
     "solve_model",
     "solve_with",
 ]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

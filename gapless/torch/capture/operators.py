@@ -29,30 +29,24 @@ def _first_over(function: Callable[..., Made], title: str) -> Callable[..., Made
     return call
 
 
+_PLAIN = ("relu", "sigmoid", "tanh", "hardtanh", "silu", "leaky_relu", "gelu")
+_GRADIENTS = (
+    aten.threshold_backward, aten.gelu_backward, aten.silu_backward, aten.sigmoid_backward, aten.tanh_backward,
+)  # fmt: skip
 softmax_backward = aten._softmax_backward_data  # noqa: SLF001
 log_softmax_backward = aten._log_softmax_backward_data  # noqa: SLF001
 
 IN_PLACE: dict[Callable[..., Made], Callable[..., Made]] = {
-    aten.relu.default: aten.relu_.default,
+    **{getattr(aten, name).default: getattr(aten, f"{name}_").default for name in _PLAIN},
     aten.add.Tensor: aten.add_.Tensor,
     aten.mul.Tensor: aten.mul_.Tensor,
     aten.mul.Scalar: aten.mul_.Scalar,
     aten.div.Scalar: aten.div_.Scalar,
-    aten.sigmoid.default: aten.sigmoid_.default,
-    aten.tanh.default: aten.tanh_.default,
-    aten.hardtanh.default: aten.hardtanh_.default,
-    aten.silu.default: aten.silu_.default,
-    aten.leaky_relu.default: aten.leaky_relu_.default,
-    aten.gelu.default: aten.gelu_.default,
     norms.batch_norm: norms.batch_norm_in_place,
     functions.dropout: functions.dropout_in_place,
     functions.dropout_backward: functions.dropout_backward_in_place,
     functions.dropout_backward_redrawn: functions.dropout_backward_redrawn_in_place,
-    aten.threshold_backward.default: _first_over(aten.threshold_backward.grad_input, "grad_input"),
-    aten.gelu_backward.default: _first_over(aten.gelu_backward.grad_input, "grad_input"),
-    aten.silu_backward.default: _first_over(aten.silu_backward.grad_input, "grad_input"),
-    aten.sigmoid_backward.default: _first_over(aten.sigmoid_backward.grad_input, "grad_input"),
-    aten.tanh_backward.default: _first_over(aten.tanh_backward.grad_input, "grad_input"),
+    **{op.default: _first_over(op.grad_input, "grad_input") for op in _GRADIENTS},
     softmax_backward.default: _first_over(softmax_backward.out, "grad_input"),
     log_softmax_backward.default: _first_over(log_softmax_backward.out, "out"),
 }

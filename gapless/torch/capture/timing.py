@@ -58,14 +58,14 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
     measured_here = dict(known.get(where, {}))
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         measured = [
-            None
-            if operator is None
-            else [_measure(operator, call, step, measured_here, repeats, device) for call in operator.calls]
+            [_measure(operator, call, step, measured_here, repeats, device) for call in operator.calls]
+            if operator is not None
+            else []
             for operator in step.operators
         ]
     if cache is not None:
         _write(Path(cache), {**known, where: measured_here})
-    estimates = sum(times.is_estimate for calls in measured if calls for times in calls)
+    estimates = sum(times.is_estimate for calls in measured for times in calls)
     source = f"captured and timed on {where}" + (f"; {estimates} ops estimated" if estimates else "")
     return replace(step, graph=_timed(step, measured, source))
 
@@ -73,23 +73,23 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
-def _timed(step: CapturedStep, measured: list[list[Measured] | None], source: str) -> TrainingGraph:
+def _timed(step: CapturedStep, measured: list[list[Measured]], source: str) -> TrainingGraph:
     """The step's graph with what was measured of each operator's calls."""
     graph, count = step.graph, len(step.graph.forward)
     pairs = list(zip(step.operators, measured, strict=True))
     forward = [_forward(node, *pair) for node, pair in zip(graph.forward, pairs[:count], strict=True)]
-    for operator, times in pairs[:count]:
-        for made, implementation in () if operator is None or not times else _intermediates(step, operator, times):
+    for node, (operator, times) in zip(graph.forward, pairs[:count], strict=True):
+        for made, implementation in () if operator is None else _intermediates(graph, node, operator, times):
             forward[made] = replace(forward[made], implementations=(implementation,))
     base = [graph.fixed_bytes, *(node.fixed_bytes for node in graph.backward)]
     backward = [
-        _backward(node, operator, times, max(0, after - before), _copied_bytes(step, operator))
+        _backward(node, step, operator, times, max(0, after - before))
         for node, (operator, times), (before, after) in zip(graph.backward, pairs[count:], pairwise(base), strict=True)
     ]
     return replace(graph, forward=tuple(forward), backward=tuple(backward), source=source)
 
 
-def _forward(node: ForwardNode, operator: Operator | None, measured: list[Measured] | None) -> ForwardNode:
+def _forward(node: ForwardNode, operator: Operator | None, measured: list[Measured]) -> ForwardNode:
     if operator is None or not measured:
         return node
     plain = next(times for call, times in zip(operator.calls, measured, strict=True) if not call.in_place)
@@ -103,49 +103,40 @@ def _forward(node: ForwardNode, operator: Operator | None, measured: list[Measur
 
 
 def _intermediates(
-    step: CapturedStep, operator: Operator, measured: list[Measured]
+    graph: TrainingGraph, node: ForwardNode, operator: Operator, measured: list[Measured]
 ) -> Iterator[tuple[int, Implementation]]:
     """The intermediates that a call makes beside those of the plain one, and what making them adds.
 
     They are made in the same call: what it reads is still there, even if a plan frees it after the plain one.
     """
-    number = [node.name for node in step.graph.forward].index(operator.name)
-    node, plain = step.graph.forward[number], measured[0]
     for call, times in zip(operator.calls, measured, strict=True):
         if call.makes is not None:
-            read_bytes = sum(step.graph.forward[source].output_bytes for source in node.inputs)
-            counted_bytes = node.output_bytes + step.graph.forward[call.makes].output_bytes
-            duration_s = max(0.0, times.duration_s - plain.duration_s)
+            read_bytes = sum(graph.forward[source].output_bytes for source in node.inputs)
+            counted_bytes = node.output_bytes + graph.forward[call.makes].output_bytes
+            duration_s = max(0.0, times.duration_s - measured[0].duration_s)
             yield call.makes, _implementation(times.peak_bytes + read_bytes, counted_bytes, duration_s)
 
 
 def _backward(
-    node: BackwardNode, operator: Operator | None, measured: list[Measured] | None, grown_bytes: int, copied_bytes: int
+    node: BackwardNode, step: CapturedStep, operator: Operator | None, measured: list[Measured], grown_bytes: int
 ) -> BackwardNode:
+    """`grown_bytes`: of the gradients that appear with this node."""
     assert operator is not None
-    assert measured is not None
     counted = node.output_bytes + grown_bytes
+    copied = [step.storages.fake[gradient.value] for gradient in operator.gradients if not gradient.is_taken]
+    least_bytes = operator.made_bytes + sum(map(allocated_bytes, copied))
     variants = []
     for variant, call, times in zip(node.variants, operator.calls, measured, strict=True):
         if call.in_place:
             implementation = Implementation(times.duration_s, times.peak_bytes - counted)
         else:
-            implementation = _implementation(
-                max(times.peak_bytes, operator.made_bytes + copied_bytes), counted, times.duration_s
-            )
+            implementation = _implementation(max(times.peak_bytes, least_bytes), counted, times.duration_s)
         variants.append(replace(variant, implementations=(implementation,)))
     return replace(node, variants=tuple(variants))
 
 
 def _implementation(peak_bytes: int, counted_bytes: int, duration_s: float) -> Implementation:
     return Implementation(duration_s, max(0, peak_bytes - counted_bytes))
-
-
-def _copied_bytes(step: CapturedStep, operator: Operator | None) -> int:
-    """The bytes of the gradients that are copied once the operator has run."""
-    assert operator is not None
-    fakes = [step.storages.fake[gradient.value] for gradient in operator.gradients if not gradient.is_taken]
-    return sum(map(allocated_bytes, fakes))
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
