@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gapless.encodings.chai.head_map import HeadMap, map_of, nearest
 from gapless.encodings.chai.medians import guessed, proven
 from gapless.encodings.chai.problem import Problem
+from gapless.encodings.chai.question import ProfileQuestion, RunQuestion
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.record import Record
@@ -34,9 +35,9 @@ _TOLERANCE = 1e-6
 """Of logits, or of the largest of them where that is above 1."""
 
 
-def execute(values: Mapping[str, Any], session: Session) -> Answer:
+def execute(question: RunQuestion, session: Session) -> Answer:
     """Tokens, logits, cache, loss and speed beside those of the full model."""
-    path = values["plan"]
+    path = question.plan
     plan, report = plan_to_run(path, "chai")
     if not report.valid:
         return not_run(report)
@@ -44,14 +45,15 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     from gapless.torch.heads.generation import compare
     from gapless.torch.heads.models import load_language_model, sequences_of
 
-    model = load_language_model(values["model"], session.options.seed)
-    _check_model(model, Record(dict(plan.problem), f"{path}: problem"), values["model"])
-    tokens = model.tokens(values["text"])
-    sequences = sequences_of(tokens, values["sequence"], values["sequences"], f"text: {values['text']}")
-    prompt = sequences_of(tokens, values["prompt"], 1, f"text: {values['text']}")[0]
-    found = compare(model, chosen.kept, chosen.representative, prompt, values["new_tokens"], sequences, session.say)
-    run = _Run(found, len(prompt), values["new_tokens"], *_cache_bytes(model, chosen, found, len(prompt)))
-    asked = {"model": values["model"], "plan": path, "prompt": run.prompt, "new_tokens": run.new_tokens}
+    model = load_language_model(question.model, session.options.seed)
+    _check_model(model, Record(dict(plan.problem), f"{path}: problem"), question.model)
+    tokens = model.tokens(question.text)
+    where = f"text: {question.text}"
+    sequences = sequences_of(tokens, question.sequence, question.sequences, where)
+    prompt = sequences_of(tokens, question.prompt, 1, where)[0]
+    found = compare(model, chosen.kept, chosen.representative, prompt, question.new_tokens, sequences, session.say)
+    run = _Run(found, len(prompt), question.new_tokens, *_cache_bytes(model, chosen, found, len(prompt)))
+    asked = {"model": question.model, "plan": path, "prompt": run.prompt, "new_tokens": run.new_tokens}
     return Answer({**run.data, **asked, "loss_tokens": sequences.numel()}, run.text, is_valid=run.is_valid)
 
 
@@ -137,24 +139,24 @@ class _Run:
         ])  # fmt: skip
 
 
-def profile_heads(values: Mapping[str, Any], session: Session) -> Answer:
+def profile_heads(question: ProfileQuestion, session: Session) -> Answer:
     """Measure a model's heads on a text, and write the profile."""
     from gapless.torch.heads.measurement import measure_heads
     from gapless.torch.heads.models import load_language_model, sequences_of
 
-    check_writable(values["output"])
-    model = load_language_model(values["model"], session.options.seed)
-    tokens = model.tokens(values["calibration"])
-    sequences = sequences_of(tokens, values["sequence"], values["sequences"], f"calibration: {values['calibration']}")
-    source = f"{values['model']} on {len(sequences)} sequences of {values['sequence']} tokens"
+    check_writable(question.output)
+    model = load_language_model(question.model, session.options.seed)
+    tokens = model.tokens(question.calibration)
+    sequences = sequences_of(tokens, question.sequence, question.sequences, f"calibration: {question.calibration}")
+    source = f"{question.model} on {len(sequences)} sequences of {question.sequence} tokens"
     profile = measure_heads(model, sequences, source, session.say)
     rises, full_loss = None, None
-    asked_sequences = sequences[: values["loss_sequences"]]
+    asked_sequences = sequences[: question.loss_sequences]
     if len(asked_sequences):
         full_loss, rises = rises_of(model, profile, asked_sequences, session.options, session.say)
         used = f"; rises of the loss on {len(asked_sequences)} of them"
         profile = replace(profile, rises=rises, source=source + (used if rises is not None else ""))
-    write_head_profile(values["output"], profile)
+    write_head_profile(question.output, profile)
     data = {
         "profile": profile.name,
         "source": profile.source,
@@ -166,7 +168,7 @@ def profile_heads(values: Mapping[str, Any], session: Session) -> Answer:
         "tokens": profile.tokens,
         "full_loss": full_loss,
         "rises": None if rises is None else [_known(row) for row in rises.loss.tolist()],
-        "output": values["output"],
+        "output": question.output,
     }
     missing = 0 if rises is None else _missing(rises)
     is_complete = not len(asked_sequences) or (rises is not None and not missing)

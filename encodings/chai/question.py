@@ -1,4 +1,6 @@
-"""What is asked of CHAI: which attention heads share one head's keys, so that a share of the cache is saved."""
+"""What is asked of CHAI: which attention heads share one head's keys, so that a share of the cache is saved; and what
+its commands are asked, a profile and a run.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from typing import TYPE_CHECKING
 from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.heads import named
-from gapless.question import Asked, asked
-from gapless.question.fields import Choice, Number, Object, Text, Whole
+from gapless.question import Asked, asked, said
+from gapless.question.command_fields import PLAN, output
+from gapless.question.fields import Choice, Field, Number, Object, Text, Whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from gapless.profiles.devices import Device
     from gapless.profiles.heads.profile import HeadProfile
 
-__all__ = ["AUTO", "LOSS", "METHODS", "MODEL_HELP", "Question"]
+__all__ = ["AUTO", "LOSS", "METHODS", "ProfileQuestion", "Question", "RunQuestion"]
 
 METHODS = ("exact", "uniform", "elbow", "random")
 """`uniform`: equal counts; `elbow`: the paper's rule, k-means on scores; `random`: equal counts of heads drawn."""
@@ -25,7 +28,7 @@ LOSS = "loss"
 """The measure beside `DISTANCES`: rises of the loss, for the profile's own heads of each layer and count."""
 AUTO = "auto"
 """`loss` where the profile has it for the question, else `output`."""
-MODEL_HELP = "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, or the folder of a saved model"
+_MODEL_HELP = "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, or the folder of a saved model"
 
 _STEP, _SWAPS = "decode step", "swaps"
 
@@ -61,5 +64,41 @@ class Question(Asked):
     swaps: int = asked(
         Whole(0, 10**6), "how many swaps of heads are tried on the true loss", 0, metavar="N", group=_SWAPS
     )
-    model: str | None = asked(Text(), f"of the profile: {MODEL_HELP}", metavar="NAME|FOLDER", group=_SWAPS, extra="hf")
+    model: str | None = asked(Text(), f"of the profile: {_MODEL_HELP}", metavar="NAME|FOLDER", group=_SWAPS, extra="hf")
     calibration: str | None = asked(Text(), "the text on which swaps are measured", metavar="FILE", group=_SWAPS)
+
+
+_MODEL = Field("model", Text(), _MODEL_HELP, is_required=True, metavar="NAME|FOLDER", extra="hf")
+_SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
+_SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N")
+
+
+@dataclass(frozen=True, repr=False)
+class ProfileQuestion(Asked):
+    """How far a model's heads are from each other on a text."""
+
+    model: str = said(_MODEL)
+    calibration: str = asked(Text(), "a text", is_required=True, metavar="FILE")
+    sequence: int = said(_SEQUENCE)
+    sequences: int = said(_SEQUENCES)
+    loss_sequences: int = asked(
+        Whole(0, 10**6),
+        "sequences at most on which the rise of the loss is measured, by layer and count of kept keys; 0 for none",
+        8, metavar="N",
+    )  # fmt: skip
+    output: str = said(output("the profile to write"))
+
+
+@dataclass(frozen=True, repr=False)
+class RunQuestion(Asked):
+    """A plan in a model, beside the full cache."""
+
+    model: str = said(_MODEL)
+    plan: str = said(PLAN)
+    text: str = asked(
+        Text(), "a text: its beginning is the prompt, and the loss is measured on it", is_required=True, metavar="FILE"
+    )
+    prompt: int = asked(Whole(1, 10**6), "tokens of the prompt", 64, metavar="N")
+    new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated", 32, metavar="N")
+    sequence: int = said(_SEQUENCE)
+    sequences: int = said(_SEQUENCES)

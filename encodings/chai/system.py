@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gapless.encodings.chai import execution, head_map, parameters, problem, solve, view
-from gapless.encodings.chai.question import MODEL_HELP, Question
+from gapless.encodings.chai.question import ProfileQuestion, Question, RunQuestion
 from gapless.lazy import lazy
-from gapless.question.command_fields import PLAN, output
-from gapless.question.fields import Field, Text, Whole
-from gapless.system import Command, System
+from gapless.question import fields_of
+from gapless.system import Command, System, asking
 
 __all__ = ["SYSTEM"]
 
@@ -30,11 +29,6 @@ def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
     return ()
 
 
-_MODEL = Field("model", Text(), MODEL_HELP, is_required=True, metavar="NAME|FOLDER", extra="hf")
-_SEQUENCES = (
-    Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N"),
-    Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N"),
-)
 _MODELS_HELP = """\
 MODEL has the attention of Llama, its grouped queries too, or of GPT-2. hf:tiny-llama, hf:tiny-llama-gqa and
 hf:tiny-gpt2 have random weights; a folder is what save_pretrained of transformers writes. Nothing is downloaded.
@@ -61,34 +55,12 @@ example:
 """
 
 _PROFILE = Command(
-    "heads", "how far the attention heads of a language model are from each other",
-    (
-        _MODEL,
-        Field("calibration", Text(), "a text", is_required=True, metavar="FILE"),
-        *_SEQUENCES,
-        Field(
-            "loss_sequences", Whole(0, 10**6),
-            "sequences at most on which the rise of the loss is measured, by layer and count of kept keys; 0 for none",
-            8, metavar="N",
-        ),
-        output("the profile to write"),
-    ),
-    lazy(lambda: execution.profile_heads), _PROFILE_HELP,
+    "heads", "how far the attention heads of a language model are from each other", fields_of(ProfileQuestion),
+    asking(ProfileQuestion, lazy(lambda: execution.profile_heads)), _PROFILE_HELP,
 )  # fmt: skip
 _RUN = Command(
-    "chai", "a plan in a language model, beside the full cache",
-    (
-        _MODEL,
-        PLAN,
-        Field(
-            "text", Text(), "a text: its beginning is the prompt, and the loss is measured on it", is_required=True,
-            metavar="FILE",
-        ),
-        Field("prompt", Whole(1, 10**6), "tokens of the prompt", 64, metavar="N"),
-        Field("new_tokens", Whole(2, 10**6), "tokens that are generated", 32, metavar="N"),
-        *_SEQUENCES,
-    ),
-    lazy(lambda: execution.execute), _RUN_HELP,
+    "chai", "a plan in a language model, beside the full cache", fields_of(RunQuestion),
+    asking(RunQuestion, lazy(lambda: execution.execute)), _RUN_HELP,
 )  # fmt: skip
 
 SYSTEM = System(

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gapless.checker import check
 from gapless.encodings.oktopk.allreduce.others import dense_ring, topka
 from gapless.encodings.oktopk.allreduce.strategies import best_candidate, first_candidate
-from gapless.encodings.oktopk.comparison import drift_of
+from gapless.encodings.oktopk.comparison import Drift, drift_of
 from gapless.encodings.oktopk.cuts.methods import CutSearch, boundaries_by
 from gapless.encodings.oktopk.parameters import DEFAULTS
 from gapless.encodings.oktopk.problem import Problem, problem
@@ -52,7 +51,7 @@ class Advice(BriefText):
     asked: Problem
     rows: tuple[Row, ...]
     dense_s: float | None
-    drift: dict[str, Any]
+    drift: Drift
     left_out: str = ""
 
     @property
@@ -70,13 +69,18 @@ class Advice(BriefText):
         return rows[-1].density
 
     @property
-    def data(self) -> dict[str, Any]:
+    def is_crossed(self) -> bool:
+        """Whether sparse is faster at some densities here, and slower at others."""
+        return self.pays_below not in (None, max(row.density for row in self.rows))
+
+    @property
+    def data(self) -> dict[str, object]:
         """Plain values."""
         return {
             "asked": self.asked.description,
             "dense_s": self.dense_s,
             "pays_below": self.pays_below,
-            "is_crossed": self.pays_below not in (None, max(row.density for row in self.rows)),
+            "is_crossed": self.is_crossed,
             "rows": [vars(row) for row in self.rows],
             "drift": self.drift,
             "left_out": self.left_out,
@@ -102,7 +106,7 @@ class Advice(BriefText):
             dense = f"a dense ring takes {format_seconds(self.dense_s)}"
             if below is None:
                 lines.append(f"{dense}: sparse is slower at every density here")
-            elif not self.data["is_crossed"]:
+            elif not self.is_crossed:
                 lines.append(f"{dense}: sparse is faster at every density here, up to {below:.4%}")
             else:
                 lines.append(f"{dense}: sparse is faster below a density of {below:.4%}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from gapless.options import Deadline
 from gapless.profiles.sparsity.index_sets import IndexSets
 
 __all__ = [
+    "Drift",
     "drift_of",
     "load_ratios",
     "over_ideal",
@@ -57,10 +58,10 @@ def _rules(problem: Problem, boundaries: Boundaries) -> dict[str, tuple[Ints, In
     }
 
 
-def load_ratios(problem: Problem, boundaries: Boundaries) -> dict[str, Any]:
+def load_ratios(problem: Problem, boundaries: Boundaries) -> dict[str, dict[str, object]]:
     """Received load over the ideal, of this plan and the baselines, in the recorded and the later steps."""
     recorded, later = problem.recorded, problem.later
-    rows: dict[str, Any] = {"recorded_ratio": {}, **({} if later is None else {"later_ratio": {}})}
+    rows: dict[str, dict[str, object]] = {"recorded_ratio": {}, **({} if later is None else {"later_ratio": {}})}
     for name, rule in _rules(problem, boundaries).items():
         rows["recorded_ratio"][name] = float(over_ideal(recorded, *rule).max())
         if later is not None:
@@ -69,10 +70,10 @@ def load_ratios(problem: Problem, boundaries: Boundaries) -> dict[str, Any]:
     return rows
 
 
-def step_picture(problem: Problem, boundaries: Boundaries, step: int) -> dict[str, Any]:
+def step_picture(problem: Problem, boundaries: Boundaries, step: int) -> dict[str, object]:
     """Of one step: what each rank receives, where entries lie, and the share of the union."""
     sets = problem.recorded
-    one, loads = sets.part(steps=slice(step, step + 1)), dict[str, Any]()
+    one, loads = sets.part(steps=slice(step, step + 1)), dict[str, list[int]]()
     for name, (cuts, owners) in _rules(problem, boundaries).items():
         received = received_of(region_counts(one, cuts), owners)[0]
         loads[name] = received[np.argsort(owners)].tolist()  # by rank
@@ -144,28 +145,37 @@ def times_beside_s(problem: Problem, steps: Sequence[int], deadline: Deadline) -
     return times
 
 
-def drift_of(sets: IndexSets, network: Network) -> dict[str, Any]:
+class Drift(TypedDict):
     """Load over the ideal by the boundaries' age in steps, of exact and of averaged ones, and how often to renew them.
 
-    `exact`, `averaged`: lists by age, from 0, the mean over all steps that are so much older than the boundaries.
-    `renewal_steps`: 0 where a single step was recorded.
+    `exact`, `averaged`: by age, from 0, the mean over all steps that are so much older than the boundaries.
+    `renewal_s`: what new ones cost. `renewal_steps`: 0 where a single step was recorded.
     """
+
+    exact: list[float]
+    averaged: list[float]
+    renewal_s: float
+    renewal_steps: int
+
+
+def drift_of(sets: IndexSets, network: Network) -> Drift:
+    """The drift over all steps of index sets."""
     owners = np.arange(sets.ranks)
     ideal = sets.counts.mean(axis=1) * (sets.ranks - 1) / sets.ranks
     sums = {name: np.zeros(sets.steps) for name in ("exact", "averaged")}
     for step in range(sets.steps):
-        averaged = averaged_cuts(sets, step)
-        exact = exact_boundaries(Loads.of(sets, [[step]]), owners, start=averaged).cuts
-        for name, cuts in (("exact", exact), ("averaged", averaged)):
+        rule = averaged_cuts(sets, step)
+        least = exact_boundaries(Loads.of(sets, [[step]]), owners, start=rule).cuts
+        for name, cuts in (("exact", least), ("averaged", rule)):
             ratios = over_ideal(sets, cuts, owners)
             sums[name][: sets.steps - step] += ratios[step:]
-    by_age = {name: (total / np.arange(sets.steps, 0, -1)).tolist() for name, total in sums.items()}
+    exact, averaged = ((total / np.arange(sets.steps, 0, -1)).tolist() for total in sums.values())
     words = _BINS_A_RANK * sets.ranks
     steps, alpha_s = 2 * (sets.ranks - 1), float(network.topology.alpha_s.max())
     cost_s = steps * (alpha_s + 4 * words / sets.ranks * float(network.receiving_s_per_byte.max()))
     entry_s = ENTRY_BYTES * float(ideal.mean()) * float(network.receiving_s_per_byte.max())
-    renewal = renewal_steps(by_age["exact"], cost_s / entry_s) if sets.steps > 1 and entry_s > 0 else 0
-    return {**by_age, "renewal_s": cost_s, "renewal_steps": renewal}
+    renewal = renewal_steps(exact, cost_s / entry_s) if sets.steps > 1 and entry_s > 0 else 0
+    return {"exact": exact, "averaged": averaged, "renewal_s": cost_s, "renewal_steps": renewal}
 
 
 def over_ideal(sets: IndexSets, cuts: Ints, owners: Ints) -> Floats:

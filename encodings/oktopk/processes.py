@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from gapless.encodings.oktopk.allreduce.lowering import received_words
 from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES
 from gapless.encodings.oktopk.cuts.loads import region_counts
 from gapless.encodings.oktopk.decision import SparseDecision
+from gapless.encodings.oktopk.question import ProfileQuestion, RunQuestion, ValidationQuestion
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
@@ -28,34 +29,37 @@ from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.system import Answer, Session
 from gapless.units import format_seconds
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure, SubFigure
+
+    from gapless.torch.sparse.training import Trained
+
 __all__ = ["draw_losses", "execute", "profile_sparsity", "validate_training"]
 
 
-def execute(values: Mapping[str, Any], session: Session) -> Answer:
+def execute(question: RunQuestion, session: Session) -> Answer:
     """Run the steps that the plan's schedule has, and compare bits and words."""
-    plan, report = plan_to_run(values["plan"], "oktopk")
+    plan, report = plan_to_run(question.plan, "oktopk")
     if not report.valid:
         return not_run(report)
-    ranks = plan.schedule.topology.device_count
-    if values["ranks"] not in (None, ranks):
-        raise InputError(f"ranks: must be those of the plan, {ranks}, got {values['ranks']}; plan for as many")
+    ranks = _ranks(plan, question.ranks)
     from gapless.torch.sparse.plan import sparse_plan
     from gapless.torch.sparse.run import run_sparse
 
-    sets = _sets(plan, values["indices"], session.options.seed)
+    sets = _sets(plan, question.indices, session.options.seed)
     selected = [
         sets.union(step) if plan.problem["selection"] == "all" else sets.global_top(step, int(sets.counts[step].max()))
         for step in range(sets.steps)
     ]
     session.say(f"running {ranks} processes ...")
     found = run_sparse(
-        sparse_plan(plan), sets, selected, values["repeats"], values["wait"], session.options.stop, session.ranks
+        sparse_plan(plan), sets, selected, question.repeats, question.wait, session.options.stop, session.ranks
     )
     received, planned = found.received_words.sum(axis=0), received_words(plan.schedule)
     is_valid = not found.wrong and bool((received.sum(axis=1) == planned).all())
     data = {
         "ranks": ranks,
-        "steps": list(SparseDecision.of(plan, values["plan"]).replayed_steps),
+        "steps": list(SparseDecision.of(plan, question.plan).replayed_steps),
         "sums": ranks * sum(map(len, selected)),
         "wrong": found.wrong,
         "received_words": received.tolist(),
@@ -66,6 +70,14 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         "valid": is_valid,
     }
     return Answer(data, _run_text(data, plan.schedule.topology.name), is_valid=is_valid)
+
+
+def _ranks(plan: SavedPlan, asked: int | None) -> int:
+    """Those of a plan. Raises `InputError` where others are asked for."""
+    ranks = plan.schedule.topology.device_count
+    if asked not in (None, ranks):
+        raise InputError(f"ranks: must be those of the plan, {ranks}, got {asked}; plan for as many")
+    return ranks
 
 
 def _sets(plan: SavedPlan, indices: str | None, seed: int) -> IndexSets:
@@ -119,63 +131,51 @@ def _run_text(data: Mapping[str, Any], machine: str) -> str:
     return "\n".join(f"{title:<10} {text}" for title, text in lines)
 
 
-def profile_sparsity(values: Mapping[str, Any], session: Session) -> Answer:
+def profile_sparsity(question: ProfileQuestion, session: Session) -> Answer:
     """Train, record what each rank selects, and write the sets."""
-    check_writable(values["output"])
-    if not values["output"].endswith(".npz"):
-        raise InputError(f"output: must end in .npz, got {values['output']!r}")
+    check_writable(question.output)
+    if not question.output.endswith(".npz"):
+        raise InputError(f"output: must end in .npz, got {question.output!r}")
     from gapless.torch.sparse.training import TrainingTask, recorded
 
-    counts = (values[name] for name in ("steps", "ranks", "learning_rate", "wait"))
-    task = TrainingTask(values["model"], session.options.seed, *counts)
-    session.say(f"training {values['model']} in {values['ranks']} processes ...")
-    found = recorded(task, values["density"], session.options.stop, session.ranks)
+    counts = question.steps, question.ranks, question.learning_rate, question.wait
+    task = TrainingTask(question.model, session.options.seed, *counts)
+    session.say(f"training {question.model} in {question.ranks} processes ...")
+    found = recorded(task, question.density, session.options.stop, session.ranks)
     if session.is_first:
-        write_index_sets(values["output"], found.sets)
-    sets = found.sets
+        write_index_sets(question.output, found.sets)
+    sets, losses = found.sets, found.losses
+    fill_in = [len(sets.union(step)) / sets.elements for step in (0, sets.steps - 1)]
     data = {
-        "name": sets.name,
-        "elements": sets.elements,
-        "parameters": len(sets.parameter_names),
-        "ranks": sets.ranks,
-        "steps": sets.steps,
-        "density": sets.density,
-        "fill_in": [len(sets.union(step)) / sets.elements for step in (0, sets.steps - 1)],
-        "losses": list(found.losses),
-        "output": values["output"],
-    }
-    return Answer(data, _record_text(data, sets))
-
-
-def _record_text(data: Mapping[str, Any], sets: IndexSets) -> str:
-    each, first, last = int(sets.counts[-1].mean()), data["losses"][0], data["losses"][-1]
-    fill_in = " to ".join(f"{share:.2%}" for share in data["fill_in"])
-    return "\n".join([
-        f"{each:,} of {data['elements']:,} entries a rank and step, in {data['parameters']} parameters; "
-        f"{data['steps']} steps of {data['ranks']} ranks",
-        f"density {data['density']:.2%}; of all ranks together {fill_in}, first to last step",
-        f"loss {first:.3f} to {last:.3f}",
-    ])  # fmt: skip
+        "name": sets.name, "elements": sets.elements, "parameters": len(sets.parameter_names), "ranks": sets.ranks,
+        "steps": sets.steps, "density": sets.density, "fill_in": fill_in, "losses": list(losses),
+        "output": question.output,
+    }  # fmt: skip
+    text = (
+        f"{int(sets.counts[-1].mean()):,} of {sets.elements:,} entries a rank and step, in {len(sets.parameter_names)} "
+        f"parameters; {sets.steps} steps of {sets.ranks} ranks",
+        f"density {sets.density:.2%}; of all ranks together {fill_in[0]:.2%} to {fill_in[1]:.2%}, first to last step",
+        f"loss {losses[0]:.3f} to {losses[-1]:.3f}",
+    )
+    return Answer(data, "\n".join(text))
 
 
 _MEAN_OF = 10
 """Steps over which the losses of batches that differ are averaged."""
 
 
-def validate_training(values: Mapping[str, Any], session: Session) -> Answer:
+def validate_training(question: ValidationQuestion, session: Session) -> Answer:
     """The losses, and the words received, of all three."""
-    plan, report = plan_to_run(values["plan"], "oktopk")
+    plan, report = plan_to_run(question.plan, "oktopk")
     if not report.valid:
         return not_run(report)
-    ranks = plan.schedule.topology.device_count
-    if values["ranks"] not in (None, ranks):
-        raise InputError(f"ranks: must be those of the plan, {ranks}, got {values['ranks']}; plan for as many")
+    ranks = _ranks(plan, question.ranks)
     from gapless.torch.sparse.plan import sparse_plan
     from gapless.torch.sparse.training import TrainingTask, compare_training
 
-    counts = (values[name] for name in ("learning_rate", "wait"))
-    task = TrainingTask(values["model"], session.options.seed, values["steps"], ranks, *counts)
-    session.say(f"training {values['model']} three times in {ranks} processes ...")
+    counts = question.steps, ranks, question.learning_rate, question.wait
+    task = TrainingTask(question.model, session.options.seed, *counts)
+    session.say(f"training {question.model} three times in {ranks} processes ...")
     found = compare_training(task, sparse_plan(plan), session.options.stop, session.ranks)
     rows = [
         {
@@ -187,24 +187,24 @@ def validate_training(values: Mapping[str, Any], session: Session) -> Answer:
         }
         for each in found
     ]
-    data = {"model": values["model"], "ranks": ranks, "steps": values["steps"], "rows": rows}
-    return Answer(data, _training_text(data))
+    data = {"model": question.model, "ranks": ranks, "steps": question.steps, "rows": rows}
+    return Answer(data, _training_text(question, ranks, found))
 
 
-def _mean(losses: tuple[float, ...]) -> float:
+def _mean(losses: Sequence[float]) -> float:
     return sum(losses) / len(losses)
 
 
-def _training_text(data: Mapping[str, Any]) -> str:
+def _training_text(question: ValidationQuestion, ranks: int, found: Sequence[Trained]) -> str:
     lines = [f"{'':<8} {'first loss':>10} {'last loss':>10} {'words a step':>14}"]
-    for row in data["rows"]:
-        losses = f"{row['first_loss']:>10.4f} {row['last_loss']:>10.4f}"
-        lines.append(f"{row['name']:<8} {losses} {row['received_words']:>14,.0f}")
-    last = f"last losses are means of {min(_MEAN_OF, data['steps'])} steps; words: received by the busiest rank"
-    return "\n".join([*lines, f"{data['steps']} steps of {data['model']} on {data['ranks']} ranks; {last}"])
+    for each in found:
+        losses = f"{each.losses[0]:>10.4f} {_mean(each.losses[-_MEAN_OF:]):>10.4f}"
+        lines.append(f"{each.name:<8} {losses} {each.received_words:>14,.0f}")
+    last = f"last losses are means of {min(_MEAN_OF, question.steps)} steps; words: received by the busiest rank"
+    return "\n".join([*lines, f"{question.steps} steps of {question.model} on {ranks} ranks; {last}"])
 
 
-def draw_losses(data: Mapping[str, Any]) -> Any:
+def draw_losses(data: Mapping[str, Any]) -> Figure | SubFigure:
     """A curve of the loss for each training, averaged over a few steps; returns the figure."""
     axes = new_axes(6.0, 3.6)
     for row, colour in zip(data["rows"], cycle(PALETTE), strict=False):

@@ -1,4 +1,6 @@
-"""What is asked of Ok-Topk: a sparse allreduce of recorded index sets, to be cut into regions with owners."""
+"""What is asked of Ok-Topk: a sparse allreduce of recorded index sets, to be cut into regions with owners; and what its
+commands are asked: to record, to run, to train.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from gapless.lazy import lazy
 from gapless.profiles.sparsity import index_file
-from gapless.question import Asked, asked
-from gapless.question.fields import Bandwidth, Choice, Number, Object, Seconds, Whole
+from gapless.question import Asked, asked, said
+from gapless.question.command_fields import MODEL, PLAN, REPEATS, WAIT, output
+from gapless.question.fields import Bandwidth, Choice, Field, Number, Object, Seconds, Text, Whole
 from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
     from gapless.profiles.sparsity.index_sets import IndexSets
     from gapless.topologies.topology import Topology
 
-__all__ = ["BANDWIDTH_BYTES_PER_S", "LATENCY_S", "METHODS", "OBJECTIVES", "SELECTIONS", "Question"]
+__all__ = [
+    "BANDWIDTH_BYTES_PER_S", "LATENCY_S", "METHODS", "OBJECTIVES", "SELECTIONS", "ProfileQuestion", "Question",
+    "RunQuestion", "ValidationQuestion",
+]  # fmt: skip
 
 METHODS = ("auto", "exact", "joint", "milp", "robust", "averaged", "even")
 """`auto` tries all that suit the recorded steps, or is `robust` where steps are held out; the last two: baselines."""
@@ -70,3 +76,47 @@ class Question(Asked):
     latency: float | None = asked(
         Seconds(), "without a topology: latency of a message", otherwise=LATENCY_S, metavar="T", group="network"
     )
+
+
+_RANKS = Field("ranks", Whole(1, 1024), "processes: must be those of the plan", otherwise="as many", metavar="P")
+_RATE = Field("learning_rate", Number(0, strict=True), "learning rate of SGD", 0.1, metavar="R")
+
+
+@dataclass(frozen=True, repr=False)
+class ProfileQuestion(Asked):
+    """Which entries of its gradient each rank selects, in training."""
+
+    model: str = said(MODEL)
+    ranks: int = asked(Whole(1, 1024), "processes", 4, metavar="P")
+    density: float = asked(
+        Number(0, strict=True, maximum=1), "share of the entries that a rank selects", 0.01, metavar="D"
+    )
+    steps: int = asked(Whole(1, 10**6), "steps of training, all of which are recorded", 50, metavar="N")
+    learning_rate: float = said(_RATE)
+    wait: float = said(WAIT)
+    output: str = said(output("the index sets to write, .npz"))
+
+
+@dataclass(frozen=True, repr=False)
+class RunQuestion(Asked):
+    """A plan between processes of this machine."""
+
+    plan: str = said(PLAN)
+    indices: str | None = asked(
+        Text(), "the index sets that the plan was made for; needed where they were recorded", metavar="FILE"
+    )
+    ranks: int | None = said(_RANKS)
+    repeats: int = said(REPEATS)
+    wait: float = said(WAIT)
+
+
+@dataclass(frozen=True, repr=False)
+class ValidationQuestion(Asked):
+    """Training by a plan beside others."""
+
+    model: str = said(MODEL)
+    plan: str = said(PLAN)
+    ranks: int | None = said(_RANKS)
+    steps: int = asked(Whole(1, 10**6), "steps of each training", 200, metavar="N")
+    learning_rate: float = said(_RATE)
+    wait: float = said(WAIT)

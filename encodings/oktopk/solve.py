@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,6 +157,6 @@ def _decision(problem: Problem, best: Candidate) -> SparseDecision:
     )
 
 
-def _details(problem: Problem, best: Candidate, decision: SparseDecision) -> dict[str, Any]:
+def _details(problem: Problem, best: Candidate, decision: SparseDecision) -> dict[str, object]:
     step_s = [best.step_s.get(step) for step in range(problem.recorded.steps)]
     return {"method": best.method, **data_of(decision), "step_s": step_s}

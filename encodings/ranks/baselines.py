@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +13,9 @@ from numpy.typing import NDArray
 from gapless.encodings.ranks.parameters import Parameters
 from gapless.encodings.ranks.problem import Problem
 from gapless.model.knapsack import Choice, Items, Relaxation, front
+from gapless.profiles.compressors.method import FLOAT_BYTES
 
-__all__ = ["RULES", "Baseline", "all_baselines", "best_at", "regret"]
+__all__ = ["RULES", "Baseline", "BaselineRow", "all_baselines", "baseline_rows", "best_at", "regret"]
 
 Ints = NDArray[np.int64]
 
@@ -56,6 +59,26 @@ def regret(problem: Problem, baselines: list[Baseline], most_work: int) -> dict[
         least = each.error if choice is None else min(choice.error, each.error)
         found[each.name] = (each.error / least - 1 if least else np.inf) if each.error > least else 0.0
     return found
+
+
+class BaselineRow(TypedDict):
+    """A rule beside a plan, in plain values; `regret`: None where the best choice spoils nothing."""
+
+    name: str
+    sent_floats: float
+    error: float
+    regret: float | None
+
+
+def baseline_rows(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> list[BaselineRow]:
+    """All rules, with their regret."""
+    rules = all_baselines(problem, data_bytes, parameters, seed)
+    lost = regret(problem, rules, parameters.regret_work)
+    return [
+        {"name": each.name, "sent_floats": each.sent_bytes / FLOAT_BYTES, "error": each.error,
+         "regret": None if math.isinf(lost[each.name]) else lost[each.name]}
+        for each in rules
+    ]  # fmt: skip
 
 
 def best_at(items: Items, most_work: int) -> Callable[[float], Choice | None]:

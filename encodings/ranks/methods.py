@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +79,7 @@ class Encoding:
 def encode(problem: Problem, margin: float = 0.0) -> Encoding:
     """The model of a problem; `margin`: the share of limits that is kept free, since solvers break rows by a little."""
     items, model = problem.items(problem.starts), Model("modes of gradients")
-    shape: tuple[Any, ...] = (len(problem.starts), problem.trace.layer_count, len(problem.trace.modes))
+    shape = (len(problem.starts), problem.trace.layer_count, len(problem.trace.modes))
     columns: Ints = model.binaries("mode", shape)
     unit = float(items.error.max(axis=1).sum()) or 1.0
     one_mode_each(model, "each_layer_has_one_mode", columns)

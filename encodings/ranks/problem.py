@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,7 +206,7 @@ class Problem(BriefQuestion):
         return "ranks"
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What was asked, for the plan file."""
         trace, network = self.trace, self.network
         data = {} if self.data_bytes is None else {"data_floats": self.data_bytes / FLOAT_BYTES}

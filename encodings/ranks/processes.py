@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gapless.encodings.ranks.baselines import RULES, all_baselines
 from gapless.encodings.ranks.decision import ModeDecision
 from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem
+from gapless.encodings.ranks.question import ProfileQuestion, RunQuestion, TrainingQuestion
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
@@ -83,20 +85,17 @@ class Asked:
         )
 
 
-def execute(values: Mapping[str, Any], session: Session) -> Answer:
+def execute(question: RunQuestion, session: Session) -> Answer:
     """What each run lost and sent, and whether it sent what was planned."""
     from gapless.torch.ddp.buckets import trainable
-    from gapless.torch.ddp.training import Recipe, examples_of, train
+    from gapless.torch.ddp.training import examples_of, train
 
-    path = values["plan"]
+    path = question.plan
     plan, report = plan_to_run(path, "ranks")
     if not report.valid:
         return not_run(report)
     asked = Asked.of(plan, path)
-    recipe = Recipe(
-        values["model"], session.options.seed, values["batch"], asked.learning_rates, values["momentum"],
-        values["held_out"], values["workers"], values["wait"],
-    )  # fmt: skip
+    recipe = _recipe(question, session, asked.learning_rates)
     examples = examples_of(recipe)
     if {examples.steps} != set(asked.steps):
         rule = f"{recipe.workers} workers x batch {recipe.batch} make {examples.steps} steps of an epoch"
@@ -105,7 +104,7 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     for name, shape in zip(asked.layers, asked.shapes, strict=True):
         if name not in parameters or tuple(parameters[name].shape) != shape:
             raise InputError(f"parameter {name!r}: must be in the model in shape {list(shape)}, as in the plan")
-    variants = _variants(values, asked, plan)
+    variants = _variants(question, asked)
     session.say(f"training {len(variants)} times in {recipe.workers} processes ...")
     runs = train(recipe, variants, session.options.stop)
     rows = [_row(asked, variant, run) for variant, run in zip(variants, runs, strict=True)]
@@ -115,12 +114,24 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     return Answer({**data, "valid": is_valid}, _run_text(data), is_valid=is_valid)
 
 
-def _variants(values: Mapping[str, Any], asked: Asked, plan: SavedPlan) -> list[Variant]:
+def _recipe(
+    question: TrainingQuestion, session: Session, learning_rates: tuple[float, ...], samples: int = 1
+) -> Recipe:
+    """How all runs are trained."""
+    from gapless.torch.ddp.training import Recipe
+
+    return Recipe(
+        question.model, session.options.seed, question.batch, learning_rates, question.momentum, question.held_out,
+        question.workers, question.wait, samples,
+    )  # fmt: skip
+
+
+def _variants(question: RunQuestion, asked: Asked) -> list[Variant]:
     """The plan, and what is to stand beside it."""
     from gapless.torch.ddp.training import Variant
 
     found = {"plan": asked.modes}
-    beside = [name for name in values["beside"] if name != "none"]
+    beside = [name for name in question.beside if name != "none"]
     for name in beside:
         check_known("beside", name, (*RULES, "plain", "none"))
     if _CONSTANT in beside:
@@ -128,20 +139,20 @@ def _variants(values: Mapping[str, Any], asked: Asked, plan: SavedPlan) -> list[
     if "plain" in beside:
         found["plain"] = (("plain",) * len(asked.layers),) * len(asked.modes)
     rules = [name for name in beside if name not in (_CONSTANT, "plain")]
-    if rules and values["trace"] is None:
-        raise InputError(f"trace: must be given for {rules[0]}, which goes by what was measured")
     if rules:
-        trace = read_compression_trace(values["trace"])
+        if question.trace is None:
+            raise InputError(f"trace: must be given for {rules[0]}, which goes by what was measured")
+        trace = read_compression_trace(question.trace)
         if trace.layer_names != asked.layers or trace.epoch_count != len(asked.modes):
-            raise InputError(f"trace: {values['trace']} must be of the plan's layers and epochs")
-        question = Problem(trace.in_modes(asked.offered), data_bytes=asked.sent_bytes(asked.modes), phases="epoch")
-        for rule in all_baselines(question, asked.sent_bytes(asked.modes), DEFAULTS, 0):
+            raise InputError(f"trace: {question.trace} must be of the plan's layers and epochs")
+        problem = Problem(trace.in_modes(asked.offered), data_bytes=asked.sent_bytes(asked.modes), phases="epoch")
+        for rule in all_baselines(problem, asked.sent_bytes(asked.modes), DEFAULTS, 0):
             if rule.name in rules:
                 found[rule.name] = tuple(tuple(asked.offered[mode] for mode in row) for row in rule.modes.tolist())
     return [Variant(name, asked.layers, modes) for name, modes in found.items()]
 
 
-def _row(asked: Asked, variant: Variant, run: Trained) -> dict[str, Any]:
+def _row(asked: Asked, variant: Variant, run: Trained) -> dict[str, object]:
     planned = asked.sent_bytes(variant.modes)
     return {
         "name": run.name, "loss": run.loss[-1], "losses": list(run.loss), "train_loss": run.train_loss,
@@ -164,22 +175,17 @@ _REPEATS = 5
 """How often a mode is timed on a layer."""
 
 
-def profile_compression(values: Mapping[str, Any], session: Session) -> Answer:
+def profile_compression(question: ProfileQuestion, session: Session) -> Answer:
     """Train once with plain gradients, record what the modes would spoil, and write the trace."""
-    from gapless.torch.ddp.training import Recipe
-
-    check_trace_name(values["output"])
-    check_writable(values["output"])
-    measured = tuple(values["compressors"] or ())
-    ranks = values["ranks"] or (() if measured else _RANKS)
+    check_trace_name(question.output)
+    check_writable(question.output)
+    measured = tuple(question.compressors or ())
+    ranks = question.ranks or (() if measured else _RANKS)
     modes = tuple(dict.fromkeys((*(f"powersgd:{rank}" for rank in ranks), *measured)))
-    recipe = Recipe(
-        values["model"], session.options.seed, values["batch"], _learning_rates(values), values["momentum"],
-        values["held_out"], values["workers"], values["wait"], values["samples"],
-    )  # fmt: skip
-    session.say(f"training {values['model']} for {values['epochs']} epochs in {values['workers']} processes ...")
+    recipe = _recipe(question, session, _learning_rates(question), question.samples)
+    session.say(f"training {question.model} for {question.epochs} epochs in {question.workers} processes ...")
     trace, loss = recorded_trace(recipe, modes, measured, session)
-    write_compression_trace(values["output"], trace)
+    write_compression_trace(question.output, trace)
     sent = trace.steps.sum() * trace.sent_bytes.sum(axis=0) / FLOAT_BYTES
     errors = (trace.weight[:, None, None] * trace.error).sum(axis=(0, 1))
     rows = [
@@ -188,18 +194,18 @@ def profile_compression(values: Mapping[str, Any], session: Session) -> Answer:
     ]
     data = {
         "trace": trace.name, "source": trace.source, "epochs": trace.epoch_count, "layers": trace.layer_count,
-        "loss": loss, "modes": rows, "output": values["output"],
+        "loss": loss, "modes": rows, "output": question.output,
     }  # fmt: skip
     return Answer(data, _trace_text(data))
 
 
-def _learning_rates(values: Mapping[str, Any]) -> tuple[float, ...]:
+def _learning_rates(question: ProfileQuestion) -> tuple[float, ...]:
     """Of each epoch. Raises `InputError` for a decay that comes too late."""
-    late = next((epoch for epoch in values["decay"] or () if epoch >= values["epochs"]), None)
+    late = next((epoch for epoch in question.decay or () if epoch >= question.epochs), None)
     if late is not None:
-        raise InputError(f"decay: must be epochs in 1..{values['epochs'] - 1}, got {late}")
-    decays = [sum(epoch >= at for at in values["decay"] or ()) for epoch in range(values["epochs"])]
-    return tuple(values["learning_rate"] * 10.0**-count for count in decays)
+        raise InputError(f"decay: must be epochs in 1..{question.epochs - 1}, got {late}")
+    decays = [sum(epoch >= at for at in question.decay or ()) for epoch in range(question.epochs)]
+    return tuple(question.learning_rate * 10.0**-count for count in decays)
 
 
 def recorded_trace(
@@ -239,7 +245,7 @@ def recorded_trace(
     ), run.loss[-1]
 
 
-def _compress_s(gradients: Gradients, modes: Sequence[str]) -> Any:
+def _compress_s(gradients: Gradients, modes: Sequence[str]) -> NDArray[np.float64]:
     """What a worker computes to send each layer in each mode, float, shape (L, M): the median of some runs.
 
     What is sent whole in several modes takes the same time in all of them.
@@ -254,7 +260,7 @@ def _compress_s(gradients: Gradients, modes: Sequence[str]) -> Any:
             key = (mode.partition(":")[0], sent_bytes(mode, shape), shape)
             if key in known:
                 continue
-            memory: dict[str, Any] = {}
+            memory: dict[str, object] = {}
             taken = []
             for _ in range(_REPEATS):
                 begin_s = time.perf_counter()

@@ -1,4 +1,6 @@
-"""What is asked of ranks: how strongly each layer of a training is compressed, and when."""
+"""What is asked of ranks: how strongly each layer of a training is compressed, and when; and what its commands are
+asked, a profile and a run.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.profiles.gradients.network_question import LATENCY_S
-from gapless.question import Asked, asked
-from gapless.question.fields import Bandwidth, Choice, Listed, Object, Seconds, Share, SizeOrShare, Text, Whole
+from gapless.question import Asked, asked, said
+from gapless.question.command_fields import MODEL, PLAN, WAIT_FOR_EACH, output
+from gapless.question.fields import Bandwidth, Choice, Listed, Number, Object, Seconds, Share, SizeOrShare, Text, Whole
 from gapless.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
     from gapless.profiles.compression.trace import CompressionTrace
 
-__all__ = ["METHODS", "METHODS_BY_EPOCH", "PHASES", "Question"]
+__all__ = ["METHODS", "METHODS_BY_EPOCH", "PHASES", "ProfileQuestion", "Question", "RunQuestion", "TrainingQuestion"]
 
 METHODS_BY_EPOCH = ("accordion", "adaqs", "first-epochs", "last-epochs", "random")
 """Rules that need modes by epoch."""
@@ -85,3 +88,47 @@ class Question(Asked):
         Bandwidth(), "bandwidth out of a worker, such as 10Gbps", metavar="B", group="network"
     )
     latency: float | None = asked(Seconds(), "latency of a message", otherwise=LATENCY_S, metavar="T", group="network")
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingQuestion(Asked):
+    """A training under DDP, in processes of this machine."""
+
+    model: str = said(MODEL)
+    batch: int = asked(Whole(1), "examples of a worker in a step", 16, metavar="N")
+    workers: int = asked(Whole(1, 64), "processes", 2, metavar="P")
+    momentum: float = asked(Number(0, maximum=1), "momentum of SGD", 0.9)
+    held_out: float = asked(Number(0, True, 0.9), "share of the data that is not trained on", 0.2)
+    wait: float = said(WAIT_FOR_EACH)
+
+
+@dataclass(frozen=True, repr=False)
+class ProfileQuestion(TrainingQuestion):
+    """What modes would spoil in a training with plain gradients."""
+
+    ranks: Sequence[int] | None = asked(
+        Listed(Whole(1, 999_999)), "of PowerSGD, whose errors are tails of singular values",
+        otherwise="1,2,4,8, unless compressors are given", metavar="R,R,...",
+    )  # fmt: skip
+    compressors: Sequence[str] | None = asked(
+        Listed(Text()), "modes whose errors are measured by sending: topk:0.01,powersgd:4", metavar="MODE,..."
+    )
+    epochs: int = asked(Whole(1, 10_000), "epochs of the training", 10, metavar="N")
+    learning_rate: float = asked(Number(0, True), "learning rate of SGD", 0.05)
+    decay: Sequence[int] | None = asked(
+        Listed(Whole(1)), "epochs from which the learning rate is a tenth", metavar="EPOCH,..."
+    )
+    samples: int = asked(Whole(1), "steps of an epoch at which modes are looked at", 4, metavar="N")
+    output: str = said(output("the trace to write, .npz"))
+
+
+@dataclass(frozen=True, repr=False)
+class RunQuestion(TrainingQuestion):
+    """A training with a plan's modes, beside others."""
+
+    plan: str = said(PLAN)
+    beside: Sequence[str] = asked(
+        Listed(Text()), "constant, plain, none; with --trace the rules of `solve ranks --method`", ("constant",),
+        metavar="NAME,...",
+    )  # fmt: skip
+    trace: str | None = asked(Text(), "what the plan was made from, for rules that go by it", metavar="FILE")

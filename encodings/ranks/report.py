@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapless.checker import Report
-from gapless.encodings.ranks.baselines import all_baselines, best_at, regret
+from gapless.encodings.ranks.baselines import BaselineRow, baseline_rows, best_at
 from gapless.encodings.ranks.decision import ModeDecision, Phase
 from gapless.encodings.ranks.parameters import DEFAULTS
 from gapless.encodings.ranks.problem import Problem, problem
@@ -56,7 +56,7 @@ def _phases(phases: Sequence[Phase]) -> str:
     return table(rows)
 
 
-def baselines_table(baselines: Sequence[Mapping[str, Any]]) -> str:
+def baselines_table(baselines: Sequence[BaselineRow]) -> str:
     """What rules send and spoil, and how much more than the best choice at the same data."""
     rows = [["rule", "sends", "error", "regret"]]
     for row in baselines:
@@ -122,10 +122,10 @@ class Advice(BriefText):
     problem: Problem
     static: tuple[tuple[float, float, float], ...]
     epoch: tuple[tuple[float, float, float], ...]
-    baselines: tuple[dict[str, Any], ...]
+    baselines: tuple[BaselineRow, ...]
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The answer in plain values."""
         titles = ("sent_floats", "error", "bound_error")
         fronts = {name: [dict(zip(titles, point, strict=True)) for point in points]
@@ -149,13 +149,7 @@ def advise(trace: str | Path | CompressionTrace, *, modes: Sequence[str] | None 
     least, most = int(asked.cost.min(axis=2).sum()), int(asked.cost.max(axis=2).sum())
     budgets = [float(budget) for budget in np.linspace(least, most, points)]
     assert asked.data_bytes is not None
-    rules = all_baselines(asked, max(asked.data_bytes, least), DEFAULTS, 0)
-    lost = regret(asked, rules, DEFAULTS.regret_work)
-    rows = [
-        {"name": each.name, "sent_floats": each.sent_bytes / FLOAT_BYTES, "error": each.error,
-         "regret": None if math.isinf(lost[each.name]) else lost[each.name]}
-        for each in rules
-    ]  # fmt: skip
+    rows = baseline_rows(asked, max(asked.data_bytes, least), DEFAULTS, 0)
     return Advice(asked, _points(static, budgets), _points(by_epoch, budgets), tuple(rows))
 
 

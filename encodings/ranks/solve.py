@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.encodings.ranks.baselines import all_baselines, regret
+from gapless.encodings.ranks.baselines import baseline_rows
 from gapless.encodings.ranks.decision import ModeDecision
 from gapless.encodings.ranks.lowering import to_schedule
 from gapless.encodings.ranks.methods import Found, ModeSearch, asked_methods, is_allowed
@@ -71,24 +71,18 @@ def _nothing(problem: Problem, status: Status, options: SolveOptions, deadline: 
 
 def _details(
     problem: Problem, found: Found, decision: ModeDecision, parameters: Parameters, seed: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     phases, sent = decision.phases, problem.sent_bytes(found.modes)
     data_bytes = sent if problem.data_bytes is None else problem.data_bytes
-    rules = all_baselines(problem, data_bytes, parameters, seed)
-    lost = regret(problem, rules, parameters.regret_work)
     return {
         "method": found.method,
         "sent_floats": sent / FLOAT_BYTES,
         "error": found.error,
         "switch_count": len(phases) - 1,
         "step_times_s": [problem.step.duration_s(found.modes[phase.first_epoch]) for phase in phases],
-        "phases": [data_of(phase) for phase in phases],
-        "baselines": [
-            {"name": each.name, "sent_floats": each.sent_bytes / FLOAT_BYTES, "error": each.error,
-             "regret": None if math.isinf(lost[each.name]) else lost[each.name]}
-            for each in rules
-        ],
-    }  # fmt: skip
+        **data_of(decision),
+        "baselines": baseline_rows(problem, data_bytes, parameters, seed),
+    }
 
 
 def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:

@@ -3,27 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from gapless.encodings.ranks import decision, parameters, problem, report, solve
-from gapless.encodings.ranks.commands import ADVICE, PROFILE, RUN
-from gapless.encodings.ranks.question import Question
+from gapless.encodings.ranks import decision, parameters, problem, processes, report, solve
+from gapless.encodings.ranks.question import ProfileQuestion, Question, RunQuestion, TrainingQuestion
 from gapless.lazy import lazy
-from gapless.system import System
+from gapless.question import fields_of, picked
+from gapless.question.command_fields import plot
+from gapless.question.fields import Field, Whole
+from gapless.system import Command, System, answering, asking, drawn
 from gapless.units import format_floats, format_seconds
 
 __all__ = ["SYSTEM"]
 
 
-def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
+def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
     """What any choice of modes needs, where there is none within the limits."""
-    if "least_floats" not in details:
+    floats, step_s = details.get("least_floats"), details.get("cheapest_step_s")
+    if not (isinstance(floats, float) and isinstance(step_s, float)):
         return ()
-    least, step = format_floats(details["least_floats"]), format_seconds(details["cheapest_step_s"])
+    least, step = format_floats(floats), format_seconds(step_s)
     return (
         f"the modes that send least send {least} in all, {step} a step: allow more, or record modes that send less",
     )
 
+
+_ADVICE = (
+    *picked(Question, "trace", "modes"),
+    Field("points", Whole(2, 10_000), "points of the front that are shown", 12, metavar="N"),
+    plot("the front with the rules"),
+)  # fmt: skip
+
+_MODEL_HELP = """\
+FACTORY makes (model, inputs, loss, targets): the mean loss of loss(outputs, targets), and data with an example in each
+row. train:net is a small convolutional network of gapless, unless there is a train.py. Its options are layers, width,
+classes, size and batch (how many examples there are).
+"""
+_PROFILE_HELP = f"""\
+{_MODEL_HELP}
+Trains once with plain gradients under DDP, and records for `solve ranks` what each mode would spoil of each layer's
+gradient, by epoch. (`profile compression-error` measures compressors of activations' gradients between pipeline
+stages.)
+
+example:
+  gapless profile compression --model train:net,batch=640 --ranks 1,2,4,8 --epochs 12 --decay 8 -o trace.npz
+"""
+_RUN_HELP = f"""\
+{_MODEL_HELP}
+Trains with the plan's modes, by layer and epoch with an error feedback of each layer, and with others beside, from the
+same start on the same data.
+
+exit codes: 0 each run sent what its modes say, 2 bad input, or a process failed, 5 another
+number of floats was sent
+
+example:
+  gapless run ranks --plan plan.json --model train:net,batch=640
+"""
+_ADVICE_HELP = """\
+The least error at every budget of data, with modes by layer alone and by layer and epoch, beside what the rules make of
+the same training. The regret of a rule is what it spoils beyond the best choice at the same data.
+
+example:
+  gapless advise ranks --trace trace.npz --plot front.svg
+"""
+
+_ADVISE = Command(
+    "ranks", "the front of data and error, beside the rules", _ADVICE,
+    drawn(answering(lambda: report.advise), lambda: report.draw_front), _ADVICE_HELP,
+)  # fmt: skip
+_RUN = Command(
+    "ranks", "a training with a plan's modes, beside others",
+    (*fields_of(TrainingQuestion), *picked(RunQuestion, "plan", "beside", "trace")),
+    asking(RunQuestion, lazy(lambda: processes.execute)), _RUN_HELP, when_stopped="ending the processes",
+)  # fmt: skip
+_PROFILE = Command(
+    "compression", "what compressors of weight gradients spoil, by layer and epoch of a training",
+    (
+        *fields_of(TrainingQuestion),
+        *picked(ProfileQuestion, "ranks", "compressors", "epochs", "learning_rate", "decay", "samples", "output"),
+    ),
+    asking(ProfileQuestion, lazy(lambda: processes.profile_compression)), _PROFILE_HELP,
+    when_stopped="ending the processes",
+)  # fmt: skip
 
 SYSTEM = System(
     name="ranks",
@@ -44,9 +104,9 @@ SYSTEM = System(
     headline=("{trace}: ranks of a compressor", "sending {data_floats}", "a step in {step_time_s}"),
     pictures=("modes", "gantt"),
     drawers={"modes": lazy(lambda: report.draw_modes)},
-    advice=(ADVICE,),
-    runs=(RUN,),
-    profiles=(PROFILE,),
+    advice=(_ADVISE,),
+    runs=(_RUN,),
+    profiles=(_PROFILE,),
     cost=lazy(lambda: solve.cost),
     decision=lambda: decision.ModeDecision,
     package="gapless.encodings.ranks",

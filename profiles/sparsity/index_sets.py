@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from gapless.errors import InputError
 from gapless.report.short_repr import Brief
@@ -163,7 +163,10 @@ class IndexSets(Brief):
         return first + np.sort(order)
 
 
-def index_sets(sets: Any, elements: int, name: str = "array", values: Any = None) -> IndexSets:
+def index_sets(
+    sets: Sequence[Sequence[ArrayLike]], elements: int, name: str = "array",
+    values: Sequence[Sequence[ArrayLike]] | None = None,
+) -> IndexSets:  # fmt: skip
     """Index sets from nested lists or arrays: `sets[t][i]` are rank i's indices in step t; `values` in the same shape.
 
     Raises `InputError` where steps differ in their number of ranks, or indices are out of order or range.

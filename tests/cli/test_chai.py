@@ -10,6 +10,7 @@ from extras import needs_transformers
 
 from gapless.cli.main import main
 from gapless.encodings.chai.execution import profile_heads
+from gapless.encodings.chai.question import ProfileQuestion
 from gapless.io.plan import read_plan
 from gapless.options import SolveOptions
 from gapless.profiles.heads.profile_file import read_head_profile
@@ -213,9 +214,8 @@ def test_a_profile_that_is_stopped_has_the_rises_that_were_measured(tmp_path: Pa
         if at in line:
             options.stop.set()
 
-    values = {"model": "hf:tiny-llama-gqa", "calibration": text, "sequence": 16, "sequences": 1, "loss_sequences": 1,
-              "output": heads}  # fmt: skip
-    answer = profile_heads(values, Session(options, say))
+    question = ProfileQuestion("hf:tiny-llama-gqa", text, 16, 1, 1, heads)
+    answer = profile_heads(question, Session(options, say))
     assert (answer.is_complete, len(answer.notes)) == (False, 1)
     assert note in answer.notes[0]
     rises = read_head_profile(heads).rises

@@ -149,15 +149,16 @@ def test_bad_trainings_are_one_line(
 @needs_torch
 def test_rules_need_the_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from gapless.encodings.ranks.processes import Asked, _variants
+    from gapless.encodings.ranks.question import RunQuestion
     from gapless.errors import InputError
     from gapless.io.plan import read_plan
 
-    path = small_plan("ranks", tmp_path)
-    plan = read_plan(path)
-    asked = Asked.of(plan, str(path))
+    path = str(small_plan("ranks", tmp_path))
+    asked = Asked.of(read_plan(path), path)
     with pytest.raises(InputError, match="trace: must be given for adaqs"):
-        _variants({"beside": ("adaqs",), "trace": None}, asked, plan)
+        _variants(RunQuestion("train:net", plan=path, beside=("adaqs",)), asked)
     with pytest.raises(InputError, match="beside: must be one of"):
-        _variants({"beside": ("all",), "trace": None}, asked, plan)
-    found = _variants({"beside": ("adaqs", "plain"), "trace": str(tmp_path / "trace.npz")}, asked, plan)
+        _variants(RunQuestion("train:net", plan=path, beside=("all",)), asked)
+    question = RunQuestion("train:net", plan=path, beside=("adaqs", "plain"), trace=str(tmp_path / "trace.npz"))
+    found = _variants(question, asked)
     assert [variant.name for variant in found] == ["plan", "plain", "adaqs"]

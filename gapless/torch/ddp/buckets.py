@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def distribute(
     state: HookState | None = None,
     *,
     scaler: Scaler | None = None,
-    **options: Any,
+    **options: object,
 ) -> torch.nn.parallel.DistributedDataParallel:
     """The model in DDP with a plan's buckets, which hold from iteration 1 on (2 with `static_graph=True`).
 
@@ -113,7 +113,7 @@ def state_for(
     return HookState(modes, clock=clock, **options)
 
 
-def _check_surroundings(options: dict[str, Any]) -> None:
+def _check_surroundings(options: Mapping[str, object]) -> None:
     ddp = torch.nn.parallel.DistributedDataParallel
     if "bucket_cap_mb_list" not in inspect.signature(ddp.__init__).parameters:
         raise InputError(f"torch: must be 2.11 or newer for bucket_cap_mb_list, got {torch.__version__}")

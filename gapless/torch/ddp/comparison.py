@@ -9,9 +9,8 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.formats.ddp_buckets import DdpBuckets
@@ -19,7 +18,7 @@ from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.ddp.buckets import actual_buckets, check_same_parameters, distribute, state_for, trainable
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
 from gapless.torch.ddp.hook import HookState, reduce_bucket
-from gapless.torch.library import Module, torch
+from gapless.torch.library import Module, Tensor, torch
 from gapless.torch.pipeline.layers import squared_error
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
@@ -102,20 +101,15 @@ def compare(task: RunTask, stop: threading.Event | None = None) -> tuple[Measure
         for sending in strategy.sendings:
             method_of(sending.mode)
     answers = run_ranks(prepared, task, task.ranks, task.wait_s, stop)
-    return tuple(_together(rows) for rows in zip(*(rank["strategies"] for rank in answers), strict=True))
+    found = ([Measured(**row) for row in rank["strategies"]] for rank in answers)
+    return tuple(_together(rows) for rows in zip(*found, strict=True))
 
 
-def _together(rows: Sequence[dict[str, Any]]) -> Measured:
+def _together(rows: Sequence[Measured]) -> Measured:
     """What all ranks found of a strategy."""
-    first = rows[0]
-    return Measured(
-        name=first["name"],
-        steps_s=tuple(first["steps_s"]),
-        buckets=all(row["buckets"] for row in rows),
-        equal=min(row["equal"] for row in rows),
-        gradients=first["gradients"],
-        **{name: max(row[name] for row in rows) for name in ("error", "mean_error", "late_s")},
-    )
+    most = {name: max(getattr(row, name) for row in rows) for name in ("error", "mean_error", "late_s")}
+    is_planned, equal = all(row.buckets for row in rows), min(row.equal for row in rows)
+    return replace(rows[0], buckets=is_planned, equal=equal, **most)
 
 
 _WARM_UP = 3
@@ -135,7 +129,7 @@ class _Running:
     clock: Clock | None
     steps_s: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
-    sums: dict[str, Any] = field(default_factory=dict)
+    sums: dict[str, Tensor] = field(default_factory=dict)
     """Of the gradients of all steps, by name."""
 
 
@@ -145,7 +139,7 @@ def prepared(folder: Path) -> Program:
     return Program(task.ranks, task.wait_s, lambda rank: _work(task, rank))
 
 
-def _work(task: RunTask, rank: int) -> dict[str, Any]:
+def _work(task: RunTask, rank: int) -> dict[str, object]:
     work = load_named(task.model, task.seed)
     batch = load_named(task.model, task.seed + 1 + rank)
     work = Workload(work.model, batch.inputs, work.loss, batch.targets)
@@ -158,7 +152,7 @@ def _work(task: RunTask, rank: int) -> dict[str, Any]:
             each.steps_s.append(step_s)
             for name, gradient in _gradients(each.ddp).items():
                 each.sums[name] = each.sums.get(name, 0.0) + gradient.double()
-    return {"strategies": [_found(task, each, work, rank) for each in running]}
+    return {"strategies": [asdict(_found(task, each, work, rank)) for each in running]}
 
 
 def _running(task: RunTask, strategy: Strategy, model: Module) -> _Running:
@@ -179,7 +173,7 @@ def _running(task: RunTask, strategy: Strategy, model: Module) -> _Running:
     return _Running(strategy, ddp, state, clock)
 
 
-def _spending(clock: Clock, duration_s: float) -> Callable[[Any], None]:
+def _spending(clock: Clock, duration_s: float) -> Callable[[Tensor], None]:
     return lambda _: clock.spend(duration_s)
 
 
@@ -205,27 +199,28 @@ def _step(task: RunTask, running: _Running, work: Workload, rank: int) -> float:
     return float(end) - begin_s
 
 
-def _found(task: RunTask, running: _Running, work: Workload, rank: int) -> dict[str, Any]:
+def _found(task: RunTask, running: _Running, work: Workload, rank: int) -> Measured:
     buckets = task.buckets(running.strategy)
     gradients = _gradients(running.ddp)
     expected = _by_ddp_itself(task, running, work, rank)
-    return {
-        "name": running.strategy.name,
-        "steps_s": running.steps_s,
-        "buckets": [set(names) for names in actual_buckets(running.ddp)] == [set(names) for names in buckets.buckets],
-        "equal": sum(bool(torch.equal(gradients[name], gradient)) for name, gradient in expected.items()),
-        "gradients": len(expected),
-        "error": squared_error(gradients, expected),
-        "mean_error": squared_error({name: total / task.repeats for name, total in running.sums.items()}, expected),
-        "late_s": statistics.median(running.late_s[_WARM_UP:]),
-    }
+    means = {name: total / task.repeats for name, total in running.sums.items()}
+    return Measured(
+        name=running.strategy.name,
+        steps_s=tuple(running.steps_s),
+        buckets=[set(names) for names in actual_buckets(running.ddp)] == [set(names) for names in buckets.buckets],
+        equal=sum(bool(torch.equal(gradients[name], gradient)) for name, gradient in expected.items()),
+        gradients=len(expected),
+        error=squared_error(gradients, expected),
+        mean_error=squared_error(means, expected),
+        late_s=statistics.median(running.late_s[_WARM_UP:]),
+    )
 
 
-def _gradients(ddp: torch.nn.parallel.DistributedDataParallel) -> dict[str, Any]:
+def _gradients(ddp: torch.nn.parallel.DistributedDataParallel) -> dict[str, Tensor]:
     return {name: parameter.grad for name, parameter in trainable(ddp.module).items()}
 
 
-def _by_ddp_itself(task: RunTask, running: _Running, work: Workload, rank: int) -> dict[str, Any]:
+def _by_ddp_itself(task: RunTask, running: _Running, work: Workload, rank: int) -> dict[str, Tensor]:
     """The same gradients without a hook, in the same buckets: in others, sums come in another order."""
     model = load_named(task.model, task.seed).model
     ddp = distribute(model, task.buckets(running.strategy), broadcast_buffers=False)

@@ -60,7 +60,7 @@ class HookState(FeedbackState):
     def __init__(
         self,
         modes: str | Mapping[frozenset[int], Sending],
-        group: Any = None,
+        group: torch.distributed.ProcessGroup | None = None,
         error_feedback: bool = True,
         clock: Clock | None = None,
         is_measured: bool = False,
@@ -83,9 +83,9 @@ class HookState(FeedbackState):
         """Forget what was sent, and how late: another step begins."""
         self.sent, self.late_s = [], 0.0
 
-    def reduce(self, bucket: torch.distributed.GradBucket) -> Any:
+    def reduce(self, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """The future of the mean over all ranks of what a bucket's modes makes of its gradient."""
-        future: Any = torch.futures.Future()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         if self._is_idle:
             future.set_result(bucket.buffer())
             return future
@@ -105,7 +105,7 @@ class HookState(FeedbackState):
 
     # -- saved and loaded ----------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """This rank's errors, factors and numbers of steps, in plain values and tensors, for `load_state_dict`.
 
         Every rank has its own. Raises `InputError` before the second step, when DDP has yet to make its buckets.
@@ -134,7 +134,7 @@ class HookState(FeedbackState):
             self._rebuild(ddp, data["buckets"])
         self._memory = memory
 
-    def _owner(self) -> Any:
+    def _owner(self) -> torch.nn.parallel.DistributedDataParallel:
         ddp = owner_of(self)
         if ddp is None:
             raise InputError("state: must be registered first; ddp.register_comm_hook(state, reduce_bucket)")
@@ -157,7 +157,9 @@ class HookState(FeedbackState):
 
     # -- on the network's thread, then on the decoder's ----------------------------------------------------------------
 
-    def _in_turn(self, job: "_Job", message: Message, ready_s: float, future: Any) -> None:
+    def _in_turn(
+        self, job: "_Job", message: Message, ready_s: float, future: torch.futures.Future[torch.Tensor]
+    ) -> None:
         try:
             received = self._exchanged(job, message, ready_s)
         except Exception as error:
@@ -165,7 +167,7 @@ class HookState(FeedbackState):
             return
         self._decoder.submit(self._decoded, job, received, future)
 
-    def _exchanged(self, job: "_Job", message: Message, ready_s: float) -> Any:
+    def _exchanged(self, job: "_Job", message: Message, ready_s: float) -> torch.Tensor:
         """What arrives last. An emulated wire is taken once all ranks have something for it and it is free."""
         emulated_s = job.sending.send_s
         if self.is_measured or (emulated_s is not None and self.clock is None):
@@ -195,7 +197,7 @@ class HookState(FeedbackState):
         torch.distributed.all_reduce(latest_s, torch.distributed.ReduceOp.MAX, group=self.group)
         return float(latest_s)
 
-    def _decoded(self, job: "_Job", received: Any, future: Any) -> None:
+    def _decoded(self, job: "_Job", received: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
         try:
             begin_s = time.monotonic()
             mean = returned(job.exchange, received)

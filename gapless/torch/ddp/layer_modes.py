@@ -43,7 +43,7 @@ class LayerState(FeedbackState):
         self,
         model: torch.nn.Module,
         modes: Mapping[str, str],
-        group: Any = None,
+        group: torch.distributed.ProcessGroup | None = None,
         error_feedback: bool = True,
         observe: Callable[[str, torch.Tensor], None] | None = None,
         scaler: Scaler | None = None,
@@ -94,7 +94,7 @@ class LayerState(FeedbackState):
 
     # -- saved and loaded ----------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """This rank's errors, factors, modes and numbers of steps, in plain values and tensors, for `load_state_dict`.
 
         Every rank has its own.

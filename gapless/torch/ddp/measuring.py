@@ -11,19 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.ddp.buckets import size_bytes, trainable
 from gapless.torch.ddp.hook import HookState, Sent, reduce_bucket
-from gapless.torch.library import Marks, Module, rank_count, torch, unchanged
+from gapless.torch.library import Marks, Module, Tensor, rank_count, torch, unchanged
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import load_named
 
 __all__ = ["Gradients", "HookTimes", "ProfileTask", "measure_gradients", "measure_hook", "measured", "sample_groups"]
 
+T = TypeVar("T")
 
 _WARM_UP = 3
 
@@ -46,7 +47,7 @@ class Gradients:
 
 def measure_gradients(
     model: torch.nn.Module,
-    loss_of: Callable[[Any], torch.Tensor],
+    loss_of: Callable[[Module], Tensor],
     steps: int = 20,
     warm_up: int = 5,
     group: torch.distributed.ProcessGroup | None = None,
@@ -85,8 +86,8 @@ def measure_gradients(
 class _Group:
     """A bucket as DDP passes it to a hook, of random gradients."""
 
-    flat: Any
-    tensors: list[Any]
+    flat: Tensor
+    tensors: list[Tensor]
 
     @classmethod
     def of(cls, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> _Group:
@@ -94,11 +95,11 @@ class _Group:
         flat = torch.randn(sum(sizes), dtype=dtype)
         return cls(flat, [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)])
 
-    def buffer(self) -> Any:
+    def buffer(self) -> Tensor:
         """All gradients, one after the other."""
         return self.flat
 
-    def gradients(self) -> list[Any]:
+    def gradients(self) -> list[Tensor]:
         """Each in its shape."""
         return self.tensors
 
@@ -149,7 +150,7 @@ class _Step:
 
 def _step(
     model: torch.nn.Module,
-    loss_of: Callable[[Any], torch.Tensor],
+    loss_of: Callable[[Module], Tensor],
     parameters: dict[str, torch.nn.Parameter],
     device: torch.device,
 ) -> _Step:
@@ -188,7 +189,7 @@ def _spread(rising: Sequence[float]) -> float:
     return (rising[3 * len(rising) // 4] - rising[len(rising) // 4]) / statistics.median(rising)
 
 
-def _of_rank_0(measured: Any, group: torch.distributed.ProcessGroup | None) -> Any:
+def _of_rank_0(measured: T, group: torch.distributed.ProcessGroup | None) -> T:
     if rank_count(group) == 1:
         return measured
     box = [measured]
@@ -282,7 +283,7 @@ def prepared(folder: Path) -> Program:
     return Program(task.ranks, task.wait_s, lambda rank: _work(task))
 
 
-def _work(task: ProfileTask) -> dict[str, Any]:
+def _work(task: ProfileTask) -> dict[str, object]:
     work = load_named(task.model, task.seed)
     torch.distributed.barrier()
     ddp = _unsent(work.model)
@@ -295,11 +296,11 @@ def _work(task: ProfileTask) -> dict[str, Any]:
     return {"gradients": asdict(gradients), "hooks": rows}
 
 
-def _unsent(model: Module) -> Any:
+def _unsent(model: Module) -> torch.nn.parallel.DistributedDataParallel:
     """The model in DDP that sends nothing: what DDP itself does counts as computation."""
 
-    def unsent(state: None, bucket: Any) -> Any:
-        future: Any = torch.futures.Future()
+    def unsent(state: None, bucket: torch.distributed.GradBucket) -> torch.futures.Future[Tensor]:
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeAlias
 
 from gapless.errors import InputError
-from gapless.torch.library import torch
+from gapless.torch.library import Module, Tensor, torch
 
 __all__ = ["net"]
 
 nn = torch.nn
 
+Made: TypeAlias = tuple[Module, Tensor, Callable[[Tensor, Tensor], Tensor], Tensor]
+"""Model, inputs, loss, targets."""
 
-def net(layers: int = 6, width: int = 16, classes: int = 100, size: int = 16, batch: int = 4) -> tuple[Any, ...]:
+
+def net(layers: int = 6, width: int = 16, classes: int = 100, size: int = 16, batch: int = 4) -> Made:
     """Convolutions with batch normalisation, every second one twice as wide as the one before, and two linear layers;
     random classes, noisy images of them, and the loss. Under any seed, images of a class are like each other.
 

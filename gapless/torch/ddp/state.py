@@ -20,8 +20,10 @@ __all__ = [
     "FeedbackState",
     "HookMemory",
     "Kept",
+    "Resumable",
     "Scaler",
     "actual_buckets",
+    "check_entries",
     "check_header",
     "check_owner",
     "header",
@@ -35,7 +37,17 @@ __all__ = [
 _FORMAT, _VERSION = "gapless.hook-state", 1
 
 
-def owner_of(state: object) -> Any:
+class Resumable(Protocol):
+    """A hook's state, from which a run goes on."""
+
+    def state_dict(self) -> dict[str, object]:
+        """This rank's, in plain values and tensors."""
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """What `state_dict` gave."""
+
+
+def owner_of(state: object) -> torch.nn.parallel.DistributedDataParallel | None:
     """The model in DDP with which a hook's state is registered; None where there is none.
 
     A hook isn't called with DDP, but DDP holds its state: so Python's garbage collector is asked what does.
@@ -47,7 +59,7 @@ def owner_of(state: object) -> Any:
     return None
 
 
-def hook_state(ddp: torch.nn.parallel.DistributedDataParallel) -> Any:
+def hook_state(ddp: torch.nn.parallel.DistributedDataParallel) -> Resumable | None:
     """The state of the hook that a model in DDP has, which can be saved and loaded; None where it has no hook."""
     hooks = ddp._comm_hooks  # noqa: SLF001
     return hooks[0][1] if hooks else None
@@ -107,14 +119,14 @@ def rebuild_buckets(ddp: torch.nn.parallel.DistributedDataParallel, buckets: Seq
 # -- what states are saved with ----------------------------------------------------------------------------------------
 
 
-def header(kind: str, group: torch.distributed.ProcessGroup | None) -> dict[str, Any]:
+def header(kind: str, group: torch.distributed.ProcessGroup | None) -> dict[str, object]:
     """What a saved state begins with: whose it is."""
     ranks = rank_count(group)
     rank = torch.distributed.get_rank(group) if ranks > 1 else 0
     return {"format": _FORMAT, "version": _VERSION, "kind": kind, "rank": rank, "ranks": ranks}
 
 
-def check_header(data: Mapping[str, Any], kind: str, group: torch.distributed.ProcessGroup | None) -> None:
+def check_header(data: Mapping[str, object], kind: str, group: torch.distributed.ProcessGroup | None) -> None:
     """Raise `InputError` where a state is of another kind or rank, or of a run with another number of ranks."""
     for name, wanted in header(kind, group).items():
         got = data.get(name) if isinstance(data, Mapping) else None
@@ -137,8 +149,8 @@ class Kept:
     """
 
     lengths: tuple[int, ...]
-    error: Any = None
-    memory: dict[str, Any] = field(default_factory=dict)
+    error: Tensor | None = None
+    memory: dict[str, object] = field(default_factory=dict)
     step: int = 0
 
 
@@ -162,7 +174,7 @@ class HookMemory:
         self._kept: dict[tuple[int, ...], Kept] = {}
         self._scale = self._scale_now = 1.0
         self._new: dict[tuple[int, ...], Kept] = {}
-        self._poisons: list[Any] = []
+        self._poisons: list[Tensor] = []
         self._is_over = False
 
     @property
@@ -204,7 +216,7 @@ class HookMemory:
         """Of a bucket, once the step is over."""
         self._new[key] = kept
 
-    def look(self, mean: Any) -> None:
+    def look(self, mean: Tensor) -> None:
         """See whether a bucket's mean, the same in all ranks, says that the step has overflowed."""
         self._poisons.append(poison(mean))
 
@@ -238,7 +250,7 @@ class HookMemory:
 
     # -- saved and loaded ----------------------------------------------------------------------------------------------
 
-    def data(self, names: Mapping[int, str]) -> dict[str, Any]:
+    def data(self, names: Mapping[int, str]) -> dict[str, object]:
         """Plain values and tensors; `names`: of parameters, by id."""
         self.settle()
         return {
@@ -251,7 +263,7 @@ class HookMemory:
             "steps": self.steps,
         }
 
-    def loaded(self, data: Mapping[str, Any], parameters: Mapping[str, Any]) -> HookMemory:
+    def loaded(self, data: Mapping[str, Any], parameters: Mapping[str, torch.nn.Parameter]) -> HookMemory:
         """What `data` gave, with this one's scaler; raises `InputError` that names the first parameter that differs."""
         memory = HookMemory(self._scaler)
         for names, row in zip(data["buckets"], data["kept"], strict=True):
@@ -265,11 +277,16 @@ class HookMemory:
         return memory
 
 
-def _check(name: str, length: int, parameters: Mapping[str, Any]) -> None:
+def _check(name: str, length: int, parameters: Mapping[str, torch.nn.Parameter]) -> None:
     if name not in parameters:
         raise InputError(f"state: parameter {name!r} must be in the model; load what a run of this model saved")
-    if (got := parameters[name].numel()) != length:
-        rule = f"state: parameter {name!r} must have {length} entries as in what was saved, got {got}"
+    check_entries(name, length, parameters[name].numel())
+
+
+def check_entries(name: str, saved: int, own: int) -> None:
+    """Raise `InputError` where a parameter has not as many entries as in what was saved."""
+    if saved != own:
+        rule = f"state: parameter {name!r} must have {saved} entries as in what was saved, got {own}"
         raise InputError(f"{rule}; load what a run of this model saved")
 
 

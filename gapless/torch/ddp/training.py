@@ -8,9 +8,9 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
@@ -75,6 +75,14 @@ class _Task:
     variants: tuple[Variant, ...]
 
 
+class Columns(TypedDict, total=False):
+    """What is recorded, by epoch, layer and, of errors, mode."""
+
+    error: list[list[list[float]]]
+    norm: list[list[float]]
+    deviation_ratio: list[list[float]]
+
+
 @dataclass(frozen=True)
 class Trained:
     """What a run found.
@@ -87,7 +95,7 @@ class Trained:
     loss: tuple[float, ...]
     train_loss: float
     sent_bytes: tuple[int, ...]
-    record: dict[str, Any]
+    record: Columns
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ class Examples:
     trained: int
     steps: int
 
-    def batch(self, indices: Any) -> Workload:
+    def batch(self, indices: Tensor | slice) -> Workload:
         """The workload of some examples."""
         inputs, targets = ([part[indices] for part in parts] for parts in (self.work.inputs, self.work.targets))
         return Workload(self.work.model, inputs, self.work.loss, targets)
@@ -152,13 +160,14 @@ def train(recipe: Recipe, variants: Sequence[Variant], stop: threading.Event | N
             raise InputError(f"parameter {other!r}: must be in the model and in the plan; measure the model again")
     task = _Task(recipe, tuple(variants))
     answers = run_ranks(prepared, task, recipe.workers, recipe.wait_s, stop)
-    return tuple(_together(rows) for rows in zip(*(rank["runs"] for rank in answers), strict=True))
+    runs = ([Trained(**run) for run in rank["runs"]] for rank in answers)
+    return tuple(_together(rows) for rows in zip(*runs, strict=True))
 
 
-def _together(rows: Sequence[dict[str, Any]]) -> Trained:
-    train_loss = sum(row["train_loss"] for row in rows) / len(rows)
-    sent_bytes = tuple(row["sent_bytes"] for row in rows)
-    return Trained(rows[0]["name"], tuple(rows[0]["loss"]), train_loss, sent_bytes, rows[0]["record"])
+def _together(rows: Sequence[Trained]) -> Trained:
+    """Of all workers; what is held out, and what is recorded, is of worker 0."""
+    train_loss, sent_bytes = sum(row.train_loss for row in rows) / len(rows), sum((row.sent_bytes for row in rows), ())
+    return replace(rows[0], train_loss=train_loss, sent_bytes=sent_bytes)
 
 
 def prepared(folder: Path) -> Program:
@@ -167,12 +176,12 @@ def prepared(folder: Path) -> Program:
     return Program(task.recipe.workers, task.recipe.wait_s, lambda rank: _work(task, rank))
 
 
-def _work(task: _Task, rank: int) -> dict[str, Any]:
+def _work(task: _Task, rank: int) -> dict[str, object]:
     examples = examples_of(task.recipe)
-    return {"runs": [_run(task.recipe, variant, examples, rank) for variant in task.variants]}
+    return {"runs": [asdict(_run(task.recipe, variant, examples, rank)) for variant in task.variants]}
 
 
-def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> dict[str, Any]:
+def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> Trained:
     """One run. Buffers such as running means stay each worker's own; what is held out is looked at by worker 0."""
     torch.manual_seed(recipe.seed + rank)
     model = copy.deepcopy(examples.work.model)
@@ -199,13 +208,11 @@ def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> dic
         if record is not None:
             record.end_epoch()
         losses.append(_loss(model, held_out) if rank == 0 else 0.0)
-    return {
-        "name": variant.name, "loss": losses, "train_loss": total / examples.steps, "sent_bytes": state.sent_bytes,
-        "record": {} if record is None or rank else record.data,
-    }  # fmt: skip
+    columns: Columns = {} if record is None or rank else record.columns
+    return Trained(variant.name, tuple(losses), total / examples.steps, (state.sent_bytes,), columns)
 
 
-def _loss(model: Module, held_out: Any) -> float:
+def _loss(model: Module, held_out: Workload) -> float:
     model.eval()
     with torch.no_grad():
         loss = float(held_out.loss_of(model))
@@ -214,7 +221,7 @@ def _loss(model: Module, held_out: Any) -> float:
 
 
 class GradientRecord:
-    """Columns of a `CompressionTrace` in the making: `error`, `norm` and `deviation_ratio`, lists by epoch and layer.
+    """`columns` of a `CompressionTrace` in the making.
 
     Of each epoch, `samples` steps evenly apart are looked at; norms are of the sum of all steps' gradients, which are
     those that the optimiser is about to take.
@@ -225,10 +232,10 @@ class GradientRecord:
         self._parameters = [parameters[name] for name in variant.parameters]
         self._modes, self._measured = variant.recorded, set(variant.measured)
         self._looks = {(2 * k + 1) * steps // (2 * min(samples, steps)) for k in range(min(samples, steps))}
-        self._memory: list[dict[str, dict[str, Any]]] = [{} for _ in self._parameters]
+        self._memory: list[dict[str, dict[str, object]]] = [{} for _ in self._parameters]
         self._number = 0
         self._begin()
-        self._columns: dict[str, list[Any]] = {"error": [], "norm": [], "deviation_ratio": []}
+        self.columns: Columns = {"error": [], "norm": [], "deviation_ratio": []}
 
     def _begin(self) -> None:
         self._at, self._looked = 0, 0
@@ -251,15 +258,10 @@ class GradientRecord:
 
     def end_epoch(self) -> None:
         """Add the epoch's rows."""
-        self._columns["error"].append([[error / self._looked for error in row] for row in self._errors])
-        self._columns["norm"].append([float(total.norm()) for total in self._sums])
-        self._columns["deviation_ratio"].append([ratio / self._looked for ratio in self._ratios])
+        self.columns["error"].append([[error / self._looked for error in row] for row in self._errors])
+        self.columns["norm"].append([float(total.norm()) for total in self._sums])
+        self.columns["deviation_ratio"].append([ratio / self._looked for ratio in self._ratios])
         self._begin()
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """All columns."""
-        return self._columns
 
     def _spoiled(self, gradient: Tensor, layer: int) -> list[float]:
         """The squared error of each mode: of low ranks the tail of the singular values, unless it is to be measured."""

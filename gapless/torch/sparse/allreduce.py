@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -95,11 +94,11 @@ class TopkAllgather:
         parts = [row[: WORDS_PER_ENTRY * count] for row, count in zip(rows, counts, strict=True)]
         return added([Entries.unpacked(part) for part in parts], 0, length)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, int]:
         """What was received."""
         return {"received_words": self.received_words}
 
-    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+    def load_state_dict(self, data: Mapping[str, int]) -> None:
         """What `state_dict` gave."""
         self.received_words = int(data["received_words"])
 

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from gapless.errors import InputError
 from gapless.torch.ddp.buckets import trainable
-from gapless.torch.ddp.state import Scaler, check_header, check_owner, header
+from gapless.torch.ddp.state import Scaler, check_entries, check_header, check_owner, header
 from gapless.torch.library import rank_count, torch
 from gapless.torch.sparse.allreduce import Entries
 from gapless.torch.sparse.plan import SparsePlan, read_sparse_plan
@@ -29,7 +28,7 @@ class Exchange(Protocol):
     """Sums over the ranks of `group` of what each sends; `received_words`: by this rank, in all steps."""
 
     @property
-    def group(self) -> Any: ...
+    def group(self) -> torch.distributed.ProcessGroup | None: ...
 
     @property
     def received_words(self) -> int: ...
@@ -37,7 +36,7 @@ class Exchange(Protocol):
     def __call__(self, given: Entries, length: int, step: int) -> Entries:
         """The sums of entries of a gradient of `length`, or of those that all agree to keep; the same in all ranks."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Mapping[str, object]:
         """What it keeps from step to step, in plain values."""
 
     def load_state_dict(self, data: Mapping[str, Any]) -> None:
@@ -72,9 +71,11 @@ class SparseState:
         ranks = rank_count(exchange.group)
         self._most = min(torch.finfo(torch.float32).max / ranks, torch.finfo(first.dtype).max)
         self._total = self.error
-        self._waiting: list[tuple[torch.Tensor, list[tuple[int, torch.Tensor]], Any]] = []
+        self._waiting: list[
+            tuple[torch.Tensor, list[tuple[int, torch.Tensor]], torch.futures.Future[torch.Tensor]]
+        ] = []
 
-    def reduce(self, bucket: Any) -> Any:
+    def reduce(self, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """The future of a bucket's mean gradient, which is there once the last bucket is."""
         if bucket.index() == 0:
             self._begin()
@@ -83,7 +84,7 @@ class SparseState:
             offset = self.offsets[id(parameter)]
             self._total[offset : offset + gradient.numel()].add_(gradient.flatten(), alpha=1 / self._scale)
             parts.append((offset, gradient))
-        future: Any = torch.futures.Future()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         self._waiting.append((bucket.buffer(), parts, future))
         if bucket.is_last():
             self._end()
@@ -135,7 +136,7 @@ class SparseState:
 
     # -- saved and loaded ----------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """This rank's error, thresholds and regions, in plain values and tensors, for `load_state_dict`.
 
         Every rank has its own.
@@ -149,11 +150,8 @@ class SparseState:
     def load_state_dict(self, data: Mapping[str, Any]) -> None:
         """Go on as the run in which `state_dict` gave this. Raises `InputError` for another rank, model or plan."""
         check_header(data, "sparse", self.exchange.group)
-        for name, length in {**data["lengths"], **self.lengths}.items():
-            if data["lengths"].get(name) != length or self.lengths.get(name) != length:
-                saved, own = data["lengths"].get(name, 0), self.lengths.get(name, 0)
-                rule = f"state: parameter {name!r} must have {saved} entries as in what was saved, got {own}"
-                raise InputError(f"{rule}; load what a run of this model saved")
+        for name in {**data["lengths"], **self.lengths}:
+            check_entries(name, data["lengths"].get(name, 0), self.lengths.get(name, 0))
         self.threshold.load_state_dict(data["threshold"])
         self.exchange.load_state_dict(data["exchange"])
         self.error, self.step = data["error"].to(self.error.device), int(data["step"])

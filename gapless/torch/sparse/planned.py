@@ -62,7 +62,7 @@ class PlannedExchange:
             self.allreduce.regions = self._plan.renewed(self._sampled(given))
         return sums
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Regions, threshold, and what was received, in plain values."""
         regions, threshold = self.allreduce.regions, self._threshold
         return {

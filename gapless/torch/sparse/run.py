@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,15 @@ class _Task:
     repeats: int
     wait_s: float
     ranks: int
+
+
+@dataclass
+class _Found:
+    """Of a rank: by step, words of each phase, and `times_s[name]` of each repetition."""
+
+    wrong: int = 0
+    words: list[list[int]] = field(default_factory=list)
+    times_s: dict[str, list[list[float]]] = field(default_factory=lambda: {name: [] for name in NAMES})
 
 
 @dataclass(frozen=True)
@@ -68,16 +77,12 @@ def run_sparse(
         np.savez(folder / "selected.npz", *selected)
 
     task = _Task(plan, repeats, wait_s, sets.ranks)
-    answers = run_ranks(prepared, task, sets.ranks, wait_s, stop, among, leave)
+    found = [_Found(**rank) for rank in run_ranks(prepared, task, sets.ranks, wait_s, stop, among, leave)]
     return SparseRun(
-        wrong=sum(rank["wrong"] for rank in answers),
-        received_words=np.array([rank["words"] for rank in answers], dtype=np.int64).transpose(1, 0, 2),
-        times_s={name: _slowest(answers, name) for name in NAMES},
+        wrong=sum(rank.wrong for rank in found),
+        received_words=np.array([rank.words for rank in found], dtype=np.int64).transpose(1, 0, 2),
+        times_s={name: np.array([rank.times_s[name] for rank in found]).max(axis=0) for name in NAMES},
     )
-
-
-def _slowest(answers: Sequence[dict[str, Any]], name: str) -> NDArray[np.float64]:
-    return np.asarray(np.max([rank["times_s"][name] for rank in answers], axis=0), dtype=np.float64)
 
 
 def prepared(folder: Path) -> Program:
@@ -86,18 +91,18 @@ def prepared(folder: Path) -> Program:
     return Program(task.ranks, task.wait_s, lambda rank: _work(folder, task, rank))
 
 
-def _work(folder: Path, task: _Task, rank: int) -> dict[str, Any]:
+def _work(folder: Path, task: _Task, rank: int) -> dict[str, object]:
     sets = read_index_sets(folder / "sets.npz")
     allreduce = SparseAllreduce(task.plan)
-    answer: dict[str, Any] = {"wrong": 0, "words": [], "times_s": {"plan": [], "TopkA": [], "dense": []}}
+    found = _Found()
     with np.load(folder / "selected.npz") as selected:
         for step in range(sets.steps):
-            _step(answer, allreduce, sets, torch.from_numpy(selected[f"arr_{step}"]), (step, rank), task.repeats)
-    return answer
+            _step(found, allreduce, sets, torch.from_numpy(selected[f"arr_{step}"]), (step, rank), task.repeats)
+    return asdict(found)
 
 
 def _step(
-    answer: dict[str, Any], allreduce: SparseAllreduce, sets: IndexSets, selected: torch.Tensor, at: tuple[int, int],
+    found: _Found, allreduce: SparseAllreduce, sets: IndexSets, selected: torch.Tensor, at: tuple[int, int],
     repeats: int,
 ) -> None:  # fmt: skip
     """Run a step, and add what it came to; `at`: step and rank."""
@@ -117,9 +122,9 @@ def _step(
     allreduce.words = Words()
     sums = sparse()
     words = allreduce.words
-    answer["words"].append([words.reduced, words.balanced, words.gathered])
+    found.words.append([words.reduced, words.balanced, words.gathered])
     missing = len(selected) - int(is_selected[sums.places].sum())
-    answer["wrong"] += missing + len(sums) - int(_same_bits(sums.values, total[sums.places]).sum())
+    found.wrong += missing + len(sums) - int(_same_bits(sums.values, total[sums.places]).sum())
     calls: dict[str, Callable[[], object]] = {
         "plan": sparse, "TopkA": lambda: gathered(own, sets.elements, at[0]), "dense": library,
     }  # fmt: skip
@@ -133,7 +138,7 @@ def _step(
             call()
             times_s[name].append(time.perf_counter() - begin_s)
     for name, each_s in times_s.items():
-        answer["times_s"][name].append(each_s)
+        found.times_s[name].append(each_s)
 
 
 def _entries(sets: IndexSets, step: int, rank: int) -> Entries:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.torch.ddp.buckets import trainable
-from gapless.torch.library import rank_count, torch
+from gapless.torch.library import Tensor, rank_count, torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import Workload, load_named
@@ -113,11 +113,11 @@ class _Recorded:
 
     def __init__(self, count: int) -> None:
         self._all, self._global = TopkAllgather(), Threshold(count)
-        self.places: list[Any] = []
-        self.values: list[Any] = []
+        self.places: list[Tensor] = []
+        self.values: list[Tensor] = []
 
     @property
-    def group(self) -> Any:
+    def group(self) -> torch.distributed.ProcessGroup | None:
         return self._all.group
 
     @property
@@ -131,11 +131,11 @@ class _Recorded:
         self._global.find(sums.values)
         return sums.where(self._global.places(sums.values))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, float]:
         """The global threshold."""
         return self._global.state_dict()
 
-    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+    def load_state_dict(self, data: Mapping[str, float]) -> None:
         """What `state_dict` gave."""
         self._global.load_state_dict(data)
 
@@ -146,7 +146,7 @@ def prepared_recording(folder: Path) -> Program:
     return Program(whole.task.ranks, whole.task.wait_s, lambda rank: _record(whole.task, whole.density, rank))
 
 
-def _record(task: TrainingTask, density: float, rank: int) -> dict[str, Any]:
+def _record(task: TrainingTask, density: float, rank: int) -> dict[str, object]:
     model = load_named(task.model, task.seed).model
     ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
     exchange = _Recorded(entry_count(density, sum(each.numel() for each in trainable(model).values())))
@@ -186,31 +186,32 @@ def compare_training(
     plan.check(sum(each.numel() for each in trainable(load_named(task.model, task.seed).model).values()), task.ranks)
     whole = _ComparisonTask(task, plan)
     answers = run_ranks(prepared_comparison, whole, task.ranks, task.wait_s, stop, among)
-    return tuple(
-        Trained(
-            name,
-            tuple(np.mean([rank[name]["losses"] for rank in answers], axis=0).tolist()),
-            max(rank[name]["received_words"] for rank in answers) / task.steps,
-        )
-        for name in STRATEGIES
-    )
+    runs = ([Trained(**run) for run in rank["runs"]] for rank in answers)
+    return tuple(_together(rows) for rows in zip(*runs, strict=True))
+
+
+def _together(rows: Sequence[Trained]) -> Trained:
+    """Of all ranks."""
+    losses = tuple(np.mean([row.losses for row in rows], axis=0).tolist())
+    return Trained(rows[0].name, losses, max(row.received_words for row in rows))
 
 
 def prepared_comparison(folder: Path) -> Program:
     """What the rank does, by what is in the folder."""
     whole = read_task(folder, _ComparisonTask)
 
-    def work(rank: int) -> dict[str, Any]:
-        return {name: _trained(name, whole.task, whole.plan, rank) for name in STRATEGIES}
+    def work(rank: int) -> dict[str, object]:
+        return {"runs": [asdict(_trained(name, whole.task, whole.plan, rank)) for name in STRATEGIES]}
 
     return Program(whole.task.ranks, whole.task.wait_s, work)
 
 
-def _trained(name: str, task: TrainingTask, plan: SparsePlan, rank: int) -> dict[str, Any]:
+def _trained(name: str, task: TrainingTask, plan: SparsePlan, rank: int) -> Trained:
     ddp = torch.nn.parallel.DistributedDataParallel(load_named(task.model, task.seed).model, broadcast_buffers=False)
     if name == "dense":
         losses, ranks = trained(ddp, task, rank), rank_count()
         words = 2 * plan.regions.length * (ranks - 1) / ranks * task.steps  # of a ring, as gloo's
-        return {"losses": losses, "received_words": words}
+        return Trained(name, tuple(losses), words / task.steps)
     state = attach(ddp, plan) if name == "plan" else attach_exchange(ddp, plan.density, TopkAllgather())
-    return {"losses": trained(ddp, task, rank), "received_words": float(state.exchange.received_words)}
+    losses = trained(ddp, task, rank)
+    return Trained(name, tuple(losses), float(state.exchange.received_words) / task.steps)
