@@ -55,13 +55,9 @@ def zipf_trace(
 
 
 def power_law_trace(
-    name: str,
-    laws: Sequence[PowerLaw],
-    examples: int,
-    seed: int = 0,
-    table_names: Sequence[str] = (),
+    name: str, laws: Sequence[PowerLaw], examples: int, seed: int = 0, table_names: Sequence[str] = (),
     pooling: Pooling = None,
-) -> Trace:
+) -> Trace:  # fmt: skip
     """A trace whose tables follow the given laws."""
     draws = [law.sampler().draw for law in laws]
     return _generated(name, draws, [law.rows for law in laws], examples, seed, table_names, pooling)
@@ -96,14 +92,9 @@ def _skewed(rows: int, hot_share: float) -> Draw:
 
 
 def _generated(
-    name: str,
-    draws: Sequence[Draw],
-    table_rows: Sequence[int],
-    examples: int,
-    seed: int,
-    table_names: Sequence[str] = (),
-    pooling: Pooling = None,
-) -> Trace:
+    name: str, draws: Sequence[Draw], table_rows: Sequence[int], examples: int, seed: int,
+    table_names: Sequence[str] = (), pooling: Pooling = None,
+) -> Trace:  # fmt: skip
     factors = _factors(name, pooling, len(draws))
     if examples < 1:
         raise InputError(f"trace {name!r}: examples must be >= 1, got {examples}")

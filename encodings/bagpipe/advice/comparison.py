@@ -122,13 +122,9 @@ def compare_baselines(
 
 
 def lookahead_table(
-    trace: Trace,
-    planning: Planning,
-    cluster: Cluster,
-    lookaheads: Sequence[int],
-    design: str = Question.design,
+    trace: Trace, planning: Planning, cluster: Cluster, lookaheads: Sequence[int], design: str = Question.design,
     deadline: Deadline | None = None,
-) -> tuple[LookaheadSummary, ...]:
+) -> tuple[LookaheadSummary, ...]:  # fmt: skip
     """Cache and iteration for each lookahead, whatever the one in `planning` is; a cache size in there still holds.
 
     Once the deadline is over, the run at hand ends with the batches that it has, and those that follow are left out.

@@ -10,7 +10,6 @@ A cache size is of all tables together, and L would have to shrink in all proces
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import numpy as np
 
 from gapless.encodings.bagpipe.lookahead.steps import Step, lookahead_steps
 from gapless.errors import GaplessError, InputError, SolverError
+from gapless.processes.workers import own_group
 from gapless.profiles.traces.bags import Bags, bags_of_tables, by_table
 from gapless.profiles.traces.trace import TABLE_SHIFT, Block
 
@@ -61,9 +61,8 @@ class _Worker:
     """A process that is handed columns and answers with steps, over two pipes; Ctrl-C doesn't reach it."""
 
     def __init__(self, lookahead: int) -> None:
-        apart: dict[str, Any] = {} if os.name == "nt" else {"start_new_session": True}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **apart
+            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **own_group()
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

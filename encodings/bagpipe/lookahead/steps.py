@@ -161,18 +161,10 @@ class _Window:
         if coming is not None and coming_rows is not None:
             self._enter(coming, coming_rows, number)
         return Step(
-            batch=number,
-            examples=head.examples,
-            lookahead=self._lookahead,
-            ids=ids,
-            bounds=head.bounds,
-            rows=rows,
-            prefetched=head.prefetched,
-            last_use=last_use,
-            in_next=in_next,
-            prefetch_after=head.prefetch_after,
+            batch=number, examples=head.examples, lookahead=self._lookahead, ids=ids, bounds=head.bounds, rows=rows,
+            prefetched=head.prefetched, last_use=last_use, in_next=in_next, prefetch_after=head.prefetch_after,
             cache_rows=held_rows,
-        )
+        )  # fmt: skip
 
     def _renewed(self, rows: NDArray[np.int32], number: int, coming: _Batch) -> NDArray[np.int32] | None:
         """Extend the life of rows that the coming batch uses; its rows, or None where it has to wait.
