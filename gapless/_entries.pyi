@@ -115,10 +115,10 @@ class _Bagpipe:
         threads: int | str = 0,
         seed: int | str = 0,
         solver: str | None = None,
-        parameters: Mapping[str, Any] | str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result: ...
-    def parameters(self, given: Mapping[str, Any] | str | None = None) -> Any: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 bagpipe: _Bagpipe
 
@@ -158,10 +158,10 @@ class _Chai:
         threads: int | str = 0,
         seed: int | str = 0,
         solver: str | None = None,
-        parameters: Mapping[str, Any] | str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result: ...
-    def parameters(self, given: Mapping[str, Any] | str | None = None) -> Any: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 chai: _Chai
 
@@ -215,10 +215,10 @@ class _Cupcake:
         threads: int | str = 0,
         seed: int | str = 0,
         solver: str | None = None,
-        parameters: Mapping[str, Any] | str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result: ...
-    def parameters(self, given: Mapping[str, Any] | str | None = None) -> Any: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 cupcake: _Cupcake
 
@@ -248,10 +248,10 @@ class _Monet:
         threads: int | str = 0,
         seed: int | str = 0,
         solver: str | None = None,
-        parameters: Mapping[str, Any] | str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result: ...
-    def parameters(self, given: Mapping[str, Any] | str | None = None) -> Any: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 monet: _Monet
 
@@ -291,10 +291,10 @@ class _Oktopk:
         threads: int | str = 0,
         seed: int | str = 0,
         solver: str | None = None,
-        parameters: Mapping[str, Any] | str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result: ...
-    def parameters(self, given: Mapping[str, Any] | str | None = None) -> Any: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 oktopk: _Oktopk
 
@@ -356,10 +356,10 @@ class _Pipeline:
         threads: int | str = 0,
         seed: int | str = 0,
         solver: str | None = None,
-        parameters: Mapping[str, Any] | str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result: ...
-    def parameters(self, given: Mapping[str, Any] | str | None = None) -> Any: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 pipeline: _Pipeline
 
@@ -397,10 +397,10 @@ class _Ranks:
         threads: int | str = 0,
         seed: int | str = 0,
         solver: str | None = None,
-        parameters: Mapping[str, Any] | str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result: ...
-    def parameters(self, given: Mapping[str, Any] | str | None = None) -> Any: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 ranks: _Ranks
 
@@ -452,9 +452,9 @@ class _Taccl:
         threads: int | str = 0,
         seed: int | str = 0,
         solver: str | None = None,
-        parameters: Mapping[str, Any] | str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result: ...
-    def parameters(self, given: Mapping[str, Any] | str | None = None) -> Any: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 taccl: _Taccl

@@ -7,7 +7,7 @@ exports and runs read it; `details` of a plan are for people. Plan files keep it
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from gapless.errors import InputError
 from gapless.io.record import Record
@@ -28,7 +28,7 @@ class Decision:
     VERSION: ClassVar[int] = 1
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """In plain values, as plan files have it."""
         return {"version": self.VERSION, **data_of(self)}
 

@@ -97,7 +97,7 @@ def _ended(plan: Plan, reason: StopReason) -> Plan:
     return replace(plan, solution=replace(plan.solution, stop_reason=reason))
 
 
-def _result(problem: Problem, plan: Plan, log: ProgressLog, made: Mapping[str, Any]) -> Result:
+def _result(problem: Problem, plan: Plan, log: ProgressLog, made: Mapping[str, object]) -> Result:
     report = None if plan.schedule is None else replay_of(plan.schedule, plan.windows)
     run = {
         **made,

@@ -49,7 +49,7 @@ class Asked:
     """The problem of a plan that was loaded, in the words of its file."""
 
     system: str
-    description: dict[str, Any]
+    description: dict[str, object]
     default_options: SolveOptions = field(default_factory=SolveOptions)
 
 
@@ -66,10 +66,10 @@ class Result:
     solution: Solution
     schedule: Schedule | None
     report: Report | None
-    details: Mapping[str, Any]
+    details: Mapping[str, object]
     timings: Mapping[str, float] = field(default_factory=dict)
-    product: Any = None
-    run: Mapping[str, Any] = field(default_factory=dict)
+    product: object = None
+    run: Mapping[str, object] = field(default_factory=dict)
     windows: Windows | None = None
     decision: Decision | None = None
 
@@ -117,7 +117,7 @@ class Result:
         return self.report is not None and self.report.valid
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """All that is known but the schedule, in plain values: the JSON object of the command line."""
         return {
             "problem": self.problem.system,
@@ -143,7 +143,7 @@ class Result:
         """Replay the schedule once more. Raises `InputError` where there is none."""
         return replay_of(self.plan.schedule, self.windows)
 
-    def challenge(self, **how: Any) -> Any:
+    def challenge(self, **how: object) -> Any:
         """Try to refute what is claimed of the plan, as `gapless.challenge` does, which takes the same arguments."""
         return import_module("gapless.challenges").challenge(self, **how)  # it solves, and so makes results
 
@@ -208,7 +208,7 @@ class Result:
         return axes if ax is not None else shown_in_notebooks(axes, f"{kind} of {plan.system}")
 
 
-def replay_data(report: Report | None) -> dict[str, Any]:
+def replay_data(report: Report | None) -> dict[str, object]:
     """What the replay found, in plain values."""
     if report is None:
         return {"valid": False, "violations": None, "makespan_s": None, "peak_bytes": None}
@@ -261,7 +261,8 @@ def load(path: str | Path) -> Result:
         solution = solution_of(plan.claim, plan.solve_s or 0.0)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    asked, timings = Asked(plan.system, dict(plan.problem)), plan.run.get("timings", {})
+    asked, timings = Asked(plan.system, dict(plan.problem)), plan.run.get("timings")
+    timings = timings if isinstance(timings, Mapping) else {}
     report = replay_of(plan.schedule, plan.windows)
     left = solution if report.valid else refuted(solution)
     return Result(

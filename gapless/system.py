@@ -72,9 +72,9 @@ class Plan:
 
     solution: Solution
     schedule: Schedule | None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
-    product: Any = None
+    product: object = None
     problem: Problem | None = None
     windows: Windows | None = None
     decision: Decision | None = None
@@ -88,7 +88,7 @@ class Problem(Protocol):
         """The name of its system."""
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """What was asked, in plain values, for the plan file."""
 
     @property
@@ -120,7 +120,7 @@ class Answer:
     `is_infeasible`: whether it is proven that there is none.
     """
 
-    data: Mapping[str, Any]
+    data: Mapping[str, object]
     text: str
     notes: tuple[str, ...] = ()
     is_complete: bool = True
@@ -140,7 +140,7 @@ class Session:
     options: SolveOptions
     say: Callable[[str], None]
     command: str = ""
-    parameters: Any = None
+    parameters: object = None
     ranks: Ranks | None = None
 
     @property
@@ -163,7 +163,7 @@ class Command:
     name: str
     what: str
     fields: tuple[Field, ...]
-    answer: Callable[[Mapping[str, Any], Session], Answer]
+    answer: Callable[[Mapping[str, object], Session], Answer]
     example: str = ""
     solving: SolveOptions | None = None
     when_stopped: str = "stopping with what is known"
@@ -197,7 +197,7 @@ class Challenge:
     values: Mapping[str, object] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     parameters: Callable[[Any], Any] | None = None
-    restarted: Callable[[Any, SavedPlan], Any] | None = None
+    restarted: Callable[[Any, SavedPlan], Problem] | None = None
     search: Callable[[Any, SavedPlan, SolveOptions, float], Schedule | None] | None = None
     weight: float = 1.0
 
@@ -244,7 +244,7 @@ class System:
     example: str = ""
     notes: str = ""
     summary: tuple[str, ...] = ()
-    remarks: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda details: ()
+    remarks: Callable[[Mapping[str, object]], tuple[str, ...]] = lambda details: ()
     lighter: str = "a smaller question"
     ending: str = ".json"
     write: Callable[[str, SavedPlan], None] | None = None
@@ -258,7 +258,7 @@ class System:
     tables: Mapping[str, Callable[[str, str | None], tuple[Figure | SubFigure, str]]] = field(default_factory=dict)
     model: Callable[[Any], Model] | None = None
     exports: tuple[Export, ...] = ()
-    listings: Mapping[str, Callable[[], list[dict[str, Any]]]] = field(default_factory=dict)
+    listings: Mapping[str, Callable[[], Sequence[Mapping[str, object]]]] = field(default_factory=dict)
     advice: tuple[Command, ...] = ()
     sweeps: tuple[Command, ...] = ()
     runs: tuple[Command, ...] = ()
@@ -267,7 +267,7 @@ class System:
     decision: Callable[[], type[Decision]] | None = None
     package: str = ""
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
-    narrowing: Callable[[Any, Mapping[str, Any]], Sequence[Narrowing]] = lambda problem, said: ()
+    narrowing: Callable[[Any, Mapping[str, object]], Sequence[Narrowing]] = lambda problem, said: ()
     challenges: Callable[[Any, SavedPlan], Sequence[Challenge]] = lambda problem, plan: ()
     pinned: Callable[[Any], Mapping[str, object]] = lambda problem: {}
     cost: Callable[[Any, SavedPlan, Report], float | None] | None = None
@@ -295,7 +295,7 @@ class _Answering(Protocol):
     """What an answer of data and lines is made of."""
 
     @property
-    def data(self) -> Mapping[str, Any]:
+    def data(self) -> Mapping[str, object]:
         """Plain values."""
 
     @property
@@ -309,10 +309,10 @@ class _AnsweringInTime(_Answering, Protocol):
         """What there was no time for, in a line, empty where that is nothing."""
 
 
-def answering(function: Callable[[], Callable[..., _Answering]]) -> Callable[[Mapping[str, Any], Session], Answer]:
+def answering(function: Callable[[], Callable[..., _Answering]]) -> Callable[[Mapping[str, object], Session], Answer]:
     """The answer of a command from a function that takes its fields by name."""
 
-    def answer(values: Mapping[str, Any], session: Session) -> Answer:
+    def answer(values: Mapping[str, object], session: Session) -> Answer:
         made = function()(**values)
         return Answer(made.data, made.text)
 
@@ -321,10 +321,10 @@ def answering(function: Callable[[], Callable[..., _Answering]]) -> Callable[[Ma
 
 def answering_in_time(
     function: Callable[[], Callable[..., _AnsweringInTime]],
-) -> Callable[[Mapping[str, Any], Session], Answer]:
+) -> Callable[[Mapping[str, object], Session], Answer]:
     """As `answering`, from a function that takes `options` too."""
 
-    def answer(values: Mapping[str, Any], session: Session) -> Answer:
+    def answer(values: Mapping[str, object], session: Session) -> Answer:
         made = function()(**values, options=session.options)
         notes = (f"left out for want of time: {made.left_out}",) if made.left_out else ()
         return Answer(made.data, made.text, notes, is_complete=not notes)
@@ -338,8 +338,8 @@ def asking(question: type[Q], answer: Callable[[Q, Session], Answer]) -> Callabl
 
 
 def drawn(
-    answer: Callable[[Mapping[str, Any], Session], Answer], draw: Callable[[], Callable[[Mapping[str, Any]], Any]]
-) -> Callable[[Mapping[str, Any], Session], Answer]:
+    answer: Callable[[Mapping[str, object], Session], Answer], draw: Callable[[], Callable[[Mapping[str, object]], Any]]
+) -> Callable[[Mapping[str, object], Session], Answer]:
     """As `answer`, and drawn too where the field `plot` names a file; `draw` names what makes a figure of the data."""
 
     def answer_and_draw(values: Mapping[str, Any], session: Session) -> Answer:

@@ -157,7 +157,7 @@ def _read_template(record: Record) -> NodeTemplate:
             for entry in record.records("nics", default=[])
         ),
         source=record.text("source", default=""),
-        fabric=_read_fabric(record.record("fabric", default=None) or Record({}, record.where)),
+        fabric=_read_fabric(record.record("fabric", default=Record({}, record.where))),
     )
     record.close()
     return node
@@ -170,7 +170,7 @@ def _read_cluster(record: Record, folder: Path) -> Cluster:
     nodes = tuple(node for entry in entries for node in _read_listed(entry, folder))
     if not nodes:
         raise record.fail("nodes", "a list of at least one node", [])
-    fabric = _read_fabric(record.record("fabric", default=None) or Record({}, record.where))
+    fabric = _read_fabric(record.record("fabric", default=Record({}, record.where)))
     cluster = Cluster(record.text("name"), nodes, fabric)
     record.text("source", default="")
     record.record("measured", default=None)  # how the numbers were found, for people and other programs
@@ -223,13 +223,10 @@ def _read_fabric(entry: Record, rails: bool = False) -> Fabric:
 def _read_link(entry: Record, count: int) -> list[LocalLink]:
     source, target = entry.integer("from", 0, count - 1), entry.integer("to", 0, count - 1)
     both_ways = entry.boolean("both_ways", default=False)
-    names = entry.array("resources", default=[])
-    for name in names:
-        if not isinstance(name, str):
-            raise entry.fail("resources", "a list of names", names)
+    names = entry.texts("resources", "a list of names", default=())
     costs = _read_costs(entry)
     ends = [(source, target), (target, source)] if both_ways else [(source, target)]
-    return [LocalLink(start, end, *costs, tuple(names)) for start, end in ends]
+    return [LocalLink(start, end, *costs, names) for start, end in ends]
 
 
 def _read_port(entry: Record) -> dict[str, Any]:
@@ -303,9 +300,10 @@ def _custom_links(record: Record, count: int, alpha_s: float, scale: float) -> t
 
 
 def _matrix(record: Record, key: str, count: int) -> list[list[float]]:
-    rows: list[list[Any]] = record.array(key)
-    if len(rows) != count or any(not isinstance(row, list) or len(row) != count for row in rows):
-        raise record.fail(key, f"a {count} x {count} matrix (gpus_per_node)", rows)
+    rule = f"a {count} x {count} matrix (gpus_per_node)"
+    rows = record.lists(key, rule, count)
+    if any(len(row) != count for row in rows):
+        raise record.fail(key, rule, rows)
     return [
         [record.real(f"{key}[{target}][{source}]", value, 0) for source, value in enumerate(row)]
         for target, row in enumerate(rows)

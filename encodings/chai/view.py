@@ -79,7 +79,7 @@ def draw_front(plan: SavedPlan, ax: Axes | None = None) -> Axes:
 
 def _pairs(record: Record, name: str) -> list[tuple[float, float]]:
     pairs = [Record({"pair": each}, f"{record.where}: {name}").array("pair") for each in record.array(name)]
-    return [(float(saving), float(error)) for saving, error in pairs]
+    return [(record.real(name, saving, -np.inf), record.real(name, error, -np.inf)) for saving, error in pairs]
 
 
 def draw_heads(plan: SavedPlan, ax: Axes | None = None) -> Axes:

@@ -22,6 +22,7 @@ from gapless.encodings.oktopk.question import ProfileQuestion, RunQuestion, Vali
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
+from gapless.io.record import Record
 from gapless.plot.style import PALETTE, new_axes
 from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.profiles.sparsity.index_file import find_index_sets, write_index_sets
@@ -82,7 +83,9 @@ def _ranks(plan: SavedPlan, asked: int | None) -> int:
 
 def _sets(plan: SavedPlan, indices: str | None, seed: int) -> IndexSets:
     """The index sets of the steps in the plan's schedule, with drawn values where none were recorded."""
-    name, ranks, density = indices or str(plan.problem["indices"]), plan.problem["ranks"], plan.problem["density"]
+    asked = Record(dict(plan.problem), "plan: problem")
+    name = indices if indices else asked.text("indices")
+    ranks, density = asked.integer("ranks", 1), asked.number("density")
     if indices is None and ":" in name and not name.startswith(("clustered", "drifting", "uniform")):
         raise InputError(f"indices: must be given, the file of the recorded sets {name!r} that the plan was made for")
     sets = find_index_sets(name, ranks)

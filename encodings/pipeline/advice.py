@@ -219,8 +219,10 @@ def _try(asked: Problem, in_flight: int | None, budget: float, deadline: Deadlin
     assert plan.solution.bounds
     decision = plan.decision
     assert isinstance(decision, PipelineDecision), "of a plan of pipelines"
+    error = plan.details.get("error", 0.0)
+    assert isinstance(error, float), "of a plan of pipelines"
     found.append(Option(
-        in_flight, float(plan.details.get("error", 0.0)), float(max(report.peak_bytes)), report.makespan_s,
+        in_flight, error, float(max(report.peak_bytes)), report.makespan_s,
         plan.solution.bounds[-1].value, decision.method, decision.cut,
     ))  # fmt: skip
     return True

@@ -67,7 +67,7 @@ class Asked:
             method_of(mode)
         if len(modes[0]) != len(record.array("layers")):
             raise InputError(f"{path}: phases must have a mode for each layer")
-        shapes = [tuple(Whole(1)(length) for length in shape) for shape in record.array("shapes")]
+        shapes = [tuple(Whole(1)(length) for length in shape) for shape in record.lists("shapes", "a list of shapes")]
         rates = [record.real("learning_rates", rate, 0) for rate in record.array("learning_rates")]
         found = cls(
             tuple(map(str, record.array("layers"))), tuple(shapes), tuple(record.integers("steps", 1)), tuple(rates),

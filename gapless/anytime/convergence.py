@@ -25,7 +25,7 @@ class Convergence:
     unit: Unit = "s"
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """In plain values, for the plan file; `convergence_of` reads them."""
         return {
             "unit": self.unit, "wall_s": list(self.wall_s), "incumbent": list(self.incumbent), "bound": list(self.bound)
@@ -79,12 +79,11 @@ def convergence_of(data: object, where: str) -> Convergence:
     return Convergence(wall_s, incumbent, bound, unit)
 
 
-def _column(data: Mapping[str, Any], name: str, where: str, may_be_none: bool) -> tuple[Any, ...]:
+def _column(data: Mapping[str, object], name: str, where: str, may_be_none: bool) -> tuple[Any, ...]:
     column = data.get(name)
-    fits = isinstance(column, list) and all(
+    if not isinstance(column, list) or not all(
         (value is None and may_be_none) or (isinstance(value, (int, float)) and not isinstance(value, bool))
         for value in column
-    )
-    if not fits or column is None:
+    ):
         raise InputError(f"{where}: {name} must be a list of numbers" + (" and null" if may_be_none else ""))
     return tuple(column)

@@ -6,19 +6,18 @@ import enum
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gapless.challenges.claims import Claim, bound_in_words, cost_of, in_words, is_below
 from gapless.challenges.parameters import ChallengeParameters
 from gapless.checker import check
 from gapless.errors import InputError, SolverError
-from gapless.io.plan import SavedPlan, claim_data
+from gapless.io.plan import SavedPlan, claim_data, replay_of
 from gapless.options import SolveOptions
 from gapless.question.entry import Entry
 from gapless.question.recorded import said_of
 from gapless.recipe import solve
 from gapless.solution import PlanClass, Solution, Status, StopReason
-from gapless.system import Challenge, System
+from gapless.system import Challenge, Problem, System
 from gapless.units import Unit
 
 __all__ = ["Attempt", "Challenged", "Verdict", "attempted"]
@@ -46,7 +45,7 @@ class Challenged:
 
     where: str
     system: System
-    problem: Any
+    problem: Problem
     plan: SavedPlan
     valid: bool
     claim: Claim
@@ -73,7 +72,7 @@ class Attempt:
     plan: SavedPlan | None = field(default=None, repr=False)
 
     @property
-    def data(self) -> Mapping[str, Any]:
+    def data(self) -> Mapping[str, object]:
         """In plain values."""
         return {
             "name": self.name,
@@ -149,7 +148,7 @@ def _judged(
     """What an answer says of the plan and of its bounds; `against`: claims that are false already."""
     claim, unit = asked.claim, asked.claim.unit
     found = replace(nothing, bound=solution.bound, is_cut_short=solution.stop_reason in _CUT_SHORT)
-    report = None if plan is None else _replayed(plan)
+    report = None if plan is None else replay_of(plan.schedule, plan.windows)
     cost = None if plan is None or report is None else cost_of(asked.system, asked.problem, plan, report, unit)
     if plan is None or report is None or cost is None or not math.isfinite(cost) or not report.valid:
         return replace(found, verdict=Verdict.REFUTED if against else Verdict.NO_PLAN, says=tuple(against))
@@ -163,10 +162,6 @@ def _judged(
         against.append(f"a plan of {in_words(cost, unit)} is better than an optimal one")
     verdict = Verdict.REFUTED if against else Verdict.BETTER if is_better else Verdict.NO_BETTER
     return replace(found, verdict=verdict, says=tuple(against), plan=plan if is_better else None)
-
-
-def _replayed(plan: SavedPlan) -> Any:
-    return check(plan.schedule) if plan.windows is None else plan.windows.replay()
 
 
 def _contradictions(asked: Challenged, challenge: Challenge, solution: Solution) -> Iterator[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from gapless.checker import Report
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, solution_of
 from gapless.report.text import described
 from gapless.solution import PROVEN_GAP, Bound, PlanClass, Solution, Status
-from gapless.system import System
+from gapless.system import Problem, System
 from gapless.units import Unit
 
 __all__ = ["Claim", "bound_in_words", "claim_of_plan", "cost_of", "false_claims", "in_words", "is_below"]
@@ -61,14 +60,14 @@ def bound_in_words(bound: Bound, unit: Unit) -> str:
     return f"{value} ({f'plans {bound.name}' if bound.name else bound.plans.value})"
 
 
-def cost_of(system: System, problem: Any, plan: SavedPlan, report: Report, unit: Unit) -> float | None:
+def cost_of(system: System, problem: Problem, plan: SavedPlan, report: Report, unit: Unit) -> float | None:
     """What a plan costs by its replay, or by the question; None where it answers a part of the question only."""
     if system.cost is not None:
         return system.cost(problem, plan, report)
     return report.energy_j if unit == "j" else report.makespan_s
 
 
-def claim_of_plan(where: str, system: System, problem: Any, plan: SavedPlan, report: Report) -> Claim:
+def claim_of_plan(where: str, system: System, problem: Problem, plan: SavedPlan, report: Report) -> Claim:
     """What a plan claims. Raises `InputError` for what can't be a claim, or is one on a part of the question."""
     try:
         solution = solution_of(plan.claim)

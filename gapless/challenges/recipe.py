@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gapless.challenges.attempts import Attempt, Challenged, attempted
 from gapless.challenges.claims import claim_of_plan, false_claims
 from gapless.challenges.parameters import ChallengeParameters
 from gapless.challenges.report import ChallengeReport
 from gapless.challenges.variants import asked_class, challenges_of
+from gapless.checker import Report
 from gapless.errors import InputError, must_be
 from gapless.io.plan import SavedPlan, replay_of
 from gapless.options import Deadline, SolveOptions
 from gapless.question.parameters import parameters_of
 from gapless.question.recorded import kept_question, said_of
 from gapless.result import Asked, Result, read_saved
-from gapless.system import Challenge, System, known_system, system_names
+from gapless.system import Challenge, Problem, System, known_system, system_names
 
 __all__ = ["challenge"]
 
@@ -32,7 +32,7 @@ def challenge(
     work: int | None = None,
     time_limit: float | None = None,
     seed: int = 0,
-    parameters: ChallengeParameters | Mapping[str, Any] | str | Path | None = None,
+    parameters: ChallengeParameters | Mapping[str, object] | str | Path | None = None,
     options: SolveOptions | None = None,
     on_attempt: Callable[[int, int, Attempt], None] | None = None,
 ) -> ChallengeReport:
@@ -85,7 +85,7 @@ def _made(
     return replace(report, attempts=tuple(attempts), left_out=tuple(each.name for each in left), why_ended=why)
 
 
-def _asked_again(plan: str | Path | SavedPlan | Result) -> tuple[Challenged, Any]:
+def _asked_again(plan: str | Path | SavedPlan | Result) -> tuple[Challenged, Report]:
     """The plan with its question, which is asked in the words of the file unless it is there, and its replay."""
     where, saved, problem = _read(plan)
     system = known_system(saved.system)
@@ -100,7 +100,7 @@ def _asked_again(plan: str | Path | SavedPlan | Result) -> tuple[Challenged, Any
     return Challenged(where, system, problem, saved, report.valid, claim, plans), report
 
 
-def _read(plan: str | Path | SavedPlan | Result) -> tuple[str, SavedPlan, Any]:
+def _read(plan: str | Path | SavedPlan | Result) -> tuple[str, SavedPlan, Problem | None]:
     if isinstance(plan, Result):
         is_asked = "question" not in plan.run or said_of(plan.problem) is not None
         known = plan.problem if is_asked and not isinstance(plan.problem, Asked) else None
@@ -111,14 +111,14 @@ def _read(plan: str | Path | SavedPlan | Result) -> tuple[str, SavedPlan, Any]:
     return str(plan), read_saved(plan), None
 
 
-def _question(where: str, system: System, plan: SavedPlan) -> Any:
+def _question(where: str, system: System, plan: SavedPlan) -> Problem:
     """The question in the words that the file keeps. Raises `InputError` without them, or if they mean another."""
     kept = plan.run.get("question")
     if not isinstance(kept, Mapping) or not isinstance(kept.get("fields"), Mapping):
         rule = "must be kept in the file in words, as `gapless solve` does"
         raise InputError(f"{where}: question: {rule}; it was asked with objects of Python, or by an older gapless")
     try:
-        problem = system.ask({str(name): value for name, value in kept["fields"].items()})
+        problem: Problem = system.ask({str(name): value for name, value in kept["fields"].items()})
     except InputError as error:
         raise InputError(f"{where}: question: can't be asked again: {error}") from None
     again = kept_question(problem)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gapless.challenges.attempts import Attempt, Verdict
 from gapless.challenges.claims import Claim, bound_in_words, in_words
@@ -65,7 +64,7 @@ class ChallengeReport(BriefText):
         return 1 - best.cost / self.claim.cost
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """All of it in plain values: the JSON object of the command line."""
         solution, best = self.claim.solution, self.best
         return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from gapless.challenges.parameters import ChallengeParameters
 from gapless.challenges.reordering import reordered
@@ -15,7 +14,7 @@ from gapless.options import SolveOptions
 from gapless.question.fields import Choice
 from gapless.question.recorded import said_of
 from gapless.solution import PlanClass
-from gapless.system import Challenge, Narrowing, System
+from gapless.system import Challenge, Narrowing, Problem, System
 
 __all__ = ["asked_class", "challenges_of"]
 
@@ -25,7 +24,7 @@ _OTHER_SOLVER = {"highs": "cpsat", "cpsat": "highs"}
 
 
 def challenges_of(
-    system: System, problem: Any, plan: SavedPlan, parameters: ChallengeParameters, seed: int = 0
+    system: System, problem: Problem, plan: SavedPlan, parameters: ChallengeParameters, seed: int = 0
 ) -> list[Challenge]:
     """All attempts: the plan's own events, the system's own, wider questions, other methods, another solver, other
     seeds, from `seed` behind the plan's on.
@@ -58,17 +57,17 @@ def _from_events(plan: SavedPlan, most_events: int) -> Iterator[Challenge]:
         return
     yield Challenge("the plan's events as early as possible", search=_retimed)
 
-    def search(problem: Any, plan: SavedPlan, options: SolveOptions, share: float) -> Schedule | None:
+    def search(problem: Problem, plan: SavedPlan, options: SolveOptions, share: float) -> Schedule | None:
         return reordered(plan.schedule, options, int(share * most_events))
 
     yield Challenge("the plan's events in other orders", search=search)
 
 
-def _retimed(problem: Any, plan: SavedPlan, options: SolveOptions, share: float) -> Schedule:
+def _retimed(problem: Problem, plan: SavedPlan, options: SolveOptions, share: float) -> Schedule:
     return retime(plan.schedule)
 
 
-def _wider(narrowing: Sequence[Narrowing], said: Mapping[str, Any]) -> Iterator[Challenge]:
+def _wider(narrowing: Sequence[Narrowing], said: Mapping[str, object]) -> Iterator[Challenge]:
     """Without the fields that ask for a narrower class, the narrowest first, then with all that are wider."""
     values: dict[str, object] = {_METHOD: None}  # a method may be one for the narrower class only
     for number in reversed(range(len(narrowing))):
@@ -79,7 +78,7 @@ def _wider(narrowing: Sequence[Narrowing], said: Mapping[str, Any]) -> Iterator[
             yield Challenge(f"without {options}", asked_class(narrowing[:number]), dict(values))
 
 
-def _other_methods(system: System, said: Mapping[str, Any], around: PlanClass) -> Iterator[Challenge]:
+def _other_methods(system: System, said: Mapping[str, object], around: PlanClass) -> Iterator[Challenge]:
     """Every other method; `around`: the class of plans that the question asks for by anything else."""
     for field in system.fields:
         if field.name == _METHOD and isinstance(field.kind, Choice):

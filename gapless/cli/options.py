@@ -28,7 +28,7 @@ __all__ = [
 
 def add_fields(parser: argparse.ArgumentParser, fields: Sequence[Field]) -> None:
     """An option for each field, under the headings of their groups."""
-    groups: dict[str, Any] = {}
+    groups: dict[str, argparse._ActionsContainer] = {}
     for field in fields:
         if field.group not in groups:
             groups[field.group] = parser.add_argument_group(field.group)
@@ -50,10 +50,10 @@ def _is_repeated(field: Field) -> bool:
     return isinstance(field.kind, Listed) and field.default is None
 
 
-def _typed(field: Field) -> Callable[[str], Any]:
+def _typed(field: Field) -> Callable[[str], object]:
     """The field's kind with errors as argparse wants them."""
 
-    def read(text: str) -> Any:
+    def read(text: str) -> object:
         try:
             return field.kind(text)
         except InputError as error:
@@ -105,7 +105,7 @@ def add_time_limit(parser: argparse.ArgumentParser, help_text: str) -> None:
     add_fields(parser, [replace(time_limit, help=help_text, group="options")])
 
 
-def solving_values(arguments: argparse.Namespace) -> Mapping[str, Any]:
+def solving_values(arguments: argparse.Namespace) -> Mapping[str, object]:
     """What the options of solving say, without the parameters."""
     return {field.name: getattr(arguments, field.name) for field in SOLVING if field.name != "parameters"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from gapless import __version__
 from gapless.checker import Report
@@ -31,7 +30,7 @@ def exit_code(status: Status, report: Report | None) -> int:
     return EXIT_CODES[status]
 
 
-def print_json(data: Mapping[str, Any]) -> None:
+def print_json(data: Mapping[str, object]) -> None:
     """One JSON object on stdout."""
     json.dump({**data, "version": __version__}, sys.stdout, allow_nan=False)
     sys.stdout.write("\n")

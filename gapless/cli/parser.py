@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-__all__ = ["EXIT_BAD_INPUT", "Parser"]
+__all__ = ["EXIT_BAD_INPUT", "Commands", "Parser"]
 
 EXIT_BAD_INPUT = 2
 
@@ -20,11 +20,14 @@ class Parser(argparse.ArgumentParser):
 
     takes_files: Mapping[str, str] = {}
 
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        return argparse.RawDescriptionHelpFormatter(self.prog)  # examples stand as they are written
+
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_BAD_INPUT, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
     def parse_known_args(  # type: ignore[override]  # the stubs' overloads are for namespaces of one's own
-        self, args: Any = None, namespace: Any = None
+        self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As in argparse, but a subcommand itself refuses the options that it doesn't know: it knows similar ones."""
         if args and self.takes_files:
@@ -42,12 +45,19 @@ class Parser(argparse.ArgumentParser):
         meant = [self.takes_files[ending] for ending in map(_ending, heads) if ending in self.takes_files]
         return meant[:1] + args
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
             error.message += _meant(str(value), [str(choice) for choice in action.choices or ()])
             raise
+
+
+class Commands(Protocol):
+    """What commands are added to: what `Parser.add_subparsers` makes."""
+
+    def add_parser(self, name: str, *, help: str, epilog: str) -> Parser:
+        """Add one; its options are added to what comes back."""
 
 
 def _ending(word: str) -> str:

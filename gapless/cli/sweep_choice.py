@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
 
 if TYPE_CHECKING:  # imported by the command itself: --help stays fast
     from gapless.sweeps.measured import Answer, MeasureFile
+    from gapless.sweeps.measured.answer import AnswerRow
 
 __all__ = ["add_options", "check_options", "choose_from", "is_measure_file"]
 
@@ -130,14 +132,14 @@ def _interval(found: dict[str, float] | None, unit: str) -> str:
 
     if found is None:
         return "-"
-    in_words: dict[str, Any] = {"bytes": format_bytes, "s": format_seconds}
+    in_words: dict[str, Callable[[float], str]] = {"bytes": format_bytes, "s": format_seconds}
     mean, half = found["mean"], found["high"] - found["mean"]
     if unit in in_words:
         return f"{in_words[unit](mean)} +- {in_words[unit](half)}"
     return f"{mean:.4g} +- {half:.2g}"
 
 
-def _on_front(row: dict[str, Any]) -> str:
+def _on_front(row: AnswerRow) -> str:
     if row["front_likelihood"] is None:
         return "-"
     return f"{'yes' if row['front'] else 'no'} ({100 * row['front_likelihood']:.0f} %)"

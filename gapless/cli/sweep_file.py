@@ -9,11 +9,12 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.cli import sweep_choice
 from gapless.cli.commands.systems import add_command
 from gapless.cli.options import add_fields, add_output_options
+from gapless.cli.parser import Commands
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
 from gapless.question.fields import Choice, Field, Text, Whole
@@ -83,13 +84,12 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `sweep` with the sweeps of the systems."""
     parser = commands.add_parser(
         "sweep",
         help="solve the instances of a file, or a question for many sizes or budgets",
         epilog=_SWEEP_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.takes_files = dict.fromkeys(_ENDINGS, _NAME)
     choices = parser.add_subparsers(metavar="system", required=True)
@@ -99,13 +99,12 @@ def add_commands(commands: Any) -> None:
             add_command(choices, command)
 
 
-def _add_file_command(systems: Any) -> None:
+def _add_file_command(systems: Commands) -> None:
     """Add `file` to what `sweep` takes."""
     parser = systems.add_parser(
         _NAME,
         help="the instances of a sweep file, of any system (`gapless sweep FILE` will do)",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE", help="the sweep file: .toml, or .json")
     add_fields(parser, _FIELDS)

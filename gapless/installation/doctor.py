@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,8 @@ from gapless.errors import GaplessError, InputError
 from gapless.installation.extras import EXTRAS, distribution_version, install_line, library_versions
 from gapless.options import SolveOptions, available_cores
 from gapless.question.fields import Field
-from gapless.system import System, find_system, system_names
+from gapless.solvers.registry import BackendInfo
+from gapless.system import Problem, System, find_system, system_names
 from gapless.units import format_seconds
 
 __all__ = [
@@ -73,7 +73,7 @@ class Examination:
     system: str
     cores: int
     cores_of_machine: int
-    solvers: tuple[dict[str, Any], ...]
+    solvers: tuple[BackendInfo, ...]
     extras: tuple[Extra, ...]
     tests: tuple[Finding, ...]
     wall_s: float
@@ -84,7 +84,7 @@ class Examination:
         return all(finding.is_good for finding in self.tests)
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """In plain values, for JSON."""
         extras = {extra.name: {"complete": extra.is_complete, "needs": extra.needs} for extra in self.extras}
         return {**asdict(self), "extras": extras, "healthy": self.is_healthy}
@@ -95,10 +95,7 @@ def examine() -> Examination:
     from gapless.solvers.registry import backends
 
     begin_s = time.monotonic()
-    solvers = tuple(
-        {"name": found.name, "version": found.version, "takes": list(found.takes)}
-        for found in backends(look_inside=True)
-    )
+    solvers = tuple(backends(look_inside=True))
     return Examination(
         versions=library_versions(),
         python=f"{platform.python_implementation()} {platform.python_version()}",
@@ -194,7 +191,7 @@ def _tested_elsewhere() -> list[Finding]:
     return [Finding(**finding) for finding in json.loads(process.stdout.splitlines()[-1])]
 
 
-def self_test() -> list[dict[str, Any]]:
+def self_test() -> list[dict[str, object]]:
     """Load all solvers that are found, solve something with each, and plan a collective; about two seconds."""
     from gapless.solvers.registry import backends, load_backend
 
@@ -231,7 +228,7 @@ def try_solver(solver: str) -> Finding:
     return Finding(solver, is_good, _summary(solution.status.value, f"{solution.objective}, known: 5", begin_s))
 
 
-def _planned(name: str, trial: Callable[[], tuple[Any, SolveOptions]]) -> Finding:
+def _planned(name: str, trial: Callable[[], tuple[Problem, SolveOptions]]) -> Finding:
     """A system's small question, solved and replayed."""
     from gapless.recipe import solve
 

@@ -157,7 +157,7 @@ class Found:
         return not all(figure.agrees(value) for figure, value in zip(self.row.figures, self.values, strict=True))
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Plain values for programs."""
         values = self.values or (None,) * len(self.row.figures)
         figures = [
@@ -322,7 +322,7 @@ def _at(answer: Any, path: str) -> float:
     return float(answer)
 
 
-def _cell(record: Mapping[str, Any], figure: Figure) -> float:
+def _cell(record: Mapping[str, object], figure: Figure) -> float:
     """The number in a cell of a benchmark's row: seconds if the column's name ends so, else as the page prints it."""
     column, _, place = figure.path.rpartition(".") if figure.path[-2:-1] == "." else (figure.path, "", "0")
     numbers = _NUMBER.findall(str(record[column]))

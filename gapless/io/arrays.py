@@ -58,7 +58,7 @@ class Header:
 
     shape: tuple[int, ...]
     is_fortran: bool
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     start: int
 
     @property
@@ -110,7 +110,7 @@ def read_header(stream: IO[bytes], where: str, size_bytes: int, is_whole: bool =
     return found
 
 
-def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
+def read_array(stream: IO[bytes], header: Header) -> NDArray[np.generic]:
     """The array behind its header. Raises `EOFError` where it ends early."""
     data = np.empty(header.size_bytes, dtype=np.uint8)
     view, place = data.data, 0
@@ -209,8 +209,8 @@ class Archive:
         return [member for member in members if member.header_offset < end], end
 
 
-def _reader_in(flat: NDArray[Any], start: int) -> Reader:
-    def read(count: int) -> NDArray[Any]:
+def _reader_in(flat: NDArray[np.generic], start: int) -> Reader:
+    def read(count: int) -> NDArray[np.generic]:
         nonlocal start
         start += count
         return flat[start - count : start]
@@ -218,7 +218,7 @@ def _reader_in(flat: NDArray[Any], start: int) -> Reader:
     return read
 
 
-def _reader_of(stream: IO[bytes], dtype: np.dtype[Any]) -> Reader:
+def _reader_of(stream: IO[bytes], dtype: np.dtype[np.generic]) -> Reader:
     return lambda count: np.frombuffer(stream.read(count * dtype.itemsize), dtype)
 
 
@@ -260,7 +260,7 @@ def load_arrays(
         return {name: archive.read(name) for name in names}
 
 
-def meta_record(meta: NDArray[Any], where: str) -> Record:
+def meta_record(meta: NDArray[np.generic], where: str) -> Record:
     """The JSON object in an array of bytes."""
     if meta.dtype != np.uint8 or meta.ndim != 1:
         raise InputError(f"{where}: must be uint8 in 1 dimension, got {meta.dtype} of shape {meta.shape}")

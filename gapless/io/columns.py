@@ -14,7 +14,7 @@ from gapless.errors import InputError
 from gapless.io.record import Record
 from gapless.ir.schedule import Ragged
 
-__all__ = ["float_column", "int_column", "json_pieces", "ragged_data", "read_ragged", "texts"]
+__all__ = ["float_column", "int_column", "json_pieces", "ragged_data", "read_ragged"]
 
 _LARGE_COLUMN = 1000
 """From so many numbers on, equal ones are put into words once."""
@@ -33,7 +33,7 @@ def json_pieces(value: Any) -> Iterator[str]:
         yield json.dumps(value, allow_nan=False)
 
 
-def _texts_of(column: NDArray[Any]) -> list[str]:
+def _texts_of(column: NDArray[np.generic]) -> list[str]:
     """Each number as JSON has it; of a large column, one that stands there often is put into words once.
 
     Raises `ValueError` for nan and inf.
@@ -52,7 +52,7 @@ def _texts_of(column: NDArray[Any]) -> list[str]:
     return found
 
 
-def _words(values: NDArray[Any]) -> list[str]:
+def _words(values: NDArray[np.generic]) -> list[str]:
     return json.dumps(values.tolist(), allow_nan=False)[1:-1].split(", ")
 
 
@@ -94,11 +94,3 @@ def float_column(record: Record, key: str) -> NDArray[np.float64]:
         return np.array(column, dtype=np.float64)
     except OverflowError:
         raise record.fail(key, "a list of numbers that fit into 64 bits", column) from None
-
-
-def texts(record: Record, key: str) -> list[str]:
-    """A list of strings. Raises `InputError` for anything else."""
-    texts: list[str] = record.array(key)
-    if any(not isinstance(text, str) for text in texts):
-        raise record.fail(key, "a list of strings", texts)
-    return texts

@@ -133,7 +133,7 @@ def keep(name: str, path: str | Path, plan: SavedPlan, seen: Seen | None) -> boo
         return False
     if (seen is not None and not seen.report.valid) or len(known_events(schedule)) < len(schedule):
         return False
-    columns: dict[str, NDArray[Any]] = {}
+    columns: dict[str, NDArray[np.generic]] = {}
     outline = replace(plan, schedule=_outline(schedule))
     tree = _encoded({"plan": plan_data(outline), "seen": None if seen is None else _seen_data(seen)}, columns)
     columns["tree"] = np.frombuffer(json.dumps(tree).encode("utf-8"), dtype=np.uint8)
@@ -172,7 +172,7 @@ def _forget_oldest(folder: Path) -> None:
                 path.unlink()
 
 
-def _encoded(value: Any, columns: dict[str, NDArray[Any]]) -> Any:
+def _encoded(value: object, columns: dict[str, NDArray[np.generic]]) -> object:
     """A tree of plain values, with its arrays put aside into `columns`."""
     if isinstance(value, dict):
         return {key: _encoded(inner, columns) for key, inner in value.items()}
@@ -182,7 +182,7 @@ def _encoded(value: Any, columns: dict[str, NDArray[Any]]) -> Any:
     return value
 
 
-def _decoded(value: Any, columns: dict[str, NDArray[Any]]) -> Any:
+def _decoded(value: object, columns: dict[str, NDArray[np.generic]]) -> Any:
     """The tree again; columns of truth values as lists, as plan files have them."""
     if not isinstance(value, dict):
         return value
@@ -192,7 +192,7 @@ def _decoded(value: Any, columns: dict[str, NDArray[Any]]) -> Any:
     return {key: _decoded(inner, columns) for key, inner in value.items()}
 
 
-def _seen_data(seen: Seen) -> dict[str, Any]:
+def _seen_data(seen: Seen) -> dict[str, object]:
     report, steps = seen.report, seen.memory
     return {
         "makespan_s": report.makespan_s, "peak_bytes": list(report.peak_bytes), "event_count": report.event_count,

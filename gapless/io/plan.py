@@ -62,12 +62,12 @@ class SavedPlan(Brief):
     system: str
     problem: Mapping[str, Any]
     claim: Mapping[str, Any]
-    details: Mapping[str, Any]
+    details: Mapping[str, object]
     schedule: Schedule
-    run: Mapping[str, Any] = field(default_factory=dict)
-    product: Any = None
+    run: Mapping[str, object] = field(default_factory=dict)
+    product: object = None
     windows: Windows | None = None
-    decision: Mapping[str, Any] = field(default_factory=dict)
+    decision: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def solve_s(self) -> float | None:
@@ -99,7 +99,7 @@ def excerpt_of(plan: SavedPlan, parts: str | None) -> SavedPlan:
     return replace(plan, schedule=windows.excerpt(int(first), int(stop)))
 
 
-def claim_data(solution: Solution) -> dict[str, Any]:
+def claim_data(solution: Solution) -> dict[str, object]:
     """What the solver claims, for the JSON object and the plan file."""
     return {
         "status": solution.status.value,
@@ -114,7 +114,7 @@ def claim_data(solution: Solution) -> dict[str, Any]:
     }
 
 
-def _bound_data(solution: Solution, bound: Bound) -> dict[str, Any]:
+def _bound_data(solution: Solution, bound: Bound) -> dict[str, object]:
     of = {} if bound.objective is None else {"objective": bound.objective, "unit": bound.unit}
     plans = "any plan of this question" if not bound.name else f"plans {bound.name}"
     gap = solution.gap_of(bound)
@@ -167,7 +167,7 @@ def judged(plan: SavedPlan, report: Report) -> SavedPlan:
     """The plan with what its replay leaves of its claim: of one that breaks a rule neither optimum, bound nor gap."""
     if report.valid:
         return plan
-    claim: dict[str, Any] = {
+    claim: dict[str, object] = {
         name: [] if name == "bounds" else None if name == "gap" or name.startswith("bound_") else value
         for name, value in plan.claim.items()
     }
@@ -192,12 +192,12 @@ def _pieces(plan: SavedPlan) -> Iterator[str]:
     yield "}\n"
 
 
-def plan_data(plan: SavedPlan) -> dict[str, Any]:
+def plan_data(plan: SavedPlan) -> dict[str, object]:
     """What `plan_of` reads back: what is in a plan file, with columns of numbers as arrays."""
     return {key: data() for key, data in _sections(plan).items()}
 
 
-def _sections(plan: SavedPlan) -> dict[str, Callable[[], Any]]:
+def _sections(plan: SavedPlan) -> dict[str, Callable[[], object]]:
     """What is in a plan file, each part made when it is wanted."""
     return {
         "format": lambda: FORMAT,
@@ -240,13 +240,13 @@ def plan_of(record: Record, where: str = "plan") -> SavedPlan:
     return plan
 
 
-def _mapping(record: Record, key: str) -> dict[str, Any]:
+def _mapping(record: Record, key: str) -> dict[str, object]:
     nested = record.record(key)
     return {name: nested.raw(name) for name in nested.names()}
 
 
-def _schedule_data(schedule: Schedule) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": schedule.name}
+def _schedule_data(schedule: Schedule) -> dict[str, object]:
+    data: dict[str, object] = {"name": schedule.name}
     for column in ("kind", "start_s", "end_s", "place", "op", "implementation", "reduces"):
         data[column] = getattr(schedule, column)
     for column in ("moves", "freed_tensor", "freed_device"):

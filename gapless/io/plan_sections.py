@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.io.columns import float_column, int_column, ragged_data, read_ragged, texts
+from gapless.io.columns import float_column, int_column, ragged_data, read_ragged
 from gapless.io.record import Record, is_number
 from gapless.ir.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Ragged
@@ -26,7 +25,7 @@ _MOST_CONTRIBUTION = 2**20
 """A set of contributions has a bit for each number up to the highest."""
 
 
-def graph_data(graph: Graph) -> dict[str, Any]:
+def graph_data(graph: Graph) -> dict[str, object]:
     """What `read_graph` reads back."""
     return {
         "size_bytes": graph.size_bytes,
@@ -38,7 +37,7 @@ def graph_data(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _op_data(op: Op) -> dict[str, Any]:
+def _op_data(op: Op) -> dict[str, object]:
     return {
         "name": op.name,
         "kind": op.kind,
@@ -63,7 +62,7 @@ def _op_data(op: Op) -> dict[str, Any]:
     }
 
 
-def _placement_data(placement: Placement) -> dict[str, Any]:
+def _placement_data(placement: Placement) -> dict[str, object]:
     return {
         "tensors": placement.tensors,
         "devices": placement.devices,
@@ -71,7 +70,7 @@ def _placement_data(placement: Placement) -> dict[str, Any]:
     }
 
 
-def _sets_data(sets: Sequence[int]) -> dict[str, Any]:
+def _sets_data(sets: Sequence[int]) -> dict[str, object]:
     """Each set once, in the order in which they come, and which one each copy has."""
     numbers = {bits: number for number, bits in enumerate(dict.fromkeys(sets))}
     of = np.fromiter(map(numbers.__getitem__, sets), dtype=np.int64, count=len(sets))
@@ -85,7 +84,7 @@ def read_graph(record: Record) -> Graph:
         ops=tuple(_read_op(entry) for entry in record.records("ops")),
         initial=_read_placement(record.record("initial")),
         required=_read_placement(record.record("required")),
-        tensor_names=tuple(texts(record, "tensor_names")),
+        tensor_names=record.texts("tensor_names"),
         budgets=tuple(_read_budget(entry) for entry in record.records("budgets", default=[])),
     )
     record.close()
@@ -178,7 +177,7 @@ def _digits(record: Record, key: str) -> int:
 # -- the topology ------------------------------------------------------------------------------------------------------
 
 
-def topology_data(topology: Topology) -> dict[str, Any]:
+def topology_data(topology: Topology) -> dict[str, object]:
     """What `read_topology` reads back."""
     shared = Ragged(topology.held_start, topology.held)
     return {
@@ -200,7 +199,7 @@ def topology_data(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _congestion_data(one: Congestion) -> dict[str, Any]:
+def _congestion_data(one: Congestion) -> dict[str, object]:
     ports, table = [list(port) for port in one.ports], one.table
     return {"ports": ports, "connections": list(table.connections), "slowdown": list(table.slowdown)}
 
@@ -208,18 +207,14 @@ def _congestion_data(one: Congestion) -> dict[str, Any]:
 def read_topology(record: Record) -> Topology:
     """The topology of a plan. Raises `InputError` that names the field."""
     memory = record.array("memory_bytes")
-    engines = record.array("engines")
-    for engine in engines:
-        if not (isinstance(engine, list) and len(engine) == 2 and isinstance(engine[1], str)):
-            raise record.fail("engines", "a list of [device, name]", engine)
     topology = Topology(
         name=record.text("name"),
         node_of_device=record.integers("node_of_device", 0),
         memory_bytes=tuple(
             math.inf if capacity is None else record.whole("memory_bytes", capacity, 0) for capacity in memory
         ),
-        engines=tuple((record.whole("engines", device, 0), name) for device, name in engines),
-        resources=tuple(texts(record, "resources")),
+        engines=tuple(_read_engine(record, entry) for entry in record.array("engines")),
+        resources=record.texts("resources"),
         nics=tuple(Nic(*_read_group(entry)) for entry in record.records("nics")),
         switches=tuple(Switch(*_read_group(entry)) for entry in record.records("switches")),
         links=_read_links(record.record("links")),
@@ -229,11 +224,14 @@ def read_topology(record: Record) -> Topology:
     return topology
 
 
+def _read_engine(record: Record, entry: object) -> tuple[int, str]:
+    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], str)):
+        raise record.fail("engines", "a list of [device, name]", entry)
+    return record.whole("engines", entry[0], 0), entry[1]
+
+
 def _read_congestion(entry: Record) -> Congestion:
-    ports = entry.array("ports")
-    for port in ports:
-        if not isinstance(port, list):
-            raise entry.fail("ports", "a list of lists of resources", port)
+    ports = entry.lists("ports", "a list of lists of resources")
     numbers = tuple(tuple(entry.whole("ports", resource, 0) for resource in port) for port in ports)
     return Congestion(numbers, read_slowdown(entry))
 

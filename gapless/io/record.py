@@ -8,9 +8,9 @@ import json
 import math
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from gapless.errors import InputError
 from gapless.io.reading import Limits
@@ -18,7 +18,10 @@ from gapless.io.text_file import load_text
 
 __all__ = ["Record", "is_number", "load_record", "parse_json", "parse_record", "suggestion"]
 
+D = TypeVar("D")
+
 _MISSING: Any = object()
+"""The default of a field that must be there."""
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*')
@@ -64,7 +67,7 @@ class Record:
         if not isinstance(data, dict):
             raise InputError(f"{where}: must be a JSON object {{...}}, got {_shown(data)}")
         self.where = where
-        self._data: dict[str, Any] = data
+        self._data: dict[str, object] = data
         self._read: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
@@ -74,7 +77,7 @@ class Record:
         """The fields that are there, in the order of the file."""
         return list(self._data)
 
-    def raw(self, key: str, default: Any = _MISSING) -> Any:
+    def raw(self, key: str, default: object = _MISSING) -> object:
         """The field as it stands."""
         self._read.add(key)
         if key not in self._data:
@@ -89,41 +92,38 @@ class Record:
         more = ", ..." if len(self._data) > _MOST_SHOWN else ""
         return f"are {shown}{more}" if shown else "is none"
 
-    def number(self, key: str, minimum: float = -math.inf, default: Any = _MISSING) -> Any:
+    def number(self, key: str, minimum: float = -math.inf, default: D = _MISSING) -> float | D:
         """A finite number of at least `minimum`."""
         value = self.raw(key, default)
-        if value is default and key not in self._data:
-            return value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= minimum:
-            self._refuse(key, "a number" + (f" >= {minimum:g}" if math.isfinite(minimum) else ""), value)
+        if key not in self._data:
+            return default
+        if not _is_number(value) or not value >= minimum:
+            raise self.fail(key, "a number" + (f" >= {minimum:g}" if math.isfinite(minimum) else ""), value)
         return self._as_float(key, value)
 
-    def integer(self, key: str, minimum: int, maximum: int | None = None, default: Any = _MISSING) -> Any:
+    def integer(self, key: str, minimum: int, maximum: int | None = None, default: D = _MISSING) -> int | D:
         """A whole number between `minimum` and `maximum`."""
         value = self.raw(key, default)
-        if value is default and key not in self._data:
-            return value
-        if not _is_integer(value) or value < minimum or (maximum is not None and value > maximum):
-            self._refuse(key, _whole_rule(minimum, maximum), value)
-        return value
+        return default if key not in self._data else self.whole(key, value, minimum, maximum)
 
-    def boolean(self, key: str, default: Any = _MISSING) -> Any:
+    def boolean(self, key: str, default: D = _MISSING) -> bool | D:
         """True or false."""
         value = self.raw(key, default)
-        if not isinstance(value, bool) and value is not default:
-            self._refuse(key, "true or false", value)
+        if key not in self._data or value is default:
+            return default
+        if not isinstance(value, bool):
+            raise self.fail(key, "true or false", value)
         return value
 
-    def text(self, key: str, choices: Collection[str] = (), default: Any = _MISSING) -> Any:
+    def text(self, key: str, choices: Collection[str] = (), default: D = _MISSING) -> str | D:
         """A string, one of `choices` where they are given."""
         value = self.raw(key, default)
-        if value is default and key not in self._data:
-            return value
+        if key not in self._data:
+            return default
         if not isinstance(value, str):
-            self._refuse(key, "a string", value)
+            raise self.fail(key, "a string", value)
         if choices and value not in choices:
-            hint = suggestion(value, choices)
-            self._refuse(key, f"one of {', '.join(sorted(choices))}", value, hint)
+            raise self.fail(key, f"one of {', '.join(sorted(choices))}", value, suggestion(value, choices))
         return value
 
     def of_format(self, name: str, version: int | None = None) -> None:
@@ -134,30 +134,52 @@ class Record:
         if version is not None:
             self.integer("version", version, version)
 
-    def array(self, key: str, default: Any = _MISSING) -> Any:
+    def array(self, key: str, default: D = _MISSING) -> list[object] | D:
         """A list of anything."""
         value = self.raw(key, default)
-        if not isinstance(value, list) and (key in self._data or value is not default):
-            self._refuse(key, "a list", value)
+        if key not in self._data:
+            return default
+        if not isinstance(value, list):
+            raise self.fail(key, "a list", value)
         return value
 
-    def integers(self, key: str, minimum: int, maximum: int | None = None, default: Any = _MISSING) -> Any:
+    def integers(
+        self, key: str, minimum: int, maximum: int | None = None, default: D = _MISSING
+    ) -> tuple[int, ...] | D:
         """A list of whole numbers, as a tuple."""
-        value = self.array(key, default)
-        if value is default and key not in self._data:
-            return value
-        return tuple(self.whole(f"{key}[{k}]", item, minimum, maximum) for k, item in enumerate(value))
+        self.raw(key, default)
+        if key not in self._data:
+            return default
+        return tuple(self.whole(f"{key}[{k}]", item, minimum, maximum) for k, item in enumerate(self.array(key)))
 
-    def whole(self, title: str, value: Any, minimum: int, maximum: int | None = None) -> int:
+    def texts(
+        self, key: str, rule: str = "a list of strings", known: Collection[str] = (), default: Sequence[str] = _MISSING
+    ) -> tuple[str, ...]:
+        """A list of strings, as a tuple; each is one of `known`, if there are such. `rule`: in words."""
+        values = self.array(key, default)
+        found = tuple(value for value in values if isinstance(value, str) and (not known or value in known))
+        if len(found) != len(values):
+            raise self.fail(key, rule, values)
+        return found
+
+    def lists(self, key: str, rule: str, count: int | None = None) -> list[list[object]]:
+        """A list of lists, so many where `count` is given. `rule`: in words."""
+        values = self.array(key)
+        found = [value for value in values if isinstance(value, list)]
+        if len(found) != len(values) or (count is not None and len(found) != count):
+            raise self.fail(key, rule, values)
+        return found
+
+    def whole(self, title: str, value: object, minimum: int, maximum: int | None = None) -> int:
         """A value deep inside a field, which must be a whole number in the given limits; `title` is its path."""
         if not _is_integer(value) or value < minimum or (maximum is not None and value > maximum):
-            self._refuse(title, _whole_rule(minimum, maximum), value)
-        return int(value)
+            raise self.fail(title, _whole_rule(minimum, maximum), value)
+        return value
 
-    def real(self, title: str, value: Any, minimum: float) -> float:
+    def real(self, title: str, value: object, minimum: float) -> float:
         """A value deep inside a field, which must be a number of at least `minimum`; `title` is its path."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= minimum:
-            self._refuse(title, f"a number >= {minimum:g}", value)
+        if not _is_number(value) or not value >= minimum:
+            raise self.fail(title, f"a number >= {minimum:g}", value)
         return self._as_float(title, value)
 
     def _as_float(self, title: str, value: float) -> float:
@@ -166,15 +188,14 @@ class Record:
         except OverflowError:
             raise self.fail(title, "a number that fits into 64 bits", value) from None
 
-    def record(self, key: str, default: Any = _MISSING) -> Any:
+    def record(self, key: str, default: D = _MISSING) -> Record | D:
         """A nested object."""
         value = self.raw(key, default)
-        return value if value is default and key not in self._data else Record(value, f"{self.where}: {key}")
+        return default if key not in self._data else Record(value, f"{self.where}: {key}")
 
-    def records(self, key: str, default: Any = _MISSING) -> list[Record]:
+    def records(self, key: str, default: Sequence[object] = _MISSING) -> list[Record]:
         """A list of nested objects."""
-        value = self.array(key, default)
-        return [Record(item, f"{self.where}: {key}[{k}]") for k, item in enumerate(value)]
+        return [Record(item, f"{self.where}: {key}[{k}]") for k, item in enumerate(self.array(key, default))]
 
     def close(self) -> None:
         """Refuse the fields that were not read."""
@@ -183,13 +204,10 @@ class Record:
                 hint = suggestion(key, self._read - set(self._data)) or f"known are {', '.join(sorted(self._read))}"
                 raise InputError(f"{self.where}: field {key!r} is unknown; {hint}")
 
-    def fail(self, key: str, rule: str, value: Any, hint: str = "") -> InputError:
+    def fail(self, key: str, rule: str, value: object, hint: str = "") -> InputError:
         """The error for a field that breaks a rule that only the caller can know."""
         tail = f"; {hint}" if hint else ""
         return InputError(f"{self.where}: {key}: must be {rule}, got {_shown(value)}{tail}")
-
-    def _refuse(self, key: str, rule: str, value: Any, hint: str = "") -> Any:
-        raise self.fail(key, rule, value, hint)
 
 
 def _whole_rule(minimum: int, maximum: int | None) -> str:
@@ -238,7 +256,7 @@ def parse_record(text: str, where: str, most_bytes: int | None = None) -> Record
     return Record(parse_json(text, where, most_bytes), where)
 
 
-def parse_json(text: str, where: str, most_bytes: int | None = None) -> Any:
+def parse_json(text: str, where: str, most_bytes: int | None = None) -> object:
     """The value in a text; `//` comments are allowed, NaN, Infinity and repeated fields are not."""
     if text.startswith("\ufeff"):
         raise InputError(f"{where}: must not start with a byte order mark; save it as UTF-8 without one")
@@ -304,12 +322,12 @@ def _check_unicode(data: object, where: str) -> None:
         raise InputError(f"{where}: texts must be Unicode, got {half}, half a surrogate pair") from None
 
 
-def _no_constant(name: str, where: str) -> Any:
+def _no_constant(name: str, where: str) -> NoReturn:
     raise InputError(f"{where}: numbers must be finite, got {name}")
 
 
-def _no_repeats(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
-    data: dict[str, Any] = {}
+def _no_repeats(pairs: list[tuple[str, object]], where: str) -> dict[str, object]:
+    data: dict[str, object] = {}
     for key, value in pairs:
         if key in data:
             raise InputError(f"{where}: field {key!r} stands twice in one object")
@@ -332,10 +350,14 @@ def _without_comments(text: str) -> str:
     return kept.getvalue()
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _shown(value: Any) -> str:
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from gapless.errors import InputError
 from gapless.io.reading import Limits, opened
@@ -93,7 +93,7 @@ def _plain(stream: IO[bytes]) -> Iterator[IO[bytes]]:
         yield inside  # type: ignore[misc]
 
 
-def load_toml(path: str | Path) -> dict[str, Any]:
+def load_toml(path: str | Path) -> dict[str, object]:
     """The content of a TOML file. Raises `InputError` for one that can't be read."""
     text = load_text(path, _MOST_TOML)
     if _DOTTED.search(text) or _DIGITS.search(text):

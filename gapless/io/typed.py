@@ -37,7 +37,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_NONE: Any = object()
+_NONE = object()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Stored:
     kinds: Mapping[str, type] = dataclasses.field(default_factory=dict)
     is_needed: bool = False
     is_filled: bool = False
-    otherwise: Any = _NONE
+    otherwise: object = _NONE
     each: str = ""
     place: int = 0
 
@@ -71,7 +71,7 @@ class _Field:
     key: str
     hint: Any
     rule: Stored
-    default: Any
+    default: object
 
     @property
     def is_optional(self) -> bool:
@@ -167,9 +167,7 @@ def _values(kinds: tuple[Any, ...], field: _Field, record: Record, where: str) -
         return tuple(read_record(item, entry, where) for entry in entries)  # type: ignore[arg-type]
     values = record.array(key)
     if item is str:
-        if any(not isinstance(value, str) or (rule.choices and value not in rule.choices) for value in values):
-            raise record.fail(key, rule.each or "a list of texts", values)
-        return tuple(values)
+        return record.texts(key, rule.each or "a list of texts", rule.choices)
     if item is int:
         numbers: tuple[int, ...] = record.integers(key, minimum, rule.maximum)
         if Ellipsis not in kinds and len(numbers) != len(kinds):
@@ -180,13 +178,13 @@ def _values(kinds: tuple[Any, ...], field: _Field, record: Record, where: str) -
     return tuple(_row(f"{key}[{k}]", value, get_args(item), rule, record) for k, value in enumerate(values))
 
 
-def _number(title: str, value: Any, rule: Stored, record: Record) -> float:
-    if type(value) not in (int, float) or not _least(rule) <= value <= _most(rule):
+def _number(title: str, value: object, rule: Stored, record: Record) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _least(rule) <= value <= _most(rule):
         raise record.fail(title, rule.each, value)
     return float(value)
 
 
-def _row(title: str, value: Any, kinds: tuple[Any, ...], rule: Stored, record: Record) -> tuple[Any, ...]:
+def _row(title: str, value: object, kinds: tuple[Any, ...], rule: Stored, record: Record) -> tuple[Any, ...]:
     """A list in a list: whole numbers in limits, or so many numbers as the hint says."""
     if not isinstance(value, list):
         raise record.fail(title, rule.each, value)
@@ -214,22 +212,22 @@ def _most(rule: Stored) -> float:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def data_of(value: Any) -> dict[str, Any]:
+def data_of(value: object) -> dict[str, Any]:
     """A typed record in plain values, as `read_record` takes them; what has its default is left out."""
-    data: dict[str, Any] = {}
+    data: dict[str, object] = {}
     for field in sorted(_fields(type(value)), key=lambda field: field.rule.place):
         held = getattr(value, field.name)
         is_left_out = field.is_optional and field.rule.otherwise is _NONE and not isinstance(held, np.ndarray)
         if is_left_out and held == field.default:
             continue
         data[field.key] = float(held) if field.hint is float else _plain(held)
-        for name, kind in field.rule.kinds.items():
-            if isinstance(held, kind):
-                data[field.key] = {"kind": name, **data[field.key]}
+        kinds = [name for name, kind in field.rule.kinds.items() if isinstance(held, kind)]
+        if kinds:
+            data[field.key] = {"kind": kinds[0], **data_of(held)}
     return data
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value):
         return data_of(value)
     if isinstance(value, tuple | list):
@@ -237,9 +235,9 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def text_of(value: Any, name: str, version: int, lists: Sequence[str]) -> str:
+def text_of(value: object, name: str, version: int, lists: Sequence[str]) -> str:
     """A typed record as a JSON file of a format and version; of these lists at its end, each entry is a line."""
-    data = {"format": name, "version": version, **data_of(value)}
+    data: dict[str, Any] = {"format": name, "version": version, **data_of(value)}
     lines = {key: ",\n".join(json.dumps(entry) for entry in data.pop(key)) for key in lists}
     rest = "".join(f',\n"{key}": [\n{text}]' for key, text in lines.items())
     return f"{json.dumps(data)[:-1]}{rest}}}\n"
@@ -248,7 +246,9 @@ def text_of(value: Any, name: str, version: int, lists: Sequence[str]) -> str:
 # -- archives ----------------------------------------------------------------------------------------------------------
 
 
-def write_archive(path: str | Path, meta: Any, name: str, version: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_archive(
+    path: str | Path, meta: object, name: str, version: int, arrays: Mapping[str, NDArray[np.generic]]
+) -> None:
     """Write a `.npz` with a typed record as its `meta`, whole or not at all; the same values give the same bytes."""
     text = json.dumps({"format": name, "version": version, **data_of(meta)})
     stream = io.BytesIO()

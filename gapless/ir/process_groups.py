@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -169,7 +168,7 @@ class Groups:
         return np.concatenate(rows)
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """In plain values, for the problem section of a plan."""
         rows = [{**asdict(group), "ranks": list(group.ranks)} for group in self.groups]
         groups = [{name: value for name, value in row.items() if value is not None} for row in rows]

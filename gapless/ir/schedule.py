@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,7 +170,7 @@ class Schedule:
         return np.asarray(self.kind == EventKind.TRANSFER)
 
 
-def _as_int64(title: str, values: NDArray[Any]) -> NDArray[np.int64]:
+def _as_int64(title: str, values: NDArray[np.generic]) -> NDArray[np.int64]:
     """The numbers as int64: narrower ones overflow when ids are combined."""
     if not np.issubdtype(values.dtype, np.integer):
         raise InputError(f"schedule: column {title} must hold integers, got {values.dtype}")
@@ -198,7 +197,7 @@ def schedule_from_events(graph: Graph, topology: Topology, events: Iterable[Even
     )
 
 
-def event_records(schedule: Schedule) -> list[dict[str, Any]]:
+def event_records(schedule: Schedule) -> list[dict[str, object]]:
     """A dictionary for each event, in the order of the schedule.
 
     `kind`: compute, transfer or collective. `start_s`, `end_s`. `what`: the op, or the tensors that move. `where`: the

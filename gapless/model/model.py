@@ -309,7 +309,7 @@ class Model:
             names += _names(family.name, (family.count,), family.labels)
         return names
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What pickle saves: labels given as functions are written out, since a function need not be picklable."""
         state = dict(self.__dict__)
         state["_blocks"] = [replace(block, labels=_written_out(block.labels, block.shape)) for block in self._blocks]

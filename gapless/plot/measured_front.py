@@ -61,12 +61,12 @@ def read_measured(path: str | Path) -> MeasuredTable:
     metrics = answer.record("metrics")
     units = {name: metrics.text(name) for name in metrics.names()}
     limits = [(limit.text("metric", choices=units), limit.number("value")) for limit in answer.records("limits")]
-    axes = answer.array("axes")
-    if not axes or not all(name in units for name in axes):
+    axes = answer.texts("axes", "a list of metrics", units)
+    if not axes:
         raise answer.fail("axes", "a list of metrics", axes)
     points = tuple(_point(row, units) for row in record.records("rows"))
     return MeasuredTable(
-        _asked(answer), answer.number("confidence"), tuple(axes), units, tuple(limits), points
+        _asked(answer), answer.number("confidence"), axes, units, tuple(limits), points
     )  # fmt: skip
 
 

@@ -128,7 +128,7 @@ class Worker(Generic[T]):
 
 
 def call_in_worker(
-    call: Callable[..., T], *arguments: Any, limit_s: float = math.inf, stop: threading.Event | None = None
+    call: Callable[..., T], *arguments: object, limit_s: float = math.inf, stop: threading.Event | None = None
 ) -> T:
     """`call(*arguments)`, for calls that nothing else can interrupt: in a process that is killed when its time is up.
 
@@ -158,7 +158,7 @@ def call_in_worker(
             worker.join()
 
 
-def _heedless(call: Callable[..., T], arguments: tuple[Any, ...], stop: threading.Event) -> T:
+def _heedless(call: Callable[..., T], arguments: tuple[object, ...], stop: threading.Event) -> T:
     return call(*arguments)
 
 

@@ -46,7 +46,7 @@ def read_parameters(kind: type[T], path: str | Path) -> T:
     return parameters_from(kind, load_toml(path), str(path))
 
 
-def parameters_from(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+def parameters_from(kind: type[T], values: Mapping[str, object], where: str) -> T:
     """The parameters in a mapping, tables as mappings in it; `where` opens every message."""
     hints, names = get_type_hints(kind), [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     found = {}
@@ -94,7 +94,7 @@ def with_work(parameters: T, counted: Iterable[str], share: float) -> T:
 
     `counted`: the whole numbers that count work, by name; those of a part as `part.name`.
     """
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     for name in counted:
         part, _, inner = name.partition(".")
         if inner:

@@ -7,10 +7,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeVar
 
 from gapless.errors import InputError
 from gapless.question.fields import Field, Share
+
+T = TypeVar("T")
 
 __all__ = ["file_digest", "kept_question", "remember", "said_of"]
 
@@ -21,7 +23,13 @@ _MOST_HASHED = 2**28
 """Bytes of a named file that the digest of a question is made of, beside its size: a second's work."""
 
 
-def remember(problem: Any, fields: Sequence[Field], values: Mapping[str, Any]) -> Any:
+class _Described(Protocol):
+    @property
+    def description(self) -> dict[str, object]:
+        """What was asked, in plain values."""
+
+
+def remember(problem: T, fields: Sequence[Field], values: Mapping[str, object]) -> T:
     """The problem, which knows from here on in which words it was asked. `values`: of the fields, read."""
     said = {
         field.name: values[field.name]
@@ -37,13 +45,13 @@ def remember(problem: Any, fields: Sequence[Field], values: Mapping[str, Any]) -
     return problem
 
 
-def said_of(problem: Any) -> Mapping[str, Any] | None:
+def said_of(problem: object) -> Mapping[str, object] | None:
     """The fields that were said of a problem, in plain values; None where there are no words for it."""
     known = getattr(problem, _WORDS, None)
     return None if known is None else dict(known[0])
 
 
-def kept_question(problem: Any) -> dict[str, Any] | None:
+def kept_question(problem: _Described) -> dict[str, object] | None:
     """What a plan's file keeps of its question, None where there are no words for it.
 
     `fields`: what was said. `sha256`: of what the problem says of itself and of the files that it names, so that
@@ -72,12 +80,12 @@ def file_digest(path: str | Path, most_bytes: int | None = None) -> str:
     return digest.hexdigest()
 
 
-def _is_left_out(value: Any, default: Any) -> bool:
+def _is_left_out(value: object, default: object) -> bool:
     """Whether a field says no more than its default. An array, say, has another type, and isn't compared."""
     return value is None or (type(value) is type(default) and bool(value == default))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A value as files hold it. Raises `TypeError` for an object that has no words."""
     if isinstance(value, Share):
         return f"{value.ratio!r}x"

@@ -65,7 +65,7 @@ def _keyword(name: str, annotation: str, default: object) -> inspect.Parameter:
 def _solving_type(field: Field) -> str:
     numeric = {Number: "float | str | None", Whole: "int | str"}
     return numeric.get(
-        type(field.kind), "Mapping[str, Any] | str | None" if field.name == "parameters" else "str | None"
+        type(field.kind), "Mapping[str, object] | str | None" if field.name == "parameters" else "str | None"
     )
 
 
@@ -97,7 +97,7 @@ def _entry(system: System) -> Iterator[str]:
         yield f"    def {name}("
         yield from (f"        {word}," for word in ("self", _word(first), "*", *map(_word, others)))
         yield f"    ) -> {returns}: ..."
-    yield "    def parameters(self, given: Mapping[str, Any] | str | None = None) -> Any: ..."
+    yield "    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ..."
     yield ""
     yield f"{system.name}: _{system.name.capitalize()}"
 

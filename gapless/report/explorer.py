@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +66,7 @@ def explorer_html(schedule: Schedule, seen: Seen, device_names: Sequence[str] = 
     cause = found.cause[replayed_as]
     shown_cause = np.where(cause >= 0, shown_as[seen.numbers[cause]], -1)
     colours = kind_colours(lanes.kinds)
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "rows": lanes.names,
         "kinds": lanes.kinds,
         "colours": colours,
@@ -107,6 +106,6 @@ def _inverse(numbers: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return place
 
 
-def _packed(values: NDArray[Any], kind: str) -> str:
+def _packed(values: NDArray[np.generic], kind: str) -> str:
     """A column for the script: whole numbers and doubles in little-endian bytes, in base 64."""
     return base64.b64encode(values.astype(kind).tobytes()).decode("ascii")

@@ -23,7 +23,7 @@ _LONGEST = 60
 """Letters of a value, which a file may give at any length."""
 
 
-def question_of(system: str, problem: Mapping[str, Any], otherwise: str = "plan") -> str:
+def question_of(system: str, problem: Mapping[str, object], otherwise: str = "plan") -> str:
     """What was asked, in a line: the parts of the system's question of which the problem has every field.
 
     `otherwise`: for systems without such parts, and problems that have none of their fields.
@@ -33,7 +33,7 @@ def question_of(system: str, problem: Mapping[str, Any], otherwise: str = "plan"
     return ", ".join(filter(None, parts)) or otherwise
 
 
-def _filled(part: str, problem: Mapping[str, Any]) -> str:
+def _filled(part: str, problem: Mapping[str, object]) -> str:
     """A part with the fields that it names in braces; empty where one is missing, None or False."""
     values = {name: problem.get(name) for name in re.findall(r"{(\w+)}", part)}
     if any(value is None or value is False or value == {} for value in values.values()):
@@ -41,7 +41,7 @@ def _filled(part: str, problem: Mapping[str, Any]) -> str:
     return re.sub(r"{(\w+)}", lambda found: _said(found[1], values[found[1]]), part)
 
 
-def _said(name: str, value: Any) -> str:
+def _said(name: str, value: object) -> str:
     """A value in words, without zeros at its end, and short."""
     text = " ".join(described(name, value).split())
     if isinstance(value, float) and text == f"{value:.4f}":
@@ -78,7 +78,7 @@ def verdicts_of(plan: SavedPlan, report: Report | None = None) -> tuple[str, lis
     return widest, [] if widest.startswith("optimal") else narrower_of(claim, cost)
 
 
-def claim_rows(claim: Mapping[str, Any]) -> list[tuple[str, str]]:
+def claim_rows(claim: Mapping[str, object]) -> list[tuple[str, str]]:
     """What a solver claims, by name, in words; each narrower class with its bound in a row of its own."""
     rows = []
     for name, value in claim.items():
@@ -89,7 +89,7 @@ def claim_rows(claim: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _verdict(claim: Mapping[str, Any], unit: str, cost: Any) -> str:
+def _verdict(claim: Mapping[str, Any], unit: str, cost: object) -> str:
     """Of any plan of the question."""
     bound = claim.get(f"bound_{unit}")
     if not (isinstance(bound, (int, float)) and isinstance(cost, (int, float))):
@@ -102,7 +102,7 @@ def _verdict(claim: Mapping[str, Any], unit: str, cost: Any) -> str:
     return f"gap {described('gap', (cost - bound) / cost if cost else 0.0)}{of}"
 
 
-def narrower_of(claim: Mapping[str, Any], cost: Any = None) -> list[tuple[str, str]]:
+def narrower_of(claim: Mapping[str, object], cost: object = None) -> list[tuple[str, str]]:
     """Of each narrower class that a claim has a bound for, that bound, and how far from optimal the plan is within it.
 
     `cost`: what was replayed, None for what is claimed.
@@ -120,7 +120,7 @@ def narrower_of(claim: Mapping[str, Any], cost: Any = None) -> list[tuple[str, s
     ]
 
 
-def _unit_of(claim: Mapping[str, Any]) -> str:
+def _unit_of(claim: Mapping[str, object]) -> str:
     """The ending of the names of objective and bound."""
     return next((unit for unit in UNITS if f"objective_{unit}" in claim), "s")
 
@@ -129,7 +129,7 @@ def _bound_in_words(one: Bound, unit: str) -> str:
     return f"{one.value:,.0f} {one.unit}" if one.unit else described(f"bound_{unit}", one.value)
 
 
-def _gap_in_words(one: Bound, cost: Any) -> str:
+def _gap_in_words(one: Bound, cost: object) -> str:
     """How near a plan comes to the bound of a class; as large a cost as an optimum has is one."""
     found = cost if one.objective is None else one.objective
     if not isinstance(found, (int, float)):
@@ -140,7 +140,7 @@ def _gap_in_words(one: Bound, cost: Any) -> str:
     return "optimal" if gap is not None and gap <= PROVEN_GAP else described("gap", gap)
 
 
-def wider_of(details: Mapping[str, Any]) -> str:
+def wider_of(details: Mapping[str, object]) -> str:
     """That a wider question has a better plan, in a line; empty where none is known."""
     wider = details.get("wider")
     if not isinstance(wider, Mapping):
@@ -149,7 +149,7 @@ def wider_of(details: Mapping[str, Any]) -> str:
     return f"{wider.get('asked')}: {described(name, wider[name])}" if name else ""
 
 
-def _replayed(unit: str, claim: Mapping[str, Any], report: Report) -> Any:
+def _replayed(unit: str, claim: Mapping[str, object], report: Report) -> object:
     """What the replay says of the objective; what it can't see, the claim."""
     found = {"s": report.makespan_s, "j": report.energy_j}.get(unit)
     return claim.get(f"objective_{unit}") if found is None else found

@@ -25,7 +25,7 @@ def one_line(text: str, most: int = _MOST_CHARACTERS) -> str:
     return line if len(text) <= most and len(line) <= most else f"{line[: most - 3]}..."
 
 
-def facts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+def facts(values: Mapping[str, object]) -> list[tuple[str, str]]:
     """The named values that are one number or text each, in words; where data come from, and hashes, are left out."""
     return [
         (words(name), one_line(described(name, value), _MOST_OF_A_VALUE))
@@ -74,7 +74,7 @@ class _Question(Protocol):
     @property
     def system(self) -> str: ...
     @property
-    def description(self) -> dict[str, Any]: ...
+    def description(self) -> dict[str, object]: ...
 
 
 class BriefQuestion:

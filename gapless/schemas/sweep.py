@@ -32,7 +32,7 @@ def completed(frame: dict[str, Any]) -> dict[str, Any]:
     return frame
 
 
-def field_schema(field: Field) -> dict[str, Any]:
+def field_schema(field: Field) -> dict[str, object]:
     """What a field may hold in a file: a value, or a list of at least one."""
     kind = field.kind
     if isinstance(kind, Whole):
@@ -47,5 +47,5 @@ def field_schema(field: Field) -> dict[str, Any]:
     return {"$ref": "#/$defs/amounts" if isinstance(kind, Scaled | Size | SizeOrShare) else "#/$defs/texts"}
 
 
-def _or_list(value: dict[str, Any]) -> dict[str, Any]:
+def _or_list(value: dict[str, object]) -> dict[str, object]:
     return {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}

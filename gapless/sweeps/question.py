@@ -29,7 +29,7 @@ class Given:
     values: Mapping[str, Value]
     swept: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    parameters: Any = None
+    parameters: object = None
     command: str = ""
 
     @property
@@ -53,6 +53,6 @@ class Given:
 Question = Instance | Given
 
 
-def limits_of(options: SolveOptions) -> dict[str, Any]:
+def limits_of(options: SolveOptions) -> dict[str, object]:
     """The options as `Given` takes them, without `on_progress` and `stop`, which stay in this process."""
     return {key: getattr(options, key) for key in ("time_limit_s", "gap", "threads", "seed", "solver")}

@@ -91,7 +91,7 @@ class RayCluster:
     def _start(self) -> None:
         import ray
 
-        here: dict[str, Any] = {"num_cpus": available_cores(), "include_dashboard": False} if self._is_here else {}
+        here: dict[str, object] = {"num_cpus": available_cores(), "include_dashboard": False} if self._is_here else {}
         asked = {"log_to_driver": False, "logging_level": logging.ERROR, **here, **self.options}
         try:
             ray.init(**asked)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gapless.errors import InputError
 from gapless.installation.extras import library_versions
@@ -31,6 +31,8 @@ from gapless.system import system_names
 from gapless.units import UNITS, Unit
 
 __all__ = ["Row", "joined", "read_row", "result_path", "row_from", "row_of", "write_row"]
+
+T = TypeVar("T")
 
 FORMAT, VERSION = "gapless.sweep-result", 1
 
@@ -126,7 +128,7 @@ class Row(Brief):
         return "interrupted" if self.is_interrupted else self.status
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The row in plain values, for files."""
         return asdict(self)
 
@@ -139,11 +141,11 @@ def result_path(folder: Path, question: Question) -> Path:
 def row_of(question: Question, result: Result, plan: str | None) -> Row:
     """What a solve and its replay have found."""
     report = result.report
-    replayed: dict[str, Any] = {}
+    replayed: dict[str, object] = {}
     if report is not None:
         peak_bytes = max(report.peak_bytes, default=0)
         replayed = {"makespan_s": report.makespan_s, "energy_j": report.energy_j, "peak_bytes": peak_bytes}
-    found = {**claim_data(result.solution), "solve_s": round(result.solution.wall_s, 6), **replayed}
+    found: dict[str, Any] = {**claim_data(result.solution), "solve_s": round(result.solution.wall_s, 6), **replayed}
     plain = {name: value for name, value in result.details.items() if isinstance(value, (str, int, float))}
     narrower = "; ".join(f"{said}, {bound}" for bound, said in narrower_of(found))
     said = {"narrower": narrower, "wider": wider_of(result.details)}
@@ -174,7 +176,7 @@ def joined(earlier: Row, later: Row) -> Row:
     return replace(best, stop_reason=later.stop_reason, solve_s=solve_s, **proven)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: T) -> T | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -213,29 +215,28 @@ def read_row(folder: Path, question: Question) -> Row | None:
 def row_from(record: Record) -> Row:
     """A row in plain values. Raises `InputError` for one that is none."""
     record.text("status", choices=_STATUSES)
-    texts = {name: None if record.raw(name) is None else record.text(name) for name in _TEXTS}
-    if texts["plan"] is not None and Path(texts["plan"]).name != texts["plan"]:
-        raise record.fail("plan", "the name of a file in the folder", texts["plan"])
+    plain: dict[str, Any] = {name: None if record.raw(name) is None else record.text(name) for name in _TEXTS}
+    if plain["plan"] is not None and Path(plain["plan"]).name != plain["plan"]:
+        raise record.fail("plan", "the name of a file in the folder", plain["plan"])
+    plain |= {name: None if record.raw(name) is None else record.number(name) for name in _NUMBERS}
     fields, details = record.record("fields"), record.record("details")
-    swept = tuple(record.array("swept"))
-    for name in swept:
+    for name in record.array("swept"):
         if name not in fields.names():
             raise record.fail("swept", "a list of fields", name)
     return Row(
         hash=record.text("hash"),
         system=record.text("system", choices=system_names()),
         fields={name: _plain(fields, name) for name in fields.names()},
-        swept=swept,
+        swept=record.texts("swept"),
         status=record.text("status"),
         violations=None if record.raw("violations") is None else record.integer("violations", 0),
         details={name: None if details.raw(name) is None else _plain(details, name) for name in details.names()},
-        **texts,
-        **{name: None if record.raw(name) is None else record.number(name) for name in _NUMBERS},
+        **plain,
     )
 
 
 def _plain(record: Record, name: str) -> Value:
-    value: Value = record.raw(name)
+    value = record.raw(name)
     if not isinstance(value, (str, int, float)):
         raise record.fail(name, "a text or a number", value)
     if not isinstance(value, (str, bool)):

@@ -19,13 +19,13 @@ FORMAT, VERSION = "gapless.sweep-summary", 1
 SUMMARY_CSV, SUMMARY_JSON = "summary.csv", "summary.json"
 
 
-def write_table(folder: Path, columns: Sequence[str], lines: Iterable[Mapping[str, Any]], data: Any) -> None:
+def write_table(folder: Path, columns: Sequence[str], lines: Iterable[Mapping[str, object]], data: Any) -> None:
     """Write lines of plain values as the CSV, with an empty cell for None, and the data as the JSON."""
     write_text(folder / SUMMARY_CSV, csv_text(columns, lines))
     write_text(folder / SUMMARY_JSON, json.dumps(data, allow_nan=False, indent=1) + "\n")
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """The rows under these columns as CSV, with a line of titles; None, and what a row lacks, is an empty cell."""
     text = io.StringIO()
     table = csv.DictWriter(text, columns, lineterminator="\n")
@@ -50,8 +50,8 @@ def write_summary(folder: Path, rows: Sequence[Row]) -> None:
     write_table(folder, order, flat, {"format": FORMAT, "version": VERSION, "rows": [row.data for row in rows]})
 
 
-def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(data: Mapping[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {}
     for name, value in data.items():
         if isinstance(value, Mapping):
             flat |= {f"{name}.{inner}": entry for inner, entry in value.items()}

@@ -109,15 +109,15 @@ def _generated(text: str, name: str, options: Record, ranks: int, density: float
     steps = options.integer("steps", 1, 10**6, default=_STEPS)
     if max(1.0, density * elements) * ranks * steps > MOST_ELEMENTS:
         raise InputError(f"indices {text!r}: must hold at most {MOST_ELEMENTS:,} indices in all; ask for fewer steps")
-    asked = {
-        "layers": options.integer("layers", 1, 10**6, default=24),
-        "spread": options.number("spread", 0, default=spread),
-        "drift": options.number("drift", 0, default=drift),
-        "overlap": options.number("overlap", 0, default=0.5),
-        "seed": options.integer("seed", 0, default=0),
-    }
-    for title, most in (("overlap", 1.0), ("spread", 10.0), ("drift", 10.0)):
-        if asked[title] > most:
-            raise options.fail(title, f"at most {most:g}", asked[title])
+    layers = options.integer("layers", 1, 10**6, default=24)
+    spread = options.number("spread", 0, default=spread)
+    drift = options.number("drift", 0, default=drift)
+    overlap = options.number("overlap", 0, default=0.5)
+    seed = options.integer("seed", 0, default=0)
+    for title, asked, most in (("overlap", overlap, 1.0), ("spread", spread, 10.0), ("drift", drift, 10.0)):
+        if asked > most:
+            raise options.fail(title, f"at most {most:g}", asked)
     options.close()
-    return generated_sets(text, elements, ranks, steps, density, **asked)
+    return generated_sets(
+        text, elements, ranks, steps, density, layers=layers, spread=spread, drift=drift, overlap=overlap, seed=seed
+    )

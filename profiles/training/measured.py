@@ -90,9 +90,10 @@ def _backward(node: Record, loss: int, chooses: bool) -> BackwardNode:
 
 def _needed(node: Record) -> list[tuple[int, ...]]:
     """For each implementation, the nodes that it reads."""
-    args = node.array("args")
-    if not args or any(not isinstance(numbers, list) for numbers in args):
-        raise node.fail("args", "a list of lists of node numbers, one per implementation", args)
+    rule = "a list of lists of node numbers, one per implementation"
+    args = node.lists("args", rule)
+    if not args:
+        raise node.fail("args", rule, args)
     return [tuple(node.whole(f"args[{k}]", item, 0) for item in numbers) for k, numbers in enumerate(args)]
 
 

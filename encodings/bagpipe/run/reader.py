@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,7 +184,7 @@ def mapping(record: Record, key: str) -> dict[str, object]:
 
 def _cluster(entry: Record) -> Cluster:
     most = {"row_bytes": _MOST_ROW_BYTES}
-    values = {
+    values: dict[str, Any] = {
         name: entry.integer(name, 0, most.get(name, MOST_COUNT)) if field.type == "int" else entry.number(name, 0)
         for name, field in Cluster.__dataclass_fields__.items()
         if name != "placement"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -164,14 +165,18 @@ def _read_intra_node(record: Record) -> tuple[tuple[tuple[int, ...], ...], tuple
         record.close()
         return (), ()
     switches = _lists(record, "switches")
-    policies = record.array("switch_hyperedge_strategy")
-    for policy in policies:
-        if policy not in POLICIES:
-            raise record.fail("switch_hyperedge_strategy", f"a list of {', '.join(POLICIES)}", policy)
+    policies = tuple(_read_policy(record, name) for name in record.array("switch_hyperedge_strategy"))
     if len(policies) != len(switches):
         raise record.fail("switch_hyperedge_strategy", f"{len(switches)} policies, one per switch", policies)
     record.close()
-    return switches, tuple(policies)
+    return switches, policies
+
+
+def _read_policy(record: Record, name: object) -> Policy:
+    for policy in POLICIES:
+        if name == policy:
+            return policy
+    raise record.fail("switch_hyperedge_strategy", f"a list of {', '.join(POLICIES)}", name)
 
 
 def _read_inter_node(record: Record) -> InterNode:
@@ -180,8 +185,8 @@ def _read_inter_node(record: Record) -> InterNode:
     if isinstance(connections, dict):
         connections = _rank_lists(record, "internode_conn", connections)
     elif connections not in ("fully-connected", "direct-map"):
-        rule = 'an object {"sender": [receivers]}, "fully-connected" or "direct-map"'
-        raise record.fail("internode_conn", rule, connections)
+        form = 'an object {"sender": [receivers]}, "fully-connected" or "direct-map"'
+        raise record.fail("internode_conn", form, connections)
     rule = record.integers("chunk_to_relay_map", 0, default=None)
     if rule is not None and (len(rule) != 2 or rule[0] < 1):
         raise record.fail("chunk_to_relay_map", "[r1, r2] with r1 >= 1: relay = rank // r1 * r1 + r2", list(rule))
@@ -224,7 +229,7 @@ def _read_symmetry(record: Record) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def _lists(record: Record, key: str, **default: object) -> tuple[tuple[int, ...], ...]:
+def _lists(record: Record, key: str, **default: Sequence[object]) -> tuple[tuple[int, ...], ...]:
     """Lists of ranks; `symmetry_permutations` and `symmetry_partition` are our additions to the format."""
     return tuple(_ranks(record, f"{key}[{k}]", entry) for k, entry in enumerate(record.array(key, **default)))
 

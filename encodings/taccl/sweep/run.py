@@ -347,7 +347,7 @@ def _file_name(request: Request, number: int, one: Range) -> str:
 def _remove_old(folder: Path, wanted: set[str]) -> None:
     """Remove the programs that an earlier sweep wrote into the folder, as its summary lists them."""
     try:
-        names = [one["xml"] for one in load_record(folder / SUMMARY_JSON).raw("ranges")]
+        names = [one.raw("xml") for one in load_record(folder / SUMMARY_JSON).records("ranges")]
     except (ValueError, LookupError, TypeError):
         return
     for name in names:

@@ -40,7 +40,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="gapless",
         description="Schedules for ML systems: solved with open solvers, replayed before you see them.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"gapless {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)

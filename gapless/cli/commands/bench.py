@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.cli.options import add_output_options
+from gapless.cli.parser import Commands
 
 if TYPE_CHECKING:
     from gapless.installation.evidence import Found, Row, Table
@@ -34,13 +35,12 @@ example:
 """
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `bench`."""
     parser = commands.add_parser(
         "bench",
         help="make the documentation's tables again, and say what differs",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="tables by name (default: all)")
     size = parser.add_mutually_exclusive_group()

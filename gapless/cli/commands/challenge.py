@@ -6,9 +6,10 @@ import argparse
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.cli.options import add_fields, add_output_options
+from gapless.cli.parser import Commands
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
 from gapless.question.fields import SOLVING, Field, Text, Whole
@@ -41,13 +42,12 @@ example:
 """
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `challenge`."""
     parser = commands.add_parser(
         "challenge",
         help="try to refute what a plan claims: ask its question otherwise, look for a better plan",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
     add_fields(parser, [*_HOW, _OUTPUT])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from gapless.cli.options import add_quiet
+from gapless.cli.parser import Commands
 from gapless.installation.extras import missing_extra
 from gapless.system import find_system, system_names
 
@@ -21,13 +21,12 @@ example:
 _SHELLS = ("bash", "fish", "tcsh", "zsh")
 
 
-def add_commands(commands: Any, whole: Callable[[], argparse.ArgumentParser]) -> None:
+def add_commands(commands: Commands, whole: Callable[[], argparse.ArgumentParser]) -> None:
     """Add `completion`; `whole` makes the parser of all commands, which the script is made from."""
     parser = commands.add_parser(
         "completion",
         help="print the script for tab completion in a shell (needs the extra `cli`)",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("shell", choices=_SHELLS, help="whose script it is")
     add_quiet(parser, "the script alone, as without it")

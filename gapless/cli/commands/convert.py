@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from gapless.cli.options import add_fields, add_output_options, naming_options, values_of
+from gapless.cli.parser import Commands
 from gapless.question.fields import Bandwidth, Field, Text
 
 __all__ = ["add_commands"]
@@ -36,13 +36,12 @@ example:
 """
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `convert`."""
     parser = commands.add_parser(
         "convert",
         help="a topology file from what a machine says of itself: nvidia-smi, NCCL, lstopo, nccl-tests",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE", help="the machine's description")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the topology file")

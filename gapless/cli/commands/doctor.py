@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.cli.options import add_output_options
+from gapless.cli.parser import Commands
 
 if TYPE_CHECKING:
     from gapless.installation.doctor import Examination
@@ -25,13 +26,12 @@ example:
 """
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `doctor`."""
     parser = commands.add_parser(
         "doctor",
         help="versions, solvers and a self test of about two seconds: for bug reports",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--for",
@@ -90,7 +90,7 @@ def _text(found: Examination) -> str:
     lines.append(f"libraries {', '.join(libraries)}")
     lines.append("solvers")
     for solver in found.solvers:
-        lines.append(f"  {solver['name']:<16} {solver['version'] or 'not installed':<14} {', '.join(solver['takes'])}")
+        lines.append(f"  {solver.name:<16} {solver.version or 'not installed':<14} {', '.join(solver.takes)}")
     lines.append("extras" if found.extras else "extras    unknown: gapless is not installed")
     for extra in found.extras:
         needs = ", ".join(f"{name} {version or 'missing'}" for name, version in extra.needs.items())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.cli.options import add_fields, add_output_options, naming_options, values_of
+from gapless.cli.parser import Commands
 from gapless.errors import InputError
 from gapless.io.formats.ef_options import SELECTING
 
@@ -22,13 +23,12 @@ example:
 """
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `explain-selection`."""
     parser = commands.add_parser(
         "explain-selection",
         help="which of several TACCL-EF files a runtime takes for a call, and why not the others",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "files", metavar="FILE", nargs="+", help="TACCL-EF files, in the order in which the runtime's list has them"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
 
 from gapless.cli.options import add_quiet
+from gapless.cli.parser import Commands
 from gapless.system import find_system, system_names
 
 __all__ = ["add_commands"]
@@ -24,16 +24,15 @@ example:
   gapless list --cite
 """
 
-Rows = list[dict[str, Any]]
+Rows = Sequence[Mapping[str, object]]
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `list`."""
     parser = commands.add_parser(
         "list",
         help=f"list {', '.join(sorted(_tables()))}, or what to cite",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("what", nargs="?", choices=sorted(_tables()), help="the table (default: which there are)")
@@ -53,7 +52,7 @@ def _list(arguments: argparse.Namespace) -> int:
         sys.stdout.write("\n")
         return 0
     if arguments.quiet:
-        print("\n".join(row["name"] for row in rows))
+        print("\n".join(str(row["name"]) for row in rows))
         return 0
     titles = list(rows[0])
     table = [titles, *([str(row[title]) for title in titles] for row in rows)]
@@ -198,7 +197,7 @@ def _parameters() -> Rows:
     kinds = {name: find_system(name).parameters for name in system_names()}
     own = {name: kind() for name, kind in kinds.items() if kind is not None}
     of_all = {"(challenge)": ChallengeParameters}
-    return [{"system": name} | row for name, kind in {**own, **of_all}.items() for row in parameter_rows(kind)]
+    return [{"system": name, **row} for name, kind in {**own, **of_all}.items() for row in parameter_rows(kind)]
 
 
 def _systems() -> Rows:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.cli.options import add_batches, add_fields, add_output_options, add_quiet, naming_options, values_of
+from gapless.cli.parser import Commands
 from gapless.errors import InputError
 from gapless.io.formats.ef_options import JUDGING
 from gapless.io.formats.exports import PERFETTO, export_format
@@ -15,6 +16,7 @@ from gapless.system import find_system, known_system, system_names
 
 if TYPE_CHECKING:
     from gapless.checker import Report
+    from gapless.io import mscclpp, taccl_ef
     from gapless.io.plan import SavedPlan
 
 __all__ = ["add_commands"]
@@ -43,7 +45,7 @@ example:
 """
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `check`, `show` and `export`."""
     check = _command(
         commands, "check", "replay a saved plan, or execute a TACCL-EF XML file or an MSCCL++ plan", _CHECK_EXAMPLE
@@ -70,10 +72,8 @@ def add_commands(commands: Any) -> None:
     export.set_defaults(run=_export)
 
 
-def _command(commands: Any, name: str, help_text: str, example: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help_text, epilog=example, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _command(commands: Commands, name: str, help_text: str, example: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text, epilog=example)
     return parser
 
 
@@ -105,8 +105,7 @@ def _check_xml(arguments: argparse.Namespace) -> int:
         program, arguments.runtime, collective=arguments.collective, root=arguments.root, warnings=tuple(warnings),
         max_scratch_bytes=arguments.max_scratch,
     )  # fmt: skip
-    judged = {"executed": verdict.executed, "root": verdict.root, "warnings": list(verdict.warnings)}
-    return _print_verdict(arguments, verdict, judged)
+    return _print_verdict(arguments, verdict, verdict.root)
 
 
 def _check_mscclpp(arguments: argparse.Namespace) -> int:
@@ -115,21 +114,20 @@ def _check_mscclpp(arguments: argparse.Namespace) -> int:
     if arguments.root is not None:
         raise InputError(f"--root: the collectives of MSCCL++ plans that can be judged have none, got {arguments.root}")
     verdict = mscclpp.judge(mscclpp.read_plan(arguments.file), arguments.collective)
-    return _print_verdict(
-        arguments, verdict, {"executed": verdict.executed, "root": None, "warnings": list(verdict.warnings)}
-    )
+    return _print_verdict(arguments, verdict, None)
 
 
-def _print_verdict(arguments: argparse.Namespace, verdict: Any, data: dict[str, Any]) -> int:
+def _print_verdict(arguments: argparse.Namespace, verdict: taccl_ef.Verdict | mscclpp.Verdict, root: int | None) -> int:
     """What was found in a runtime's program, whichever format it has."""
     from gapless.cli.output import EXIT_VIOLATIONS, print_json
 
     if arguments.json:
         judged = None if verdict.collective is None else verdict.collective.name
         head = {"file": arguments.file, "valid": verdict.is_valid, "collective": judged}
-        print_json({**head, **data, "violations": [str(problem) for problem in verdict.problems]})
+        found = {"executed": verdict.executed, "root": root, "warnings": list(verdict.warnings)}
+        print_json({**head, **found, "violations": [str(problem) for problem in verdict.problems]})
     elif not arguments.quiet:
-        for line in data["warnings"]:
+        for line in verdict.warnings:
             print(f"warning: {line}")
         for problem in verdict.problems[:_SHOWN_PROBLEMS]:
             print(problem)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.cli.options import add_batches, add_quiet, add_time_limit
+from gapless.cli.parser import Commands
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
 
@@ -35,13 +36,12 @@ example:
 """
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `plot`."""
     plot = commands.add_parser(
         "plot",
         help="draw a plan or a sweep (needs the extra `plot`)",
         epilog=_PLOT_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     plot.add_argument("file", metavar="FILE", help="a plan, or the summary.json of a sweep")
     plot.add_argument("-o", "--output", metavar="FILE", required=True, help="the picture to write: .png, .svg or .pdf")

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.cli.options import add_quiet, add_time_limit
+from gapless.cli.parser import Commands
 from gapless.cli.signals import Listening
 
 if TYPE_CHECKING:
@@ -45,13 +46,12 @@ _CAPTIONS = {
 _MOST_RESOURCES = 8
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `report`."""
     parser = commands.add_parser(
         "report",
         help="one HTML page that says all about a plan (needs the extra `plot`)",
         epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the page to write, such as report.html")
@@ -265,7 +265,7 @@ def _footer(shown: _Shown) -> str:
     return f"{'Not replayed; written' if shown.report is None else 'Replayed and written'} by gapless {__version__}."
 
 
-def _rows(section: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _rows(section: Mapping[str, object]) -> list[tuple[str, str]]:
     from gapless.report.text import described, words
 
     return [(words(name), described(name, value)) for name, value in section.items()]
@@ -275,8 +275,8 @@ def _replayed(report: Report) -> list[tuple[str, str]]:
     from gapless.result import replay_data
 
     found = replay_data(report)
-    violations = found.pop("violations") or {}
-    broken = ", ".join(f"{rule} {count}" for rule, count in violations.items()) or "none"
+    del found["violations"]
+    broken = ", ".join(f"{rule.value} {count}" for rule, count in report.violation_counts.items()) or "none"
     return [("valid", "yes" if found.pop("valid") else "no"), ("violations", broken), *_rows(found)]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapless.cli.options import add_fields, add_output_options, add_solve_options, naming_options, values_of
+from gapless.cli.parser import Commands
 from gapless.cli.running import STOPPING, finish, run, write
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
@@ -27,7 +28,7 @@ _OUTPUT = Field("output", Text(), "the plan to write", metavar="FILE", short="-o
 _MODEL = Field("write_model", Text(), "also write the model, as .lp or .mps", metavar="FILE")
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add `solve` with its systems."""
     systems = [find_system(name) for name in system_names()]
     examples = "".join(system.example for system in systems)
@@ -35,19 +36,17 @@ def add_commands(commands: Any) -> None:
         "solve",
         help="solve a problem, replay the schedule, write the plan",
         epilog=f"example (`gapless solve SYSTEM --help` has more):\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     choices = parser.add_subparsers(metavar="system", required=True)
     for system in systems:
         _add_system(choices, system)
 
 
-def _add_system(choices: Any, system: System) -> None:
+def _add_system(choices: Commands, system: System) -> None:
     parser = choices.add_parser(
         system.name,
         help=system.what,
         epilog=f"{system.notes}\nexample:\n{system.example}".lstrip("\n"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_fields(parser, [*system.fields, _OUTPUT, *_outputs(system)])
     add_solve_options(parser)
@@ -109,7 +108,7 @@ def _write(system: System, result: Result, arguments: argparse.Namespace) -> tup
     return files, max(codes)
 
 
-def _export(result: Result, export: Export, values: Mapping[str, Any], is_quiet: bool, path: str) -> None:
+def _export(result: Result, export: Export, values: Mapping[str, object], is_quiet: bool, path: str) -> None:
     written = export.write(path, result.plan, values)
     if not is_quiet:
         print(f"gapless: {path}: {written}", file=sys.stderr)

@@ -20,6 +20,7 @@ from gapless.cli.options import (
     solving_values,
     values_of,
 )
+from gapless.cli.parser import Commands
 from gapless.cli.running import command_of
 from gapless.cli.signals import Listening
 from gapless.system import Answer, Command, Session, System, find_system, system_names
@@ -38,7 +39,7 @@ _WORDS: dict[str, tuple[str, Callable[[System], Sequence[Command]]]] = {
 """Commands that have only what systems bring: what the help says of each, and where a system has its own."""
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add the words with what the systems bring."""
     systems = [find_system(name) for name in system_names()]
     for word, (what, found) in _WORDS.items():
@@ -47,7 +48,6 @@ def add_commands(commands: Any) -> None:
             word,
             help=what,
             epilog=f"example (`gapless {word} QUESTION --help` has more):\n{''.join(examples)}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         questions = parser.add_subparsers(metavar="question", required=True)
         for system in systems:
@@ -60,13 +60,12 @@ def _examples(command: Command) -> str:
     return command.example.partition("\nexample:\n")[2]
 
 
-def add_command(questions: Any, command: Command) -> None:
+def add_command(questions: Commands, command: Command) -> None:
     """Add one command."""
     parser = questions.add_parser(
         command.name,
         help=command.what,
         epilog=command.example,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_fields(parser, command.fields)
     if command.solving is not None:

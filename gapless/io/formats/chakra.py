@@ -251,7 +251,7 @@ def _messages() -> dict[str, Any]:
     text, boolean, int32, int64, uint64, nested = (
         kinds.TYPE_STRING, kinds.TYPE_BOOL, kinds.TYPE_INT32, kinds.TYPE_INT64, kinds.TYPE_UINT64, kinds.TYPE_MESSAGE,
     )  # fmt: skip
-    fields: dict[str, list[tuple[str, int, Any, str]]] = {
+    fields: dict[str, list[tuple[str, int, int, str]]] = {
         "Int64List": [("values", 1, int64, "*")],
         "AttributeProto": [
             ("name", 1, text, ""), ("int32_val", 7, int32, "|"), ("int64_val", 9, int64, "|"),

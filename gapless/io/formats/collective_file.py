@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record
@@ -40,9 +39,9 @@ def read_collective(path: str | Path) -> Collective:
     return collective
 
 
-def collective_data(collective: Collective) -> dict[str, Any]:
+def collective_data(collective: Collective) -> dict[str, object]:
     """What `collective_of` needs, for the problem section of a plan; of a custom one, all buffers."""
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "collective": collective.name, "ranks": collective.rank_count, "chunks_per_rank": collective.chunks_per_rank,
     }  # fmt: skip
     if collective.name not in COLLECTIVES:
@@ -57,7 +56,7 @@ def collective_data(collective: Collective) -> dict[str, Any]:
     return data
 
 
-def collective_of(description: Mapping[str, Any], where: str) -> Collective:
+def collective_of(description: Mapping[str, object], where: str) -> Collective:
     """The collective of a plan's problem section. Raises `InputError` naming `where` and the field."""
     record = Record(dict(description), f"{where}: problem")
     name = record.text("collective")
@@ -91,9 +90,7 @@ def _read_custom(record: Record, name: str) -> Collective:
 
 def _by_rank(record: Record, title: str, ranks: int, last_chunk: int) -> Buffers:
     """The buffers; chunks are numbered from 0, so none can be above the number of places in the inputs less one."""
-    lists = record.array(title)
-    if len(lists) != ranks or any(not isinstance(chunks, list) for chunks in lists):
-        raise record.fail(title, f"a list of chunks for each of the {ranks} ranks", lists)
+    lists = record.lists(title, f"a list of chunks for each of the {ranks} ranks", ranks)
     return tuple(
         tuple(record.whole(f"{title}[{rank}][{k}]", chunk, 0, max(last_chunk, 0)) for k, chunk in enumerate(chunks))
         for rank, chunks in enumerate(lists)

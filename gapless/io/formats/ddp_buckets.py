@@ -152,7 +152,7 @@ def ddp_buckets_text(buckets: DdpBuckets) -> str:
     return "{" + ",\n".join(lines) + f',\n"buckets": [\n {rows}]}}\n'
 
 
-def _bucket_rows(buckets: DdpBuckets) -> list[dict[str, Any]]:
+def _bucket_rows(buckets: DdpBuckets) -> list[dict[str, object]]:
     parameters = [
         {"name": name, "size_bytes": size}
         for name, size in zip(buckets.parameter_names, buckets.parameter_bytes, strict=True)

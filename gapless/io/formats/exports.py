@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.system import Export, find_system, known_system, system_names
@@ -25,12 +25,17 @@ def export_format(plan: SavedPlan, name: str) -> Export:
     return formats[name]
 
 
-def _write_perfetto(path: str, plan: SavedPlan, values: Mapping[str, Any]) -> str:
+def _write_perfetto(path: str, plan: SavedPlan, values: Mapping[str, object]) -> str:
     from gapless import __version__
     from gapless.io.formats.perfetto import write_perfetto
     from gapless.plot.names import device_names
 
-    about = {"gapless": __version__, "system": plan.system, "problem": plan.problem, "claim": plan.claim}
+    about: dict[str, object] = {
+        "gapless": __version__,
+        "system": plan.system,
+        "problem": plan.problem,
+        "claim": plan.claim,
+    }
     count = write_perfetto(path, plan.schedule, device_names(plan), about)
     return f"{count} trace events of {len(plan.schedule)} events, for ui.perfetto.dev or chrome://tracing"
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record
@@ -53,7 +52,7 @@ def read_groups(path: str | Path, rank_count: int, collective: str, size_bytes: 
     return found
 
 
-def groups_from(description: Mapping[str, Any], where: str) -> Groups:
+def groups_from(description: Mapping[str, object], where: str) -> Groups:
     """The groups of a plan's problem section. Raises `InputError` naming `where` and the field."""
     record = Record(dict(description), f"{where}: problem")
     found = [

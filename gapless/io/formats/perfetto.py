@@ -9,10 +9,10 @@ links are sending. Times are in microseconds, rounded to nanoseconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ _FIRST_LINK = 2**20
 
 
 def write_perfetto(
-    path: str | Path, schedule: Schedule, device_names: Sequence[str] = (), about: dict[str, Any] | None = None
+    path: str | Path, schedule: Schedule, device_names: Sequence[str] = (), about: Mapping[str, object] | None = None
 ) -> int:
     """Write a schedule as a trace, whole or not at all; returns the number of trace events.
 
@@ -46,14 +46,14 @@ def write_perfetto(
     return len(events)
 
 
-def trace_text(events: Sequence[dict[str, Any]], about: dict[str, Any] | None = None) -> str:
+def trace_text(events: Sequence[Mapping[str, object]], about: Mapping[str, object] | None = None) -> str:
     """The trace as JSON, an event a line."""
     lines = ",\n".join(json.dumps(event, allow_nan=False) for event in events)
     head = json.dumps({"displayTimeUnit": "ns", "otherData": about or {}}, allow_nan=False)
     return f'{head[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
 
 
-def trace_events(schedule: Schedule, device_names: Sequence[str] = ()) -> list[dict[str, Any]]:
+def trace_events(schedule: Schedule, device_names: Sequence[str] = ()) -> list[dict[str, object]]:
     """The events of the trace: names first, then by time. Events that name unknown things are left out.
 
     Raises `InputError` for a schedule so long that a float can't hold its nanoseconds.
@@ -72,7 +72,7 @@ def trace_events(schedule: Schedule, device_names: Sequence[str] = ()) -> list[d
     rows.events += _memory_counters(schedule)
     rows.events += _link_counters(schedule, np.array(numbers, dtype=np.int64))
     # A slice stands before those that it encloses, and a flow's start before its end.
-    rows.events.sort(key=lambda event: (event["ts"], -event.get("dur", 0.0), event["ph"] == "f"))
+    rows.events.sort(key=lambda event: (event["ts"], -cast("float", event.get("dur", 0.0)), event["ph"] == "f"))
     return [*_names(schedule, device_names, rows.threads), *rows.events]
 
 
@@ -81,7 +81,7 @@ class _Rows:
     """Trace events in the making, and the threads (process, thread) that they are on."""
 
     schedule: Schedule
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, object]] = field(default_factory=list)
     threads: set[tuple[int, int]] = field(default_factory=set)
     flows: int = 0
 
@@ -124,7 +124,9 @@ class _Rows:
             })  # fmt: skip
         self.flows += 1
 
-    def _slice(self, device: int, thread: int, number: int, name: str, kind: str, arguments: dict[str, Any]) -> None:
+    def _slice(
+        self, device: int, thread: int, number: int, name: str, kind: str, arguments: Mapping[str, object]
+    ) -> None:
         dur = _dur(self.schedule, number)
         shape = {"ph": "X", "dur": dur} if dur > 0 else {"ph": "i", "s": "t"}
         self.threads.add((device, thread))
@@ -171,7 +173,7 @@ def _add_collective_flows(rows: _Rows, numbers: list[int]) -> None:
         written.update(((tensor, device), number) for tensor in op.outputs)
 
 
-def _memory_counters(schedule: Schedule) -> Iterator[dict[str, Any]]:
+def _memory_counters(schedule: Schedule) -> Iterator[dict[str, object]]:
     """The live bytes of each device, where they change; of several levels at one time a peak, then the last."""
     for device, steps in enumerate(memory_steps(replayed(schedule))):
         levels: dict[float, list[int]] = {}
@@ -185,7 +187,7 @@ def _memory_counters(schedule: Schedule) -> Iterator[dict[str, Any]]:
             before = passed[-1]
 
 
-def _link_counters(schedule: Schedule, numbers: NDArray[np.int64]) -> Iterator[dict[str, Any]]:
+def _link_counters(schedule: Schedule, numbers: NDArray[np.int64]) -> Iterator[dict[str, object]]:
     """How many links out of each device are in use, where that changes."""
     sends = numbers[schedule.is_transfer[numbers]]
     sends = sends[schedule.end_s[sends] > schedule.start_s[sends]]
@@ -202,11 +204,13 @@ def _link_counters(schedule: Schedule, numbers: NDArray[np.int64]) -> Iterator[d
             yield _counter(device, "links sending", ts, {"links": count})
 
 
-def _counter(device: int, name: str, ts: float, values: dict[str, int]) -> dict[str, Any]:
+def _counter(device: int, name: str, ts: float, values: dict[str, int]) -> dict[str, object]:
     return {"ph": "C", "name": name, "pid": _process(device), "tid": 0, "ts": ts, "args": values}
 
 
-def _names(schedule: Schedule, device_names: Sequence[str], threads: set[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+def _names(
+    schedule: Schedule, device_names: Sequence[str], threads: set[tuple[int, int]]
+) -> Iterator[dict[str, object]]:
     """What processes and threads are called, and the order in which they stand."""
     topology = schedule.topology
     titles = list(device_names) or [f"device {device}" for device in range(topology.device_count)]
@@ -224,5 +228,5 @@ def _names(schedule: Schedule, device_names: Sequence[str], threads: set[tuple[i
         yield _metadata("thread_sort_index", device, thread, {"sort_index": thread})
 
 
-def _metadata(name: str, device: int, thread: int, values: dict[str, Any]) -> dict[str, Any]:
+def _metadata(name: str, device: int, thread: int, values: Mapping[str, object]) -> dict[str, object]:
     return {"ph": "M", "name": name, "pid": _process(device), "tid": thread, "ts": 0, "args": values}

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from gapless.sweeps.measured.measure_file import MeasureFile
 from gapless.sweeps.measured.question import Question
 from gapless.sweeps.measured.race import Race
 from gapless.sweeps.measured.verdict import Verdict
 from gapless.sweeps.summary import write_table
+from gapless.sweeps.sweep_file import Value
 
-__all__ = ["CHOSEN", "FORMAT", "LEFT", "VERSION", "WAITING", "Answer", "write_answer"]
+__all__ = ["CHOSEN", "FORMAT", "LEFT", "VERSION", "WAITING", "Answer", "AnswerRow", "write_answer"]
 
 FORMAT, VERSION = "gapless.measure-summary", 1
 
 CHOSEN, LEFT, WAITING = "chosen", "not ruled out", "not measured"
 """What a configuration is that is not out."""
+
+
+class AnswerRow(TypedDict):
+    """A configuration as files have it. `metrics`: as `Answer` measured them, the mean and the ends of its interval."""
+
+    hash: str
+    fields: dict[str, Value]
+    standing: str
+    repeats: int
+    metrics: dict[str, dict[str, float]]
+    front: bool
+    front_likelihood: float | None
+    error: str | None
+    command: str
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,7 @@ class Answer:
     new_runs: int
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[AnswerRow]:
         """A row for each configuration, in plain values, in the order of the file."""
         return [self._row(place) for place in range(len(self.file.configurations))]
 
@@ -46,7 +60,7 @@ class Answer:
         return LEFT if place in self.race.estimates else WAITING
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The answer in plain values, for files and programs."""
         found = self.verdict
         chosen = None if found.chosen is None else self.file.configurations[found.chosen]
@@ -71,7 +85,7 @@ class Answer:
             "new_runs": self.new_runs,
         }
 
-    def _row(self, place: int) -> dict[str, Any]:
+    def _row(self, place: int) -> AnswerRow:
         configuration = self.file.configurations[place]
         estimate = self.race.estimates.get(place)
         return {
@@ -104,13 +118,15 @@ def write_answer(folder: Path, answer: Answer) -> None:
     write_table(folder, columns, lines, data)
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(row: AnswerRow) -> dict[str, object]:
+    flat: dict[str, object] = {}
     for name, value in row.items():
         if name == "fields":
-            flat |= {f"fields.{key}": entry for key, entry in value.items()}
+            flat |= {f"fields.{key}": entry for key, entry in row["fields"].items()}
         elif name == "metrics":
-            flat |= {f"{metric}.{key}": number for metric, found in value.items() for key, number in found.items()}
+            flat |= {
+                f"{metric}.{key}": number for metric, found in row["metrics"].items() for key, number in found.items()
+            }
         else:
             flat[name] = value
     return flat

@@ -274,10 +274,11 @@ def _combinations(grid: Record) -> Iterator[dict[str, Value]]:
 def _values(grid: Record, name: str) -> list[Value]:
     found = grid.raw(name)
     values = found if isinstance(found, list) else [found]
-    fine = all(isinstance(value, (str, int, float)) and "\0" not in str(value) for value in values)
-    if not values or not fine or any(isinstance(value, float) and not math.isfinite(value) for value in values):
+    fine = [value for value in values if isinstance(value, (str, int, float)) and "\0" not in str(value)]
+    is_finite = all(math.isfinite(value) for value in fine if isinstance(value, float))
+    if not values or len(fine) < len(values) or not is_finite:
         raise grid.fail(name, "a text, a finite number, true or false, or a list of at least one", found)
-    return values
+    return fine
 
 
 def _filled(words: tuple[str, ...], values: Mapping[str, str]) -> Iterator[str]:

@@ -204,7 +204,7 @@ def load_step(
     if bool(model.training) != record.boolean("is_training"):
         wanted = "training" if record.boolean("is_training") else "evaluation"
         raise InputError(f"{path}: is for {wanted} mode; set the model to it with .train() or .eval()")
-    step = capture(model, inputs, loss, targets=targets, name=record.text("name"), close=record.array("close"))
+    step = capture(model, inputs, loss, targets=targets, name=record.text("name"), close=record.texts("close"))
     try:
         return run(planned(step, result), model, tolerance=tolerance, report=report)
     except InputError as error:

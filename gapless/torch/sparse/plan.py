@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from gapless.checker import check
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, read_plan
+from gapless.io.record import Record
 from gapless.ir.schedule import EventKind, Schedule
 from gapless.system import find_system, known_system
 from gapless.torch.sparse.selection import entry_count
@@ -133,7 +134,7 @@ def _decided(plan: SavedPlan, where: str = "plan") -> _Decided:
 
 def sparse_plan(plan: SavedPlan) -> SparsePlan:
     """What a plan that replays clean says. Raises `InputError` for cuts or owners that can't be."""
-    decision, density = _decided(plan), float(plan.problem["density"])
+    decision, density = _decided(plan), Record(dict(plan.problem), "plan: problem").number("density")
     regions = Regions(decision.cuts, decision.owners)
     paths = _Paths(plan.schedule, len(regions.owners), decision.moves)
     paths.read()
