@@ -164,7 +164,7 @@ def read_compression_trace(path: str | Path) -> CompressionTrace:
         return CompressionTrace(**vars(meta), **columns)
 
 
-def _column(title: str, column: NDArray[Any]) -> NDArray[Any]:
+def _column(title: str, column: NDArray[np.generic]) -> NDArray[np.generic]:
     kinds, wanted = ("iu", np.int64) if title == "steps" else ("iuf", np.float64)
     if column.dtype.kind not in kinds:
         raise InputError(f"{title}: must hold {'whole ' if title == 'steps' else ''}numbers, got {column.dtype}")

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from gapless.errors import InputError
 
@@ -53,7 +53,7 @@ class Message:
     is_last: bool = True
 
 
-Exchange: TypeAlias = Generator[Message, Any, Any]
+Exchange: TypeAlias = "Generator[Message, torch.Tensor, torch.Tensor]"
 """Yields what this rank sends, is given what arrives, and returns the mean over all ranks of what was sent. In between
 it takes off the gradient what it has sent, so that what is left of it is the error that is to be sent later.
 """
