@@ -17,7 +17,18 @@ from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
 from gapless.model import Model
 
-__all__ = ["OrderModel", "Ticked", "after", "held", "in_ticks", "in_turn", "order_model", "order_of", "values_of"]
+__all__ = [
+    "OrderModel",
+    "Ticked",
+    "after",
+    "held",
+    "in_ticks",
+    "in_turn",
+    "kept_between",
+    "order_model",
+    "order_of",
+    "values_of",
+]
 
 _COLUMNS = ("forward_s", "backward_s", "weight_s", "forward_hop_s", "hop_s", "encode_s", "decode_s", "reduce_s")
 _FINEST = 4096
@@ -211,27 +222,34 @@ def _memory(ordered: OrderModel) -> None:
     it a precedence: the forward of micro-batch m + K after the end of micro-batch m. Elsewhere activities share bytes.
     """
     stages, micro_batches = ordered.stages, ordered.stages.micro_batches
-    kept = stages.kept_bytes
-    grown = stages.stash_bytes - kept
-    last_s = held(stages)[-1]
+    grows, last_s = stages.stash_bytes > stages.kept_bytes, held(stages)[-1]
     for rank, room_bytes in enumerate(stages.room_bytes.tolist()):
         here = np.flatnonzero(stages.rank == rank)
         if stages.stash_bytes[here].sum() * micro_batches <= room_bytes:
             continue
-        if len(here) == 1 and not grown[here].any():
+        if len(here) == 1 and not grows[here].any():
             most, stage = int(room_bytes // stages.stash_bytes[here[0]]), here[0]
             late, first = ordered.starts[-1, stage], ordered.starts[Kind.FORWARD, stage]
             after(ordered.model, f"memory_{rank}", first[most:], late[: micro_batches - most], last_s[stage])
             continue
-        begins = np.concatenate([ordered.starts[Kind.FORWARD, here], ordered.starts[Kind.BACKWARD, here]]).reshape(-1)
-        ends = np.tile(ordered.starts[-1, here], (2, 1)).reshape(-1)
-        sizes = np.repeat(np.concatenate([kept[here], grown[here]]), micro_batches)
+        begins, ends, sizes = kept_between(stages, here, ordered.starts)
         delays = np.repeat(np.tile(last_s[here], 2), micro_batches)
         keeps = sizes > 0
         unit = int(np.gcd.reduce(sizes[keeps]))
         ordered.model.cumulative(
             f"memory_{rank}", begins[keeps], ends[keeps], delays[keeps], sizes[keeps] // unit, room_bytes // unit
         )
+
+
+def kept_between(stages: Stages, here: Ints, ops: Ints) -> tuple[Ints, Ints, Ints]:
+    """For what micro-batches keep on some stages the ops with which each part is kept first and last, and its bytes.
+
+    `ops[kind, s, m]`: what stands for an op, its number or its column.
+    """
+    begins = np.concatenate([ops[Kind.FORWARD, here], ops[Kind.BACKWARD, here]]).reshape(-1)
+    kept = stages.kept_bytes[here]
+    sizes = np.repeat(np.concatenate([kept, stages.stash_bytes[here] - kept]), stages.micro_batches)
+    return begins, np.tile(ops[-1, here], (2, 1)).reshape(-1), sizes
 
 
 def _sums_follow(ordered: OrderModel) -> None:

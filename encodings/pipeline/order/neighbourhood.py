@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
-from gapless.encodings.pipeline.order.exact import after, held, in_ticks, in_turn
+from gapless.encodings.pipeline.order.exact import after, held, in_ticks, in_turn, kept_between
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, peak_bytes, timed
 from gapless.encodings.pipeline.parameters import Parameters
@@ -237,14 +237,11 @@ class _Window:
 
     def _keep(self, model: Model, column: Ints, edges: Ints) -> None:
         """What micro-batches keep while the window lasts fits into the memory of each free rank."""
-        stages, count = self.stages, self.stages.micro_batches
-        numbers = np.arange(len(self.held)).reshape(-1, stages.count, count)
-        kept = stages.kept_bytes
+        stages = self.stages
+        numbers = np.arange(len(self.held)).reshape(-1, stages.count, stages.micro_batches)
         for rank in np.flatnonzero(self.free).tolist():
             here = np.flatnonzero(stages.rank == rank)
-            begins = np.concatenate([numbers[Kind.FORWARD, here], numbers[Kind.BACKWARD, here]]).reshape(-1)
-            ends = np.tile(numbers[-1, here], (2, 1)).reshape(-1)
-            sizes = np.repeat(np.concatenate([kept[here], stages.stash_bytes[here] - kept[here]]), count)
+            begins, ends, sizes = kept_between(stages, here, numbers)
             counts = (sizes > 0) & ~self.is_after[begins] & (self.inside[ends] | self.is_after[ends])
             begins, ends, sizes = begins[counts], ends[counts], sizes[counts]
             if sizes.sum() <= stages.room_bytes[rank]:
