@@ -7,6 +7,7 @@ import importlib
 from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.util import find_spec
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,24 +35,32 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Backend:
-    """Where a backend lives, the library that it needs, and what it takes.
+    """The library that a backend needs, and what it takes; the backend is the module of its name in this folder.
 
-    `warm_up` is the module of the library that takes time to import. `knows_logic`: conditional rows and disjunctions
+    `library`: of the library, the module that takes time to import. `knows_logic`: conditional rows and disjunctions
     go to it as they are; for the others they are linearised.
     """
 
-    module: str
+    name: str
     library: str
-    distribution: str
-    warm_up: str
     takes: tuple[str, ...]
     has_variants: bool = False
     knows_logic: bool = False
 
     @property
+    def module(self) -> ModuleType:
+        """The backend itself, which has a function `solve`."""
+        return importlib.import_module(f"gapless.solvers.{self.name}")
+
+    @property
+    def distribution(self) -> str:
+        """What to install for the library: each has the name of what is imported."""
+        return self.library.partition(".")[0]
+
+    @property
     def version(self) -> str | None:
         """The version of the library, None if it is not installed; nothing is imported for it."""
-        if find_spec(self.library) is None:
+        if find_spec(self.distribution) is None:
             return None
         try:
             return metadata.version(self.distribution)
@@ -76,16 +85,14 @@ class BackendInfo:
 _ANY = ("lp", "milp", "pure integer", "network")
 
 BACKENDS: dict[str, Backend] = {
-    "highs": Backend("gapless.solvers.highs", "highspy", "highspy", "highspy", _ANY),
-    "cpsat": Backend(
-        "gapless.solvers.cpsat", "ortools", "ortools", "ortools.sat.python.cp_model", ("pure integer",),
-        knows_logic=True,
-    ),
-    "pulp": Backend("gapless.solvers.pulp", "pulp", "pulp", "pulp", _ANY, has_variants=True),
-    "min_cost_flow": Backend(
-        "gapless.solvers.min_cost_flow", "ortools", "ortools", "ortools.graph.python.min_cost_flow", ("network",)
-    ),
-}  # fmt: skip
+    backend.name: backend
+    for backend in (
+        Backend("highs", "highspy", _ANY),
+        Backend("cpsat", "ortools.sat.python.cp_model", ("pure integer",), knows_logic=True),
+        Backend("pulp", "pulp", _ANY, has_variants=True),
+        Backend("min_cost_flow", "ortools.graph.python.min_cost_flow", ("network",)),
+    )
+}
 
 
 def backends(look_inside: bool = False) -> list[BackendInfo]:
@@ -96,7 +103,7 @@ def backends(look_inside: bool = False) -> list[BackendInfo]:
     listed = [BackendInfo(name, backend.version, backend.takes) for name, backend in BACKENDS.items()]
     pulp = BACKENDS["pulp"]
     if look_inside and pulp.version is not None:
-        found = importlib.import_module(pulp.module).installed()
+        found = pulp.module.installed()
         listed += [BackendInfo(f"pulp:{name}", pulp.version, pulp.takes) for name in found]
     return listed
 
@@ -139,7 +146,7 @@ def solve_with(
     asked = Task(model, model.arrays(), options, deadline, start, variant, solver, version)
     solution = _settled_at_once(asked)
     if solution is None:
-        solution = importlib.import_module(backend.module).solve(_as_taken(asked, backend))
+        solution = backend.module.solve(_as_taken(asked, backend))
     if solution.values is not None:
         solution = replace(solution, values=solution.values[: model.column_count])  # without what linearising added
     solution = _no_worse_than_start(asked, solution)
@@ -155,7 +162,7 @@ def load_backend(solver: str) -> str:
     """
     backend, _ = find_backend(solver)
     version = _found(backend, solver)
-    importlib.import_module(backend.warm_up)
+    importlib.import_module(backend.library)
     return version
 
 
