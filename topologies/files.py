@@ -29,11 +29,10 @@ import re
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record, parse_record, suggestion
-from gapless.topologies.congestion import read_slowdown
+from gapless.topologies.congestion import Slowdown, read_slowdown
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.families import FAMILIES, family_topology, is_generated, read_options
 from gapless.topologies.links import MOST_LINKS
@@ -149,11 +148,11 @@ def _read_template(record: Record) -> NodeTemplate:
         ranks_per_node=(count := record.integer("ranks_per_node", 1)),
         links=tuple(link for entry in record.records("links", default=[]) for link in _read_link(entry, count)),
         switches=tuple(
-            SwitchTemplate(entry.integers("ranks", 0, count - 1), **_read_port(entry))
+            SwitchTemplate(entry.integers("ranks", 0, count - 1), *_read_port(entry))
             for entry in record.records("switches", default=[])
         ),
         nics=tuple(
-            NicTemplate(entry.integers("ranks", 0, count - 1), **_read_port(entry))
+            NicTemplate(entry.integers("ranks", 0, count - 1), *_read_port(entry))
             for entry in record.records("nics", default=[])
         ),
         source=record.text("source", default=""),
@@ -195,7 +194,7 @@ def _read_listed(entry: Record, folder: Path) -> tuple[NodeTemplate, ...]:
         if not nics:
             raise entry.fail("nics", f"absent: {node.name} has no NIC", [other.raw("number", default=None)])
         number = other.integer("number", 0, len(nics) - 1)
-        nics[number] = replace(nics[number], **_read_port(other))
+        nics[number] = NicTemplate(nics[number].ranks, *_read_port(other))
     node = replace(node, nics=tuple(nics))
     count: int = entry.integer("count", 1, MOST_LINKS, default=1)
     entry.close()
@@ -229,12 +228,11 @@ def _read_link(entry: Record, count: int) -> list[LocalLink]:
     return [LocalLink(start, end, *costs, names) for start, end in ends]
 
 
-def _read_port(entry: Record) -> dict[str, Any]:
+def _read_port(entry: Record) -> tuple[float, float, Slowdown | None]:
     """The costs of a switch or a NIC, with its table of congestion; the last fields of an entry."""
     table = entry.record("congestion", default=None)
     congestion = None if table is None else read_slowdown(table)
-    alpha_s, beta_s_per_byte = _read_costs(entry)
-    return {"alpha_s": alpha_s, "beta_s_per_byte": beta_s_per_byte, "congestion": congestion}
+    return *_read_costs(entry), congestion
 
 
 def _read_costs(entry: Record, **default: float) -> tuple[float, float]:

@@ -162,6 +162,11 @@ class Topology(Brief):
             return self.beta_s_per_byte
         return self.beta_s_per_byte * slowdown_of(self.congestion, self.columns, len(self.resources), used)
 
+    @cached_property
+    def nodes(self) -> list[list[int]]:
+        """The devices of each node, ascending."""
+        return [self.ranks_of_node(node) for node in range(self.node_count)]
+
     def ranks_of_node(self, node: int) -> list[int]:
         """The devices of one node, ascending."""
         return [device for device, its_node in enumerate(self.node_of_device) if its_node == node]

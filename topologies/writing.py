@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any
 
-from gapless.topologies.congestion import Slowdown
 from gapless.topologies.fabric import Fabric
-from gapless.topologies.node import Cluster, NodeTemplate
+from gapless.topologies.node import Cluster, NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.units import BYTES_PER_MB, S_PER_US
 
 __all__ = ["cluster_text", "node_text"]
+
+Row = dict[str, object]
+"""A JSON object."""
 
 
 def node_text(node: NodeTemplate) -> str:
@@ -20,7 +21,7 @@ def node_text(node: NodeTemplate) -> str:
     return _object([*_pairs({"format": "gapless.topology", "version": 1}), *_node(node, "  "), *_fabric(node.fabric)])
 
 
-def cluster_text(cluster: Cluster, source: str, measured: Mapping[str, Any]) -> str:
+def cluster_text(cluster: Cluster, source: str, measured: Mapping[str, object]) -> str:
     """A topology file that lists the nodes of a cluster, equal ones that follow each other once.
 
     `measured`: how its numbers were found, for people and programs.
@@ -41,7 +42,7 @@ def _object(lines: list[str]) -> str:
     return "{\n" + ",\n".join(f"  {line}" for line in lines) + "\n}\n"
 
 
-def _pairs(data: Mapping[str, Any]) -> list[str]:
+def _pairs(data: Mapping[str, object]) -> list[str]:
     return [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in data.items()]
 
 
@@ -51,8 +52,8 @@ def _node(node: NodeTemplate, margin: str) -> list[str]:
     lines += _pairs({"source": node.source}) if node.source else []
     entries = {
         "links": _links(node),
-        "switches": [_port(one.ranks, one.alpha_s, one.beta_s_per_byte, one.congestion) for one in node.switches],
-        "nics": [_port(one.ranks, one.alpha_s, one.beta_s_per_byte, one.congestion) for one in node.nics],
+        "switches": list(map(_port, node.switches)),
+        "nics": list(map(_port, node.nics)),
     }
     for title, rows in entries.items():
         if rows:
@@ -62,16 +63,16 @@ def _node(node: NodeTemplate, margin: str) -> list[str]:
 
 
 def _fabric(fabric: Fabric) -> list[str]:
-    wiring: dict[str, Any] = {"rails": True} if fabric.rails else {}
+    wiring: Row = {"rails": True} if fabric.rails else {}
     if fabric.nodes_per_leaf is not None:
         wiring |= {"nodes_per_leaf": fabric.nodes_per_leaf, "uplinks_per_leaf": fabric.uplinks_per_leaf}
         wiring |= _costs(fabric.alpha_s, fabric.beta_s_per_byte)
     return _pairs({"fabric": wiring} if wiring else {})
 
 
-def _links(node: NodeTemplate) -> list[dict[str, Any]]:
-    rows = list[dict[str, Any]]()
-    turned: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # rows without a partner, by the link that would be it
+def _links(node: NodeTemplate) -> list[Row]:
+    rows = list[Row]()
+    turned: dict[tuple[float, ...], list[Row]] = {}  # rows without a partner, by the link that would be it
     for link in node.links:
         costs, shared = _costs(link.alpha_s, link.beta_s_per_byte), list(link.resources)
         key = (link.source, link.target, *costs.values())
@@ -85,12 +86,10 @@ def _links(node: NodeTemplate) -> list[dict[str, Any]]:
     return rows
 
 
-def _port(
-    ranks: tuple[int, ...], alpha_s: float, beta_s_per_byte: float, congestion: Slowdown | None
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"ranks": list(ranks), **_costs(alpha_s, beta_s_per_byte)}
-    if congestion is not None:
-        row["congestion"] = {"connections": list(congestion.connections), "slowdown": list(congestion.slowdown)}
+def _port(port: SwitchTemplate | NicTemplate) -> Row:
+    row: Row = {"ranks": list(port.ranks), **_costs(port.alpha_s, port.beta_s_per_byte)}
+    if (table := port.congestion) is not None:
+        row["congestion"] = {"connections": list(table.connections), "slowdown": list(table.slowdown)}
     return row
 
 

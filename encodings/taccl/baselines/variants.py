@@ -87,7 +87,7 @@ class Structure:
     @cached_property
     def nodes(self) -> list[list[int]]:
         """The ranks of each node."""
-        return [self.topology.ranks_of_node(node) for node in range(self.topology.node_count)]
+        return self.topology.nodes
 
     def work(self, algorithm: str, base: str, variant: Variant) -> int:
         """How many transfers a variant for `base` is about, or as much work: to find paths, or send many chunks, is."""

@@ -10,8 +10,8 @@ import numpy as np
 from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import allgather_bottlenecks
 from gapless.encodings.taccl.bounds.bandwidth.packing import exact_bandwidth
-from gapless.encodings.taccl.bounds.cuts import crossings, kinds_of, partitions_of
-from gapless.encodings.taccl.bounds.link_costs import distances_s, farthest_s, rate_bytes_per_s
+from gapless.encodings.taccl.bounds.cuts import crossed_links, kinds_of, partitions_of
+from gapless.encodings.taccl.bounds.link_costs import distances_s, farthest_s, links_into, rate_bytes_per_s, sides_of
 from gapless.encodings.taccl.bounds.tradeoffs import hops_bound_s
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import BoundParameters
@@ -133,32 +133,26 @@ def _enter(pairs: Floats | None, sources: Mask, targets: Mask, inside: Mask) -> 
 def _cuts_s(topology: Topology, enter: Callable[[Mask], int], chunk_bytes: int) -> float:
     """For each rank and each node, and all others, the bytes that must come in over the rate at which they can."""
     best_s, sets = 0.0, [[rank] for rank in range(topology.device_count)]
-    if topology.node_count > 1:
-        sets += [topology.ranks_of_node(node) for node in range(topology.node_count)]
-    for ranks in sets:
-        members = np.zeros(topology.device_count, dtype=np.bool_)
-        members[ranks] = True
-        for inside in (members, ~members):
-            count = enter(inside)
-            entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
-            if count and len(entering):
-                in_s = count * chunk_bytes / rate_bytes_per_s(topology, entering)
-                best_s = max(best_s, float(topology.alpha_s[entering].min()) + in_s)
+    for inside in sides_of(topology, sets + topology.nodes * (topology.node_count > 1)):
+        count, entering = enter(inside), links_into(topology, inside)
+        if count and len(entering):
+            best_s = max(best_s, _through_s(topology, entering, count * chunk_bytes))
     return best_s
+
+
+def _through_s(topology: Topology, links: Ids, size_bytes: int) -> float:
+    """So many bytes over all of these links at once."""
+    return float(topology.alpha_s[links].min()) + size_bytes / rate_bytes_per_s(topology, links)
 
 
 def _crossing_s(problem: Chunked) -> float:
     """Where the ranks are cut into classes, what must cross from one class to another of each byte of a sum."""
     if not problem.collective.reduces:
         return 0.0
-    topology, kinds, best_s = _machine_of(problem), kinds_of(problem), 0.0
-    for class_of in [*partitions_of(topology), *_narrow_partitions(topology)]:
-        needed = sum(kind.count * crossings(kind, class_of) for kind in kinds)
-        between = np.flatnonzero(class_of[topology.link_source] != class_of[topology.link_target])
-        if needed and len(between):
-            through_s = needed * problem.chunk_bytes / rate_bytes_per_s(topology, between)
-            best_s = max(best_s, float(topology.alpha_s[between].min()) + through_s)
-    return best_s
+    topology = _machine_of(problem)
+    partitions = [*partitions_of(topology), *_narrow_partitions(topology)]
+    crossed = crossed_links(topology, kinds_of(problem), partitions)
+    return max((_through_s(topology, links, count * problem.chunk_bytes) for count, links in crossed), default=0.0)
 
 
 def _narrow_partitions(topology: Topology) -> list[Ids]:

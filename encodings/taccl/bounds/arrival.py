@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gapless.array_types import Floats, Ids, Mask
-from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, port_of_links
+from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, links_into, port_of_links
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.symmetry.rotations import find_rotations, orbits
 from gapless.topologies.topology import Topology
@@ -172,7 +172,7 @@ def _node_bound_s(topology: Topology, costs: Costs, inside: Mask, had_s: Floats)
     The last chunk to come in must still go from where it came in to all others. Through several ports it may come in
     at several ranks at once; through a single one, to another rank no sooner than a message later.
     """
-    entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
+    entering = links_into(topology, inside)
     anywhere = np.zeros_like(entering)
     ports = [_ports(topology, costs, entering, port_of_links(topology, entering, side), anywhere) for side in SIDES]
     all_in_s = max(float(_at_rank(_through(one_side, _had(one_side, had_s)), 0)[-1]) for one_side in ports)

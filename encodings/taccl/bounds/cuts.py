@@ -31,7 +31,7 @@ crossing more, which is early or late but not both, before or after; only with t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,16 +41,18 @@ from gapless.encodings.taccl.bounds.link_costs import (
     SIDES,
     all_through_s,
     distances_s,
+    links_into,
     most_at_once,
     port_of_links,
     rounds_to_reach,
+    sides_of,
 )
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.topology import Topology
 
 __all__ = [
-    "Kind", "Ports", "across_cuts_s", "crossing_bound_s", "crossings", "cuts_bound_s", "doubling_bound_s",
-    "gossip_bound_s", "gossip_rounds", "kinds_of", "one_of_each_orbit", "partitions_of", "ports_of",
+    "Kind", "Ports", "across_cuts_s", "crossed_links", "crossing_bound_s", "crossings", "cuts_bound_s",
+    "doubling_bound_s", "gossip_bound_s", "gossip_rounds", "kinds_of", "one_of_each_orbit", "partitions_of", "ports_of",
 ]  # fmt: skip
 
 
@@ -109,15 +111,9 @@ def cuts_bound_s(problem: Chunked, may_group: Mask, most_times: int, symmetry: S
     """
     topology = problem.logical.topology
     ranks = [(rank,) for rank in range(topology.device_count)]
-    nodes = [tuple(topology.ranks_of_node(node)) for node in range(topology.node_count)]
-    several = [node for node in nodes if 1 < len(node) < topology.device_count]
-    best_s = 0.0
-    for members in one_of_each_orbit([*ranks, *several], symmetry):
-        inside = np.zeros(topology.device_count, dtype=np.bool_)
-        inside[list(members)] = True
-        for side in (inside, ~inside):
-            best_s = max(best_s, _cut_bound_s(problem, may_group, side, most_times))
-    return best_s
+    several = [tuple(node) for node in topology.nodes if 1 < len(node) < topology.device_count]
+    sides = sides_of(topology, one_of_each_orbit([*ranks, *several], symmetry))
+    return max((_cut_bound_s(problem, may_group, side, most_times) for side in sides), default=0.0)
 
 
 def one_of_each_orbit(sets: list[tuple[int, ...]], permutations: Sequence[Ids]) -> Iterator[tuple[int, ...]]:
@@ -140,7 +136,7 @@ def _cut_bound_s(problem: Chunked, may_group: Mask, inside: Mask, most_times: in
     """
     topology = problem.logical.topology
     needed = np.flatnonzero((problem.wanted & inside).any(axis=1) & ~inside[problem.owners])
-    entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
+    entering = links_into(topology, inside)
     if not len(needed):
         return 0.0
     usable = problem.usable[np.ix_(needed, entering)]
@@ -230,15 +226,21 @@ def gossip_rounds(ranks: int, receivers: int) -> int:
 
 def crossing_bound_s(problem: Chunked, kinds: list[Kind], may_group: Mask) -> float:
     """The largest bound over cuts into single ranks, into nodes, and into the ranks of one node and all others."""
-    topology = problem.logical.topology
-    usable = problem.logical.allowed.any(axis=0)
-    best_s = 0.0
-    for class_of in partitions_of(topology):
-        needed = sum(kind.count * crossings(kind, class_of) for kind in kinds)
-        between = np.flatnonzero((class_of[topology.link_source] != class_of[topology.link_target]) & usable)
-        if needed and len(between):
-            best_s = max(best_s, *_all_over_s(problem, may_group, between, needed))
-    return best_s
+    topology, usable = problem.logical.topology, np.asarray(problem.logical.allowed.any(axis=0))
+    crossed = crossed_links(topology, kinds, partitions_of(topology), usable)
+    return max((max(_all_over_s(problem, may_group, links, count)) for count, links in crossed), default=0.0)
+
+
+def crossed_links(
+    topology: Topology, kinds: list[Kind], partitions: Iterable[Ids], usable: Mask | None = None
+) -> Iterator[tuple[int, Ids]]:
+    """How many chunks must be sent between classes of a partition, and the links between them; where there are any."""
+    for class_of in partitions:
+        count = sum(kind.count * crossings(kind, class_of) for kind in kinds)
+        between = class_of[topology.link_source] != class_of[topology.link_target]
+        links = np.flatnonzero(between if usable is None else between & usable)
+        if count and len(links):
+            yield count, links
 
 
 def _all_over_s(problem: Chunked, may_group: Mask, links: Ids, count: int) -> list[float]:
@@ -276,14 +278,8 @@ def across_cuts_s(problem: Chunked, kinds: list[Kind], may_group: Mask, symmetry
     topology = problem.logical.topology
     if topology.node_count == 1:
         return 0.0
-    nodes = [tuple(topology.ranks_of_node(node)) for node in range(topology.node_count)]
-    best_s = 0.0
-    for members in one_of_each_orbit(nodes, symmetry):
-        inside = np.zeros(topology.device_count, dtype=np.bool_)
-        inside[list(members)] = True
-        for side in (inside, ~inside):
-            best_s = max(best_s, _out_of_s(problem, kinds, may_group, side))
-    return best_s
+    sides = sides_of(topology, one_of_each_orbit(list(map(tuple, topology.nodes)), symmetry))
+    return max((_out_of_s(problem, kinds, may_group, side) for side in sides), default=0.0)
 
 
 def _out_of_s(problem: Chunked, kinds: list[Kind], may_group: Mask, inside: Mask) -> float:

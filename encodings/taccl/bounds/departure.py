@@ -28,6 +28,8 @@ from gapless.encodings.taccl.bounds.link_costs import (
     SIDES,
     distances_s,
     least_time_s,
+    links_into,
+    links_within,
     most_at_once,
     port_of_links,
     rate_bytes_per_s,
@@ -94,7 +96,7 @@ def departure_bound_s(problem: Chunked) -> float:
 
 def _out_of_s(topology: Topology, inside: Mask, wanted: Mask, wanted_bytes: float) -> float:
     """The bound for bytes that leave a set of ranks for some others."""
-    leaving = np.flatnonzero(inside[topology.link_source] & ~inside[topology.link_target])
+    leaving = links_into(topology, ~inside)
     sinks = _sinks_of(topology, inside, wanted, leaving)
     best_s = 0.0
     for side in SIDES:
@@ -109,7 +111,7 @@ def _out_of_s(topology: Topology, inside: Mask, wanted: Mask, wanted_bytes: floa
 
 def _sinks_of(topology: Topology, inside: Mask, wanted: Mask, leaving: Ids) -> list[_Sinks]:
     """All that want it, those of them without a link from the source, and the farthest of these."""
-    outside = np.flatnonzero(~inside[topology.link_source] & ~inside[topology.link_target])
+    outside = links_within(topology, ~inside)
     near = np.zeros_like(inside)
     near[topology.link_target[leaving]] = True
     away_s = distances_s(topology, topology.alpha_s, np.flatnonzero(near), outside).min(axis=0)

@@ -6,7 +6,7 @@ that get over some links pass their ports one message after the other. Links wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from gapless.array_types import Floats, Ids, Mask
 from gapless.topologies.topology import Topology
 
 __all__ = [
-    "SIDES", "all_through_s", "bisected", "distances_s", "farthest_s", "least_time_s", "most_at_once", "port_of_links",
-    "rate_bytes_per_s", "rounds_to_reach",
+    "SIDES", "all_through_s", "bisected", "distances_s", "farthest_s", "least_time_s", "links_into", "links_within",
+    "most_at_once", "port_of_links", "rate_bytes_per_s", "rounds_to_reach", "sides_of",
 ]  # fmt: skip
 
 
@@ -66,6 +66,24 @@ _LAST_DIGITS = 1e-12
 """Where a search for a time ends that halves what is left; it stays below the time."""
 _NO_TIME_S = 1e-30
 """Stands for the time of a chunk that takes none."""
+
+
+def sides_of(topology: Topology, sets: Iterable[Sequence[int]]) -> Iterator[Mask]:
+    """Each set of ranks, and then all others: bool, shape (ranks,)."""
+    for ranks in sets:
+        inside = np.zeros(topology.device_count, dtype=np.bool_)
+        inside[list(ranks)] = True
+        yield from (inside, ~inside)
+
+
+def links_into(topology: Topology, inside: Mask) -> Ids:
+    """The links that lead into a set of ranks."""
+    return np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
+
+
+def links_within(topology: Topology, inside: Mask) -> Ids:
+    """The links between ranks of a set."""
+    return np.flatnonzero(inside[topology.link_source] & inside[topology.link_target])
 
 
 def port_of_links(topology: Topology, links: Ids, side: int) -> Ids:

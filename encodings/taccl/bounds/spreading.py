@@ -16,7 +16,14 @@ import numpy as np
 
 from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.arrival import Costs, earliest_s
-from gapless.encodings.taccl.bounds.link_costs import SIDES, distances_s, most_at_once, port_of_links
+from gapless.encodings.taccl.bounds.link_costs import (
+    SIDES,
+    distances_s,
+    links_into,
+    links_within,
+    most_at_once,
+    port_of_links,
+)
 from gapless.encodings.taccl.chunked import Chunked
 
 __all__ = ["influence_bound_s", "spreading_bound_s"]
@@ -41,7 +48,7 @@ class _Pace:
 def spreading_bound_s(problem: Chunked, one_at_a_time: bool) -> float:
     """The least time for any chunk to reach as many ranks as want it, in all and in a node that is not its owner's."""
     topology = problem.logical.topology
-    within, between = (_pace(problem, topology.is_inter_node == between) for between in (False, True))
+    within, between = (_pace(problem, np.flatnonzero(topology.is_inter_node == between)) for between in (False, True))
     nodes = topology.node_of
     everywhere = int(problem.wanted.sum(axis=1).max(initial=0))
     elsewhere = 0
@@ -138,8 +145,7 @@ class _Tree:
         return self.known[key]
 
 
-def _pace(problem: Chunked, chosen: Mask) -> _Pace | None:
-    links = np.flatnonzero(chosen)
+def _pace(problem: Chunked, links: Ids) -> _Pace | None:
     if not len(links):
         return None
     return _Pace(float(problem.duration_s[links].min()), most_at_once(problem.logical.topology, links))
@@ -193,8 +199,7 @@ def _influence_s(
 ) -> float:
     """The least time in which the messages into a node can be worth the pairs that are needed; 0 if `known_s` is."""
     topology = problem.logical.topology
-    within = _pace(problem, inside[topology.link_source] & inside[topology.link_target])
-    entering = np.flatnonzero(~inside[topology.link_source] & inside[topology.link_target])
+    within, entering = _pace(problem, links_within(topology, inside)), links_into(topology, inside)
     if within is None or not len(entering):
         return 0.0
     alpha_s, beta_s = topology.alpha_s, topology.beta_s_per_byte * problem.chunk_bytes
@@ -232,8 +237,7 @@ def _influence_s(
 def _near_s(problem: Chunked, inside: Mask) -> Floats:
     """`near[k]`: the least time in which k + 1 ranks of the set can be reached from one of them, inside it."""
     topology, members = problem.logical.topology, np.flatnonzero(inside)
-    links = np.flatnonzero(inside[topology.link_source] & inside[topology.link_target])
-    distance_s = distances_s(topology, problem.duration_s, members, links)[:, members]
+    distance_s = distances_s(topology, problem.duration_s, members, links_within(topology, inside))[:, members]
     return np.asarray(np.sort(distance_s, axis=1).min(axis=0))
 
 

@@ -9,18 +9,17 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gapless.array_types import Floats
 from gapless.ir.collective import Collective
 from gapless.torch.collectives.executor import PlannedCollective, planned
 from gapless.torch.collectives.libraries import library_call
 from gapless.torch.library import torch
-from gapless.torch.processes import Program, backend_device, read_task
+from gapless.torch.processes import Program, backend_device, built, read_task
 from gapless.torch.ranks import Ranks, run_ranks
 
 __all__ = ["CollectiveRun", "Task", "prepared", "run_collective"]
@@ -50,13 +49,23 @@ def prepared(folder: Path) -> Program:
     task = read_task(folder, Task)
     plan = folder / "plan.json"
 
-    def work(rank: int) -> dict[str, Any]:
-        return _compare(planned(plan, task.tokens, wait_s=task.wait_s, anyway=True), task, rank)
+    def work(rank: int) -> dict[str, object]:
+        return asdict(_compare(planned(plan, task.tokens, wait_s=task.wait_s, anyway=True), task, rank))
 
     return Program(task.ranks, task.wait_s, work, task.backend)
 
 
-def _compare(plan: PlannedCollective, task: Task, rank: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Found:
+    """What a rank found: wrong numbers, bytes of one call of the plan, times of the plan and of the library."""
+
+    wrong: int
+    sent_bytes: int
+    plan_s: tuple[float, ...]
+    library_s: tuple[float, ...]
+
+
+def _compare(plan: PlannedCollective, task: Task, rank: int) -> _Found:
     """Times of the plan and of the library, by repetition; how many numbers of the plan's result are wrong."""
     device = backend_device(task.backend)
     given, expected = (buffer.to(device) for buffer in _buffers(plan.collective, task, rank))
@@ -67,7 +76,7 @@ def _compare(plan: PlannedCollective, task: Task, rank: int) -> dict[str, Any]:
         calls["library"] = library
     plan(given, output)
     wrong = int((output != expected).sum())
-    times_s: dict[str, list[float]] = {name: [] for name in calls}
+    times_s: dict[str, list[float]] = {"plan": [], "library": []}
     for _ in range(task.repeats):
         for name, call in calls.items():
             torch.distributed.barrier()
@@ -78,7 +87,7 @@ def _compare(plan: PlannedCollective, task: Task, rank: int) -> dict[str, Any]:
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times_s[name].append(time.perf_counter() - begin_s)
-    return {"wrong": wrong, "sent_bytes": plan.sent_bytes, **{f"{name}_s": times for name, times in times_s.items()}}
+    return _Found(wrong, plan.sent_bytes, tuple(times_s["plan"]), tuple(times_s["library"]))
 
 
 def _buffers(collective: Collective, task: Task, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,8 +118,8 @@ class CollectiveRun:
     """
 
     wrong: int
-    plan_s: NDArray[np.float64]
-    library_s: NDArray[np.float64]
+    plan_s: Floats
+    library_s: Floats
     sent_bytes: tuple[int, ...]
 
 
@@ -121,16 +130,13 @@ def run_collective(
 
     Raises `RunError` where one fails.
     """
-    found = run_ranks(
+    answers = run_ranks(
         prepared, task, task.ranks, task.wait_s, stop, among, lambda folder: shutil.copyfile(plan, folder / "plan.json")
     )
+    found: list[_Found] = [built(_Found, answer) for answer in answers]
     return CollectiveRun(
-        wrong=sum(rank["wrong"] for rank in found),
-        plan_s=_slowest(found, "plan_s"),
-        library_s=_slowest(found, "library_s"),
-        sent_bytes=tuple(rank["sent_bytes"] for rank in found),
+        wrong=sum(rank.wrong for rank in found),
+        plan_s=np.max([rank.plan_s for rank in found], axis=0),
+        library_s=np.max([rank.library_s for rank in found], axis=0),
+        sent_bytes=tuple(rank.sent_bytes for rank in found),
     )
-
-
-def _slowest(found: list[dict[str, Any]], name: str) -> NDArray[np.float64]:
-    return np.asarray(np.max([rank.get(name, []) for rank in found], axis=0), dtype=np.float64)

@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
@@ -99,7 +99,7 @@ def prepared(folder: Path) -> Program:
     return Program(task.ranks, task.wait_s, lambda rank: _work(task, folder, rank), task.backend)
 
 
-def _work(task: LinksTask, folder: Path, rank: int) -> dict[str, Any]:
+def _work(task: LinksTask, folder: Path, rank: int) -> dict[str, object]:
     end_s = time.monotonic() + task.seconds
     transfers = Transfers(_device(task.backend))
     if rank:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +89,7 @@ class Transfers:
             return [tasks[0]()]
         return [future.result() for future in [self._threads.submit(task) for task in tasks]]
 
-    def groups(self, flow: Flow) -> tuple[Any, Any]:
+    def groups(self, flow: Flow) -> tuple[torch.distributed.ProcessGroup, torch.distributed.ProcessGroup]:
         """The process groups of a flow, and of what acknowledges it."""
         is_up = flow.source < flow.target
         return self._groups[is_up], self._groups[2 + is_up]
@@ -131,13 +130,14 @@ class _End:
             self._acknowledge(self._begin(chunks))
         return time.perf_counter() - begin_s
 
-    def _begin(self, chunks: Sequence[torch.Tensor]) -> list[Any]:
+    def _begin(self, chunks: Sequence[torch.Tensor]) -> list[torch.distributed.Work]:
         """Messages, one behind the other."""
-        if self._sends:
-            return [torch.distributed.isend(chunk, self._flow.target, self._there) for chunk in chunks]
-        return [torch.distributed.irecv(chunk, self._flow.source, self._there) for chunk in chunks]
+        begin = torch.distributed.isend if self._sends else torch.distributed.irecv
+        peer = self._flow.target if self._sends else self._flow.source
+        works = (begin(chunk, peer, self._there) for chunk in chunks)
+        return [work for work in works if work is not None]
 
-    def _acknowledge(self, works: Sequence[Any]) -> None:
+    def _acknowledge(self, works: Sequence[torch.distributed.Work]) -> None:
         """Let the sender know that messages have arrived."""
         for work in works:
             work.wait()

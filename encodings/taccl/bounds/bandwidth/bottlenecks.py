@@ -167,7 +167,7 @@ def find_bottleneck_sets(
     """Sets of two ranks or more, each connected inside, any two of them nested or disjoint; narrowest first."""
     everyone = set(range(topology.device_count))
     narrow = [tuple(sorted(everyone - set(cut.behind))) for cut in sorted(bottlenecks, key=lambda cut: -cut.time_s)]
-    nodes = [tuple(topology.ranks_of_node(node)) for node in range(topology.node_count)]
+    nodes = map(tuple, topology.nodes)
     found: list[BottleneckSet] = []
     known: set[BottleneckSet] = set()
     network = topology.to_networkx()

@@ -345,7 +345,7 @@ def _cuts(problem: Chunked, occupancy_s: Floats, rotations: Rotations) -> list[B
 def _sets(topology: Topology, rotations: Rotations) -> list[tuple[int, ...]]:
     """One rank and one node of each orbit, and the others of each."""
     orbit = rotations.rank_orbit
-    nodes = [topology.ranks_of_node(node) for node in range(topology.node_count)]
+    nodes = topology.nodes
     sets: set[tuple[int, ...]] = {(rank,) for rank in np.unique(orbit).tolist()}
     if len(nodes) > 1:
         kinds = {tuple(sorted(orbit[ranks].tolist())): tuple(ranks) for ranks in reversed(nodes)}
