@@ -58,7 +58,7 @@ class Bounds(Protocol):
 
 @dataclass(frozen=True)
 class Bounded:
-    """The best fusion, the least end that any fusion can have, and what was counted on the way, by name."""
+    """The best fusion, the least end that any fusion can have, and what was counted, by name."""
 
     fusion: Fusion
     bound_end_s: float
