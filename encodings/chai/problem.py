@@ -134,22 +134,13 @@ class Problem(BriefQuestion):
         digest = hashlib.sha256(profile.scores.tobytes() + profile.output.tobytes())
         if self.distance == LOSS and profile.rises is not None:
             digest.update(profile.rises.loss.tobytes() + profile.rises.kept.tobytes())
+        of_profile = ("source", "layers", "heads", "key_heads", "dimension", "parameters", "tokens")
+        of_question = ("kv_saving", "distance", "method", "context", "batch", "element_bytes")
         return {
             "profile": profile.name,
-            "source": profile.source,
-            "layers": profile.layers,
-            "heads": profile.heads,
-            "key_heads": profile.key_heads,
-            "dimension": profile.dimension,
-            "parameters": profile.parameters,
-            "tokens": profile.tokens,
+            **{name: getattr(profile, name) for name in of_profile},
             "distances_sha256": digest.hexdigest(),
-            "kv_saving": self.kv_saving,
-            "distance": self.distance,
-            "method": self.method,
-            "context": self.context,
-            "batch": self.batch,
-            "element_bytes": self.element_bytes,
+            **{name: getattr(self, name) for name in of_question},
             "device": self.device.name,
             **({"swaps": self.swaps, "model": self.model, "calibration": self.calibration} if self.swaps else {}),
         }

@@ -160,11 +160,7 @@ def _all(asked: Problem) -> HeadMap:
 
 
 def _row(asked: Problem, chosen: HeadMap) -> dict[str, object]:
-    return {
-        "error": asked.error(chosen),
-        "kept_heads": int(chosen.counts.sum()),
-        "step_s": step_s(asked, chosen),
-    }
+    return {"error": asked.error(chosen), "kept_heads": int(chosen.counts.sum()), "step_s": step_s(asked, chosen)}
 
 
 def _front(asked: Problem, fronts: Fronts, parameters: Parameters) -> list[list[float]]:

@@ -28,16 +28,9 @@ from gapless.options import Deadline
 from gapless.profiles.sparsity.index_sets import IndexSets
 
 __all__ = [
-    "Drift",
-    "drift_of",
-    "load_ratios",
-    "over_ideal",
-    "received_beside",
-    "renewal_steps",
-    "step_picture",
-    "times_beside_s",
-    "words_of_others",
-]
+    "Drift", "drift_of", "load_ratios", "over_ideal", "received_beside", "renewal_steps", "step_picture",
+    "times_beside_s", "words_of_others",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

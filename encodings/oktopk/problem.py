@@ -98,15 +98,10 @@ class Problem(BriefQuestion):
         """What was asked, for the plan file."""
         return {
             "indices": self.sets.name,
-            "elements": self.sets.elements,
-            "ranks": self.sets.ranks,
-            "density": self.sets.density,
-            "steps": self.sets.steps,
+            **{name: getattr(self.sets, name) for name in ("elements", "ranks", "density", "steps")},
             "held_out": self.held_out,
             "topology": self.topology.name,
-            "objective": self.objective,
-            "selection": self.selection,
-            "method": self.method,
+            **{name: getattr(self, name) for name in ("objective", "selection", "method")},
         }
 
     @property

@@ -9,17 +9,9 @@ from numpy.typing import NDArray
 
 from gapless import __version__
 from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
-from gapless.encodings.oktopk.allreduce.bounds import (
-    step_bound_s,
-)
+from gapless.encodings.oktopk.allreduce.bounds import step_bound_s
 from gapless.encodings.oktopk.allreduce.strategies import Candidate, best_candidate, first_candidate
-from gapless.encodings.oktopk.comparison import (
-    drift_of,
-    load_ratios,
-    received_beside,
-    step_picture,
-    times_beside_s,
-)
+from gapless.encodings.oktopk.comparison import drift_of, load_ratios, received_beside, step_picture, times_beside_s
 from gapless.encodings.oktopk.cuts.boundaries import Boundaries
 from gapless.encodings.oktopk.cuts.methods import CutSearch, asked_methods, boundaries_by
 from gapless.encodings.oktopk.decision import SparseDecision

@@ -27,17 +27,9 @@ from gapless.solution import Status
 from gapless.solvers.proofs import solve_proven
 
 __all__ = [
-    "IN_ORDER",
-    "Encoding",
-    "Found",
-    "ModeMethod",
-    "ModeSearch",
-    "Switching",
-    "asked_methods",
-    "encode",
-    "is_allowed",
+    "IN_ORDER", "Encoding", "Found", "ModeMethod", "ModeSearch", "Switching", "asked_methods", "encode", "is_allowed",
     "switched",
-]
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

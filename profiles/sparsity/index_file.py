@@ -22,14 +22,9 @@ from gapless.profiles.sparsity.index_sets import MOST_ELEMENTS, IndexSets
 from gapless.topologies.families import read_options
 
 __all__ = [
-    "FORMAT",
-    "GENERATORS",
-    "VERSION",
-    "find_index_sets",
-    "index_generator_names",
-    "read_index_sets",
+    "FORMAT", "GENERATORS", "VERSION", "find_index_sets", "index_generator_names", "read_index_sets",
     "write_index_sets",
-]
+]  # fmt: skip
 
 FORMAT, VERSION = "gapless.index-sets", 1
 

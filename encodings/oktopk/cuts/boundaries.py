@@ -23,14 +23,8 @@ from gapless.encodings.oktopk.cuts.loads import Loads
 from gapless.profiles.sparsity.index_sets import IndexSets, index_sets
 
 __all__ = [
-    "Boundaries",
-    "averaged_cuts",
-    "even_cuts",
-    "exact_boundaries",
-    "matched_owners",
-    "owner_costs",
-    "renewed_cuts",
-]
+    "Boundaries", "averaged_cuts", "even_cuts", "exact_boundaries", "matched_owners", "owner_costs", "renewed_cuts",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -101,8 +101,7 @@ class _State:
         for side, owner in zip(sides, pair.tolist(), strict=True):
             own = side[:, owner]
             cost = np.maximum(
-                (side.sum(axis=1) - own) * self.receiving[owner],
-                (held[:, owner, None] - own) * self.sending[owner],
+                (side.sum(axis=1) - own) * self.receiving[owner], (held[:, owner, None] - own) * self.sending[owner]
             )
             worst = np.maximum(worst, cost.max(axis=0))
         return worst

@@ -6,12 +6,6 @@ from gapless.torch.ddp.measuring import measure_gradients, measure_hook
 from gapless.torch.ddp.state import hook_state
 
 __all__ = [
-    "HookState",
-    "actual_buckets",
-    "distribute",
-    "hook_state",
-    "measure_gradients",
-    "measure_hook",
-    "reduce_bucket",
+    "HookState", "actual_buckets", "distribute", "hook_state", "measure_gradients", "measure_hook", "reduce_bucket",
     "state_for",
-]
+]  # fmt: skip

@@ -17,21 +17,9 @@ from gapless.profiles.compressors.method import Bucket, Method
 from gapless.torch.library import Tensor, rank_count, torch
 
 __all__ = [
-    "FeedbackState",
-    "HookMemory",
-    "Kept",
-    "Resumable",
-    "Scaler",
-    "actual_buckets",
-    "check_entries",
-    "check_header",
-    "check_owner",
-    "header",
-    "hook_state",
-    "owner_of",
-    "poison",
-    "rebuild_buckets",
-]
+    "FeedbackState", "HookMemory", "Kept", "Resumable", "Scaler", "actual_buckets", "check_entries", "check_header",
+    "check_owner", "header", "hook_state", "owner_of", "poison", "rebuild_buckets",
+]  # fmt: skip
 
 
 _FORMAT, _VERSION = "gapless.hook-state", 1

@@ -22,16 +22,7 @@ from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import Workload, load_named
 
-__all__ = [
-    "Examples",
-    "GradientRecord",
-    "Recipe",
-    "Trained",
-    "Variant",
-    "examples_of",
-    "prepared",
-    "train",
-]
+__all__ = ["Examples", "GradientRecord", "Recipe", "Trained", "Variant", "examples_of", "prepared", "train"]
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,9 @@ from gapless.io.record import suggestion
 from gapless.io.text_file import load_text
 
 __all__ = [
-    "Attention",
-    "Cache",
-    "DynamicLayer",
-    "LanguageModel",
-    "eager_mask",
-    "load_language_model",
-    "mean_loss",
-    "sequences_of",
-    "transformers",
-]
+    "Attention", "Cache", "DynamicLayer", "LanguageModel", "eager_mask", "load_language_model", "mean_loss",
+    "sequences_of", "transformers",
+]  # fmt: skip
 
 try:
     import torch  # transformers loads without it, and then has no models

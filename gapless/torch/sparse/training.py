@@ -25,16 +25,9 @@ if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
 
 __all__ = [
-    "STRATEGIES",
-    "Recording",
-    "Trained",
-    "TrainingTask",
-    "compare_training",
-    "prepared_comparison",
-    "prepared_recording",
-    "recorded",
-    "trained",
-]
+    "STRATEGIES", "Recording", "Trained", "TrainingTask", "compare_training", "prepared_comparison",
+    "prepared_recording", "recorded", "trained",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
