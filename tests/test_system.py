@@ -6,15 +6,18 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import gapless
 from gapless.errors import InputError
-from gapless.question import Asked
+from gapless.options import SolveOptions
+from gapless.question import Asked, fields_of, said
+from gapless.question.command_fields import PLAN, REPEATS
 from gapless.question.fields import Choice
-from gapless.system import System, find_system, register, system_names
+from gapless.system import Answer, Session, System, asking, find_system, register, system_names
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = sorted(path.parent.name for path in (ROOT / "encodings").glob("*/system.py"))
@@ -112,3 +115,23 @@ def test_fields_have_a_help_and_their_defaults_are_values_of_their_kind(name: st
             assert field.read(field.default) == field.default
         if isinstance(field.kind, Choice):
             assert field.default in field.kind.choices
+
+
+@dataclass(frozen=True)
+class Rerun(Asked):
+    """A command's question, of fields that many commands have."""
+
+    plan: str = said(PLAN)
+    repeats: int = said(REPEATS)
+
+
+def test_a_command_asks_a_question_of_shared_fields_with_what_was_typed() -> None:
+    def answer(question: Rerun, session: Session) -> Answer:
+        return Answer({"plan": question.plan, "repeats": question.repeats}, "")
+
+    command, session = asking(Rerun, answer), Session(SolveOptions(), print)
+    assert fields_of(Rerun) == (PLAN, REPEATS)
+    assert command({"plan": "p.json", "repeats": "3"}, session).data == {"plan": "p.json", "repeats": 3}
+    assert command({"plan": "p.json", "repeats": None}, session).data["repeats"] == REPEATS.default
+    with pytest.raises(InputError, match=r"^plan: must be given: the plan$"):
+        command({"plan": None}, session)

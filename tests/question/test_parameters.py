@@ -11,7 +11,7 @@ import pytest
 import gapless
 from gapless.cli.main import main
 from gapless.errors import InputError
-from gapless.question.parameters import parameter_rows, parameters_of
+from gapless.question.parameters import check_least, parameter_rows, parameters_of
 from gapless.system import find_system, system_names
 
 
@@ -113,3 +113,28 @@ def test_parameters_reach_the_sweeps(words: list[str], tmp_path: Path, capsys: p
     assert main(asked) == 2
     assert "'nonsense' is no parameter" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Whole numbers, one and several, beside what isn't counted."""
+
+    tries: int = 3
+    sizes: tuple[int, ...] = (4, 2)
+    most: int | None = None
+    share: float = 0.5
+
+
+@pytest.mark.parametrize(
+    ("counted", "least", "said"),
+    [
+        (Counted(tries=0), {}, "tries: must be >= 1, got 0"),
+        (Counted(sizes=(4, 0, 3)), {}, "sizes: must be >= 1, got 0"),
+        (Counted(most=-1), {}, "most: must be >= 1, got -1"),
+        (Counted(tries=2), {"tries": 3}, "tries: must be >= 3, got 2"),
+    ],
+)
+def test_whole_numbers_have_a_least(counted: Counted, least: dict[str, int], said: str) -> None:
+    check_least(Counted(), **least)
+    with pytest.raises(InputError, match=f"^{said}$"):
+        check_least(counted, **least)
