@@ -25,7 +25,7 @@ from gapless.encodings.bagpipe.lowering.schedule import to_schedule
 from gapless.encodings.bagpipe.problem import Problem
 from gapless.encodings.bagpipe.solve import machine_for
 from gapless.errors import InputError
-from gapless.ir.schedule import schedule_from_events
+from gapless.ir.schedule import EventKind, schedule_from_events
 from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.generators import zipf_trace
 
@@ -50,6 +50,21 @@ def replayed(change: Callable[[list[Actions]], None] | None = None, leave_out: s
         or not (leave_out and re.fullmatch(leave_out, schedule.graph.ops[event.op].name))
     ]  # fmt: skip
     return check(schedule_from_events(schedule.graph, schedule.topology, events, schedule.name))
+
+
+def test_whoever_sends_a_row_away_keeps_no_copy_of_it() -> None:
+    problem = problem_of()
+    plans = list(batch_plans(problem.trace, problem.planning))
+    counts = counted(plans)
+    actions, times = [Actions.of(plan, DESIGN) for plan in plans], pipeline(counts, problem.cluster, DESIGN)
+    schedule = to_schedule(actions, times, machine_for(problem, counts))
+    held: set[tuple[int, int]] = set()
+    for event in sorted(schedule.events(), key=lambda event: event.end_s):
+        if event.kind is EventKind.TRANSFER:
+            held |= {(tensor, schedule.topology.links[event.place].target) for tensor in event.moves}
+        held -= set(event.frees)
+    names = schedule.graph.tensor_names
+    assert not {(names[tensor], device) for tensor, device in held if names[tensor].startswith("rows ") and device}
 
 
 def by_hand(plans: list[BatchPlan]) -> dict[str, list[int]]:
