@@ -23,18 +23,9 @@ if TYPE_CHECKING:
     from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = [
-    "COMPRESSOR",
-    "COMPRESSOR_NAMES",
-    "DEVICE",
-    "ERRORS",
-    "METHODS",
-    "GradientsQuestion",
-    "Measuring",
-    "Question",
-    "RunQuestion",
-    "Running",
-    "ValidationQuestion",
-]
+    "COMPRESSOR", "COMPRESSOR_NAMES", "DEVICE", "ERRORS", "METHODS", "GradientsQuestion", "Measuring", "Question",
+    "RunQuestion", "Running", "ValidationQuestion",
+]  # fmt: skip
 
 METHODS = (
     "auto", "affine", "pareto", "milp", "algorithm1", "layer-wise", "one-group", "buckets", "even-split", "selective",

@@ -23,17 +23,9 @@ if TYPE_CHECKING:
     from gapless.topologies.topology import Topology
 
 __all__ = [
-    "BACKWARDS",
-    "CUTS",
-    "EMBEDDINGS",
-    "FORMS",
-    "METHODS",
-    "RECOMPUTATIONS",
-    "ErrorsQuestion",
-    "LayersQuestion",
-    "Question",
-    "RunQuestion",
-]
+    "BACKWARDS", "CUTS", "EMBEDDINGS", "FORMS", "METHODS", "RECOMPUTATIONS", "ErrorsQuestion", "LayersQuestion",
+    "Question", "RunQuestion",
+]  # fmt: skip
 
 METHODS = (
     "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "zero-bubble",

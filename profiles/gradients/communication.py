@@ -48,21 +48,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = [
-    "FlatNetwork",
-    "Network",
-    "OuterChanges",
-    "TwoLevelNetwork",
-    "aggregation_names",
-    "all_gather_cost",
-    "all_reduce_cost",
-    "communication_cost",
-    "compression_cost",
-    "find_network",
-    "gathered_bytes",
-    "network_of",
-    "ring_network",
-    "two_level_network",
-]
+    "FlatNetwork", "Network", "OuterChanges", "TwoLevelNetwork", "aggregation_names", "all_gather_cost",
+    "all_reduce_cost", "communication_cost", "compression_cost", "find_network", "gathered_bytes", "network_of",
+    "ring_network", "two_level_network",
+]  # fmt: skip
 
 _Passes: TypeAlias = Callable[[int], tuple[float, float]]
 """Of a number of ranks: how many steps a collective takes, and how often the bytes pass the slowest of them."""

@@ -18,17 +18,9 @@ from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, pla
 from gapless.model import Model
 
 __all__ = [
-    "OrderModel",
-    "Ticked",
-    "after",
-    "held",
-    "in_ticks",
-    "in_turn",
-    "kept_between",
-    "order_model",
-    "order_of",
+    "OrderModel", "Ticked", "after", "held", "in_ticks", "in_turn", "kept_between", "order_model", "order_of",
     "values_of",
-]
+]  # fmt: skip
 
 _COLUMNS = ("forward_s", "backward_s", "weight_s", "forward_hop_s", "hop_s", "encode_s", "decode_s", "reduce_s")
 _FINEST = 4096
