@@ -44,13 +44,13 @@ on_config.mkdocs_priority = 100  # type: ignore[attr-defined]  # before mkdocstr
 
 def _commands() -> str:
     from gapless.cli.commands import build_parser
-    from gapless.cli.reference import commands_reference
+    from gapless.installation.reference import commands_reference
 
     return commands_reference(build_parser())
 
 
 def _systems() -> str:
-    from gapless.cli.reference import systems_reference
+    from gapless.installation.reference import systems_reference
     from gapless.system import find_system, system_names
 
     return systems_reference(map(find_system, system_names()))

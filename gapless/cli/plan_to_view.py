@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gapless.errors import InputError
 
 if TYPE_CHECKING:
-    from gapless.checker.seen import Seen
+    from gapless.checker.inspection import Inspection
     from gapless.io.plan import SavedPlan
 
 __all__ = ["Looked", "keep_seen", "look"]
@@ -25,7 +25,7 @@ class Looked:
     plan: SavedPlan
     name: str
     is_kept: bool = False
-    seen: Seen | None = None
+    seen: Inspection | None = None
 
 
 def look(path: str, parts: str | None = None, is_replayed: bool = True, is_whole: bool = False) -> Looked:
@@ -50,7 +50,7 @@ def look(path: str, parts: str | None = None, is_replayed: bool = True, is_whole
         return Looked(path, plan, name)
 
 
-def keep_seen(looked: Looked, seen: Seen | None) -> None:
+def keep_seen(looked: Looked, seen: Inspection | None) -> None:
     """Keep what was seen, where that is more than what is kept already."""
     from gapless.io.kept import keep
 

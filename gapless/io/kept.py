@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.checker.inspection import Inspection, MemorySteps, known_events
 from gapless.checker.report import BusyTime, Report
-from gapless.checker.seen import Seen
-from gapless.checker.usage import MemorySteps, known_events
 from gapless.checker.waits import Waits
 from gapless.errors import InputError
 from gapless.io.arrays import Archive
@@ -55,7 +54,7 @@ class Kept:
     """
 
     plan: SavedPlan
-    seen: Seen | None
+    seen: Inspection | None
 
 
 def copies_named(schedule: Schedule) -> int:
@@ -122,7 +121,7 @@ def find_kept(name: str) -> Kept | None:
         return None
 
 
-def keep(name: str, path: str | Path, plan: SavedPlan, seen: Seen | None) -> bool:
+def keep(name: str, path: str | Path, plan: SavedPlan, seen: Inspection | None) -> bool:
     """Keep a plan with events, and what its replay had to show; returns whether that was done.
 
     `name`: the file's before it was read: where it has changed since, nothing is kept. Nothing is kept either of small
@@ -192,7 +191,7 @@ def _decoded(value: object, columns: dict[str, NDArray[np.generic]]) -> Any:
     return {key: _decoded(inner, columns) for key, inner in value.items()}
 
 
-def _seen_data(seen: Seen) -> dict[str, object]:
+def _seen_data(seen: Inspection) -> dict[str, object]:
     report, steps = seen.report, seen.memory
     return {
         "makespan_s": report.makespan_s, "peak_bytes": list(report.peak_bytes), "event_count": report.event_count,
@@ -206,7 +205,7 @@ def _seen_data(seen: Seen) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _seen_of(data: dict[str, Any]) -> Seen:
+def _seen_of(data: dict[str, Any]) -> Inspection:
     """What `_seen_data` says, of a replay without violations."""
     waits = {name: np.asarray(column) for name, column in data["waits"].items()}
     ends = zip(data["steps"][:-1].tolist(), data["steps"][1:].tolist(), strict=True)
@@ -216,4 +215,4 @@ def _seen_of(data: dict[str, Any]) -> Seen:
         energy_j=data["energy_j"], spent=tuple(data["spent"]),
     )  # fmt: skip
     memory = tuple(MemorySteps(data["time_s"][low:high], data["live_bytes"][low:high]) for low, high in ends)
-    return Seen(report, memory, Waits(**waits), data["numbers"])
+    return Inspection(report, memory, Waits(**waits), data["numbers"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.checker.usage import known_events
+from gapless.checker.inspection import known_events
 from gapless.ir.schedule import EventKind, Schedule
 
 __all__ = ["Lanes", "busiest", "by_device", "joined", "lanes_of", "resource_lanes_of", "taking_time", "utilisation"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.checker.inspection import MemorySteps, known_events, memory_steps
 from gapless.checker.replay import replayed
-from gapless.checker.usage import MemorySteps, known_events, memory_steps
 from gapless.errors import InputError
 from gapless.ir.schedule import EventKind, Schedule
 from gapless.plot.style import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.checker.usage import known_events
+from gapless.checker.inspection import known_events
 from gapless.ir.schedule import Schedule
 from gapless.plot.style import GREY, PALE, amounts, new_axes, plain
 from gapless.topologies.topology import Topology

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.anytime.convergence import Convergence, convergence_of
-from gapless.checker.seen import Seen
-from gapless.checker.usage import known_events
+from gapless.checker.inspection import Inspection, known_events
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, parse_json
@@ -65,7 +64,8 @@ def pictures_of(plan: SavedPlan) -> list[str]:
 
 
 def draw(
-    plan: SavedPlan, kind: str = "auto", ax: Axes | None = None, seen: Seen | None = None, verdict: str | None = None
+    plan: SavedPlan, kind: str = "auto", ax: Axes | None = None, seen: Inspection | None = None,
+    verdict: str | None = None,
 ) -> Axes:  # fmt: skip
     """Draw one kind of picture of a plan, the most telling one if `auto`; returns the axes.
 
@@ -115,7 +115,7 @@ def _links_used(schedule: Schedule) -> NDArray[np.int64]:
     return np.asarray(schedule.place[events[schedule.is_transfer[events]]])
 
 
-def _drawn(plan: SavedPlan, kind: str, ax: Axes | None, seen: Seen | None) -> Axes:
+def _drawn(plan: SavedPlan, kind: str, ax: Axes | None, seen: Inspection | None) -> Axes:
     system = known_system(plan.system)
     if system is not None and kind in system.drawers:
         return system.drawers[kind](plan, ax)

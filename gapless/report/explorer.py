@@ -12,7 +12,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.checker.seen import Seen
+from gapless.checker.inspection import Inspection
 from gapless.ir.schedule import Schedule
 from gapless.plot.gantt import kind_colours
 from gapless.plot.lanes import lanes_of, taking_time
@@ -48,7 +48,7 @@ _MARKUP = """\
 _ROW_PX, _MOST_PX = 18, 480
 
 
-def explorer_html(schedule: Schedule, seen: Seen, device_names: Sequence[str] = ()) -> str:
+def explorer_html(schedule: Schedule, seen: Inspection, device_names: Sequence[str] = ()) -> str:
     """The time line of a replayed schedule, to stand in a page that runs `explorer_script`.
 
     `seen`: what its replay has to show. `device_names`: by device, numbers if empty. A row for each engine and link in

@@ -14,7 +14,6 @@ from __future__ import annotations
 from gapless.sweeps.instances import Instance, read_instances
 from gapless.sweeps.local import Local
 from gapless.sweeps.results import Row
-from gapless.sweeps.rows import Rows
-from gapless.sweeps.run import sweep
+from gapless.sweeps.run import Rows, sweep
 
 __all__ = ["Instance", "Local", "Row", "Rows", "read_instances", "sweep"]

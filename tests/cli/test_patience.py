@@ -13,7 +13,7 @@ import pytest
 from calls import run
 from small_plans import small_plan
 
-from gapless.checker import seen
+from gapless.checker import inspection
 from gapless.cli.patience import Patience
 from gapless.plot import pictures
 
@@ -64,7 +64,7 @@ def test_a_page_without_a_finished_replay_says_so(
     capfd: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     stuck: Callable[..., Any],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(seen, "judged", stuck)
+    monkeypatch.setattr(inspection, "judged", stuck)
     page = tmp_path / "report.html"
     code, out, err = run(capfd, "report", str(plan), "-o", str(page), "--no-pictures")
     assert (code, out) == (4, f"{page}: not replayed\n")
@@ -94,7 +94,7 @@ def test_a_picture_is_drawn_though_its_replay_is_not_finished(
     capfd: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     stuck: Callable[..., Any],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(seen, "judged", stuck)
+    monkeypatch.setattr(inspection, "judged", stuck)
     picture = tmp_path / "plan.svg"
     code, out, _ = run(capfd, "plot", str(plan), "-o", str(picture))
     assert (code, picture.exists()) == (0, True)
@@ -129,6 +129,6 @@ def test_memory_is_drawn_of_the_replay_that_is_there(tmp_path: Path, monkeypatch
 
     plan = read_saved(str(small_plan("monet", tmp_path)))
     expected = svg_text(pictures.draw(plan, "memory").figure, "memory")
-    found = seen.seen(plan.schedule)
+    found = inspection.inspected(plan.schedule)
     monkeypatch.delattr(memory, "replayed")
     assert svg_text(pictures.draw(plan, "memory", seen=found).figure, "memory") == expected

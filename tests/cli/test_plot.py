@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_plans import SYSTEMS, small_plan
 
-from gapless.checker import seen
+from gapless.checker import inspection
 from gapless.cli.commands import plot as drawing
 from gapless.cli.main import main
 
@@ -56,7 +56,7 @@ def test_a_picture_of_a_large_plan_does_not_wait_for_the_replay(
     capsys: pytest.CaptureFixture[str], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drawing, "_MOST_REPLAYED", 1)
-    monkeypatch.setattr(seen, "judged", None)
+    monkeypatch.setattr(inspection, "judged", None)
     assert main(["plot", str(plan), "-o", str(tmp_path / "out.svg")]) == 0
     assert "not replayed, `gapless check` does that" in capsys.readouterr().out
 

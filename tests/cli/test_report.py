@@ -21,8 +21,7 @@ from small_plans import SYSTEMS, small_plan, solve_command
 from spawned import PATIENCE_S
 
 from gapless import __version__
-from gapless.checker import check
-from gapless.checker import seen as looking
+from gapless.checker import check, inspection
 from gapless.cli.main import main
 from gapless.ir.graph import Graph, Placement
 from gapless.ir.schedule import Event, EventKind, schedule_from_events
@@ -312,7 +311,7 @@ def test_a_hundred_thousand_events_are_drawn_as_few_bars(driver: Any, tmp_path: 
     events = [Event(EventKind.TRANSFER, n, n + 0.75, place=k, moves=(k,)) for n in range(25_000) for k in range(4)]
     schedule = schedule_from_events(graph, Topology("ring", (0,) * 4, links), events)
     page = Page(
-        "many", "", True, (), explorer=explorer_html(schedule, looking.seen(schedule)), script=explorer_script()
+        "many", "", True, (), explorer=explorer_html(schedule, inspection.inspected(schedule)), script=explorer_script()
     )
     write_page(tmp_path / "many.html", page)
     with opened(driver, tmp_path / "many.html") as seen:

@@ -16,7 +16,7 @@ from published import PUBLISHED
 
 from gapless.cli.commands import build_parser
 from gapless.cli.parser import Parser
-from gapless.cli.reference import commands_reference, systems_reference
+from gapless.installation.reference import commands_reference, systems_reference
 from gapless.question.parameters import parameter_rows
 from gapless.system import find_system, system_names
 

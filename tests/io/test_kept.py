@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_plans import small_plan
 
-from gapless.checker import seen as looking
+from gapless.checker import inspection
 from gapless.cli.main import main
 from gapless.io import kept
 from gapless.result import read_saved
@@ -48,13 +48,13 @@ def test_a_second_picture_reads_no_plan_and_replays_nothing(
     (file,) = folder.iterdir()
     assert file.name == f"{kept.name_of(plan)}.npz"
     monkeypatch.setattr("gapless.result.read_saved", never)
-    monkeypatch.setattr(looking, "judged", never)
+    monkeypatch.setattr(inspection, "judged", never)
     assert {kind: plotted(plan, "--kind", kind) for kind in first} == first
 
 
 def test_what_a_replay_had_to_show_is_read_back(folder: Path, plan: Path) -> None:
     saved = read_saved(str(plan))
-    seen = looking.seen(saved.schedule)
+    seen = inspection.inspected(saved.schedule)
     assert kept.keep(kept.name_of(plan), plan, saved, seen)
     found = kept.find_kept(kept.name_of(plan))
     assert found is not None

@@ -7,12 +7,11 @@ import argparse
 from gapless import __version__
 from gapless.cli import sweep_file
 from gapless.cli.commands import (
-    bench,
     challenge,
     completion,
     convert,
-    doctor,
     explain_selection,
+    installation,
     lists,
     plans,
     plot,
@@ -53,7 +52,6 @@ def build_parser() -> argparse.ArgumentParser:
     plot.add_commands(commands)
     report.add_commands(commands)
     lists.add_commands(commands)
-    bench.add_commands(commands)
-    doctor.add_commands(commands)
+    installation.add_commands(commands)
     completion.add_commands(commands, build_parser)
     return parser

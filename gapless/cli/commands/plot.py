@@ -13,7 +13,7 @@ from gapless.cli.signals import Listening
 from gapless.errors import InputError
 
 if TYPE_CHECKING:
-    from gapless.checker.seen import Seen
+    from gapless.checker.inspection import Inspection
     from gapless.cli.patience import Patience
     from gapless.io.plan import SavedPlan
 
@@ -131,17 +131,17 @@ def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
     return 0
 
 
-def _picture(plan: SavedPlan, kind: str, path: str, seen: Seen | None, verdict: str) -> bytes:
+def _picture(plan: SavedPlan, kind: str, path: str, seen: Inspection | None, verdict: str) -> bytes:
     from gapless.plot.pictures import draw
     from gapless.plot.style import rendered
 
     return rendered(draw(plan, kind, seen=seen, verdict=verdict).figure, path)
 
 
-def _seen(plan: SavedPlan) -> Seen:
-    from gapless.checker.seen import seen
+def _seen(plan: SavedPlan) -> Inspection:
+    from gapless.checker.inspection import inspected
 
-    return seen(plan.schedule)
+    return inspected(plan.schedule)
 
 
 def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:

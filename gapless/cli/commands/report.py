@@ -18,7 +18,7 @@ from gapless.cli.signals import Listening
 
 if TYPE_CHECKING:
     from gapless.checker import Report
-    from gapless.checker.seen import Seen
+    from gapless.checker.inspection import Inspection
     from gapless.cli.patience import Patience
     from gapless.cli.plan_to_view import Looked
     from gapless.io.plan import SavedPlan
@@ -123,7 +123,7 @@ class _Shown:
     pictures: Sequence[Picture]
     left_out: str
     explorer: str = ""
-    seen: Seen | None = None
+    seen: Inspection | None = None
     kept: str = ""
 
 
@@ -156,13 +156,13 @@ def _shown(looked: Looked, patience: Patience, with_pictures: bool) -> _Shown:
     return _Shown(report, pictures, left_out, explorer or "", seen, kept)
 
 
-def _seen(plan: SavedPlan) -> Seen:
-    from gapless.checker.seen import seen
+def _seen(plan: SavedPlan) -> Inspection:
+    from gapless.checker.inspection import inspected
 
-    return seen(plan.schedule)
+    return inspected(plan.schedule)
 
 
-def _explorer(plan: SavedPlan, seen: Seen) -> str:
+def _explorer(plan: SavedPlan, seen: Inspection) -> str:
     """The time line; empty for a plan of too many events."""
     from gapless.plot.names import device_names
     from gapless.report.explorer import MOST_EVENTS, explorer_html
@@ -178,7 +178,7 @@ def _long(plan: SavedPlan, windows: Windows, patience: Patience) -> _Shown:
     return _Shown(report, [], f"left out: {late}{missing}")
 
 
-def _picture(plan: SavedPlan, kind: str, seen: Seen | None) -> Picture:
+def _picture(plan: SavedPlan, kind: str, seen: Inspection | None) -> Picture:
     from gapless.plot.pictures import draw
     from gapless.plot.style import svg_text
     from gapless.report.html_page import Picture

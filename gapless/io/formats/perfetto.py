@@ -17,8 +17,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.checker.inspection import known_events, memory_steps
 from gapless.checker.replay import replayed
-from gapless.checker.usage import known_events, memory_steps
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.ir.schedule import EventKind, Schedule

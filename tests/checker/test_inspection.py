@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from gapless.checker import Rule, check, judged
+from gapless.checker.inspection import known_events, memory_steps
 from gapless.checker.replay import replayed
-from gapless.checker.usage import known_events, memory_steps
 from gapless.ir.graph import Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Link, Topology
