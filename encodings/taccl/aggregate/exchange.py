@@ -20,7 +20,7 @@ from functools import cached_property
 
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer
-from gapless.encodings.taccl.symmetry.rotations import find_rotations, image_of, image_table
+from gapless.encodings.taccl.symmetry.rotations import find_rotations, image_of, image_table, lanes_of
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 
@@ -265,12 +265,12 @@ def _classes(topology: Topology, group: list[Ranks], buffer_bytes: int) -> _Clas
     number: dict[tuple[int, int, float], list[int]] = {}
     for link, key in enumerate(ends):
         number.setdefault(key, []).append(link)
-    start, held, sends = topology.held_start.tolist(), topology.held.tolist(), list[_Send]()
+    lanes, sends = lanes_of(topology), list[_Send]()
     for source, target, duration_s in number:
         if target not in firsts or class_of[source] == class_of[target]:
             continue
         links = [number.get((moved[source], moved[target], duration_s), [-1])[0] for moved in group]
-        clocks = [~link for link in links] + [held[k] for link in links for k in range(start[link], start[link + 1])]
+        clocks = [clock for link in links for clock in lanes[link]]
         if -1 not in links and len(set(clocks)) == len(clocks):
             ends_of = class_of[source], element_of[source], class_of[target]
             sends.append(_Send(*ends_of, duration_s, tuple(links), tuple(clocks)))

@@ -28,6 +28,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.sketch.phases import turned_round
+from gapless.encodings.taccl.symmetry.rotations import lanes_of
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 
@@ -259,19 +260,18 @@ def timed(
     """When each transfer starts and ends, each as early as the ones before it allow."""
     source, target = topology.link_source.tolist(), topology.link_target.tolist()
     alpha_s, beta_s = topology.alpha_s.tolist(), (topology.beta_s_per_byte * chunk_bytes).tolist()
-    start, held = topology.held_start.tolist(), topology.held.tolist()
+    lanes = lanes_of(topology)
     clock: dict[int, float] = defaultdict(float)
     there: dict[tuple[int, int], float] = defaultdict(float)
     sent: dict[tuple[int, int], float] = defaultdict(float)
     times = []
     for transfer in transfers:
         link, by, to = transfer.link, source[transfer.link], target[transfer.link]
-        keys = [~link, *held[start[link] : start[link + 1]]]
-        begin_s = max(max(clock[key] for key in keys), max(there[chunk, by] for chunk in transfer.chunks))
+        begin_s = max(max(clock[key] for key in lanes[link]), max(there[chunk, by] for chunk in transfer.chunks))
         if one_at_a_time:
             begin_s = max(begin_s, *(sent[chunk, by] for chunk in transfer.chunks))
         end_s = begin_s + alpha_s[link] + beta_s[link] * len(transfer.chunks)
-        for key in keys:
+        for key in lanes[link]:
             clock[key] = end_s
         for chunk in transfer.chunks:
             there[chunk, to] = end_s

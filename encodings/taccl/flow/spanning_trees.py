@@ -14,7 +14,6 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.list_scheduling import Order, Rule, Table, better_orders, list_schedule
 from gapless.encodings.taccl.ordering.sends import Sends, to_schedule
 from gapless.encodings.taccl.parameters import Trees
+from gapless.encodings.taccl.symmetry.rotations import lanes_of
 from gapless.options import Deadline, SolveOptions
 
 __all__ = ["doubled_chunks", "plan_on_trees"]
@@ -147,7 +147,7 @@ def _pairs(problem: Chunked) -> _Pairs:
     for link, ends in enumerate(zip(topology.link_source.tolist(), topology.link_target.tolist(), strict=True)):
         between.setdefault(ends, []).append(link)
     count, duration_s = len(topology.links), problem.duration_s.tolist()
-    start, held = topology.held_start.tolist(), topology.held.tolist()
+    lanes = lanes_of(topology)
     pairs = _Pairs([], [], [], [[] for _ in range(topology.device_count)], count + len(topology.resources))
     for (one, other), links in between.items():
         for both in zip(links, between.get((other, one), ()), strict=False):
@@ -155,7 +155,7 @@ def _pairs(problem: Chunked) -> _Pairs:
                 break
             load: dict[int, float] = {}
             for link in both:
-                for clock in (link, *(count + resource for resource in held[start[link] : start[link + 1]])):
+                for clock in lanes[link]:
                     load[clock] = load.get(clock, 0.0) + duration_s[link]
             for rank in (one, other):
                 pairs.at[rank].append(len(pairs.ends))
@@ -313,12 +313,8 @@ def _table(packed: _Packed) -> tuple[Sends, Table]:
     """The sends as rows; a rank adds one part of a chunk at a time."""
     problem, topology = packed.problem, packed.problem.logical.topology
     sends, target = _sends(packed)
-    links = len(topology.links)
+    links, held = len(topology.links), lanes_of(topology)
     first = links + len(topology.resources)
-    held = [
-        (link, *(links + topology.held[begin:end]).tolist())
-        for link, (begin, end) in enumerate(pairwise(topology.held_start.tolist()))
-    ]
     copies = (first + sends.chunk * topology.device_count + target).tolist()
     clocks = [
         (copy, *held[link]) if is_sum else held[link]

@@ -119,11 +119,11 @@ def _candidate_paths(problem: Chunked, flowing: Sequence[dict[int, list[Path]]])
 
     `flowing`: paths that carry a flow, as `_flow_paths` gives them.
     """
-    parts, first = _commodities(problem), _first_of_orbit(problem)[0]
+    parts = _commodities(problem)
     onward_s: dict[bytes, Floats] = {}
     known: dict[tuple[int, int], list[Path]] = {}
-    found: list[list[Path]] = [[] for _ in first]
-    for chunk in np.flatnonzero((first == np.arange(len(first))) & (parts.of >= 0)).tolist():
+    found: list[list[Path]] = [[] for _ in problem.owners]
+    for chunk in (first for first in _firsts(problem) if parts.of[first] >= 0):
         number, rank = int(parts.of[chunk]), int(np.flatnonzero(problem.wanted[chunk])[0])
         if (number, rank) not in known:
             key = parts.usable[number].tobytes()
@@ -178,53 +178,29 @@ def _short_paths(problem: Chunked, parts: Commodities, number: int, rank: int, o
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def _first_of_orbit(problem: Chunked) -> tuple[Ids, list[tuple[int, int]]]:
-    """The first chunk of each chunk's orbit, and how to get to each chunk: (chunk, symmetry) one step before it."""
-    count = len(problem.owners)
-    first = np.full(count, -1, dtype=np.int64)
-    step = [(-1, -1)] * count
-    for start in range(count):
-        if first[start] >= 0:
-            continue
-        first[start], queue = start, [start]
-        for chunk in queue:
-            for number, symmetry in enumerate(problem.logical.symmetry):
-                image = int(symmetry.chunks[chunk])
-                if first[image] < 0:
-                    first[image], step[image] = start, (chunk, number)
-                    queue.append(image)
-    return first, step
+def _firsts(problem: Chunked) -> list[int]:
+    """The first chunk of each orbit."""
+    labels = orbits([s.chunks for s in problem.logical.symmetry], len(problem.owners))
+    return [int(label) for label in np.unique(labels)]
 
 
 def _table(model: Model, problem: Chunked, paths: Sequence[Sequence[Path]]) -> tuple[Ids, list[Path], Ids]:
     """One row for each path of each chunk, and its binary; chunks of one orbit take images of one another's paths."""
-    first, step = _first_of_orbit(problem)
-    known: dict[int, tuple[list[Path], Ids]] = {}
-    firsts = np.flatnonzero(first == np.arange(len(first)))
-    labels = [f"c{chunk}_w{k}" for chunk in firsts.tolist() for k in range(len(paths[chunk]))]
+    firsts, symmetries = _firsts(problem), [(s.chunks, s.links.tolist()) for s in problem.logical.symmetry]
+    labels = [f"c{chunk}_w{k}" for chunk in firsts for k in range(len(paths[chunk]))]
     ids = model.binaries("taken", len(labels), labels=labels)
-    cuts = np.cumsum([len(paths[chunk]) for chunk in firsts.tolist()])
-    for chunk, columns in zip(firsts.tolist(), np.split(ids, cuts[:-1]), strict=True):
-        known[chunk] = list(paths[chunk]), columns
-
-    def rows_of(chunk: int) -> tuple[list[Path], Ids]:
-        pending = []
-        while chunk not in known:
-            pending.append(chunk)
-            chunk = step[chunk][0]
-        for image in reversed(pending):
-            before, number = step[image]
-            carry = problem.logical.symmetry[number].links.tolist()
-            known[image] = [tuple(carry[link] for link in path) for path in known[before][0]], known[before][1]
-        return known[pending[0] if pending else chunk]
-
-    chunk_of, path, taken = [], [], []
-    for chunk in range(len(first)):
-        ones, its_ids = rows_of(chunk)
-        chunk_of += [chunk] * len(ones)
-        path += ones
-        taken.append(its_ids)
-    return np.array(chunk_of, dtype=np.int64), path, np.concatenate(taken)
+    cuts = np.cumsum([len(paths[chunk]) for chunk in firsts])
+    known: dict[int, tuple[Sequence[Path], Ids]] = {}
+    for first, columns in zip(firsts, np.split(ids, cuts[:-1]), strict=True):
+        known[first], orbit = (paths[first], columns), [first]
+        for chunk in orbit:
+            for chunks, carry in symmetries:
+                if (image := int(chunks[chunk])) not in known:
+                    known[image] = [tuple(carry[link] for link in path) for path in known[chunk][0]], columns
+                    orbit.append(image)
+    rows = [known[chunk] for chunk in range(len(problem.owners))]
+    chunk_of = np.repeat(np.arange(len(rows)), [len(ones) for ones, _ in rows])
+    return chunk_of, [path for ones, _ in rows for path in ones], np.concatenate([columns for _, columns in rows])
 
 
 def _is_util(model: Model, problem: Chunked, path: list[Path], taken: Ids) -> Ids:

@@ -10,7 +10,7 @@ from gapless.array_types import Ids
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.ordering.list_scheduling import Order, Table
 from gapless.encodings.taccl.ordering.sends import Sends, Times
-from gapless.encodings.taccl.symmetry.rotations import orbits
+from gapless.encodings.taccl.symmetry.rotations import lanes_of, orbits
 
 __all__ = ["MANY_SENDS", "SendTable", "send_orbits", "single_sends", "tables", "times_of"]
 
@@ -121,11 +121,8 @@ def _table(
 
 
 def _lanes(problem: Chunked, sends: Sends) -> list[tuple[int, ...]]:
-    """What each send holds: its link under its own number, and the link's resources, numbered behind the links."""
-    topology, link_count = problem.logical.topology, problem.link_count
-    lanes = [
-        (number, *(link_count + resource for resource in link.resources)) for number, link in enumerate(topology.links)
-    ]
+    """What each send holds."""
+    lanes = lanes_of(problem.logical.topology)
     return [lanes[link] for link in sends.link.tolist()]
 
 
@@ -137,7 +134,7 @@ def _sums(problem: Chunked, sends: Sends) -> list[tuple[int, ...]]:
 
 
 def _image_of_lanes(problem: Chunked, link_image: Ids) -> Ids:
-    """Where an automorphism carries each link and each resource; int64, links first, as `_lanes` numbers them."""
+    """Where an automorphism carries each link and each resource; int64, links first, as `lanes_of` numbers them."""
     topology, link_count = problem.logical.topology, problem.link_count
     image = np.arange(link_count + len(topology.resources))
     image[:link_count] = link_image

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from gapless.topologies.topology import Topology
 
 __all__ = [
     "Image", "Images", "Rotations", "automorphic_rotations", "find_rotations", "free_closure", "image_of",
-    "image_table", "no_rotations", "orbits", "resources_of", "rotation", "rotation_candidates", "subgroup",
+    "image_table", "lanes_of", "no_rotations", "orbits", "resources_of", "rotation", "rotation_candidates", "subgroup",
 ]  # fmt: skip
 
 
@@ -38,6 +39,12 @@ class Image:
 def resources_of(topology: Topology) -> Ragged:
     """The resources that each link holds."""
     return Ragged(topology.held_start, topology.held)
+
+
+def lanes_of(topology: Topology) -> list[tuple[int, ...]]:
+    """What each link holds: itself under its own number, and its resources, numbered behind the links."""
+    start, held = topology.held_start.tolist(), (len(topology.links) + topology.held).tolist()
+    return [(link, *held[first:last]) for link, (first, last) in enumerate(pairwise(start))]
 
 
 class Images:
