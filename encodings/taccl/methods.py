@@ -212,12 +212,18 @@ def _better(one: Candidate, other: Candidate) -> Candidate:
 
 @dataclass(frozen=True)
 class _Method:
-    """One of the methods; `parts`: its variants, by which a parameter file may name it instead."""
+    """One of the methods; `attempts`: what it tries in turn, None where nothing comes of it. `parts`: its variants, by
+    which a parameter file may name it instead.
+    """
 
     name: str
     supports: Callable[[Chunked], bool]
-    run: Callable[[Search], Iterator[Candidate]]
+    attempts: Callable[[Search], Iterator[Candidate | None]]
     parts: tuple[str, ...] = ()
+
+    def run(self, search: Search) -> Iterator[Candidate]:
+        """What comes of its attempts."""
+        return (found for found in self.attempts(search) if found is not None)
 
 
 def methods_for(search: Search) -> list[_Method]:
@@ -244,28 +250,23 @@ def methods_for(search: Search) -> list[_Method]:
     return allowed
 
 
-def _aggregated(search: Search) -> Iterator[Candidate]:
+def _aggregated(search: Search) -> Iterator[Candidate | None]:
     """Aggregated sends and baselines."""
     aggregation, choice = search.parameters.aggregation, search.parameters.methods
     if may_aggregate(search.problem, aggregation):
-        plan = plan_aggregated(search.problem, search.stage(), aggregation, search.bounds, choice)
-        if plan is not None:
-            yield plan
+        yield plan_aggregated(search.problem, search.stage(), aggregation, search.bounds, choice)
 
 
-def _quick(search: Search) -> Iterator[Candidate]:
+def _quick(search: Search) -> Iterator[Candidate | None]:
     """The greedy's quick plan from the search for the number of chunks."""
-    if search.quick.plan is not None:
-        yield search.quick.plan
+    yield search.quick.plan
 
 
-def _trees(search: Search) -> Iterator[Candidate]:
+def _trees(search: Search) -> Iterator[Candidate | None]:
     """Packed spanning trees, where they may be faster than the best."""
     problem, asked, parameters = search.problem, search.asked, search.parameters.trees
     problems = [problem] if asked is None else map(asked.in_chunks, doubled_chunks(problem, parameters))
-    plan = plan_on_trees(problems, search.stage(), search.question, search.end_s, parameters)
-    if plan is not None:
-        yield plan
+    yield plan_on_trees(problems, search.stage(), search.question, search.end_s, parameters)
 
 
 def may_pack_trees(problem: Chunked) -> bool:
@@ -273,7 +274,7 @@ def may_pack_trees(problem: Chunked) -> bool:
     return problem.collective.rank_count > 2 and problem.sketch is None and problem.is_free and problem.sums_for_all
 
 
-def _matching(search: Search) -> Iterator[Candidate]:
+def _matching(search: Search) -> Iterator[Candidate | None]:
     """Matching with restarts: briefly for some numbers of chunks, then for long in the best of them."""
     problem, parameters, bounds = search.problem, search.parameters, search.bounds
     if search.asked is not None:
@@ -284,9 +285,7 @@ def _matching(search: Search) -> Iterator[Candidate]:
         problem, bounds = quick.problem, quick.bounds or bounds
         if search.is_over or quick.end_s > parameters.matching.hopeless_factor * search.end_s:
             return
-    plan = matched_plan(problem, search.stage(), parameters.matching, bounds)
-    if plan is not None:
-        yield plan
+    yield matched_plan(problem, search.stage(), parameters.matching, bounds)
 
 
 def _is_for_many(problem: Chunked) -> bool:
@@ -295,7 +294,7 @@ def _is_for_many(problem: Chunked) -> bool:
     return problem.path_slack is None and not is_for_one and may_be_matched(problem)
 
 
-def _greedy(search: Search) -> Iterator[Candidate]:
+def _greedy(search: Search) -> Iterator[Candidate | None]:
     """The greedy, unless the best plan chunk by chunk is good enough, or hopeless."""
     problem, known, greedy = search.problem, search.by_chunks, search.parameters.greedy
     if not search.is_alone:
@@ -306,12 +305,10 @@ def _greedy(search: Search) -> Iterator[Candidate]:
         is_first = known is None or known is search.quick.plan
         if is_first and problem.routing_binaries <= search.parameters.milp.most_binaries:
             greedy = replace(greedy, rows=greedy.rows_of_small)
-    plan = plan_greedy(problem, search.stage(1.0), greedy, bounds=search.bounds)
-    if plan is not None:
-        yield plan
+    yield plan_greedy(problem, search.stage(1.0), greedy, bounds=search.bounds)
 
 
-def _milp(search: Search) -> Iterator[Candidate]:
+def _milp(search: Search) -> Iterator[Candidate | None]:
     """The MILP: alone, under a sketch, or where nothing else can plan it; with a path slack, where it is small."""
     problem = search.quick.for_milp or search.problem
     is_asked = search.is_alone or "milp" in search.parameters.methods.only
@@ -320,8 +317,7 @@ def _milp(search: Search) -> Iterator[Candidate]:
         bounds = search.bounds if problem is search.problem else None
         stage = search.stage(1.0) if search.is_alone else search.stage()
         plan = synthesise(problem, stage, search.parameters.milp, bounds)
-        if plan is not None:
-            yield replace(plan, problem=problem)
+        yield None if plan is None else replace(plan, problem=problem)
 
 
 def _any(problem: Chunked) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, cast
 
@@ -103,10 +103,7 @@ class Problem(BriefQuestion):
 
     def under(self, sketch: Sketch | None, chunks: int) -> Chunked:
         """The problem under a sketch, or under none, in so many chunks."""
-        return Chunked.of(
-            self.topology, self.collective, self.size_bytes, sketch, chunks_per_rank=chunks, root=self.root,
-            target=self.target,
-        )  # fmt: skip
+        return replace(self, sketch=sketch, chunks=chunks).coarsest
 
 
 def problem_of(asked: Question) -> Problem:

@@ -23,18 +23,9 @@ from gapless.ir.simulate import retime
 from gapless.topologies.topology import Topology
 
 __all__ = [
-    "Routing",
-    "Sends",
-    "Times",
-    "Transfer",
-    "fills_of",
-    "in_turn",
-    "lowered",
-    "sends_in_turn",
-    "sends_of",
-    "to_schedule",
-    "turned_back",
-]
+    "Routing", "Sends", "Times", "Transfer", "fills_of", "in_turn", "lowered", "sends_in_turn", "sends_of",
+    "to_schedule", "turned_back",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
