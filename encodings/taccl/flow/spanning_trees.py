@@ -21,7 +21,14 @@ from gapless.array_types import Ids
 from gapless.encodings.taccl.bounds.bounds import Bounds
 from gapless.encodings.taccl.candidate import SAME, Candidate, checked
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.ordering.list_scheduling import Order, Rule, Table, better_orders, list_schedule
+from gapless.encodings.taccl.ordering.list_scheduling import (
+    Order,
+    Rule,
+    Table,
+    better_orders,
+    list_schedule,
+    path_times,
+)
 from gapless.encodings.taccl.ordering.sends import Sends, to_schedule
 from gapless.encodings.taccl.parameters import Trees
 from gapless.encodings.taccl.symmetry.rotations import lanes_of
@@ -331,10 +338,8 @@ def _orders(
 ) -> Iterator[Order]:
     """Chunks in turn, from either end, grouped or not; then perturbed, in `most_rows` sends at most after the first."""
     sends, rows = table
-    until_s = np.zeros(len(rows))
     duration_s = rows.duration_s
-    for row, needed in enumerate(rows.needs):
-        until_s[row] = max((until_s[first] + duration_s[first] for first in needed), default=0.0)
+    until_s, _ = path_times(duration_s.tolist(), rows.needs)
     begin_s = _PACE * packed.busiest_s * sends.chunk / len(packed.trees) + until_s
     left, best = most_rows, None
     for rule in _RULES if rows.may_join.any() else _RULES[:2]:

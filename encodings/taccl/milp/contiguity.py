@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ids
-from gapless.encodings.taccl.ordering.list_scheduling import Order
+from gapless.encodings.taccl.ordering.list_scheduling import Order, path_times
 from gapless.encodings.taccl.ordering.tables import SendTable
 from gapless.model import Model
 
@@ -243,7 +243,7 @@ def _one_transfer_at_a_time_in_any_order(parts: ContiguityModel) -> None:
 def _time_covers_every_link_and_side(parts: ContiguityModel) -> None:
     """Implied: the time covers all transfers of a link or side, the path to the first and the path on from the last."""
     duration = parts.alpha + parts.beta
-    until, onward = _path_steps(parts)
+    until, onward = path_times(duration.tolist(), parts.ordering.table.needs)
     distinct = sorted({tuple(sorted(rows)) for rows in _members(parts.ordering).values()})
     rows, columns, values, lower = [], [], [], []
     for number, members in enumerate(distinct):
@@ -252,23 +252,10 @@ def _time_covers_every_link_and_side(parts: ContiguityModel) -> None:
         rows.append(np.full(len(joining) + 1, number))
         columns.append(np.append(parts.joins[joining], parts.time))
         values.append(np.append(parts.alpha[joining], 1))  # a chunk that joins saves its alpha
-        lower.append(float(duration[held].sum() + until[held].min() + onward[held].min()))
+        lower.append(float(duration[held].sum() + until[held].min() + (onward - duration)[held].min()))
     family = "time_covers_side"
     entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
     parts.model.add_sparse(family, len(distinct), *entries, lower=np.array(lower))
-
-
-def _path_steps(parts: ContiguityModel) -> tuple[Ids, Ids]:
-    """Least steps before each row can start, and after it has ended, by its path alone."""
-    table, duration = parts.ordering.table, parts.alpha + parts.beta
-    until, onward = np.zeros(len(table), dtype=np.int64), np.zeros(len(table), dtype=np.int64)
-    for row, needs in enumerate(table.needs):
-        for first in needs:
-            until[row] = max(until[row], until[first] + duration[first])
-    for row in range(len(table) - 1, -1, -1):
-        for first in table.needs[row]:
-            onward[first] = max(onward[first], duration[row] + onward[row])
-    return until, onward
 
 
 def _members(ordering: Order) -> dict[int, list[int]]:

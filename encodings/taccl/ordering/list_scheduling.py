@@ -24,7 +24,7 @@ from gapless.array_types import Floats, Mask
 from gapless.encodings.taccl.ordering.sends import Times
 from gapless.encodings.taccl.parameters import ANY_SIZE
 
-__all__ = ["RULES", "Order", "Rule", "Table", "better_orders", "list_schedule", "orders_near"]
+__all__ = ["RULES", "Order", "Rule", "Table", "better_orders", "list_schedule", "orders_near", "path_times"]
 
 First = Literal["longest from now", "shortest until now", "as given", "most left to do"]
 
@@ -208,14 +208,16 @@ def _urgency(table: Table, before: list[list[int]], rule: Rule, given_s: Floats 
     """The smaller goes first."""
     if given_s is not None:
         return -given_s if rule.backwards else given_s
-    until_s, onward_s = _path_times(table.duration_s.tolist(), before, rule.backwards)
+    until_s, onward_s = path_times(table.duration_s.tolist(), before, rule.backwards)
     keys = (until_s, -onward_s) if rule.first == "longest from now" else (-onward_s, until_s)
     rank = np.empty(len(table))
     rank[np.lexsort(keys)] = np.arange(len(table))
     return rank
 
 
-def _path_times(duration_s: list[float], before: list[list[int]], backwards: bool) -> tuple[Floats, Floats]:
+def path_times(
+    duration_s: list[float], before: Sequence[Sequence[int]], backwards: bool = False
+) -> tuple[Floats, Floats]:
     """For each row, the time of the longest path before it, and from its start to the end of all that waits for it."""
     until_s, onward_s = [0.0] * len(before), list(duration_s)
     rows = range(len(before) - 1, -1, -1) if backwards else range(len(before))  # what goes before comes first
