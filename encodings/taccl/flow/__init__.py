@@ -1,1 +1,1 @@
-"""Plans without a MILP: matching on the time-expanded graph, flows rounded to paths, paths by load."""
+"""Plans without a MILP: shortest paths, matching on the time-expanded graph, flows rounded to paths, paths by load."""
