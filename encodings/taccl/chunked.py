@@ -26,8 +26,12 @@ from gapless.report.short_repr import BriefQuestion
 from gapless.solution import Bound, Solution, Status, StopReason, by_class, with_class_exhausted
 from gapless.topologies.topology import Topology
 
-__all__ = ["Chunked", "Phase", "chunks_of", "claim"]
+__all__ = ["FEW_PAIRS", "MOST_PAIRS", "Chunked", "Phase", "chunks_of", "claim"]
 
+FEW_PAIRS = 100_000
+"""Pairs of chunk and link up to which single chunks are looked at: of more, bounds would take longer than a plan."""
+MOST_PAIRS = 30_000_000
+"""Pairs of chunk and link up to which tables of them all fit into memory."""
 _LARGEST_TABLE = 4_000_000
 """Pairs of chunk and link above which orbits aren't counted: no sketch makes so many few enough."""
 _LARGEST_SPREAD = 1e12
@@ -196,12 +200,17 @@ class Chunked(BriefQuestion):
         """The number of logical links."""
         return len(self.logical.topology.links)
 
+    @property
+    def pair_count(self) -> int:
+        """The number of pairs of chunk and link."""
+        return self.collective.chunk_count * self.link_count
+
     @cached_property
     def routing_binaries(self) -> int:
         """The binaries of the routing MILPs of all phases, one for each orbit of (chunk, link) under the sketch's
         symmetry; the number of pairs where that is too large to be worth counting.
         """
-        pairs, count = self.collective.chunk_count * self.link_count, len(self.phases)
+        pairs, count = self.pair_count, len(self.phases)
         if pairs > _LARGEST_TABLE or not self.logical.symmetry:
             return pairs * count
         images = [(s.chunks[:, None] * self.link_count + s.links[None, :]).reshape(-1) for s in self.logical.symmetry]

@@ -14,7 +14,7 @@ from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.baselines.quickest import keeps_to_links
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import SAME, Candidate, added_up, checked
-from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.chunked import MOST_PAIRS, Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
@@ -26,8 +26,7 @@ __all__ = ["VARIANTS", "may_aggregate", "plan_aggregated"]
 _DEFAULTS = Aggregation()
 _OWN = "aggregated"
 _MOST_LINKS = 20_000
-_MOST_CELLS = 30_000_000
-"""Links, and pairs of chunk and link, above which aggregated sends are not looked at: they don't fit into memory."""
+"""Links above which aggregated sends are not looked at: they don't fit into memory."""
 _ALPHA_SHARE = 0.02
 """Of the time of a chunk on its link; where no link's latency is more, sharing it is worth nothing."""
 
@@ -37,9 +36,8 @@ def may_aggregate(problem: Chunked, parameters: Aggregation = _DEFAULTS) -> bool
 
     A sketch that says whose chunks go first orders single chunks, so it leaves no choice.
     """
-    links, chunks = problem.link_count, problem.collective.chunk_count
-    ranks = problem.collective.rank_count
-    few = ranks <= parameters.most_ranks and links <= _MOST_LINKS and links * chunks <= _MOST_CELLS
+    links, ranks = problem.link_count, problem.collective.rank_count
+    few = ranks <= parameters.most_ranks and links <= _MOST_LINKS and problem.pair_count <= MOST_PAIRS
     free = problem.path_slack is None and problem.given is None and not problem.logical.own_first.any()
     return few and free and is_spread_backwards(problem.collective) and any(problem.collective.destinations)
 

@@ -340,5 +340,5 @@ class Bounds:
 
     @property
     def _is_small(self) -> bool:
-        pairs = self.problem.collective.chunk_count * self.problem.link_count
+        pairs = self.problem.pair_count
         return pairs <= self.parameters.most_pairs

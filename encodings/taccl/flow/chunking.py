@@ -18,7 +18,7 @@ import numpy as np
 
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate
-from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.chunked import FEW_PAIRS, Chunked
 from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.parameters import Chunking, Parameters
@@ -28,9 +28,6 @@ from gapless.ir.process_groups import Groups
 from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Quick", "best_chunking", "best_matching"]
-
-_SMALL = 100_000
-"""Pairs of chunk and link up to which a bound on single chunks is worked out before a plan."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,7 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
     def attempt(cut: Chunked, stage: SolveOptions, best_s: float) -> Quick:
         cheap = replace(cut, method="greedy", path_slack=None)
         of_cut = bounds_of(cheap, parameters.bounds, stage, question=bounds)
-        is_small = cut.collective.chunk_count * cut.link_count <= _SMALL
-        if is_small and (least_s := of_cut.greedy_s) >= best_s:
+        if cut.pair_count <= FEW_PAIRS and (least_s := of_cut.greedy_s) >= best_s:
             return Quick(cut, bounds=of_cut, least_s=least_s)
         plan = plan_greedy(cheap, stage, greedy, parameters.chunking.tries, of_cut)
         return Quick(cut, None if plan is None else replace(plan, problem=cut), of_cut)

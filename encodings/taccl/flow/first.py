@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gapless.encodings.taccl.baselines.quickest import quickest
 from gapless.encodings.taccl.candidate import Candidate
-from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.chunked import MOST_PAIRS, Chunked
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.flow.paths import shortest_path_routing
 from gapless.encodings.taccl.ordering.list_scheduling import RULES, list_schedule
@@ -23,8 +23,6 @@ __all__ = ["first_plan", "least_limit_s"]
 
 _FEW_SENDS = 2_000
 """Sends up to which shortest paths take a tenth of a second; with more, a matching on orbits is quicker."""
-_MOST_CELLS = 30_000_000
-"""Pairs of chunk and link up to which shortest paths can be had at all: a few bytes each."""
 _AFTER_S = 7e-6
 """Seconds for each send of a chunk that are kept for lowering the plan, its replay, and writing it."""
 _TREES_S, _PATHS_S = 8e-6, 20e-6
@@ -44,7 +42,7 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Candidate | None:
         return None
     deadline.keep(_AFTER_S * sends)
     is_quotient = problem.is_free and may_be_greedy(problem)
-    fits = problem.collective.chunk_count * problem.link_count <= _MOST_CELLS
+    fits = problem.pair_count <= MOST_PAIRS
     plan: Candidate | None = None
     if fits and (sends <= _FEW_SENDS or not is_quotient or _has_no_rotations(problem)):
         plan = _by_shortest_paths(problem)

@@ -18,7 +18,7 @@ from gapless.array_types import Floats, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import Bottleneck, find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import SAME, Candidate, added_up
-from gapless.encodings.taccl.chunked import Chunked, Phase
+from gapless.encodings.taccl.chunked import FEW_PAIRS, Chunked, Phase
 from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.flow.paths import busiest_s, round_flow, route_paths
 from gapless.encodings.taccl.flow.phases import PhaseSearch, search_phases
@@ -36,8 +36,6 @@ __all__ = ["may_be_greedy", "plan_greedy"]
 _DEFAULTS = Greedy()
 _ALPHA_SHARE, _SHARED_BY = 0.1, 8
 """Where latencies are a larger part of a link's time for a chunk, matchings that so many share are tried as well."""
-_SMALL = 100_000
-"""Pairs of chunk and link up to which bounds look at single chunks, and paths by load are tried beside the flow's."""
 _MOST_BY_LOAD = 10_000
 """Sends up to which those go first whose resources have most left to do: later sends are looked at again each time."""
 _UNEVEN = 0.005
@@ -140,8 +138,8 @@ def plan_greedy(
         raise InputError("method: must be milp or auto under a sketch that sends own chunks first, got greedy")
     deadline = Deadline(options)
     bounds = bounds or bounds_of(problem, options=deadline.stage())
-    if collective.chunk_count * problem.link_count > _SMALL:  # bounds on single chunks would take longer than the plan
-        quick = replace(bounds.parameters, most_pairs=min(_SMALL, bounds.parameters.most_pairs))
+    if problem.pair_count > FEW_PAIRS:  # bounds on single chunks would take longer than the plan
+        quick = replace(bounds.parameters, most_pairs=min(FEW_PAIRS, bounds.parameters.most_pairs))
         bounds = bounds_of(problem, quick, bounds.options)
     rows = parameters.rows // len(problem.phases)
 
@@ -223,7 +221,7 @@ def _routings(search: _Search, quotient: QuotientProblem) -> Iterator[_Routed]:
     """
     problem, allowed = search.problem, search.allowed(quotient)
     flow = search.bounds.bandwidth.flow if allowed is None and search.bounds is not None else None
-    small = problem.collective.chunk_count * problem.link_count <= _SMALL
+    small = problem.pair_count <= FEW_PAIRS
     if flow is not None:
         quotients = [quotient]
         while quotients:

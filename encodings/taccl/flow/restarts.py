@@ -18,7 +18,7 @@ import numpy as np
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate, added_up, checked
-from gapless.encodings.taccl.chunked import Chunked, Phase
+from gapless.encodings.taccl.chunked import MOST_PAIRS, Chunked, Phase
 from gapless.encodings.taccl.flow.network import Network, Ports, closed_links, contested_ports, network_of
 from gapless.encodings.taccl.flow.phases import PhaseSearch, search_phases
 from gapless.encodings.taccl.flow.time_expanded import (
@@ -39,8 +39,6 @@ from gapless.options import Deadline, SolveOptions, charge
 __all__ = ["matched_plan", "may_be_matched"]
 
 _DEFAULTS = Matching()
-_MOST_CELLS = 30_000_000
-"""Pairs of chunk and link above which sets of chunks don't fit into memory."""
 _MOST_NEIGHBOURS = 4_000_000
 """Pairs of links that share a port above which looking at all of them takes longer than anything else."""
 _QUICK_SHARE = 0.2
@@ -106,7 +104,7 @@ def may_be_matched(problem: Chunked) -> bool:
     """Whether a matching can plan it: its phases are parts of every plan, there is no order on links, and not too many
     pairs of chunk and link.
     """
-    small = problem.collective.chunk_count * problem.link_count <= _MOST_CELLS
+    small = problem.pair_count <= MOST_PAIRS
     return small and is_spread_backwards(problem.collective) and not problem.logical.own_first.any()
 
 

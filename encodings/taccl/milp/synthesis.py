@@ -182,7 +182,7 @@ def _route_phases(search: _Search) -> tuple[list[Router], list[Routing]]:
     routers: list[Router] = []
     found: list[Routing] = []
     phases = search.problem.phases
-    pairs = sum(phase.problem.collective.chunk_count * phase.problem.link_count for phase in phases)
+    pairs = sum(phase.problem.pair_count for phase in phases)
     if pairs * _PAIR_S > search.deadline.remaining_s:
         search.deadline.strike()
         return routers, found
