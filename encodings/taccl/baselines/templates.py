@@ -14,6 +14,7 @@ clusters: reduce inside the node, then rail by rail between the nodes, then spre
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -53,9 +54,7 @@ def chain_broadcast(cut: Cut, rings: list[list[int]], root: int) -> list[Send]:
     sends = []
     for part in range(cut.parts):
         ring = rings[part % len(rings)]
-        start = ring.index(root)
-        ranks = [*ring[start:], *ring[:start]]
-        for step, (source, target) in enumerate(pairwise(ranks)):
+        for step, (source, target) in enumerate(pairwise(_chain(ring, 0, root))):
             sends.append(Send(part // len(rings), step, source, target, cut.part(cut.blocks[0], part)))
     return sends
 
@@ -113,6 +112,7 @@ def tree_broadcast(cut: Cut, trees: list[Tree]) -> list[Send]:
 
 
 def _chain(ring: list[int], start: int, root: int | None) -> list[int]:
+    """A ring from the root on, or else from its place `start`."""
     first = start % len(ring) if root is None else ring.index(root)
     return [*ring[first:], *ring[:first]]
 
@@ -183,7 +183,7 @@ def direct_sends(cut: Cut) -> list[Send]:
     for chunk, (owner, ranks) in enumerate(zip(collective.owners, collective.destinations, strict=True)):
         for rank in ranks:
             pairs.setdefault((owner, rank), []).append(chunk)
-    return _rounds(cut, {pair: tuple(chunks) for pair, chunks in pairs.items()}, collective.rank_count)
+    return _rounds(cut, pairs, collective.rank_count)
 
 
 def spread_directly(cut: Cut, roots: list[int], count: int) -> list[Send]:
@@ -192,15 +192,18 @@ def spread_directly(cut: Cut, roots: list[int], count: int) -> list[Send]:
     return _rounds(cut, pairs, count)
 
 
-def _rounds(cut: Cut, pairs: dict[tuple[int, int], tuple[int, ...]], count: int) -> list[Send]:
-    """In round d each rank sends to the d-th after it: nobody receives twice in a round."""
+def _rounds(
+    cut: Cut, pairs: Mapping[tuple[int, int], Sequence[int]], count: int, step: int | None = None
+) -> list[Send]:  # fmt: skip
+    """In round d each rank sends to the d-th after it: nobody receives twice in a round. `step`: that of all rounds."""
     order = sorted(pairs, key=lambda pair: ((pair[1] - pair[0]) % count, pair))
     sends = []
     for source, target in order:
         for part in range(cut.parts):
-            chunks = cut.part(pairs[source, target], part)
+            chunks = cut.part(tuple(pairs[source, target]), part)
             if chunks:
-                sends.append(Send(part, (target - source) % count - 1, source, target, chunks))
+                at = (target - source) % count - 1 if step is None else step
+                sends.append(Send(part, at, source, target, chunks))
     return sends
 
 
@@ -241,14 +244,7 @@ def rail_alltoall(cut: Cut, nodes: list[list[int]]) -> list[Send]:
                 first.setdefault((owner, relay), []).append(chunk)
             if relay != target:
                 second.setdefault((relay, target), []).append(chunk)
-    sends = []
-    for step, pairs in enumerate((first, second)):
-        for source, target in sorted(pairs, key=lambda pair: ((pair[1] - pair[0]) % len(rail), pair)):
-            for part in range(cut.parts):
-                chunks = cut.part(tuple(pairs[source, target]), part)
-                if chunks:
-                    sends.append(Send(part, step, source, target, chunks))
-    return sends
+    return _rounds(cut, first, len(rail), 0) + _rounds(cut, second, len(rail), 1)
 
 
 def rail_broadcast(cut: Cut, nodes: list[list[int]], rings: Rings, root: int) -> list[Send]:
@@ -273,7 +269,4 @@ def _spread(ranks: list[int], rings: Rings | None, node: int, part: int, entry: 
     if rings is None:
         place = ranks.index(entry)
         return [(entry, rank) for rank in (*ranks[place + 1 :], *ranks[:place])]
-    ring = rings[node][part % len(rings[node])]
-    place = ring.index(entry)
-    around = [*ring[place:], *ring[:place]]
-    return list(pairwise(around))
+    return list(pairwise(_chain(rings[node][part % len(rings[node])], 0, entry)))
