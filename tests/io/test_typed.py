@@ -62,6 +62,10 @@ def test_a_record_is_written_as_it_is_read_and_without_defaults() -> None:
     assert read_record(Thing, Record(DATA, "file")) == THING
 
 
+def test_a_number_that_may_have_fractions_is_written_with_a_point() -> None:
+    assert json.dumps(data_of(Line(2))) == '{"slope": 2.0}'
+
+
 def test_a_file_has_an_entry_a_line(tmp_path: Path) -> None:
     text = text_of(THING, "made-up", 3, ["parts"])
     assert json.loads(text) == {"format": "made-up", "version": 3, **DATA}

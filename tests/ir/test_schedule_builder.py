@@ -71,8 +71,9 @@ def test_the_event_that_ends_last_frees_what_all_have_read() -> None:
     before = len(builder.events)
     for engine, duration_s in ((0, 3.0), (1, 2.0)):
         builder.compute("read", "", engine, 1.0, duration_s, (made,), (builder.tensor("read"),))
-    builder.free([made], 0, after=before)
-    assert [event.frees for event in builder.events] == [(), ((made, 0),), ()]
+    for device in range(2):
+        builder.free([made], device, after=before)
+    assert [event.frees for event in builder.events] == [(), ((made, 0), (made, 1)), ()]
 
 
 def test_nothing_is_moved_where_there_is_nothing() -> None:
