@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gapless.topologies.topology import Topology
 
 __all__ = [
-    "BACKWARDS", "CUTS", "EMBEDDINGS", "FORMS", "METHODS", "RECOMPUTATIONS", "ErrorsQuestion", "LayersQuestion",
-    "Question", "RunQuestion",
+    "BACKWARDS", "CUTS", "EMBEDDINGS", "FORMS", "METHODS", "OPTIMIZERS", "RECOMPUTATIONS", "ErrorsQuestion",
+    "LayersQuestion", "Question", "RunQuestion",
 ]  # fmt: skip
 
 METHODS = (
@@ -37,6 +37,7 @@ RECOMPUTATIONS = ("none", "auto", "all")
 EMBEDDINGS = ("fused", "separate")
 FORMS = ("compute", "communication")
 """Of a schedule for torch: what is computed, or messages too."""
+OPTIMIZERS = ("adam", "sgd")
 
 
 def _cut(value: object) -> str | tuple[int, ...]:
@@ -133,11 +134,23 @@ class Question(Asked):
 
 @dataclass(frozen=True, repr=False)
 class RunQuestion(Asked):
-    """A plan run by torch on processes of this machine."""
+    """A plan run by torch on processes of this machine: a step beside one process, or a training of `steps`."""
 
     model: str = said(MODEL)
     plan: str = said(PLAN)
-    ranks: int = asked(Whole(1, 1024), "processes, as many as the plan has ranks", is_required=True, metavar="P")
+    ranks: int = asked(
+        Whole(1, 1024), "processes, as many as the plan has ranks; a training has them for each of the plan's replicas",
+        is_required=True, metavar="P",
+    )  # fmt: skip
+    steps: int = asked(
+        Whole(1, 10**6), "of a training: plain, and in the plan's modes with and without error propagation", 1,
+        metavar="N", group="training",
+    )  # fmt: skip
+    optimizer: str = asked(Choice(OPTIMIZERS), "what takes the gradients: adam, sgd", "adam", group="training")
+    learning_rate: float = asked(Number(0), "of every step", 0.001, metavar="X", group="training")
+    warm_up: int = asked(
+        Whole(0, 10**6), "steps at the start in which nothing is compressed", 0, metavar="N", group="training"
+    )
     form: str = asked(Choice(FORMS), "of the schedule that torch gets", "compute")
     error_propagation: bool = asked(Flag(), "add what compression loses to the hop's next gradient", False)
     wait: float = said(WAIT)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gapless.encodings.pipeline.programs.frameworks import check_torch_runs
 from gapless.encodings.pipeline.programs.program import Program, program_of
+from gapless.encodings.pipeline.programs.training import trained
 from gapless.encodings.pipeline.question import ErrorsQuestion, LayersQuestion, RunQuestion
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
@@ -21,7 +22,7 @@ from gapless.system import Answer, Session
 from gapless.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from gapless.torch.pipeline.run import RanksRun
+    from gapless.torch.pipeline.run import RanksRun, Task
 
 __all__ = ["execute", "profile_errors", "profile_layers"]
 
@@ -41,16 +42,19 @@ def execute(question: RunQuestion, session: Session) -> Answer:
         raise InputError(f"{path}: {error}") from None
     if question.ranks != program.order.ranks:
         raise InputError(f"ranks: {path} is a plan for {program.order.ranks} ranks, got {question.ranks}")
+    if question.steps > 1:
+        return trained(question, session, program, asked, _task(question, session, program, layers))
+    for name in ("optimizer", "learning_rate", "warm_up"):
+        if getattr(question, name) != getattr(RunQuestion, name):
+            raise InputError(f"{name}: goes with steps, two at least")
     if replicas > 1:
-        session.say(f"sums among {replicas} replicas are left out: one replica runs")
+        session.say(f"sums among {replicas} replicas are left out: one replica runs; with --steps all do")
     return _run(question, session, plan, program, layers, report.spent)
 
 
-def _run(
-    question: RunQuestion, session: Session, plan: SavedPlan, program: Program, layers: int,
-    spent: tuple[float, ...],
-) -> Answer:  # fmt: skip
-    from gapless.torch.pipeline.run import Task, run_ranks
+def _task(question: RunQuestion, session: Session, program: Program, layers: int) -> Task:
+    """What ranks are to do. Raises `InputError` where the model has other layers than the plan."""
+    from gapless.torch.pipeline.run import Task
 
     task = Task(
         model=question.model,
@@ -64,10 +68,21 @@ def _run(
         form=question.form,
         wait_s=question.wait,
     )
-    model = task.load()
-    if len(model.layers) != layers:
-        rule = f"the plan is for {layers} layers, {task.model} has {len(model.layers)}"
+    count = len(task.load().layers)
+    if count != layers:
+        rule = f"the plan is for {layers} layers, {task.model} has {count}"
         raise InputError(f"model: {rule}; give a model of as many, or solve with its profile")
+    return task
+
+
+def _run(
+    question: RunQuestion, session: Session, plan: SavedPlan, program: Program, layers: int,
+    spent: tuple[float, ...],
+) -> Answer:  # fmt: skip
+    from gapless.torch.pipeline.run import run_ranks
+
+    task = _task(question, session, program, layers)
+    model = task.load()
     session.say(f"running {program.order.ranks} processes ...")
     found = run_ranks(program.order, task, session.options.stop)
     return _answer(plan, program, found, model.boundary_bytes(program.cut, task.micro_batches), spent)

@@ -22,7 +22,8 @@ class Program:
 
     `order`: of all actions. `cut`: the first layer of each stage but the first. `recomputed`: the stages that run their
     forward again. `hop_modes[hop, m]`: the name of the mode in which the gradient of micro-batch m goes from stage
-    hop + 1 to hop, where it is compressed. `in_flight[r]`: the most micro-batches, counted once a stage, that rank r
+    hop + 1 to hop, where it is compressed. `sum_modes`: of each stage's sum among replicas, none where all are plain.
+    `in_flight[r]`: the most micro-batches, counted once a stage, that rank r
     keeps at once in the replay. `boundary_bytes[s]`: of the activation after stage s; `sent_bytes[r]`: all that rank r
     sends.
     """
@@ -31,9 +32,20 @@ class Program:
     cut: tuple[int, ...]
     recomputed: tuple[int, ...]
     hop_modes: Mapping[tuple[int, int], str]
+    sum_modes: tuple[str, ...]
     in_flight: tuple[int, ...]
     boundary_bytes: tuple[int, ...]
     sent_bytes: tuple[int, ...]
+
+    @property
+    def plain_sent_bytes(self) -> tuple[int, ...]:
+        """What each rank would send in a step in which nothing is compressed."""
+        rank, sent = self.order.rank_of_stage, [0] * self.order.ranks
+        for stage, size in enumerate(self.boundary_bytes):
+            if rank[stage] != rank[stage + 1]:
+                sent[rank[stage]] += self.order.micro_batches * size
+                sent[rank[stage + 1]] += self.order.micro_batches * size
+        return tuple(sent)
 
 
 def program_of(plan: SavedPlan) -> Program:
@@ -48,6 +60,7 @@ def program_of(plan: SavedPlan) -> Program:
         cut=decision.cut,
         recomputed=decision.recomputed,
         hop_modes={(each.hop, each.micro_batch): each.mode for each in decision.hop_modes},
+        sum_modes=decision.sum_modes,
         in_flight=_in_flight(computed, ranks),
         boundary_bytes=boundary_bytes,
         sent_bytes=sent_bytes,

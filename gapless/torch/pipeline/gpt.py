@@ -56,12 +56,12 @@ class Head(Module):  # type: ignore[misc,unused-ignore]
 
 def gpt(
     layers: int = 4, hidden: int = 64, heads: int = 4, vocabulary: int = 128, sequence: int = 32, micro_batch: int = 1,
-    micro_batches: int = 1,
+    micro_batches: int = 1, tied: int = 0,
 ) -> tuple[Module, Tensor, Callable[[Tensor, Tensor], Tensor], Tensor]:  # fmt: skip
     """The model, random tokens for `micro_batches` times `micro_batch` sequences, the loss, and the tokens to guess.
 
-    Under any seed, each token has the same few that may come next. Raises `InputError` where heads don't divide what is
-    hidden.
+    Under any seed, each token has the same few that may come next. `tied`: 1 where the head's weights are the
+    embedding's. Raises `InputError` where heads don't divide what is hidden.
     """
     if hidden % heads:
         raise InputError(f"model: hidden must be a multiple of {heads} heads, got {hidden}")
@@ -69,7 +69,11 @@ def gpt(
     model = nn.Sequential()
     for name, layer in {"embedding": Embedding(vocabulary, sequence, hidden), **blocks}.items():
         model.add_module(name, layer)
-    model.add_module("head", Head(vocabulary, hidden))
+    head = Head(vocabulary, hidden)
+    model.add_module("head", head)
+    if tied:
+        head.scores.weight = model.get_submodule("embedding").token.weight
+        torch.nn.init.normal_(head.scores.weight, std=hidden**-0.5)  # as large as scores need it
     tokens = _text(micro_batches * micro_batch, sequence + 1, vocabulary)
     return model, tokens[:, :-1].contiguous(), _loss, tokens[:, 1:].contiguous()
 

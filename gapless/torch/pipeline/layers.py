@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gapless.errors import InputError
 from gapless.torch.library import Module, Tensor, torch
 from gapless.torch.run.workload import load_named
 
-__all__ = ["Gradients", "LayeredModel", "load_layers", "one_process", "squared_error"]
+__all__ = ["Gradients", "LayeredModel", "load_layers", "one_process", "one_thread", "squared_error"]
 
 Gradients = Mapping[str, Tensor | None]
 """Of parameters, by name; None for those that have none."""
@@ -25,7 +26,8 @@ class LayeredModel:
     """Layers of which each takes what the one before it makes, a tensor with the batch as its first dimension.
 
     `name`: as it was asked for. `inputs`, `targets`: of all micro-batches of a step; `loss(outputs, targets)`: the mean
-    over a micro-batch.
+    over a micro-batch. `shared`: names of the weights that the first and the last layer share, those that they have in
+    both.
     """
 
     name: str
@@ -33,6 +35,14 @@ class LayeredModel:
     inputs: Tensor
     loss: Callable[[Tensor, Tensor], Tensor]
     targets: Tensor
+    shared: tuple[tuple[str, str], ...] = ()
+
+    def untied(self) -> LayeredModel:
+        """The same, with a copy of its own for the last layer of what it shares: ranks add up both gradients."""
+        if not self.shared:
+            return self
+        name, last = self.layers[-1]
+        return replace(self, layers=(*self.layers[:-1], (name, copy.deepcopy(last))))
 
     def stage(self, first: int, last: int) -> Module:
         """The layers `first` .. `last` - 1 as one module, with the names that they have here."""
@@ -80,23 +90,30 @@ def load_layers(
     inputs, targets = work.inputs, work.targets
     if work.loss is None or isinstance(inputs, Mapping) or len(inputs) != 1 or len(targets) != 1:
         raise InputError(f"model: {place} must return (model, inputs, loss, targets), inputs and targets a tensor each")
-    _check_parameters(work.model)
-    return LayeredModel(text, tuple(work.model.named_children()), inputs[0], work.loss, targets[0])
+    layers = tuple(work.model.named_children())
+    return LayeredModel(text, layers, inputs[0], work.loss, targets[0], _shared(layers))
 
 
-def _check_parameters(model: Module) -> None:
-    """Raise `InputError` where layers share weights: neither a profile nor torch's stages add up their gradients."""
-    owner: dict[int, str] = {}
-    for name, layer in model.named_children():
-        for parameter in layer.parameters():
-            if owner.setdefault(id(parameter), name) != name:
-                raise InputError(f"model: layers {owner[id(parameter)]} and {name} share weights; give each its own")
+def _shared(layers: tuple[tuple[str, Module], ...]) -> tuple[tuple[str, str], ...]:
+    """The names of what the first and the last layer share, in both. Raises `InputError` where other layers share."""
+    owner: dict[int, tuple[str, str]] = {}
+    pairs = []
+    for layer, module in layers:
+        for name, parameter in module.named_parameters():
+            first, other = owner.setdefault(id(parameter), (layer, f"{layer}.{name}"))
+            if first == layer:
+                continue
+            if (first, layer) != (layers[0][0], layers[-1][0]):
+                rule = "only the first and the last layer may"
+                raise InputError(f"model: layers {first} and {layer} share weights, {rule}; give each its own")
+            pairs.append((other, f"{layer}.{name}"))
+    return tuple(pairs)
 
 
 def one_process(model: LayeredModel, micro_batches: int) -> tuple[Gradients, list[float]]:
     """Gradients by name and the loss of each micro-batch, one after the other on one thread; means over the batch."""
     whole, losses = model.stage(0, len(model.layers)), []
-    with _one_thread():
+    with one_thread():
         whole.zero_grad(set_to_none=True)
         for inputs, targets in model.split(micro_batches):
             loss = model.loss(whole(inputs), targets)
@@ -110,7 +127,7 @@ def one_process(model: LayeredModel, micro_batches: int) -> tuple[Gradients, lis
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """As the ranks have it: with more, sums come in another order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

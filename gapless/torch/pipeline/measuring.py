@@ -73,9 +73,16 @@ def measure_layers(
         state_bytes=np.rint(parameters * (2 + optimizer_ratio)).astype(np.int64),
         stash_bytes=np.array([each.stash_bytes for each in found], dtype=np.int64),
         boundary_bytes=np.array([*map(_size_bytes, boundaries), 0], dtype=np.int64),
+        embedding_bytes=_shared_bytes(model),
         boundary_shape=_shape(boundaries),
         source=f"measured on {device_name(value.device)}, torch {torch.__version__}, medians of {repeats}",
     )
+
+
+def _shared_bytes(model: LayeredModel) -> int:
+    """Of weights that the first and the last layer share."""
+    own = model.stage(0, 1)
+    return sum(_size_bytes(own.get_parameter(first)) for first, _ in model.shared)
 
 
 def _shape(boundaries: list[Tensor]) -> tuple[int, int] | None:

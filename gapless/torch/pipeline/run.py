@@ -129,6 +129,9 @@ def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = Non
         HopCompressor(mode)  # refused here, not in each rank
     model = task.load()
     model.split(task.micro_batches)
+    if model.shared:
+        first, last = model.shared[0]
+        raise InputError(f"model: {first} and {last} are the same weights, which only a training adds up; give steps")
     devices = {str(parameter.device) for _, layer in model.layers for parameter in layer.parameters()} - {"cpu"}
     if devices:
         raise InputError(f"model: ranks run on the CPU, over gloo, got parameters on {devices.pop()}")

@@ -37,6 +37,10 @@ class CompressedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
         """Micro-batches of which something is kept for a gradient that is still to come."""
         return len(self.fwd_cache) + len(self.backward_state)
 
+    def set_modes(self, modes: Mapping[tuple[int, int], str]) -> None:
+        """Other modes from the next step on; what is still to be added to a gradient, and compressors, stay."""
+        self.modes = dict(modes)
+
     def _compressor(self, hop: int, micro_batch: int) -> HopCompressor | None:
         mode = self.modes.get((hop, micro_batch))
         if mode is None:

@@ -123,7 +123,8 @@ def lossless():
 
 def shared():
     layer = nn.Linear(4, 4)
-    return nn.Sequential(layer, nn.Sequential(layer)), torch.randn(2, 4), nn.functional.mse_loss, torch.randn(2, 4)
+    model = nn.Sequential(layer, nn.Sequential(layer), nn.Linear(4, 4))
+    return model, torch.randn(2, 4), nn.functional.mse_loss, torch.randn(2, 4)
 
 def fine(width: int = 4):
     model = nn.Sequential(nn.Linear(4, width), nn.Linear(width, 4))
@@ -136,7 +137,7 @@ def fine(width: int = 4):
     [
         ("{place}:modules", r"must be a torch.nn.Sequential of its layers: embedding, blocks, head, got Linear"),
         ("{place}:lossless", r"must return \(model, inputs, loss, targets\), inputs and targets a tensor each"),
-        ("{place}:shared", r"layers 0 and 1 share weights; give each its own"),
+        ("{place}:shared", r"layers 0 and 1 share weights, only the first and the last layer may; give each its own"),
         ("{place}:fine,depth=3", r"has no option 'depth'; it has width"),
         ("{place}:fine,width", r"options must be as in train:gpt,layers=4,hidden=64, got 'width'"),
         ("{place}:fine,width=0", r"width: must be a whole number in 1\.\."),
@@ -147,6 +148,17 @@ def test_a_factory_of_something_else_is_refused(tmp_path: Path, model: str, mess
     (tmp_path / "factories.py").write_text(FACTORIES)
     with pytest.raises(InputError, match=f"^model: .*{message}"):
         load_layers(model.format(place=tmp_path / "factories.py"))
+
+
+def test_an_embedding_that_the_head_shares_is_in_the_profile_and_has_two_names() -> None:
+    found = load_layers("train:gpt,layers=1,hidden=8,vocabulary=10,tied=1")
+    assert found.shared == (("embedding.token.weight", "head.scores.weight"),)
+    apart = dict(found.untied().stage(0, 3).named_parameters())
+    first, last = (apart[name] for name in found.shared[0])
+    assert first is not last
+    assert torch.equal(first, last)
+    assert measure_layers(found, repeats=1).embedding_bytes == 4 * 8 * 10
+    assert load_layers("train:gpt,layers=1").shared == ()
 
 
 def test_options_reach_the_factory_and_a_batch_must_divide(tmp_path: Path) -> None:
