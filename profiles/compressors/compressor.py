@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.method import Method
@@ -38,6 +38,7 @@ from gapless.profiles.devices import Device, named_device
 from gapless.profiles.gradients.cost_functions import FREE, CostFunction, PointsCost
 
 __all__ = [
+    "BITS",
     "ERRORS",
     "FLAT_BYTES",
     "RANK",
@@ -144,17 +145,20 @@ class Setting:
     rule: str
     pattern: str
     most: float
+    has_zero: bool = False
 
     def read(self, text: str) -> float | None:
         """The number, None for what is none."""
-        number = float(text) if re.fullmatch(self.pattern, text, re.ASCII) else 0.0
-        return number if 0 < number <= self.most else None
+        number = float(text) if re.fullmatch(self.pattern, text, re.ASCII) else -1.0
+        return number if 0 < number <= self.most or (self.has_zero and number == 0) else None
 
 
 SHARE = Setting(
     0.01, "a share must be a number above 0, at most 1", r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", 1.0
 )  # fmt: skip
 """Of the entries that are kept."""
+BITS = Setting(2, "bits must be 2, 4 or 8", r"2|4|8", 8)
+"""Of an entry, its sign with it."""
 RANK = Setting(4, "a rank must be a whole number in 1..999999", r"\d{1,6}", 999_999)
 
 
@@ -163,21 +167,22 @@ class Kind:
     """A compressor at any setting.
 
     `name`: as it is written, with `aliases`; `also`: patterns of name and number in one, with what the number is
-    divided by. `priced`: the published compressor at a setting, under a name. `method`: how it is sent at a setting;
-    None where nobody has written that.
+    divided by. `priced`: the published compressor at a setting, under a name. `method`: how it is sent at a setting and
+    `options`, which are given by their names.
     """
 
     name: str
     priced: Callable[[float, str], Compressor]
-    method: Callable[[float], Method] | None = None
+    method: Callable[..., Method]
     setting: Setting | None = None
     aliases: tuple[str, ...] = ()
     also: tuple[tuple[str, int], ...] = ()
+    options: Mapping[str, Setting] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, priced: Compressor, method: Callable[[], Method] | None = None, aliases: tuple[str, ...] = ()) -> Kind:
+    def of(cls, priced: Compressor, method: Callable[[], Method], aliases: tuple[str, ...] = ()) -> Kind:
         """One without a setting."""
-        return cls(priced.name, lambda _, name: priced, None if method is None else lambda _: method(), None, aliases)
+        return cls(priced.name, lambda _, name: priced, lambda _: method(), None, aliases)
 
 
 # -- what is published -------------------------------------------------------------------------------------------------

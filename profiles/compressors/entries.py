@@ -3,66 +3,73 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.compressor import SHARE, Compressor, Kind, by_figure_2, by_table
-from gapless.profiles.compressors.method import (
-    FLOAT_BYTES,
-    PLACE_BYTES,
-    Bucket,
-    Exchange,
-    Gathered,
-    Message,
-    Method,
-    kept_count,
-)
+from gapless.profiles.compressors.dgc import OPTIONS, Dgc
+from gapless.profiles.compressors.kept import Kept, packed
+from gapless.profiles.compressors.method import Bucket, Exchange, Message, Method, kept_count
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KINDS", "RandomK", "TopK"]
+__all__ = ["KINDS", "MsTopK", "RandomK", "TopK"]
 
 
-class _Kept(Gathered):
-    """A share of the entries, `kept` of all (0.01 for 1 %), at least one; with their places."""
-
-    _place_bytes = PLACE_BYTES
-
-    def __init__(self, kept: float) -> None:
-        kept_count(kept, ())  # refuses what is no share
-        self.kept = kept
-
-    def sent_bytes(self, shape: Sequence[int], number_bytes: int = FLOAT_BYTES) -> int:
-        """Values, and their places unless all ranks know them."""
-        return (self._place_bytes + number_bytes) * kept_count(self.kept, shape)
-
-    def added_bytes(self, shape: Sequence[int], number_bytes: int) -> float:
-        """The share, not rounded."""
-        return self.kept * (self._place_bytes + number_bytes) * math.prod(shape)
-
-    def add_to(self, total: torch.Tensor, payload: torch.Tensor, factor: float) -> None:
-        """Add `factor` times the kept entries."""
-        kind = _place_type(total)
-        places_bytes = kept_count(self.kept, total.shape) * kind.itemsize
-        # A view as a wider type must start at a multiple of its width in memory: a clone does.
-        places, values = payload[:places_bytes].clone().view(kind), payload[places_bytes:].clone().view(total.dtype)
-        total.index_add_(0, places, values, alpha=factor)
-
-
-class TopK(_Kept):
+class TopK(Kept):
     """Keeps the entries of greatest magnitude. Raises `InputError` unless 0 < kept <= 1."""
 
     def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
         """The places, then the values, as bytes."""
         flat = gradient.reshape(-1)
-        return _packed(flat, flat.abs().topk(kept_count(self.kept, flat.shape), sorted=False).indices)
+        places = flat.abs().topk(kept_count(self.kept, flat.shape), sorted=False).indices
+        return packed(flat[places], places, flat)
 
 
-class RandomK(_Kept):
+_HALVINGS = 20
+"""Of the thresholds between which MSTop-K looks for its own."""
+
+
+class MsTopK(Kept):
+    """Keeps about the entries of greatest magnitude, exactly so many: all above a threshold that lets too few through,
+    and a run of those between it and one that lets too many through (MSTopK of CommLib).
+
+    Both thresholds come from bisection between the mean and the greatest magnitude, which only counts.
+    """
+
+    def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
+        """The places, then the values, as bytes."""
+        from gapless.torch.library import torch
+
+        flat = gradient.reshape(-1)
+        sizes, count = flat.abs(), kept_count(self.kept, flat.shape)
+        few, many = self._thresholds(sizes, count)
+        above = (sizes >= few).nonzero().flatten()[:count]
+        between = ((sizes < few) & (sizes >= many)).nonzero().flatten()
+        places = torch.cat([above, between[: count - len(above)]])
+        if len(places) < count:  # no number has an order
+            places = sizes.topk(count, sorted=False).indices
+        return packed(flat[places], places, flat)
+
+    def _thresholds(self, sizes: torch.Tensor, count: int) -> tuple[float, float]:
+        """The least found that at most `count` entries reach, and the greatest that more do."""
+        mean, most = float(sizes.mean()), float(sizes.max())
+        few, many, low, high = math.inf, 0.0, 0.0, 1.0
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            threshold = mean + middle * (most - mean)
+            if int((sizes >= threshold).sum()) <= count:
+                few, high = threshold, middle
+            else:
+                many, low = threshold, middle
+        return few, many
+
+
+class RandomK(Kept):
     """One entry of each of so many equal stretches, at random: the same ones in all ranks, which are summed, or others
     in each (`gathered`), which are sent with their places.
     """
@@ -71,7 +78,7 @@ class RandomK(_Kept):
         super().__init__(kept)
         self.gathered = gathered
         if not gathered:
-            self.collective, self._place_bytes = "all_reduce", 0
+            self.collective, self.place_bytes = "all_reduce", 0
             self.only_summed = "its places are drawn for sums in all ranks alike; take rand-k-gathered"
 
     def _places(self, gradient: torch.Tensor, step: int, number: int, rank: int) -> torch.Tensor:
@@ -94,13 +101,14 @@ class RandomK(_Kept):
             flat = flat * math.nan
         elif memory is not None:
             memory["step"] = step + 1
-        return _packed(flat, self._places(flat, step, 0, 0))
+        places = self._places(flat, step, 0, 0)
+        return packed(flat[places], places, flat)
 
     def exchange(self, bucket: Bucket) -> Exchange:
         gradient = bucket.gradient
         places = self._places(gradient, bucket.step, bucket.number, bucket.rank)
         if self.gathered:
-            payload = _packed(gradient, places)
+            payload = packed(gradient[places], places, gradient)
             gradient[places] = 0
             return self.mean_of((yield Message("all_gather", payload)), bucket)
         values = gradient[places].mul_(1 / bucket.ranks)
@@ -108,19 +116,6 @@ class RandomK(_Kept):
         mean = gradient.new_zeros(gradient.shape)
         mean[places] = yield Message("all_reduce", values)
         return mean
-
-
-def _place_type(gradient: torch.Tensor) -> torch.dtype:
-    from gapless.torch.library import torch
-
-    return torch.int32 if gradient.numel() < 2**31 else torch.int64
-
-
-def _packed(gradient: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Places, then the entries there, as bytes."""
-    from gapless.torch.library import torch
-
-    return torch.cat([places.to(_place_type(gradient)).view(torch.uint8), gradient[places].view(torch.uint8)])
 
 
 # -- what is published -------------------------------------------------------------------------------------------------
@@ -142,7 +137,7 @@ def _keeping(compressor: Compressor, share: float, name: str) -> Compressor:
     return replace(compressor, name=name, what=what, ratio=compressor.ratio / (100 * share))
 
 
-def _kind(compressor: Compressor, method: Callable[[float], Method], *also: tuple[str, int]) -> Kind:
+def _kind(compressor: Compressor, method: Callable[..., Method], *also: tuple[str, int]) -> Kind:
     return Kind(compressor.name, partial(_keeping, compressor), method, SHARE, also=also)
 
 
@@ -150,7 +145,6 @@ KINDS = (
     _kind(_RAND_K, RandomK),
     _kind(_RAND_K_GATHERED, partial(RandomK, gathered=True)),
     _kind(_TOP_K, TopK, (r"top (\d*\.?\d+)%", 100)),
-    _kind(_MS_TOP_K, TopK),
-    _kind(_DGC, TopK),
+    _kind(_MS_TOP_K, MsTopK),
+    replace(_kind(_DGC, Dgc), options=OPTIONS),
 )
-"""The published ones differ from top-k in how they find what they send."""

@@ -1,6 +1,6 @@
 """The names of compressors, as people and files write them: `plain`, `fp16`, `topk:0.01`, `powersgd:4`, ...
 
-    NAME or NAME:SETTING; dashes don't matter
+    NAME or NAME:SETTING, then :OPTION=NUMBER where there are options; dashes don't matter
 
 Other spellings are aliases: `plain` of `none`, `float16` of `fp16`, `rank 4` of `powersgd:4`, `top 1%` of `topk:0.01`.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -35,8 +36,8 @@ def compressor_names() -> list[str]:
 
 
 def sent_names() -> list[str]:
-    """Those that can be sent, with the setting that each has unless one is given."""
-    kinds = [kind for kind in _kinds().values() if kind.method is not None]
+    """All as they are sent, with the setting that each has unless one is given."""
+    kinds = _kinds().values()
     return [kind.name if kind.setting is None else f"{kind.name}:{kind.setting.default:g}" for kind in kinds]
 
 
@@ -48,18 +49,15 @@ def named_compressor(name: str | Compressor) -> Compressor:
     """
     if isinstance(name, Compressor):
         return name
-    kind, setting, is_given = _parsed(name, "compressor")
-    return kind.priced(setting, f"{kind.name}:{setting:g}" if is_given else kind.name)
+    found = _parsed(name, "compressor")
+    return found.kind.priced(found.setting, found.name)
 
 
 @cache
 def method_of(mode: str) -> Method:
-    """How a compressor is sent, by its name. Raises `InputError` for an unknown one, and one that nobody sends."""
-    kind, setting, _ = _parsed(mode, "mode")
-    if kind.method is None:
-        rule = f"mode: {kind.name} has published costs, but nothing here sends it"
-        raise InputError(f"{rule}; take one of {', '.join(sent_names())}, got {mode!r}")
-    return kind.method(setting)
+    """How a compressor is sent, by its name. Raises `InputError` for an unknown one."""
+    found = _parsed(mode, "mode")
+    return found.kind.method(found.setting, **dict(found.options))
 
 
 def sent_bytes(mode: str, shape: Sequence[int]) -> int:
@@ -75,30 +73,64 @@ def known_as(name: str, names: Collection[str]) -> str:
 
 
 @cache
-def _meaning(text: str) -> tuple[str, float] | None:
-    """The compressor of a name and its setting; None where it is no compressor's."""
+def _meaning(text: str) -> tuple[str, float, frozenset[tuple[str, float]]] | None:
+    """The compressor of a name, its setting and options; None where it is no compressor's."""
     try:
-        kind, setting, _ = _parsed(text, "mode")
+        found = _parsed(text, "mode")
     except InputError:
         return None
-    return kind.name, setting
+    defaults = {name: option.default for name, option in found.kind.options.items()}
+    return found.kind.name, found.setting, frozenset({**defaults, **dict(found.options)}.items())
 
 
-def _parsed(text: str, where: str) -> tuple[Kind, float, bool]:
-    """The compressor of a name, its setting (0 where it has none), and whether it is given."""
+@dataclass(frozen=True)
+class _Parsed:
+    """A compressor, its setting (0 where it has none), whether that is given, and the options that are."""
+
+    kind: Kind
+    setting: float
+    is_given: bool = False
+    options: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As it is written, with all that is given."""
+        given = [f"{self.setting:g}"] if self.is_given else []
+        return ":".join([self.kind.name, *given, *(f"{name}={number:.12g}" for name, number in self.options)])
+
+
+def _parsed(text: str, where: str) -> _Parsed:
     for other in _kinds().values():
         for pattern, divisor in other.also:
             if match := re.fullmatch(pattern, text, re.ASCII):
-                return other, _setting(other, match[1], divisor, text, where), True
-    name, colon, number = text.partition(":")
+                return _Parsed(other, _setting(other, match[1], divisor, text, where), True)
+    whole, *parts = re.split(r":(?=[a-z]+=)", text)
+    name, colon, number = whole.partition(":")
     kind = _by_spelling().get(name.replace("-", ""))
     if kind is None or (colon and kind.setting is None):
         hint = suggestion(text, compressor_names())
         rule = f"{where}: must be one of {', '.join(compressor_names())}, got {text!r}"
         raise InputError(rule + (f"; {hint}" if hint else ""))
+    options = _options(kind, parts, text, where)
     if not colon:
-        return kind, 0.0 if kind.setting is None else kind.setting.default, False
-    return kind, _setting(kind, number, 1, text, where), True
+        return _Parsed(kind, 0.0 if kind.setting is None else kind.setting.default, False, options)
+    return _Parsed(kind, _setting(kind, number, 1, text, where), True, options)
+
+
+def _options(kind: Kind, parts: Sequence[str], whole: str, where: str) -> tuple[tuple[str, float], ...]:
+    """By name, in the order in which they are declared."""
+    found = dict[str, float]()
+    for part in parts:
+        name, _, number = part.partition("=")
+        option = kind.options.get(name)
+        if option is None or name in found:
+            said = f"options of {kind.name}, once each: {', '.join(kind.options) or 'none'}"
+            raise InputError(f"{where}: must have {said}; got {whole!r}")
+        read = option.read(number)
+        if read is None:
+            raise InputError(f"{where}: {option.rule}, got {whole!r}")
+        found[name] = read
+    return tuple((name, found[name]) for name in kind.options if name in found)
 
 
 @cache

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapless.profiles.compressors.compressor import (
+    BITS,
     Compressor,
     Kind,
     by_figure_2,
@@ -14,12 +16,49 @@ from gapless.profiles.compressors.compressor import (
     table_flat_s,
     table_source,
 )
-from gapless.profiles.compressors.method import FLOAT_BYTES, Gathered
+from gapless.profiles.compressors.method import FLOAT_BYTES, Bucket, Gathered
+from gapless.profiles.compressors.unbiased import Qsgd, TernGrad
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KINDS", "Sign"]
+__all__ = ["KINDS", "Sign", "Vote"]
+
+
+class Vote(Gathered):
+    """A bit for each entry, its sign; the sign that most ranks have is what all take, 0 where as many have either
+    (SignSGD with majority vote). Nothing is made up for.
+    """
+
+    error = "unknown"
+    only_summed = "its votes say no size; take ef-signsgd"
+
+    def sent_bytes(self, shape: Sequence[int], number_bytes: int = FLOAT_BYTES) -> int:
+        """A bit for each entry, and a byte that says whether all are numbers, since signs can't."""
+        return 1 + -(-math.prod(shape) // 8)
+
+    def added_bytes(self, shape: Sequence[int], number_bytes: int) -> float:
+        """A bit for each entry."""
+        return math.prod(shape) / 8
+
+    def encode(self, gradient: torch.Tensor, memory: dict[str, object] | None = None) -> torch.Tensor:
+        """The byte, then the bits."""
+        from gapless.torch.library import torch
+
+        flat = gradient.reshape(-1)
+        return torch.cat([flat.isfinite().all().view(1).to(torch.uint8), _bits(flat >= 0)])
+
+    def add_to(self, total: torch.Tensor, payload: torch.Tensor, factor: float) -> None:
+        """Add `factor` times the signs, or what is no number."""
+        from gapless.torch.library import torch
+
+        total.add_(torch.where(_read_bits(payload[1:], total), 1.0, -1.0).to(total.dtype), alpha=factor)
+        total.add_(torch.where(payload[:1].bool(), 0.0, math.nan).to(total.dtype))
+
+    def mean_of(self, payloads: torch.Tensor, bucket: Bucket) -> torch.Tensor:
+        """The sign of the sum of all signs."""
+        mean = super().mean_of(payloads, bucket)
+        return mean.sign().mul_(bucket.scale).add_(mean * 0)  # the sign of what is no number is one
 
 
 class Sign(Gathered):
@@ -44,9 +83,7 @@ class Sign(Gathered):
 
         flat = gradient.reshape(-1)
         is_above = flat >= 0
-        bits = torch.nn.functional.pad(is_above.to(torch.uint8), (0, -len(flat) % 8)).view(-1, 8)
-        packed = bits.bitwise_left_shift(_shifts(flat)).sum(1, dtype=torch.uint8)
-        return torch.cat([self._levels(flat, is_above).to(flat.dtype).view(torch.uint8), packed])
+        return torch.cat([self._levels(flat, is_above).to(flat.dtype).view(torch.uint8), _bits(is_above)])
 
     def add_to(self, total: torch.Tensor, payload: torch.Tensor, factor: float) -> None:
         """Add `factor` times the levels."""
@@ -54,8 +91,7 @@ class Sign(Gathered):
 
         size = 2 * total.element_size()
         below, above = payload[:size].clone().view(total.dtype)
-        bits = payload[size:].unsqueeze(1).bitwise_right_shift(_shifts(total)).bitwise_and_(1).view(-1)
-        total.add_(torch.where(bits[: len(total)].bool(), above, below), alpha=factor)
+        total.add_(torch.where(_read_bits(payload[size:], total), above, below), alpha=factor)
 
     def _levels(self, gradient: torch.Tensor, is_above: torch.Tensor) -> torch.Tensor:
         from gapless.torch.library import torch
@@ -66,6 +102,20 @@ class Sign(Gathered):
         above = torch.where(is_above, gradient, 0).sum()
         rest = gradient.sum() - above
         return torch.stack([rest / (len(gradient) - count).clamp(min=1), above / count.clamp(min=1)])
+
+
+def _bits(is_set: torch.Tensor) -> torch.Tensor:
+    """Eight in a byte, the first the lowest."""
+    from gapless.torch.library import torch
+
+    bits = torch.nn.functional.pad(is_set.to(torch.uint8), (0, -len(is_set) % 8)).view(-1, 8)
+    return bits.bitwise_left_shift(_shifts(is_set)).sum(1, dtype=torch.uint8)
+
+
+def _read_bits(packed: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """As many of them as another tensor has entries."""
+    bits = packed.unsqueeze(1).bitwise_right_shift(_shifts(like)).bitwise_and_(1).view(-1)
+    return bits[: len(like)].bool()
 
 
 def _shifts(like: torch.Tensor) -> torch.Tensor:
@@ -88,10 +138,16 @@ _SIGNSGD = Compressor(
 _QSGD = by_table("qsgd", "2-bit stochastic quantisation", 16.0, 39, _EF_SIGNSGD, "unbiased")
 _TERNGRAD = by_table("terngrad", "three levels in 2 bits", 16.0, 94, _EF_SIGNSGD, "unbiased")
 
+
+def _qsgd(bits: float, name: str) -> Compressor:
+    """As many entries at any number of bits: it takes as long."""
+    return replace(_QSGD, name=name, what=f"{bits:g}-bit stochastic quantisation", ratio=32 / bits)
+
+
 KINDS = (
     Kind.of(_EF_SIGNSGD, Sign),
     Kind.of(_ONEBIT, lambda: Sign(2)),
-    Kind.of(_SIGNSGD),
-    Kind.of(_QSGD),
-    Kind.of(_TERNGRAD),
+    Kind.of(_SIGNSGD, Vote),
+    Kind("qsgd", _qsgd, lambda bits: Qsgd(int(bits)), BITS),
+    Kind.of(_TERNGRAD, TernGrad),
 )

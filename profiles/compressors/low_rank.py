@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gapless.errors import InputError
 from gapless.profiles.compressors.compressor import RANK, Compressor, Kind, table_flat_s, table_source
 from gapless.profiles.compressors.method import FLOAT_BYTES, Bucket, Exchange, Message, Method
+from gapless.profiles.compressors.unbiased import Atomo
 
 if TYPE_CHECKING:
     import torch
@@ -141,6 +142,7 @@ def _parted(flat: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Tens
 # -- what is published -------------------------------------------------------------------------------------------------
 
 _POWERSGD_MS, _POWERSGD_RANK, _POWERSGD_RATIO = 45.0, 4, 100.0
+_DECODED_RANKS = 64
 
 
 def _powersgd(rank: float, name: str) -> Compressor:
@@ -155,4 +157,20 @@ def _powersgd(rank: float, name: str) -> Compressor:
     return Compressor(name, what, ratio, True, 2 / 3 * flat_s, 1 / 3 * flat_s, 1, source, "feedback", int(rank))
 
 
-KINDS = (Kind("powersgd", _powersgd, lambda rank: PowerSgd(int(rank)), RANK, also=((r"rank (\d+)", 1),)),)
+_ATOMO_MS = 1586.0
+
+
+def _atomo(rank: float, name: str) -> Compressor:
+    """A decomposition whatever the rank; products of factors as PowerSGD's, one for each message."""
+    decode_s = 1 / 3 * _DECODED_RANKS * table_flat_s(_POWERSGD_MS) * rank / _POWERSGD_RANK
+    encode_s = table_flat_s(_ATOMO_MS) - 1 / 3 * _DECODED_RANKS * table_flat_s(_POWERSGD_MS)
+    what = f"{rank:g} singular triplets, drawn; vectors as they are"
+    source = f"{table_source(_ATOMO_MS)}, decode as powersgd's of each message"
+    ratio = _POWERSGD_RATIO * _POWERSGD_RANK / rank
+    return Compressor(name, what, ratio, False, encode_s, decode_s, _DECODED_RANKS, source, "unbiased")
+
+
+KINDS = (
+    Kind("powersgd", _powersgd, lambda rank: PowerSgd(int(rank)), RANK, also=((r"rank (\d+)", 1),)),
+    Kind("atomo", _atomo, lambda rank: Atomo(int(rank)), RANK),
+)

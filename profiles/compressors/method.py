@@ -29,7 +29,9 @@ class Bucket:
     """What is to be sent: a flat gradient, and the shapes of the tensors that it holds one after the other.
 
     `number`: of the bucket, and `step`: how often it was sent before, both the same in all ranks. `memory`: what a mode
-    keeps from step to step, by name.
+    keeps from step to step, by name. `carried`: the part of the gradient that wasn't sent before, if there is any.
+    `entries`: what a mode keeps of each entry, by name; it goes with parameters into other buckets, as errors do.
+    `scale`: what the loss is multiplied by, and the gradient with it.
     """
 
     gradient: torch.Tensor
@@ -39,6 +41,9 @@ class Bucket:
     number: int = 0
     step: int = 0
     memory: dict[str, object] = field(default_factory=dict)
+    carried: torch.Tensor | None = None
+    entries: dict[str, torch.Tensor] = field(default_factory=dict)
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Message:
 
 Exchange: TypeAlias = "Generator[Message, torch.Tensor, torch.Tensor]"
 """Yields what this rank sends, is given what arrives, and returns the mean over all ranks of what was sent. In between
-it takes off the gradient what it has sent, so that what is left of it is the error that is to be sent later.
+it takes off the gradient what it has sent, where its class of error feeds back: what is left is the error that is to be
+sent later.
 """
 
 
@@ -64,6 +70,7 @@ class Method(ABC):
 
     `error`: its class, of `ERRORS`. `collective`: what its messages go by, and `messages`: how many it needs. `rank`:
     of a low-rank approximation, 0 for none. `only_summed`: why it can't go from one rank to another, if it can't.
+    `entrywise`: names of what it keeps of each entry.
     """
 
     error: str = "feedback"
@@ -71,6 +78,12 @@ class Method(ABC):
     messages: int = 1
     rank: int = 0
     only_summed: str = ""
+    entrywise: tuple[str, ...] = ()
+
+    @property
+    def feeds_back(self) -> bool:
+        """Whether what it leaves is to be sent later; what is right on average mustn't be made up for again."""
+        return self.error in ("rounded", "feedback")
 
     @abstractmethod
     def sent_bytes(self, shape: Sequence[int], number_bytes: int = FLOAT_BYTES) -> int:
@@ -123,7 +136,8 @@ class Gathered(Method):
 
     def exchange(self, bucket: Bucket) -> Exchange:
         payload = self.encode(bucket.gradient, bucket.memory)
-        self.add_to(bucket.gradient, payload, factor=-1.0)
+        if self.feeds_back:
+            self.add_to(bucket.gradient, payload, factor=-1.0)
         return self.mean_of((yield Message("all_gather", payload)), bucket)
 
     def mean_of(self, payloads: torch.Tensor, bucket: Bucket) -> torch.Tensor:

@@ -39,7 +39,8 @@ __all__ = [
 
 PAIRS = ((0, 1), (2, 3))
 MODES = ("bf16", "topk:0.1", "rand-k:0.2", "rand-k-gathered:0.2", "ef-signsgd", "onebit", "powersgd:1")
-FEW = ("rand-k:0.2", "powersgd:1")
+MODES += ("dgc:0.1:momentum=0.5:clip=1", "ms-topk:0.1", "signsgd", "qsgd:4", "terngrad", "atomo:1")
+FEW = ("rand-k:0.2", "powersgd:1", "dgc:0.1:momentum=0.5:clip=1")
 KINDS = ("buckets", "layers")
 STEPS, SAVED_AT, OVERFLOW_AT = 5, 3, 3
 

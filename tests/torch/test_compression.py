@@ -12,7 +12,7 @@ from gapless.errors import InputError
 from gapless.torch.compression import HopCompressor
 
 NAMES = ["rank 1", "rank 3", "rank 40", "top 1%", "top 2.5%", "float16", "bfloat16", "rand-k-gathered:0.1", "plain"]
-NAMES += ["onebit", "ef-signsgd"]
+NAMES += ["onebit", "ef-signsgd", "dgc:0.1", "ms-topk:0.1", "qsgd:8"]
 
 
 def gradient(rank: int = 20) -> torch.Tensor:

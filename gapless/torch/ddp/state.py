@@ -133,13 +133,20 @@ class Scaler(Protocol):
 @dataclass(frozen=True)
 class Kept:
     """What is kept of a bucket: the lengths of its gradients, the flat error to be added to the next ones, if there is
-    any, and what its mode keeps, by name; `step`: how often the bucket was sent.
+    any, and what its mode keeps, by name; `step`: how often the bucket was sent. `entries`: what its mode keeps of each
+    entry, by name, in the scale of the error.
     """
 
     lengths: tuple[int, ...]
     error: Tensor | None = None
     memory: dict[str, object] = field(default_factory=dict)
     step: int = 0
+    entries: dict[str, Tensor] = field(default_factory=dict)
+
+    def scaled(self, factor: float) -> Kept:
+        """In another scale of the gradients."""
+        entries = {name: factor * tensor for name, tensor in self.entries.items()}
+        return replace(self, error=None if self.error is None else factor * self.error, entries=entries)
 
 
 def poison(tensor: Tensor) -> Tensor:
@@ -171,6 +178,11 @@ class HookMemory:
         return self._is_over
 
     @property
+    def scale(self) -> float:
+        """What the gradients of this step are multiplied by."""
+        return self._scale_now
+
+    @property
     def buckets(self) -> tuple[tuple[int, ...], ...]:
         """The buckets of the last step, in its order."""
         self.settle()
@@ -196,9 +208,7 @@ class HookMemory:
         if key not in self._kept:
             self._split(set(key))
         kept = self._kept.get(key) or self._joined(key, tuple(lengths))
-        if kept.error is None or self._scale_now == self._scale:
-            return kept
-        return replace(kept, error=kept.error * (self._scale_now / self._scale))
+        return kept if self._scale_now == self._scale else kept.scaled(self._scale_now / self._scale)
 
     def keep(self, key: tuple[int, ...], kept: Kept) -> None:
         """Of a bucket, once the step is over."""
@@ -222,19 +232,19 @@ class HookMemory:
         """Keep errors by parameter of the buckets that share one with another bucket."""
         for key in [key for key in self._kept if len(key) > 1 and not parameters.isdisjoint(key)]:
             kept = self._kept.pop(key)
-            parts = [None] * len(key) if kept.error is None else kept.error.split(list(kept.lengths))
-            for each, length, part in zip(key, kept.lengths, parts, strict=True):
-                self._kept[each,] = Kept((length,), part)
+            lengths = list(kept.lengths)
+            errors = [None] * len(key) if kept.error is None else kept.error.split(lengths)
+            entries = {name: tensor.split(lengths) for name, tensor in kept.entries.items()}
+            for number, (each, length) in enumerate(zip(key, lengths, strict=True)):
+                own = {name: parts[number] for name, parts in entries.items()}
+                self._kept[each,] = Kept((length,), errors[number], entries=own)
 
     def _joined(self, key: tuple[int, ...], lengths: tuple[int, ...]) -> Kept:
-        parts = [self._kept.get((each,), Kept((length,))).error for each, length in zip(key, lengths, strict=True)]
-        there = next((part for part in parts if part is not None), None)
-        if there is None:
-            return Kept(lengths)
-        filled = [
-            there.new_zeros(length) if part is None else part for part, length in zip(parts, lengths, strict=True)
-        ]
-        return Kept(lengths, torch.cat(filled))
+        parts = [self._kept.get((each,), Kept((length,))) for each, length in zip(key, lengths, strict=True)]
+        names = dict.fromkeys(name for part in parts for name in part.entries)
+        entries = {name: _filled([part.entries.get(name) for part in parts], lengths) for name in names}
+        error = _filled([part.error for part in parts], lengths)
+        return Kept(lengths, error, entries={name: tensor for name, tensor in entries.items() if tensor is not None})
 
     # -- saved and loaded ----------------------------------------------------------------------------------------------
 
@@ -244,7 +254,13 @@ class HookMemory:
         return {
             "buckets": [[names[each] for each in key] for key in self._kept],
             "kept": [
-                {"lengths": list(kept.lengths), "error": kept.error, "memory": dict(kept.memory), "step": kept.step}
+                {
+                    "lengths": list(kept.lengths),
+                    "error": kept.error,
+                    "memory": dict(kept.memory),
+                    "step": kept.step,
+                    "entries": dict(kept.entries),
+                }
                 for kept in self._kept.values()
             ],
             "scale": self._scale,
@@ -260,9 +276,19 @@ class HookMemory:
             key, device = tuple(id(parameters[name]) for name in names), parameters[names[0]].device
             tree = torch.utils._pytree  # noqa: SLF001
             row = tree.tree_map_only(torch.Tensor, lambda tensor, to=device: tensor.to(to), dict(row))
-            memory._kept[key] = Kept(tuple(row["lengths"]), row["error"], row["memory"], row["step"])
+            entries = dict(row.get("entries", {}))  # what older versions saved has none
+            memory._kept[key] = Kept(tuple(row["lengths"]), row["error"], row["memory"], row["step"], entries)
         memory._scale, memory.steps = float(data["scale"]), int(data["steps"])
         return memory
+
+
+def _filled(parts: Sequence[Tensor | None], lengths: Sequence[int]) -> Tensor | None:
+    """One after the other, zeros for those that aren't there; None where none is."""
+    there = next((part for part in parts if part is not None), None)
+    if there is None:
+        return None
+    rows = zip(parts, lengths, strict=True)
+    return torch.cat([there.new_zeros(length) if part is None else part for part, length in rows])
 
 
 def _check(name: str, length: int, parameters: Mapping[str, torch.nn.Parameter]) -> None:
@@ -314,13 +340,14 @@ class FeedbackState:
             gradient.add_(poison(gradient))
         ranks = rank_count(self.group)
         rank = torch.distributed.get_rank(self.group) if ranks > 1 else 0
-        return Bucket(gradient, shapes, rank, ranks, number, kept.step, dict(kept.memory))
+        memory, entries = dict(kept.memory), dict(kept.entries)
+        return Bucket(gradient, shapes, rank, ranks, number, kept.step, memory, kept.error, entries, self._memory.scale)
 
     def _keep(self, key: tuple[int, ...], lengths: tuple[int, ...], given: Bucket, method: Method) -> None:
         """What is left of a gradient once all messages are made, nothing in an exact mode."""
-        is_fed_back = self.error_feedback and method.error != "exact"
-        error = given.gradient if is_fed_back else None
-        self._memory.keep(key, Kept(lengths, error, given.memory, given.step + 1))
+        error = given.gradient if self.error_feedback and method.feeds_back else None
+        entries = {name: given.entries[name] for name in method.entrywise if name in given.entries}
+        self._memory.keep(key, Kept(lengths, error, given.memory, given.step + 1, entries))
 
     def _rebuild(self, ddp: torch.nn.parallel.DistributedDataParallel, buckets: Sequence[Sequence[str]]) -> None:
         """Let DDP have these buckets; what it reduces meanwhile is zero."""

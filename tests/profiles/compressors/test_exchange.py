@@ -15,6 +15,7 @@ from gapless.errors import InputError
 from gapless.profiles.compressors.entries import TopK
 from gapless.profiles.compressors.grammar import method_of, sent_names
 from gapless.profiles.compressors.method import Bucket, Message
+from gapless.profiles.compressors.unbiased import probabilities
 
 SHAPES = ((20, 30), (7,), (4, 3, 5), ())
 LENGTH = sum(math.prod(shape) for shape in SHAPES)
@@ -60,7 +61,11 @@ def answered(exchange: Any, arrived: torch.Tensor) -> Any:
         return end.value
 
 
-@pytest.mark.parametrize("mode", [*sent_names()[1:], "topk:0.1", "rand-k:0.3", "powersgd:1", "powersgd:2"])
+FED_BACK = [mode for mode in sent_names() if method_of(mode).feeds_back]
+UNBIASED = [mode for mode in sent_names() if method_of(mode).error == "unbiased"]
+
+
+@pytest.mark.parametrize("mode", [*FED_BACK, "topk:0.1", "ms-topk:0.1", "dgc:0.1", "rand-k:0.3", "powersgd:1"])
 def test_what_arrives_and_what_is_left_are_the_mean_together(mode: str) -> None:
     gradients = drawn()
     found = Ranks(mode, gradients)
@@ -83,13 +88,13 @@ def test_what_a_shorter_type_holds_arrives_exactly(mode: str) -> None:
     assert not any(left.any() for left in found.left)
 
 
-@pytest.mark.parametrize("mode", [mode for mode in sent_names() if not mode.startswith("powersgd")])
+@pytest.mark.parametrize("mode", [mode for mode in sent_names() if not mode.startswith(("powersgd", "atomo"))])
 def test_messages_have_the_bytes_that_are_said(mode: str) -> None:
     length = 6400
     found = Ranks(mode, drawn(length=length), [(length,)])
     sent = sum(message.payload.nbytes for message in found.messages)
     assert sent == method_of(mode).sent_bytes((length,))
-    levels = 8 if mode in ("ef-signsgd", "onebit") else 0
+    levels = {"ef-signsgd": 8, "onebit": 8, "signsgd": 1, "qsgd:2": 2}.get(mode, 0)
     assert sent == method_of(mode).added_bytes((length,), 4) + levels
     assert found.messages[0].collective == method_of(mode).collective
 
@@ -167,15 +172,105 @@ def test_payload_has_a_place_and_a_value_for_each_kept_entry(dtype: torch.dtype,
 
 
 @pytest.mark.parametrize(
-    "name", ["", "topk:", "topk:2", "topk:x", "powersgd:0", "powersgd:1.5", "sign", "plain:1", "qsgd"]
+    "name",
+    [
+        "",
+        "topk:",
+        "topk:2",
+        "topk:x",
+        "powersgd:0",
+        "powersgd:1.5",
+        "sign",
+        "plain:1",
+        "qsgd:3",
+        "dgc:clip",
+        "topk:clip=1",
+        "dgc:clip=1:clip=2",
+        "dgc:0.01:momentum=1",
+        "dgc:warmup=1.5",
+        "dgc:clip=-1",
+    ],
 )
 def test_unknown_modes_are_refused(name: str) -> None:
     with pytest.raises(
-        InputError, match=r"mode: must be one of none|a share must be|a rank must be|nothing here sends it"
+        InputError, match=r"must be one of none|(share|bits|rank|momentum|warmup|clip) must be|must have options of"
     ):
         method_of(name)
 
 
-def test_published_compressors_have_the_hook_that_sends_what_they_send() -> None:
-    assert [type(method_of(name)) for name in ("dgc", "ms-topk")] == [TopK, TopK]
+def test_a_plain_sum_has_two_names() -> None:
     assert type(method_of("none")) is type(method_of("plain"))
+
+
+def test_ms_top_k_keeps_what_top_k_does_where_magnitudes_differ_and_any_of_equal_ones() -> None:
+    gradients = drawn(length=3000)
+    some, others = (Ranks(mode, gradients).means[0] for mode in ("ms-topk:0.05", "topk:0.05"))
+    assert torch.equal(some, others)
+    for equal in (torch.ones(10), torch.zeros(10), torch.full((10,), -0.1)):
+        assert int((Ranks("ms-topk:0.3", [equal]).means[0] != 0).sum()) == (3 if equal.any() else 0)
+
+
+# -- right on average --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [*UNBIASED, "qsgd:4", "atomo:1"])
+def test_what_is_drawn_is_right_on_average(mode: str) -> None:
+    shapes = ((20, 30), (7,), (600,))
+    gradient = drawn(ranks=1, length=1207)[0].clamp(-2, 2)  # nothing that TernGrad clips
+    steps = 100
+    found = [Ranks(mode, [gradient], shapes, step=step).means[0] for step in range(steps)]
+    drawings = torch.stack(found).double()
+    off, expected = (drawings.mean(0) - gradient).square().sum(), drawings.var(0).sum() / steps
+    assert 0.2 * expected < off < 3 * expected  # few triplets: few degrees of freedom
+    assert any(not torch.equal(one, found[0]) for one in found)
+
+
+def test_ranks_draw_for_themselves_so_that_their_mean_is_nearer() -> None:
+    gradient = drawn(ranks=1, length=600)[0]
+    alone, many = (Ranks("qsgd", [gradient] * ranks, ((600,),)).means[0] for ranks in (1, 8))
+    assert (many - gradient).norm() < 0.6 * (alone - gradient).norm()
+
+
+def test_qsgd_rounds_to_shares_of_the_norm_of_its_stretch() -> None:
+    gradient = drawn(ranks=1, length=1000)[0]
+    mean, norms = Ranks("qsgd:4", [gradient], ((1000,),)).means[0], (gradient[:512].norm(), gradient[512:].norm())
+    steps = torch.cat([mean[:512] / norms[0], mean[512:] / norms[1]]) * 7
+    assert torch.allclose(steps, steps.round(), atol=1e-5)
+    assert bool((steps - torch.cat([gradient[:512] / norms[0], gradient[512:] / norms[1]]) * 7).abs().max() < 1 + 1e-5)
+
+
+def test_terngrad_has_three_levels_in_each_tensor_of_its_clipped_greatest() -> None:
+    gradient = torch.cat([torch.tensor([1.0, -2.0]).repeat(20), torch.zeros(5)])
+    mean = Ranks("terngrad", [gradient], ((40,), (5,))).means[0]
+    assert set(mean.tolist()) == {2.0, 0.0, -2.0}
+    assert set(mean[1:40:2].tolist()) == {-2.0}
+    outlier = torch.zeros(1000)
+    outlier[3] = 100.0
+    assert Ranks("terngrad", [outlier], ((1000,),)).means[0][3] == pytest.approx(2.5 * float(outlier.std(correction=0)))
+
+
+def test_atomo_draws_by_singular_values_and_sends_a_matrix_of_its_rank_whole() -> None:
+    falling = torch.tensor([8.0, 1.0, 1.0], dtype=torch.float64)
+    assert probabilities(falling, 2).tolist() == [1.0, 0.5, 0.5]
+    assert probabilities(falling, 1).tolist() == pytest.approx([0.8, 0.1, 0.1])
+    assert probabilities(torch.zeros(3, dtype=torch.float64), 2).tolist() == [0.0, 0.0, 0.0]
+    matrix = torch.randn(20, 2, generator=torch.Generator().manual_seed(1)) @ torch.randn(2, 30)
+    found = Ranks("atomo:2", [matrix.flatten()], ((20, 30),))
+    assert torch.allclose(found.means[0], matrix.flatten(), atol=1e-4)
+    assert found.messages[0].payload.nbytes == method_of("atomo:2").sent_bytes((20, 30)) == 4 * 2 * 50
+
+
+def test_the_majority_votes_for_a_sign_and_a_tie_is_none() -> None:
+    ranks = [torch.tensor([3.0, -1.0, 5.0, -0.1]), torch.tensor([1.0, -9.0, -5.0, -1.0])]
+    assert Ranks("signsgd", ranks).means[0].tolist() == [1, -1, 0, -1]
+    assert Ranks("signsgd", [*ranks, torch.tensor([-1.0, 1.0, -1.0, -1.0])]).means[0].tolist() == [1, -1, -1, -1]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in sent_names() if mode != "none"])
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_a_step_that_overflows_in_one_rank_has_no_numbers_in_any(mode: str, broken: float) -> None:
+    """As the hook gives it: every entry of that rank is none."""
+    gradients = drawn()
+    gradients[1] = gradients[1] * math.nan if math.isnan(broken) else gradients[1] * 0 + broken - broken
+    found = Ranks(mode, gradients)
+    assert not any(bool(mean.isfinite().all()) for mean in found.means)

@@ -132,6 +132,8 @@ class Breaking:
     """Fails when its only message, or its first of two, has arrived."""
 
     error = "feedback"
+    feeds_back = True
+    entrywise = ()
 
     def __init__(self, is_last: bool) -> None:
         self.is_last = is_last
@@ -159,5 +161,5 @@ def test_training_keeps_no_record_of_what_it_sends() -> None:
 
 
 def test_unknown_modes_are_refused() -> None:
-    with pytest.raises(InputError, match="mode: qsgd has published costs, but nothing here sends it"):
-        HookState("qsgd")
+    with pytest.raises(InputError, match=r"mode: must be one of none, .*, got 'gzip'"):
+        HookState("gzip")
