@@ -18,6 +18,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.chai.clusters import between_key_heads, k_means, members, spread
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.medians import LayerMedians, guessed, price_bounds, proven_at
 from gapless.encodings.chai.parameters import Parameters
@@ -25,10 +26,9 @@ from gapless.encodings.chai.problem import Problem
 from gapless.encodings.chai.question import LOSS
 from gapless.model.knapsack import Front, Items, Relaxation, front
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
-from gapless.profiles.heads.profile import HeadProfile
 from gapless.solution import PROVEN_GAP
 
-__all__ = ["BASELINES", "IN_ORDER", "Baselines", "Fronts", "HeadMethod", "HeadSearch", "Medians", "items_of", "k_means"]
+__all__ = ["BASELINES", "IN_ORDER", "Baselines", "Fronts", "HeadMethod", "HeadSearch", "Medians", "items_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -159,7 +159,7 @@ class Baselines:
 
     @cached_property
     def _apart(self) -> Floats:
-        return _between_key_heads(self.asked.profile)
+        return between_key_heads(self.asked.profile.scores, self.asked.profile.key_heads)
 
     @cached_property
     def _clusters(self) -> list[list[Ints]]:
@@ -171,7 +171,7 @@ class Baselines:
     def _errors(self) -> Floats:
         """What the clusters of each layer and count spoil, float, shape (layers, key heads)."""
         return np.array([
-            [_spread(each, owner) for owner in owners]
+            [spread(each, owner) for owner in owners]
             for each, owners in zip(self._apart, self._clusters, strict=True)
         ])  # fmt: skip
 
@@ -219,14 +219,11 @@ class Baselines:
 
     def _clustered(self, owners: Sequence[Ints]) -> HeadMap:
         """Each cluster uses its member that is nearest to all of it; heads of a key head stay in their order."""
-        profile, kept, rows = self.asked.profile, [], []
-        for layer, owner in enumerate(owners):
-            member = np.arange(profile.key_heads)
-            for cluster in np.unique(owner):
-                inside = np.flatnonzero(owner == cluster)
-                member[inside] = inside[self._apart[layer][np.ix_(inside, inside)].sum(axis=1).argmin()]
+        group, kept, rows = self.asked.profile.group, [], []
+        for apart, owner in zip(self._apart, owners, strict=True):
+            member = members(apart, owner)
             kept.append(tuple(np.unique(member).tolist()))
-            rows.append((member[:, None] * profile.group + np.arange(profile.group)).reshape(-1))
+            rows.append((member[:, None] * group + np.arange(group)).reshape(-1))
         return HeadMap(tuple(kept), np.array(rows, dtype=np.int64))
 
 
@@ -235,39 +232,6 @@ BASELINES: dict[str, Callable[[Baselines, int], HeadMap]] = {
 }  # fmt: skip
 
 
-def _between_key_heads(profile: HeadProfile) -> Floats:
-    """Squared distances of the scores of key heads: those of their first query heads, of their second, ... in sum."""
-    layers, key_heads, group = profile.layers, profile.key_heads, profile.group
-    blocks = profile.scores.reshape(layers, key_heads, group, key_heads, group)
-    found = np.einsum("lgiai->lga", blocks)
-    return np.asarray((found + found.transpose(0, 2, 1)) / 2)
-
-
 def _counts(shares: Floats, level: float) -> Ints:
     """The least count of each layer whose share of the error is at most the level."""
     return np.asarray((shares <= level).argmax(axis=1) + 1)
-
-
-def k_means(apart: Floats, count: int, rounds: int) -> Ints:
-    """The cluster of each head, from squared distances alone: to a centre, it is the mean to its members less half the
-    mean among them. Starts from heads that are far apart, the first from the one nearest to all.
-    """
-    heads = [int(apart.sum(axis=1).argmin())]
-    while len(heads) < count:
-        heads.append(int(apart[:, heads].min(axis=1).argmax()))
-    owner = apart[:, heads].argmin(axis=1)
-    for _ in range(rounds):
-        inside = (owner[:, None] == np.unique(owner)).astype(np.float64)
-        share = inside / inside.sum(axis=0)
-        to_centre = apart @ share - 0.5 * np.einsum("hc,hj,jc->c", share, apart, share)
-        moved = to_centre.argmin(axis=1)
-        if (inside[np.arange(len(owner)), moved] == 1).all():
-            break
-        owner = moved
-    return np.asarray(owner)
-
-
-def _spread(apart: Floats, owner: Ints) -> float:
-    """The sum of squared distances from the clusters' centres."""
-    inside = (owner[:, None] == np.unique(owner)).astype(np.float64)
-    return float((np.einsum("hc,hj,jc->c", inside, apart, inside) / (2 * inside.sum(axis=0))).sum())

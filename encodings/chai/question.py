@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gapless.profiles.devices import Device
     from gapless.profiles.heads.profile import HeadProfile
 
-__all__ = ["AUTO", "LOSS", "METHODS", "ProfileQuestion", "Question", "RunQuestion"]
+__all__ = ["AUTO", "LOSS", "METHODS", "ProfileQuestion", "Question", "RequestsQuestion", "RunQuestion"]
 
 METHODS = ("exact", "uniform", "elbow", "random")
 """`uniform`: equal counts; `elbow`: the paper's rule, k-means on scores; `random`: equal counts of heads drawn."""
@@ -100,5 +100,21 @@ class RunQuestion(Asked):
     )
     prompt: int = asked(Whole(1, 10**6), "tokens of the prompt", 64, metavar="N")
     new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated", 32, metavar="N")
+    sequence: int = said(_SEQUENCE)
+    sequences: int = said(_SEQUENCES)
+
+
+@dataclass(frozen=True, repr=False)
+class RequestsQuestion(Asked):
+    """A plan's counts in a model, with a membership for each request."""
+
+    model: str = said(_MODEL)
+    plan: str = said(PLAN)
+    text: str = asked(Text(), "a text: its sequences are the requests' prompts", is_required=True, metavar="FILE")
+    first_tokens: int = asked(
+        Whole(1, 10**6), "tokens of a request that all heads attend to; then heads are clustered", 5, metavar="N"
+    )
+    new_tokens: int = asked(Whole(1, 10**6), "tokens that are generated for each request", 16, metavar="N")
+    batch: int = asked(Whole(1, 10**6), "requests that are served at once", 8, metavar="N")
     sequence: int = said(_SEQUENCE)
     sequences: int = said(_SEQUENCES)

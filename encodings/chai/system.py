@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gapless.encodings.chai import execution, head_map, parameters, problem, solve, view
-from gapless.encodings.chai.question import ProfileQuestion, Question, RunQuestion
+from gapless.encodings.chai import head_map, parameters, problem, solve, view
+from gapless.encodings.chai.commands import profile, requests, run
+from gapless.encodings.chai.question import ProfileQuestion, Question, RequestsQuestion, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of
 from gapless.system import Command, System, asking
@@ -54,13 +55,30 @@ example:
   gapless run chai --model hf:tiny-llama --plan plan.json --text text.txt
 """
 
+_REQUESTS_HELP = f"""\
+{_MODELS_HELP}
+CHAI as published: each request is begun with all heads. From the scores of its first tokens, k-means clusters the heads
+of each layer, as many clusters as the plan keeps key heads. The cache drops the others' keys. Beside it: the full
+cache, the plan's map for all requests, and the least errors that the first and all later tokens allow.
+
+exit codes: 0 logits are those of all heads with replaced attention, caches have the plan's bytes, no error is below the
+proven least, 2 bad input, 5 something differs
+
+example:
+  gapless run chai-requests --model hf:tiny-llama --plan plan.json --text text.txt
+"""
+
 _PROFILE = Command(
     "heads", "how far the attention heads of a language model are from each other", fields_of(ProfileQuestion),
-    asking(ProfileQuestion, lazy(lambda: execution.profile_heads)), _PROFILE_HELP,
+    asking(ProfileQuestion, lazy(lambda: profile.profile_heads)), _PROFILE_HELP,
 )  # fmt: skip
 _RUN = Command(
     "chai", "a plan in a language model, beside the full cache", fields_of(RunQuestion),
-    asking(RunQuestion, lazy(lambda: execution.execute)), _RUN_HELP,
+    asking(RunQuestion, lazy(lambda: run.execute)), _RUN_HELP,
+)  # fmt: skip
+_REQUESTS = Command(
+    "chai-requests", "heads clustered for each request after its first tokens, beside a plan and the optimum",
+    fields_of(RequestsQuestion), asking(RequestsQuestion, lazy(lambda: requests.execute_requests)), _REQUESTS_HELP,
 )  # fmt: skip
 
 SYSTEM = System(
@@ -83,7 +101,7 @@ SYSTEM = System(
     pictures=("front", "heads", "gantt"),
     drawers={"front": lazy(lambda: view.draw_front), "heads": lazy(lambda: view.draw_heads)},
     device_names=lambda plan: (plan.schedule.topology.name,),
-    runs=(_RUN,),
+    runs=(_RUN, _REQUESTS),
     profiles=(_PROFILE,),
     pinned=lazy(lambda: solve.pinned),
     cost=lazy(lambda: solve.cost),

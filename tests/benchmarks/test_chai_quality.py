@@ -18,7 +18,7 @@ import pytest
 from extras import needs_transformers
 from result_tables import ResultTables
 
-from gapless.encodings.chai.execution import rises_of
+from gapless.encodings.chai.commands.profile import rises_of
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.medians import guessed
 from gapless.encodings.chai.methods import Baselines

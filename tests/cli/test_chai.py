@@ -9,7 +9,7 @@ import pytest
 from extras import needs_transformers
 
 from gapless.cli.main import main
-from gapless.encodings.chai.execution import profile_heads
+from gapless.encodings.chai.commands.profile import profile_heads
 from gapless.encodings.chai.question import ProfileQuestion
 from gapless.io.plan import read_plan
 from gapless.options import SolveOptions
@@ -222,3 +222,23 @@ def test_a_profile_that_is_stopped_has_the_rises_that_were_measured(tmp_path: Pa
     known = [[True, False, False, True]] * 2
     assert rises is None if at == "best heads" else rises is not None and rises.is_measured.tolist() == known
     assert answer.data["rises"] == (None if rises is None else [[row[0], None, None, 0.0] for row in rises.loss])
+
+
+@needs_transformers
+def test_requests_are_served_by_memberships_of_their_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text, plan = str(tmp_path / "text.txt"), str(tmp_path / "plan.json")
+    Path(text).write_text(TEXT)
+    profile = ("--profile", "synthetic:layers=2,heads=8")
+    printed(capsys, "solve", "chai", *profile, "--kv-saving", "0.25", "-o", plan)
+    asked = ("run", "chai-requests", "--model", "hf:tiny-llama", "--plan", plan, "--text", text)
+    few = ("--sequence", "16", "--sequences", "3", "--batch", "2", "--new-tokens", "2")
+    data = printed(capsys, *asked, *few)
+    maps: dict[str, dict[str, float]] = data["maps"]  # type: ignore[assignment]
+    assert list(maps) == ["full", "static", "request", "request-least", "hindsight"]
+    assert (data["requests"], data["hindsight_proven"], data["unplanned_caches"]) == (3, 3, 0)
+    assert data["logit_difference"] <= 1e-6 * data["largest_logit"]  # type: ignore[operator]
+    assert maps["full"]["error"] == 0 < maps["hindsight"]["error"]
+    assert all(maps["hindsight"]["error"] <= maps[name]["error"] for name in ("static", "request", "request-least"))
+    assert {maps[name]["cache_bytes"] for name in maps if name != "full"} == {0.75 * maps["full"]["cache_bytes"]}
+    assert maps["full"]["equal_tokens"] == data["generated_tokens"] == 6
+    refused(capsys, [*asked, "--sequence", "5"], "--first-tokens: must be fewer than the 5 tokens of a sequence, got 5")

@@ -69,7 +69,8 @@ def probabilities(query: Tensor, key: Tensor, mask: Tensor | None, scaling: floa
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if mask is not None:
         scores = scores + mask[..., : key.shape[2]]
-    return torch.nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    precision = torch.promote_types(query.dtype, torch.float32)
+    return torch.nn.functional.softmax(scores, dim=-1, dtype=precision).to(query.dtype)
 
 
 def repeated(states: Tensor, times: int) -> Tensor:

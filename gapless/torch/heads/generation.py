@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gapless.errors import InputError
 from gapless.torch.heads.attention import Rows, cache_bytes, edited, kept_cache, sharing
-from gapless.torch.heads.models import Cache, LanguageModel, mean_loss
+from gapless.torch.heads.models import Cache, LanguageModel, check_length, mean_loss
 from gapless.torch.library import Module, Tensor, torch
 
 __all__ = ["Comparison", "Generated", "compare", "generated"]
@@ -81,9 +80,7 @@ def compare(
     report: Callable[[str], None] = lambda line: None,
 ) -> Comparison:  # fmt: skip
     """Generate in turns, and measure the losses on sequences. Raises `InputError` where the context gets too long."""
-    most = getattr(found.model.config, "max_position_embeddings", None)
-    if most is not None and len(prompt) + count > most:
-        raise InputError(f"new_tokens: prompt and new tokens must be <= {most}, got {len(prompt)} + {count}")
+    check_length(found, len(prompt), count)
     everything = [range(layer.key_heads) for layer in found.layers]
     report("generating with the full cache ...")
     full = generated(found.model, kept_cache(everything), prompt, count)

@@ -18,8 +18,8 @@ from gapless.io.record import suggestion
 from gapless.io.text_file import load_text
 
 __all__ = [
-    "Attention", "Cache", "DynamicLayer", "LanguageModel", "eager_mask", "load_language_model", "mean_loss",
-    "sequences_of", "transformers",
+    "Attention", "Cache", "DynamicLayer", "LanguageModel", "check_length", "cross_entropy", "eager_mask",
+    "load_language_model", "mean_loss", "sequences_of", "transformers",
 ]  # fmt: skip
 
 try:
@@ -152,6 +152,13 @@ def _checked(name: str, model: torch.nn.Module, tokenizer: _Tokenizer | None) ->
     return LanguageModel(name, model.eval(), tuple(found), tokenizer)
 
 
+def check_length(found: LanguageModel, prompt: int, new_tokens: int) -> None:
+    """Raises `InputError` where a model has no place for so many tokens."""
+    most = getattr(found.model.config, "max_position_embeddings", None)
+    if most is not None and prompt + new_tokens > most:
+        raise InputError(f"new_tokens: prompt and new tokens must be <= {most}, got {prompt} + {new_tokens}")
+
+
 def sequences_of(tokens: torch.Tensor, length: int, most: int, where: str) -> torch.Tensor:
     """The first tokens as sequences, int64, shape (sequences, length): at most so many.
 
@@ -170,6 +177,11 @@ def mean_loss(model: torch.nn.Module, sequences: torch.Tensor, batch: int = 8) -
         for first in range(0, len(sequences), batch):
             part = sequences[first : first + batch]
             logits = model(part, use_cache=False).logits[:, :-1]
-            loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), part[:, 1:].reshape(-1))
-            total, count = total + float(loss) * len(part), count + len(part)
+            total, count = total + cross_entropy(logits, part[:, 1:]) * len(part), count + len(part)
     return total / count
+
+
+def cross_entropy(logits: torch.Tensor, following: torch.Tensor) -> float:
+    """The mean of tokens, (sequences, tokens), in nats, by logits of shape (sequences, tokens, vocabulary)."""
+    flat = logits.reshape(-1, logits.shape[-1]).float()
+    return float(torch.nn.functional.cross_entropy(flat, following.reshape(-1)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gapless.encodings.chai.clusters import k_means
 from gapless.encodings.chai.medians import guessed
-from gapless.encodings.chai.methods import Baselines, k_means
+from gapless.encodings.chai.methods import Baselines
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem, problem
 from gapless.encodings.chai.solve import solve

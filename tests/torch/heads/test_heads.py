@@ -171,7 +171,7 @@ def test_swaps_lower_the_loss_and_keep_the_bytes(found: Any) -> None:
 
 @pytest.mark.thorough(but=("gqa",))
 def test_rises_are_those_of_one_layer_alone(found: Any) -> None:
-    from gapless.encodings.chai.execution import rises_of
+    from gapless.encodings.chai.commands.profile import rises_of
     from gapless.encodings.chai.head_map import HeadMap
     from gapless.options import SolveOptions
     from gapless.torch.heads.attention import sharing

@@ -1,0 +1,129 @@
+"""`gapless run chai`: a plan in a language model, beside the full cache. Needs the extra `hf`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gapless.encodings.chai.head_map import HeadMap, map_of
+from gapless.encodings.chai.question import RunQuestion
+from gapless.errors import InputError
+from gapless.io.record import Record
+from gapless.processes.plans_to_run import not_run, plan_to_run
+from gapless.report.text import table
+from gapless.system import Answer, Session
+from gapless.units import format_bytes
+
+if TYPE_CHECKING:
+    from gapless.torch.heads.generation import Comparison
+    from gapless.torch.heads.models import LanguageModel
+
+__all__ = ["TOLERANCE", "check_model", "execute"]
+
+TOLERANCE = 1e-6
+"""Of logits, or of the largest of them where that is above 1."""
+
+
+def execute(question: RunQuestion, session: Session) -> Answer:
+    """Tokens, logits, cache, loss and speed beside those of the full model."""
+    path = question.plan
+    plan, report = plan_to_run(path, "chai")
+    if not report.valid:
+        return not_run(report)
+    chosen = map_of(plan, path)
+    from gapless.torch.heads.generation import compare
+    from gapless.torch.heads.models import load_language_model, sequences_of
+
+    model = load_language_model(question.model, session.options.seed)
+    check_model(model, Record(dict(plan.problem), f"{path}: problem"), question.model)
+    tokens = model.tokens(question.text)
+    where = f"text: {question.text}"
+    sequences = sequences_of(tokens, question.sequence, question.sequences, where)
+    prompt = sequences_of(tokens, question.prompt, 1, where)[0]
+    found = compare(model, chosen.kept, chosen.representative, prompt, question.new_tokens, sequences, session.say)
+    run = _Run(found, len(prompt), question.new_tokens, *_cache_bytes(model, chosen, found, len(prompt)))
+    asked = {"model": question.model, "plan": path, "prompt": run.prompt, "new_tokens": run.new_tokens}
+    return Answer({**run.data, **asked, "loss_tokens": sequences.numel()}, run.text, is_valid=run.is_valid)
+
+
+def _cache_bytes(model: LanguageModel, chosen: HeadMap, found: Comparison, prompt: int) -> tuple[int, int]:
+    """What a plan's cache and a full one hold once all tokens but the last are in them."""
+    cached, first = prompt + len(found.full.tokens) - 1, model.layers[0]
+    head_bytes = cached * first.dimension * found.full.logits.element_size()
+    everything = len(model.layers) * first.key_heads
+    return (int(chosen.counts.sum()) + everything) * head_bytes, 2 * everything * head_bytes
+
+
+def check_model(model: LanguageModel, asked: Record, name: str) -> None:
+    """Raises `InputError` where a plan's problem is of a model of another shape."""
+    first = model.layers[0]
+    here = {"layers": len(model.layers), "heads": first.heads, "key_heads": first.key_heads}
+    for title, count in here.items():
+        if asked.integer(title, 1) != count:
+            raise InputError(f"model: {name} has {count} {title}, the plan {asked.integer(title, 1)}; measure it again")
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the models did with a prompt of so many tokens; what their caches should hold."""
+
+    found: Comparison
+    prompt: int
+    new_tokens: int
+    planned_bytes: int
+    full_bytes: int
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether logits are equal, and the caches as planned."""
+        is_equal = self.found.logit_difference <= TOLERANCE * max(1.0, self.found.largest_logit)
+        return is_equal and self.is_planned and self.found.full.cache_bytes == self.full_bytes
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the plan's cache holds what it should."""
+        return self.found.shared.cache_bytes == self.planned_bytes
+
+    @property
+    def saving(self) -> float:
+        """Of the full cache."""
+        return 1 - self.found.shared.cache_bytes / self.found.full.cache_bytes
+
+    @property
+    def equal_tokens(self) -> int:
+        """How many are the full model's."""
+        return int((self.found.shared.tokens == self.found.full.tokens).sum())
+
+    @property
+    def data(self) -> dict[str, object]:
+        """In plain values."""
+        found = self.found
+        return {
+            "valid": self.is_valid,
+            "logit_difference": found.logit_difference,
+            "largest_logit": found.largest_logit,
+            "planned_cache_bytes": self.planned_bytes,
+            "cache_bytes": found.shared.cache_bytes,
+            "full_cache_bytes": found.full.cache_bytes,
+            "kv_saving": self.saving,
+            "loss": found.losses[1],
+            "full_loss": found.losses[0],
+            "equal_tokens": self.equal_tokens,
+            "token_s": found.shared.median_s,
+            "full_token_s": found.full.median_s,
+        }
+
+    @property
+    def text(self) -> str:
+        """Caches, losses and speeds as a table, then what the plan saves and how far it is from the full model."""
+        found, rows = self.found, [["", "cache", "loss", "tokens/s"]]
+        for name, each, loss in zip(("full", "plan"), (found.full, found.shared), found.losses, strict=True):
+            rows.append([name, format_bytes(each.cache_bytes), f"{loss:.4f}", f"{1 / each.median_s:.1f}"])
+        planned = "as planned" if self.is_planned else f"planned were {format_bytes(self.planned_bytes)}"
+        differ = f"logits differ by {found.logit_difference:.2g}"
+        return "\n".join([
+            table(rows),
+            f"cache after {self.prompt} + {self.new_tokens - 1} tokens: {self.saving:.1%} saved, {planned}",
+            f"{differ} from those of the model with copied rows of queries and keys",
+            f"{self.equal_tokens} of {self.new_tokens} tokens are the full model's",
+        ])  # fmt: skip
