@@ -10,6 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from gapless.encodings.pipeline.compression.modes import spoiling_of
+from gapless.encodings.pipeline.compression.recipes import recipe_orders
+from gapless.encodings.pipeline.compression.rules import RECIPES
 from gapless.encodings.pipeline.order.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.order.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact import in_ticks, order_model, order_of, values_of
@@ -125,6 +128,26 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Following:
+    """A recipe of Optimus-CC, by its name: a schedule of the field, and what of it is compressed."""
+
+    name: str
+
+    def supports(self, problem: Problem) -> bool:
+        """Whether it is for the placement."""
+        return BASELINES[RECIPES[self.name].schedule].placement == problem.placement
+
+    def run(self, search: Orders) -> Iterator[Candidate]:
+        """Its orders, one for each choice of modes within the error budget, where they stay within memory."""
+        problem, stages = search.problem, search.stages
+        spoiling = spoiling_of(problem, search.cut, stages.crosses)
+        for order in recipe_orders(problem, RECIPES[self.name], stages, spoiling):
+            candidate = search.candidate(self.name, whole(stages), order)
+            if candidate is not None:
+                yield candidate
+
+
+@dataclass(frozen=True)
 class ZeroBubble:
     """The zero-bubble heuristic with memory."""
 
@@ -211,6 +234,11 @@ MAKING: tuple[OrderMethod, ...] = (*(Schedule(name) for name in BASELINES), Zero
 IMPROVING: tuple[OrderMethod, ...] = (Exact(most_chunks=1), Neighbourhood(), Exact())
 
 
+def _making(problem: Problem) -> tuple[OrderMethod, ...]:
+    """What makes orders: a recipe only where it is asked for by name."""
+    return (Following(problem.method),) if problem.method in RECIPES else MAKING
+
+
 def _rank(candidate: Candidate) -> tuple[float, float]:
     return candidate.rank
 
@@ -220,7 +248,7 @@ def quick_orders(
 ) -> list[Candidate]:  # fmt: skip
     """The schedules of the field, and a short run of the heuristic."""
     search = Orders(problem, cut, stages, options, deadline, parameters, parameters.quick_ops)
-    run_methods(MAKING, problem, search, search.choice)
+    run_methods(_making(problem), problem, search, search.choice)
     return search.known
 
 
@@ -234,7 +262,7 @@ def best_orders(
     """
     search = Orders(problem, cut, stages, options, deadline, parameters, parameters.heuristic_ops,
                     known=list(known), bounds_s=bounds_of(stages), report=offer)  # fmt: skip
-    run_methods(MAKING, problem, search, search.choice)
+    run_methods(_making(problem), problem, search, search.choice)
     made = search.best = min(search.known, key=_rank, default=None)
     if made is None:
         return search
@@ -254,5 +282,7 @@ def first_orders(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
     usual = {"linear": "1f1b", "looped": "interleaved-1f1b", "v": "zb-v"}[problem.placement]
     name = problem.method if problem.method in BASELINES else usual
     search = Orders(problem, cut, stages, SolveOptions(), Deadline(SolveOptions()), DEFAULTS, most_ops=1)
+    if problem.method in RECIPES:
+        return list(Following(problem.method).run(search))
     made = [] if problem.method == "zero-bubble" else list(Schedule(name).run(search))
     return made if made or problem.method in BASELINES else ZeroBubble().first(search)

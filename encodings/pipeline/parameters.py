@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gapless.encodings.pipeline.question import METHODS
+from gapless.encodings.pipeline.question import SCHEDULES
 from gapless.methods import MethodChoice
 from gapless.question.parameters import check_least, with_work
 
@@ -12,7 +12,7 @@ __all__ = ["DEFAULTS", "Parameters"]
 
 _WORK = ("heuristic_ops", "exact_steps", "rounds", "partial_cuts", "ordered_cuts", "mode_steps", "moded_rounds")
 """What counts work."""
-NAMES = (*METHODS[2:], "neighbourhood", "exact")
+NAMES = (*SCHEDULES[2:], "neighbourhood", "exact")
 """Of methods that order ops: those of the question but `auto` and `search`, and what improves orders."""
 
 

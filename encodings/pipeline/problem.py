@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints
+from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, rank_of_stages
 from gapless.encodings.pipeline.question import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS, Question
@@ -185,7 +186,10 @@ class Problem(BriefQuestion):
             raise InputError(f"cut: {rule}, got {','.join(map(str, self.cut))}")
 
     def _check_method(self) -> None:
-        baseline = BASELINES.get(self.method)
+        recipe = RECIPES.get(self.method)
+        if recipe is not None:
+            self._check_recipe(recipe)
+        baseline = BASELINES.get(self.method if recipe is None else recipe.schedule)
         if baseline is None:
             return
         if baseline.placement != self.placement:
@@ -194,6 +198,19 @@ class Problem(BriefQuestion):
             raise InputError(f"method: {self.method} needs backward split, got whole")
         if self.placement == "v" and self.chunks != 2:
             raise InputError(f"method: {self.method} needs chunks 2, got {self.chunks}")
+
+    def _check_recipe(self, recipe: Recipe) -> None:
+        """Whether there is what it compresses and fuses."""
+        if recipe.compresses and not (self.compression and self.error_budget):
+            missing = "compression" if self.compression is None else "error_budget"
+            raise InputError(f"{missing}: method {self.method} compresses, and needs a table and a budget above 0")
+        if recipe.share and self.replicas.count == 1:
+            raise InputError(f"replicas: method {self.method} compresses sums among replicas, and needs two, got 1")
+        if recipe.fuses_embedding and not self.profile.embedding_bytes:
+            rule = f"method {self.method} fuses a shared embedding, profile {self.profile.name!r} has none"
+            raise InputError(f"profile: {rule}; leave out +fe")
+        if recipe.fuses_embedding != self.replicas.fuses_embedding:
+            raise InputError(f"embedding: must be {recipe.embedding} for method {self.method}")
 
     @property
     def stage_count(self) -> int:
@@ -297,4 +314,8 @@ def _replicas(asked: Question) -> Replicas:
     if asked.replicas > 1 and bandwidth is None:
         raise InputError("replicas: more than one need a bandwidth (or replica_bandwidth) to sum their gradients over")
     beta_s_per_byte = 0.0 if bandwidth is None else 1 / bandwidth
-    return Replicas(asked.replicas, asked.latency or 0.0, beta_s_per_byte, asked.embedding == "fused")
+    recipe = RECIPES.get(asked.method)  # which says it
+    if recipe is not None and recipe.fuses_embedding and asked.embedding == "separate":
+        raise InputError(f"embedding: method {asked.method} fuses it, got separate; leave one of them out")
+    embedding = asked.embedding if recipe is None else recipe.embedding
+    return Replicas(asked.replicas, asked.latency or 0.0, beta_s_per_byte, embedding == "fused")

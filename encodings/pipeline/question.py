@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from gapless.encodings.pipeline.compression.rules import RECIPES
 from gapless.lazy import lazy
 from gapless.options import MOST_SECONDS
 from gapless.profiles.pipelines import named
@@ -23,14 +24,29 @@ if TYPE_CHECKING:
     from gapless.topologies.topology import Topology
 
 __all__ = [
-    "BACKWARDS", "CUTS", "EMBEDDINGS", "FORMS", "METHODS", "OPTIMIZERS", "RECOMPUTATIONS", "ErrorsQuestion",
-    "LayersQuestion", "Question", "RunQuestion",
+    "BACKWARDS",
+    "CUTS",
+    "EMBEDDINGS",
+    "FORMS",
+    "METHODS",
+    "OPTIMIZERS",
+    "RECOMPUTATIONS",
+    "SCHEDULES",
+    "ErrorsQuestion",
+    "LayersQuestion",
+    "Question",
+    "RunQuestion",
 ]  # fmt: skip
 
-METHODS = (
+SCHEDULES = (
     "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "zero-bubble",
 )  # fmt: skip
-"""`auto` tries all and searches on; `search`: without the exact method; `zero-bubble`: the heuristic with memory."""
+_RECIPES = ", or a recipe such as 1f1b+cb+fe+sc75"
+METHODS = (*SCHEDULES, *RECIPES)
+"""`auto` tries all and searches on; `search`: without the exact method; `zero-bubble`: the heuristic with memory.
+
+Recipes are tried by `auto`, too, but say what is compressed only where they are asked for by name.
+"""
 BACKWARDS = ("split", "whole")
 CUTS = ("auto", "even", "bottleneck")
 RECOMPUTATIONS = ("none", "auto", "all")
@@ -81,7 +97,10 @@ class Question(Asked):
     recomputation: str = asked(
         Choice(RECOMPUTATIONS), "stages that run their forward again to save memory: none, auto, all", "none"
     )
-    method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
+    method: str = asked(
+        Choice(METHODS, len(SCHEDULES), _RECIPES), f"what decides: {', '.join(SCHEDULES)}{_RECIPES}", "auto",
+        metavar="NAME",
+    )  # fmt: skip
     memory: int | None = asked(Size(), "memory of a rank, such as 40GiB", metavar="SIZE", group="memory")
     in_flight: int | None = asked(
         Whole(1, 65536), "instead of bytes: how many micro-batches a rank may hold at once", metavar="N", group="memory"

@@ -11,7 +11,8 @@ import numpy as np
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.compression.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.compression.modes import Spoiling, fastest_modes, spoiling_of
-from gapless.encodings.pipeline.compression.recipes import RECIPES, followed
+from gapless.encodings.pipeline.compression.recipes import followed
+from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import are_all_choices, recomputation_choices, stages_of
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
 from gapless.encodings.pipeline.methods import best_orders, first_orders, quick_orders
@@ -95,7 +96,7 @@ class Search:
         for case in self._fastest(_rank):
             if not self.deadline.over and not self.is_beaten(case.bound_s):
                 self._refine(case)
-        if self.problem.compression is not None:
+        if self.problem.compression is not None and self.problem.method not in RECIPES:  # which say what is compressed
             self._compress(self._fastest(_moded_rank))
 
     def _fastest(self, rank: Callable[[Case], tuple[float, float]]) -> list[Case]:
@@ -209,7 +210,7 @@ class Search:
         for case in cases:
             fuses = self.problem.replicas.fuses_embedding
             made = followed(self.problem, case.cut).items() if not case.stages.recomputes.any() else ()
-            own = [found for name, (found, _) in made if RECIPES[name].fuses_embedding == fuses]
+            own = [found for name, (found, _) in made if RECIPES.get(name, Recipe()).fuses_embedding == fuses]
             self.add(case, self._fitting(case, own))
         of_case = [(case, found) for case in cases for found in case.known]
         for turn in range(self.parameters.mode_rounds):

@@ -198,9 +198,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few texts."""
+    """One of a few texts. `others`: in a few words those that come after the first `shown`, where they are many."""
 
     choices: tuple[str, ...]
+    shown: int | None = None
+    others: str = ""
 
     def __call__(self, value: object) -> str:
         """The text."""
@@ -208,7 +210,7 @@ class Choice:
             from gapless.io.record import suggestion
 
             hint = suggestion(value, self.choices) if isinstance(value, str) else ""
-            rule = f"must be one of {', '.join(self.choices)}, got {value!r}"
+            rule = f"must be one of {', '.join(self.choices[: self.shown])}{self.others}, got {value!r}"
             raise InputError(f"{rule}; {hint}" if hint else rule)
         return value
 

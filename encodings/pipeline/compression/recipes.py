@@ -1,43 +1,21 @@
-"""The rules by which Optimus-CC compresses (Song et al., 2023), as baselines by name."""
+"""Optimus-CC's recipes (Song et al., 2023) followed: as baselines beside a plan, and as plans of their own by name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from gapless.encodings.pipeline.compression.modes import spoiling_of
+from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
+from gapless.encodings.pipeline.compression.rules import PUBLISHED, RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import stages_of
-from gapless.encodings.pipeline.order.baselines import one_f_one_b, whole
+from gapless.encodings.pipeline.order.baselines import BASELINES, whole
 from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.order.timeline import Candidate, Kind, Order, timed
 from gapless.encodings.pipeline.problem import Problem
 
-__all__ = ["RECIPES", "Recipe", "epilogue", "follow", "followed"]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """1F1B, and what of it is compressed.
-
-    `hops`: none, the epilogue's (section 5.2), or all. `fuses_embedding`: section 6. `stages`: the share of the stages
-    whose sums are compressed, from the first one on (section 7).
-    """
-
-    hops: str = "none"
-    fuses_embedding: bool = False
-    stages: float = 0.0
-
-
-RECIPES: dict[str, Recipe] = {
-    "1f1b": Recipe(),
-    "1f1b+cb": Recipe("epilogue"),
-    "1f1b+naive-cb": Recipe("all"),
-    "1f1b+cb+fe": Recipe("epilogue", True),
-    "1f1b+cb+fe+sc75": Recipe("epilogue", True, 0.75),
-    "1f1b+cb+fe+dp": Recipe("epilogue", True, 1.0),
-}
-"""By the letters of the paper's tables: CB, compressed backpropagation; FE, fused embedding; SC75, selective stages."""
+__all__ = ["epilogue", "follow", "followed", "recipe_orders"]
 
 
 def epilogue(stages: Stages, order: Order) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
@@ -58,25 +36,47 @@ def follow(problem: Problem, cut: Cut, recipe: Recipe, hop_mode: int = 1, sum_mo
     """What a recipe makes of a cut, whether or not memory is enough, and what it spoils. `hop_mode`, `sum_mode`:
     numbers of the table's modes, 1 for the first.
     """
-    problem = replace(problem, replicas=replace(problem.replicas, fuses_embedding=recipe.fuses_embedding))
+    replicas = replace(problem.replicas, fuses_embedding=recipe.fuses_embedding)
+    problem = replace(problem, replicas=replicas, method="auto")
     stages = whole(stages_of(problem, cut))
-    plain = one_f_one_b(stages)
-    everything = np.broadcast_to(stages.crosses[:, None], plain.hop_modes.shape)
-    hops = {"none": np.zeros_like(everything), "epilogue": epilogue(stages, plain), "all": everything}[recipe.hops]
-    sums = np.arange(stages.count) < round(recipe.stages * stages.count)
-    order = Order(plain.sequences, np.where(hops, hop_mode, 0), np.where(sums, sum_mode, 0))
+    order = _order(stages, recipe, hop_mode, sum_mode)
     timeline, spoiling = timed(stages, order), spoiling_of(problem, cut, stages.crosses)
     assert timeline is not None, "1F1B has no deadlock"
-    return Candidate("1f1b", cut, stages, order, timeline), 0.0 if spoiling is None else spoiling.total(order)
+    return Candidate(recipe.schedule, cut, stages, order, timeline), 0.0 if spoiling is None else spoiling.total(order)
+
+
+def _order(stages: Stages, recipe: Recipe, hop_mode: int, sum_mode: int) -> Order:
+    """The schedule's, with the modes of what the recipe compresses."""
+    plain = BASELINES[recipe.schedule].order(stages)
+    everything = np.broadcast_to(stages.crosses[:, None], plain.hop_modes.shape)
+    hops = {"none": np.zeros_like(everything), "epilogue": epilogue(stages, plain), "all": everything}[recipe.hops]
+    sums = stages.rank < round(recipe.share * stages.ranks)
+    return Order(plain.sequences, np.where(hops, hop_mode, 0), np.where(sums, sum_mode, 0))
+
+
+def _choices(recipe: Recipe, modes: int) -> Iterator[tuple[int, int]]:
+    """Modes of hops and sums, by number; those of what goes plain don't matter."""
+    for hop in range(1, 1 + modes) if recipe.hops != "none" else (1,):
+        for total in range(1, 1 + modes) if recipe.share else (1,):
+            yield hop, total
+
+
+def recipe_orders(problem: Problem, recipe: Recipe, stages: Stages, spoiling: Spoiling | None) -> list[Order]:
+    """A recipe's orders of these stages within the error budget: one for each choice of modes."""
+    own = whole(stages)
+    orders = [_order(own, recipe, *modes) for modes in _choices(recipe, len(problem.modes))]
+    return [order for order in orders if spoiling is None or spoiling.allows(order)]
 
 
 def followed(problem: Problem, cut: Cut) -> dict[str, tuple[Candidate, float]]:
-    """Each recipe that suits the question, in the modes in which it is fastest within the error budget."""
-    if problem.placement != "linear" or problem.compression is None:
+    """Each recipe of the paper that suits the question, in the modes in which it is fastest within the error budget."""
+    schedule = {"linear": "1f1b", "looped": "interleaved-1f1b"}.get(problem.placement)
+    if schedule is None or problem.compression is None:
         return {}
-    modes, found = range(1, 1 + len(problem.modes)), {}
-    for name, recipe in RECIPES.items():
-        tried = [follow(problem, cut, recipe, hop, total) for hop in modes for total in modes]
+    found = {}
+    for name in (schedule + added for added in PUBLISHED):
+        recipe = RECIPES.get(name, Recipe(schedule))
+        tried = [follow(problem, cut, recipe, *modes) for modes in _choices(recipe, len(problem.modes))]
         allowed = [pair for pair in tried if pair[1] <= problem.error_budget]
         if allowed:
             best, error = min(allowed, key=lambda pair: (pair[0].rank, pair[1]))

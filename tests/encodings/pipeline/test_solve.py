@@ -129,6 +129,21 @@ def test_a_named_method_is_the_only_one_and_none_that_fits_is_no_solution() -> N
     assert tight.schedule is None
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("cut", ["auto", "bottleneck"])
+def test_looped_stages_of_a_real_model_are_cut_and_no_slower_than_evenly(cut: str) -> None:
+    """Their loads are known late: the search for cuts ends without one, and cuts that are cheap to find are taken."""
+    asked = problem("gpt-2.5b", ranks=4, micro_batches=8, placement="looped", bandwidth=25e9, replicas=4, cut=cut,
+                    method="interleaved-1f1b")  # fmt: skip
+    plan, even = (solve(each, SolveOptions()) for each in (asked, replace(asked, cut="even")))
+    assert plan.solution.status is Status.FEASIBLE
+    assert plan.schedule is not None
+    assert check(plan.schedule).valid
+    assert plan.solution.objective is not None
+    assert even.solution.objective is not None
+    assert plan.solution.objective <= even.solution.objective
+
+
 def test_a_gap_that_is_allowed_ends_the_search() -> None:
     plan = solved(asked(), gap=1.0)
     assert plan.details["cuts"] == 1
