@@ -105,6 +105,12 @@ class GradientsQuestion(Measuring):
     latency: float | None = asked(
         Seconds(), "latency of one step of that ring", otherwise="10us", metavar="T", group="another wire"
     )
+    within: float = asked(
+        Number(0, maximum=10**6),
+        "refuse costs that are further off than this share of what was measured",
+        0.3,
+        metavar="F",
+    )
     output: str = said(output("the profile to write"))
 
 

@@ -115,6 +115,10 @@ def test_profiles_are_measured_printed_written_and_planned_for(
         "--repeats",
         "1",
     ]
+    assert main([*words, "--within", "0", "-o", profile, "--quiet"]) == 2
+    assert "fitted costs must be within 0% of all that was measured, got" in capsys.readouterr().err
+    assert not Path(profile).exists()
+    words += ["--within", "1000"]  # one repetition, on whatever else the machine does
     assert main([*words, "--bandwidth", "100Mbps", "-o", profile, "--quiet", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["mode"] for row in found["modes"]] == ["plain", "topk:0.1", "powersgd:1"]

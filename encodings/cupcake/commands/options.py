@@ -124,13 +124,15 @@ layers, width, classes, size and batch; of train:gpt layers, hidden, heads, voca
 """
 _MODES_HELP = """\
 modes: compressors of `gapless list compressors`, such as fp16, topk:0.001, powersgd:8, onebit, and plain. The share
-that is kept is 0.01 and the rank 4 where they aren't given. All but plain add what they lost to the next gradient.
+that is kept is 0.01 and the rank 4 where they aren't given. Those of class feedback or rounded add what they lost to
+the next gradient. dgc:0.001:momentum=0.9:clip=1:warmup=400 has options of its own.
 """
 _GRADIENTS_HELP = f"""\
 {_FACTORY_HELP}
 {_MODES_HELP}
 Gradients are in the order in which rank 0's become ready. Each hook sends groups of the model's own gradients, from the
-smallest to all of them; its costs are lines through the medians.
+smallest to all of them; its costs are flat up to a size and a line above, through the medians. Costs that are further
+off than --within are refused.
 
 example:
   gapless profile gradients --model train:net,width=32 --hooks topk,powersgd:4,fp16 --bandwidth 1Gbps -o net.json
@@ -176,7 +178,7 @@ PROFILE = Command(
     "gradients", "when a PyTorch model's gradients are ready, and what hooks take to send them",
     picked(
         GradientsQuestion,
-        "model", "ranks", "hooks", "steps", "repeats", "bandwidth", "latency", "wait", "output",
+        "model", "ranks", "hooks", "steps", "repeats", "within", "bandwidth", "latency", "wait", "output",
     ),
     asking(GradientsQuestion, lazy(lambda: profiling.profile_gradients)), _GRADIENTS_HELP,
     when_stopped="ending the processes",

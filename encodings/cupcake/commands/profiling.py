@@ -34,6 +34,8 @@ def profile_gradients(question: GradientsQuestion, session: Session) -> Answer:
     network = _network(question)
     measurement = measure_model(question, session)
     profile, fitted = measurement.profile(network)
+    for each in fitted:
+        each.check(question.within)
     write_fusion_profile(question.output, profile)
     rows = [_Row.of(each, profile.total_bytes) for each in fitted]
     data = {

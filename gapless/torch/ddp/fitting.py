@@ -1,4 +1,4 @@
-"""From what hooks took to the costs of modes, as lines through what was measured at several sizes."""
+"""From what hooks took to the costs of modes: flat up to a size, then a line, through what was measured at several."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Method
 from gapless.profiles.gradients.communication import Network, all_gather_cost, all_reduce_cost
-from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.cost_functions import AffineCost, CostFunction, PointsCost
 from gapless.profiles.gradients.modes import Mode
 from gapless.torch.ddp.measuring import Gradients, HookTimes
+from gapless.units import format_bytes
 
 __all__ = ["FittedMode", "fitted_mode"]
 
@@ -26,12 +28,22 @@ class FittedMode:
     """A mode, and how far it is from what was measured.
 
     `spread`: of repeated measurements, the middle half as a share of the median, the median over sizes. `apart`: the
-    most that measured encoding, sending and decoding differ together from the fitted ones, as a share of these.
+    most that measured encoding, sending and decoding differ together from the fitted ones, as a share of these;
+    `where`: of how many bytes before compression.
     """
 
     mode: Mode
     spread: float
     apart: float
+    where: float
+
+    def check(self, within: float) -> None:
+        """Raise `InputError` where the fit is further off than this share."""
+        if self.apart > within:
+            size = format_bytes(round(self.where))
+            rule = f"mode {self.mode.name!r}: fitted costs must be within {within:.0%} of all that was measured"
+            way_out = f"take more --repeats or a quieter machine, or accept it with --within {self.apart + 0.005:.2f}"
+            raise InputError(f"{rule}, got {self.apart:.0%} at {size}, repeats {self.spread:.0%} apart; {way_out}")
 
 
 def fitted_mode(
@@ -46,9 +58,9 @@ def fitted_mode(
     sent = np.array([method.added_bytes(shape, number_bytes) for shape in gradients.shapes])
     encoded = _encoded_bytes(method, gradients, size_bytes, times)
     sums = {title: _sums(column, times) for title, column in (("encoded", encoded), ("sent", sent))}
-    encode = _line(sums["encoded"], np.array([each.encode_s for each in times]))
-    decode = _line(sums["encoded"], np.array([each.decode_s for each in times]))
-    send = _line(sums["sent"], np.array([each.send_s for each in times]))
+    encode = _flat_then_line(sums["encoded"], np.array([each.encode_s for each in times]))
+    decode = _flat_then_line(sums["encoded"], np.array([each.decode_s for each in times]))
+    send = _flat_then_line(sums["sent"], np.array([each.send_s for each in times]))
     between = _line(sums["sent"], np.array([each.between_s for each in times]))
     taken_s = np.array([each.encode_s + each.send_s + each.decode_s for each in times])
     lines = encode(sums["encoded"]) + decode(sums["encoded"]) + send(sums["sent"])
@@ -61,7 +73,9 @@ def fitted_mode(
         encoded_bytes=None if (encoded == size_bytes).all() else tuple(encoded.tolist()),
         sent_bytes=None if (sent == size_bytes).all() else tuple(sent.tolist()),
     )
-    return FittedMode(mode, statistics.median(each.spread for each in times), float(np.abs(taken_s / lines - 1).max()))
+    apart, sizes = np.abs(taken_s / lines - 1), _sums(size_bytes, times)
+    worst = int(apart.argmax())
+    return FittedMode(mode, statistics.median(each.spread for each in times), float(apart[worst]), float(sizes[worst]))
 
 
 def _number_bytes(gradients: Gradients) -> int:
@@ -86,6 +100,31 @@ def _encoded_bytes(method: Method, gradients: Gradients, size_bytes: Floats, tim
     columns = np.column_stack([np.ones(len(times)), _sums(size_bytes, times), _sums(matrices, times)])
     _, per_byte, per_matrix = _not_negative(columns, np.array([each.encode_s + each.decode_s for each in times]))
     return size_bytes + matrices * per_matrix / per_byte if per_byte > 0 else size_bytes
+
+
+_NO_MORE = 1e-12
+"""A sum of squares that is lower by less isn't: exact lines stay lines."""
+
+
+def _flat_then_line(sizes: Floats, taken_s: Floats) -> CostFunction:
+    """Constant up to one of the sizes, where starting it costs most, in proportion to what is above; or a line.
+
+    The size from which it rises is the one with the least squares of relative errors.
+    """
+    best, knot = _line(sizes, taken_s), 0.0
+    least = _squares(best(sizes), taken_s)
+    for at in np.unique(sizes)[:-1].tolist():
+        found = _line(np.maximum(sizes - at, 0.0), taken_s)
+        squares = _squares(found(np.maximum(sizes - at, 0.0)), taken_s)
+        if at > 0 and squares < least - _NO_MORE:
+            best, knot, least = found, at, squares
+    if not knot or not best.beta_s_per_byte:
+        return best
+    return PointsCost(((knot, best.alpha_s), (2 * knot, float(best(knot)))))
+
+
+def _squares(fitted_s: Floats, taken_s: Floats) -> float:
+    return float(np.square(fitted_s / np.maximum(taken_s, 1e-9) - 1).sum())
 
 
 def _line(sizes: Floats, taken_s: Floats) -> AffineCost:

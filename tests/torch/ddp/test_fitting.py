@@ -6,8 +6,10 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
+from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.gradients.communication import FlatNetwork
+from gapless.profiles.gradients.cost_functions import AffineCost, PointsCost
 from gapless.torch.ddp.fitting import FittedMode, fitted_mode
 from gapless.torch.ddp.measuring import Gradients, HookTimes, sample_groups
 
@@ -63,6 +65,41 @@ def test_on_a_network_latencies_are_those_of_the_messages_and_computing_between_
     assert float(topk(10**6)) == pytest.approx(3 * 1e-4 + 3e-3)
     factors = fitted("powersgd:2", network, between_s=7e-3).mode.communication
     assert float(factors(0)) == pytest.approx(2 * 2 * 3 * 1e-4 + 7e-3)
+
+
+FLAT_BYTES = 8_000
+"""Up to here the times of the next test are constant."""
+
+
+def measured_flat(off: float = 1.0) -> FittedMode:
+    """Of 1 ms to encode up to `FLAT_BYTES`, then 2 us more a KB, 3 ms to send and nothing to decode; one is `off`."""
+    gradients = Gradients(tuple("abcdef"), ((500,),) * 6, (2_000,) * 6, 1e-3, (1e-3,) * 6, 0.1)
+    rows = []
+    for last in range(6):
+        encode_s = 1e-3 + 2e-9 * max(0, 2_000 * (last + 1) - FLAT_BYTES)
+        rows.append(HookTimes("topk:0.1", 0, last, encode_s * (off if last == 2 else 1), 3e-3, 0.0, 0.0, 0.1))
+    return fitted_mode("topk:0.1", gradients, rows)
+
+
+def test_what_is_flat_up_to_a_size_comes_back_so() -> None:
+    encode = measured_flat().mode.encode
+    assert isinstance(encode, PointsCost)
+    assert encode([0, 4_000, FLAT_BYTES, 10_000, 100_000]).tolist() == pytest.approx(
+        [1e-3, 1e-3, 1e-3, 1.004e-3, 1.184e-3]
+    )
+    assert measured_flat().apart == pytest.approx(0, abs=1e-9)
+    assert isinstance(measured_flat().mode.communication, AffineCost)
+
+
+def test_a_fit_that_is_too_far_off_is_refused_with_where_it_is() -> None:
+    found = measured_flat(off=4.0)
+    assert found.where == 6_000
+    found.check(within=found.apart + 1e-9)
+    with pytest.raises(InputError, match=r"mode 'topk:0.1': fitted costs must be within 30% of all that was measured"):
+        found.check(within=0.3)
+    with pytest.raises(InputError, match=r"at 6 KB, repeats 10% apart; take more --repeats or .* --within \d"):
+        found.check(within=0.3)
+    fitted("topk:0.1", noise=0.1).check(within=0.3)
 
 
 def test_how_far_a_line_is_off_is_said() -> None:
