@@ -10,12 +10,17 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.array_types import Floats, Mask
 from gapless.encodings.ranks.parameters import Parameters
 from gapless.encodings.ranks.problem import Problem
 from gapless.model.knapsack import Choice, Items, Relaxation, front
+from gapless.profiles.compression.control import critical_epochs
 from gapless.profiles.compressors.method import FLOAT_BYTES
 
-__all__ = ["RULES", "Baseline", "BaselineRow", "all_baselines", "baseline_rows", "best_at", "regret"]
+__all__ = [
+    "RULES", "Baseline", "BaselineRow", "all_baselines", "baseline_rows", "best_at",
+    "hand_written_epochs", "regret",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -102,22 +107,38 @@ def accordion(problem: Problem, data_bytes: int, parameters: Parameters, seed: i
     """Accordion (Algorithm 1): a layer has the mode that sends most while its phase is critical, else that with least.
 
     Every `detection_epochs` epochs a phase is critical where the norm of the epoch's gradient has changed by a share of
-    `detection_threshold` since the last look; it is after a decay of the learning rate, and before the first look.
+    `detection_threshold` since the last look; it is after a decay of the learning rate, and before two looks.
     """
-    trace, every = problem.trace, parameters.detection_epochs
+    trace, (high, low) = problem.trace, (problem.by_cost[0], problem.by_cost[-1])
+    return np.where(critical_epochs(trace.norm, trace.learning_rate, parameters.detection), low, high)
+
+
+def _reversed(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
+    """Accordion with its two modes swapped: what the paper says can't be made up for later."""
     high, low = problem.by_cost[0], problem.by_cost[-1]
-    modes = np.full((trace.epoch_count, trace.layer_count), low)
-    critical = np.full(trace.layer_count, True)
-    for epoch in range(1, trace.epoch_count):
-        if epoch % every == 0:
-            now = trace.norm[epoch - 1]
-            if epoch >= 2 * every:
-                old = trace.norm[epoch - 1 - every]
-                critical = np.abs(old - now) >= parameters.detection_threshold * old
-        if trace.learning_rate[epoch] < trace.learning_rate[epoch - 1]:
-            critical = np.full(trace.layer_count, True)
-        modes[epoch] = np.where(critical, low, high)
-    return modes
+    return np.where(accordion(problem, data_bytes, parameters, seed) == low, high, low)
+
+
+def hand_written_epochs(learning_rate: Floats, first: int, after_decay: int) -> Mask:
+    """The epochs of a hand-written schedule that count as critical: the first ones, and some after each decay."""
+    critical = np.arange(len(learning_rate)) < first
+    for epoch in np.flatnonzero(learning_rate[1:] < learning_rate[:-1]) + 1:
+        critical[epoch : epoch + after_decay] = True
+    return critical
+
+
+def _hand_written(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
+    """The mode that sends most in the first epochs and after decays, else the one that sends least."""
+    rates = problem.trace.learning_rate
+    critical = hand_written_epochs(rates, parameters.hand_first_epochs, parameters.hand_decay_epochs)
+    column = np.where(critical, problem.by_cost[-1], problem.by_cost[0])
+    return np.repeat(column[:, None], problem.trace.layer_count, axis=1)
+
+
+def _hand_written_reversed(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
+    """The same with both modes swapped."""
+    high, low = problem.by_cost[0], problem.by_cost[-1]
+    return np.where(_hand_written(problem, data_bytes, parameters, seed) == low, high, low)
 
 
 def adaqs(problem: Problem, data_bytes: int, parameters: Parameters, seed: int) -> Ints:
@@ -178,7 +199,10 @@ RULES: dict[str, Callable[[Problem, int, Parameters, int], Ints]] = {
     "adaqs": adaqs,
     "constant": _constant,
     "first-epochs": _first_epochs,
+    "hand-written": _hand_written,
+    "hand-written-reversed": _hand_written_reversed,
     "last-epochs": _last_epochs,
     "random": _random,
+    "reversed": _reversed,
 }
 """By name: what makes modes of the problem, the bytes that may be sent, the parameters and a seed."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from gapless.encodings.ranks.question import METHODS
 from gapless.errors import InputError
 from gapless.methods import MethodChoice
+from gapless.profiles.compression.control import Detection
 from gapless.question.parameters import with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
@@ -35,6 +36,15 @@ class Parameters:
     detection_epochs: int = 10
     """How many epochs lie between Accordion's looks at the norms."""
 
+    detection_warm_up: int | None = None
+    """So many first epochs are critical in any case; without it, all until two looks can be compared."""
+
+    hand_first_epochs: int = 20
+    """The hand-written schedule of Accordion's Figure 3.1: so many first epochs have the mode that sends most."""
+
+    hand_decay_epochs: int = 10
+    """The same after each decay of the learning rate."""
+
     deviation_drop: float = 0.2
     """AdaQS: by which share the ratio of mean to deviation must fall for the next, more exact mode; a hyper-parameter
     that the paper leaves to its reader."""
@@ -48,6 +58,11 @@ class Parameters:
         for name, value in vars(self).items():
             if isinstance(value, int | float) and not value > 0:
                 raise InputError(f"{name}: must be > 0, got {value}")
+
+    @property
+    def detection(self) -> Detection:
+        """Accordion's."""
+        return Detection(self.detection_threshold, self.detection_epochs, self.detection_warm_up)
 
     def with_share(self, share: float) -> Parameters:
         """The same with a share of the work."""

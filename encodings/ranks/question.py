@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gapless.errors import InputError
 from gapless.profiles.gradients.network_question import LATENCY_S
 from gapless.question import Asked, asked, said
-from gapless.question.command_fields import MODEL, PLAN, WAIT_FOR_EACH, output
+from gapless.question.command_fields import MODEL, PLAN, WAIT_FOR_EACH, output, plot
 from gapless.question.fields import Bandwidth, Choice, Listed, Number, Object, Seconds, Share, SizeOrShare, Text, Whole
 from gapless.units import parse_bytes
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["METHODS", "METHODS_BY_EPOCH", "PHASES", "ProfileQuestion", "Question", "RunQuestion", "TrainingQuestion"]
 
-METHODS_BY_EPOCH = ("accordion", "adaqs", "first-epochs", "last-epochs", "random")
+METHODS_BY_EPOCH = (
+    "accordion", "adaqs", "first-epochs", "hand-written", "hand-written-reversed", "last-epochs", "random", "reversed",
+)  # fmt: skip
 """Rules that need modes by epoch."""
 METHODS = ("auto", "budget", "milp", "constant", *METHODS_BY_EPOCH)
 """`auto`: the dynamic programme `budget` where data is the only limit, else `milp`; the others are rules."""
@@ -118,6 +120,9 @@ class ProfileQuestion(TrainingQuestion):
     decay: Sequence[int] | None = asked(
         Listed(Whole(1)), "epochs from which the learning rate is a tenth", metavar="EPOCH,..."
     )
+    rate_warm_up: int | None = asked(
+        Whole(1), "first epochs in which the learning rate rises linearly to its full height", metavar="N"
+    )
     samples: int = asked(Whole(1), "steps of an epoch at which modes are looked at", 4, metavar="N")
     output: str = said(output("the trace to write, .npz"))
 
@@ -128,7 +133,32 @@ class RunQuestion(TrainingQuestion):
 
     plan: str = said(PLAN)
     beside: Sequence[str] = asked(
-        Listed(Text()), "constant, plain, none; with --trace the rules of `solve ranks --method`", ("constant",),
-        metavar="NAME,...",
+        Listed(Text()),
+        "constant, plain, none; accordion, reversed and accordion-batches, which decide in the run; hand-written, "
+        "hand-written-reversed; with --trace corrected, the plan corrected in the run, and the other rules of "
+        "`solve ranks --method`",
+        ("constant",), metavar="NAME,...",
     )  # fmt: skip
     trace: str | None = asked(Text(), "what the plan was made from, for rules that go by it", metavar="FILE")
+    eta: float = asked(
+        Number(0, True), "accordion: share by which a norm must change for a critical phase", 0.5, metavar="SHARE"
+    )
+    interval: int = asked(Whole(1), "accordion: epochs between looks at norms", 10, metavar="N")
+    warm_up: int | None = asked(
+        Whole(0), "accordion: first epochs that are critical in any case", otherwise="twice the interval", metavar="N"
+    )
+    large_batch: int | None = asked(
+        Whole(2), "accordion-batches: examples of a worker in a step outside of critical phases; in them --batch",
+        metavar="N",
+    )  # fmt: skip
+    first_epochs: int = asked(Whole(0), "hand-written: first epochs in the mode that sends most", 20, metavar="N")
+    decay_epochs: int = asked(Whole(0), "hand-written: the same after each decay", 10, metavar="N")
+    tolerance: float = asked(
+        Number(0), "corrected: share by which an epoch's errors may be off before what is left is planned anew", 0.25,
+        metavar="SHARE",
+    )  # fmt: skip
+    looks: int = asked(
+        Whole(1), "corrected: steps of an epoch at which errors are measured, which sends a plain gradient each", 1,
+        metavar="N",
+    )  # fmt: skip
+    plot: str | None = said(plot("accordion's run: norms of gradients and critical phases"))

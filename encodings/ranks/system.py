@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gapless.encodings.ranks import decision, parameters, problem, processes, report, solve
+from gapless.encodings.ranks import decision, parameters, problem, report, solve
 from gapless.encodings.ranks.question import ProfileQuestion, Question, RunQuestion, TrainingQuestion
+from gapless.encodings.ranks.training import runs, tracing
 from gapless.lazy import lazy
 from gapless.question import fields_of, picked
 from gapless.question.command_fields import plot
@@ -50,13 +51,16 @@ example:
 _RUN_HELP = f"""\
 {_MODEL_HELP}
 Trains with the plan's modes, by layer and epoch with an error feedback of each layer, and with others beside, from the
-same start on the same data.
+same start on the same data. `accordion` decides while it trains, by the norms of the gradients that it sees; `reversed`
+does so with its two modes swapped; `accordion-batches` takes batches of another size, with the learning rate in
+proportion. `corrected` measures the errors of modes, and plans what is left anew where the trace's aren't met.
 
 exit codes: 0 each run sent what its modes say, 2 bad input, or a process failed, 5 another
 number of floats was sent
 
 example:
   gapless run ranks --plan plan.json --model train:net,batch=640
+  gapless run ranks --plan plan.json --model train:net,batch=640 --beside constant,accordion --eta 0.5 --interval 2
 """
 _ADVICE_HELP = """\
 The least error at every budget of data, with modes by layer alone and by layer and epoch, beside what the rules make of
@@ -72,16 +76,20 @@ _ADVISE = Command(
 )  # fmt: skip
 _RUN = Command(
     "ranks", "a training with a plan's modes, beside others",
-    (*fields_of(TrainingQuestion), *picked(RunQuestion, "plan", "beside", "trace")),
-    asking(RunQuestion, lazy(lambda: processes.execute)), _RUN_HELP, when_stopped="ending the processes",
+    (*fields_of(TrainingQuestion), *picked(
+        RunQuestion, "plan", "beside", "trace", "eta", "interval", "warm_up", "large_batch", "first_epochs",
+        "decay_epochs", "tolerance", "looks", "plot",
+    )),
+    asking(RunQuestion, lazy(lambda: runs.execute)), _RUN_HELP, when_stopped="ending the processes",
 )  # fmt: skip
 _PROFILE = Command(
     "compression", "what compressors of weight gradients spoil, by layer and epoch of a training",
     (
         *fields_of(TrainingQuestion),
-        *picked(ProfileQuestion, "ranks", "compressors", "epochs", "learning_rate", "decay", "samples", "output"),
+        *picked(ProfileQuestion, "ranks", "compressors", "epochs", "learning_rate", "decay", "rate_warm_up"),
+        *picked(ProfileQuestion, "samples", "output"),
     ),
-    asking(ProfileQuestion, lazy(lambda: processes.profile_compression)), _PROFILE_HELP,
+    asking(ProfileQuestion, lazy(lambda: tracing.profile_compression)), _PROFILE_HELP,
     when_stopped="ending the processes",
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Bucket, Exchange, Message, Method
 from gapless.torch.library import rank_count, torch
 
-__all__ = ["HopCompressor", "collective", "exchanged_together", "left_behind", "returned"]
+__all__ = ["HopCompressor", "ModeErrors", "collective", "exchanged_together", "left_behind", "returned"]
 
 
 def collective(message: Message, group: torch.distributed.ProcessGroup | None) -> torch.Tensor:
@@ -88,6 +88,49 @@ def left_behind(mode: str, gradient: torch.Tensor, memory: dict[str, Any], step:
         message = exchange.send(_alone(message))
     mean = returned(exchange, _alone(message))
     return float((gradient.reshape(-1) - mean.reshape(-1)).double().square().sum())
+
+
+class ModeErrors:
+    """What modes spoil of a layer's gradient: mean squared errors over the gradients that were looked at.
+
+    Of a low rank it is the tail of the singular values, the least error of that rank, unless the mode is one of
+    `measured`; of all other modes what sending leaves behind.
+    """
+
+    def __init__(self, modes: Sequence[str], measured: Sequence[str] = ()) -> None:
+        self._modes, self._measured = tuple(modes), set(measured)
+        self._memory: dict[str, dict[str, Any]] = {}
+        self._number = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the errors, not what modes keep."""
+        self._sums, self._looks = [0.0] * len(self._modes), 0
+
+    def means(self) -> list[float]:
+        """Of each mode, 0 where nothing was looked at."""
+        return [total / max(self._looks, 1) for total in self._sums]
+
+    def look(self, gradient: torch.Tensor) -> None:
+        """Add a gradient's errors."""
+        tails = None
+        for place, mode in enumerate(self._modes):
+            rank = method_of(mode).rank
+            if rank and mode not in self._measured:
+                if method_of(mode).is_factored(tuple(gradient.shape)):
+                    tails = _tails(gradient) if tails is None else tails
+                    self._sums[place] += float(tails[rank]) if rank < len(tails) else 0.0
+            else:
+                self._number += 1
+                memory = self._memory.setdefault(mode, {})
+                self._sums[place] += left_behind(mode, gradient, memory, self._number)
+        self._looks += 1
+
+
+def _tails(gradient: torch.Tensor) -> torch.Tensor:
+    """Of the gradient as a matrix: `[r]` is the squared error of its best approximation of rank r."""
+    squares = torch.linalg.svdvals(gradient.reshape(gradient.shape[0], -1).double()).square()
+    return squares.flip(0).cumsum(0).flip(0)
 
 
 def _alone(message: Message) -> torch.Tensor:

@@ -31,7 +31,7 @@ TITLE = "Loss of what is held out after 12 epochs of a small GPT, and floats sen
 
 def runs_of(seed: int) -> dict[str, tuple[float, float]]:
     """(loss, million floats) of each run of a seed, whose rate decays for the last quarter of the epochs."""
-    from gapless.encodings.ranks.processes import recorded_trace
+    from gapless.encodings.ranks.training.tracing import recorded_trace
     from gapless.torch.ddp.training import Recipe, Variant, train
 
     rates = tuple(RATE * (0.1 if epoch >= EPOCHS * 3 // 4 else 1.0) for epoch in range(EPOCHS))

@@ -133,6 +133,9 @@ def test_a_training_is_profiled_planned_and_run(capsys: pytest.CaptureFixture[st
         (["run", "ranks", "--plan", "PLAN", "--batch", "3"], "2 workers x batch 3 make 6 steps of an epoch"),
         (["run", "ranks", "--plan", "PLAN", "--batch", "4", "--held-out", "0.1"], "parameter 'head': must be"),
         (["run", "ranks", "--plan", "none.json"], "none.json"),
+        (["run", "ranks", "--plan", "PLAN", "--plot", "norms.svg"], "--plot: draws accordion; give it among --beside"),
+        (["run", "ranks", "--plan", "PLAN", "--eta", "0"], "--eta: must be a number"),
+        (["run", "ranks", "--plan", "PLAN", "--interval", "0"], "--interval: must be a whole number"),
     ],
 )  # fmt: skip
 def test_bad_trainings_are_one_line(
@@ -148,17 +151,98 @@ def test_bad_trainings_are_one_line(
 
 @needs_torch
 def test_rules_need_the_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from gapless.encodings.ranks.processes import Asked, _variants
     from gapless.encodings.ranks.question import RunQuestion
+    from gapless.encodings.ranks.training.variants import Asked, variants_of
     from gapless.errors import InputError
     from gapless.io.plan import read_plan
 
     path = str(small_plan("ranks", tmp_path))
     asked = Asked.of(read_plan(path), path)
     with pytest.raises(InputError, match="trace: must be given for adaqs"):
-        _variants(RunQuestion("train:net", plan=path, beside=("adaqs",)), asked)
+        variants_of(RunQuestion("train:net", plan=path, beside=("adaqs",)), asked)
     with pytest.raises(InputError, match="beside: must be one of"):
-        _variants(RunQuestion("train:net", plan=path, beside=("all",)), asked)
+        variants_of(RunQuestion("train:net", plan=path, beside=("all",)), asked)
     question = RunQuestion("train:net", plan=path, beside=("adaqs", "plain"), trace=str(tmp_path / "trace.npz"))
-    found = _variants(question, asked)
+    found = variants_of(question, asked)
     assert [variant.name for variant in found] == ["plan", "plain", "adaqs"]
+
+
+@needs_torch
+def test_controllers_are_made_of_what_was_asked(tmp_path: Path) -> None:
+    from gapless.encodings.ranks.question import RunQuestion
+    from gapless.encodings.ranks.training.corrected import CorrectedPlan
+    from gapless.encodings.ranks.training.variants import Asked, variants_of
+    from gapless.errors import InputError
+    from gapless.io.plan import read_plan
+    from gapless.profiles.compression.control import Accordion, AccordionBatches, Detection
+
+    path = str(small_plan("ranks", tmp_path))
+    asked = Asked.of(read_plan(path), path)
+
+    def made(*names: str, **others: Any) -> list[Any]:
+        question = RunQuestion("train:net", plan=path, beside=names, eta=0.3, interval=2, warm_up=1, **others)
+        return variants_of(question, asked)[1:]
+
+    detection = Detection(0.3, 2, 1)
+    low, high = "powersgd:4", "powersgd:1"
+    found = [variant.control.made() for variant in made("accordion", "reversed", "accordion-batches", large_batch=32)]
+    assert found == [
+        Accordion(low, high, detection), Accordion(high, low, detection), AccordionBatches(16, 32, detection)
+    ]  # fmt: skip
+    (corrected,) = made("corrected", trace=str(tmp_path / "trace.npz"), tolerance=0.1)
+    assert isinstance(corrected.control.made(), CorrectedPlan)
+    by_hand = made("hand-written", "hand-written-reversed", first_epochs=2, decay_epochs=1)
+    decay = next(e for e in range(1, 6) if asked.learning_rates[e] < asked.learning_rates[e - 1])
+    spared = [low if epoch < 2 or epoch == decay else high for epoch in range(6)]
+    assert [row[0] for row in by_hand[0].modes] == spared
+    assert [row[0] for row in by_hand[1].modes] == [high if mode == low else low for mode in spared]
+    with pytest.raises(InputError, match="large_batch: must be given, and more than batch 16"):
+        made("accordion-batches")
+    with pytest.raises(InputError, match="trace: must be given for corrected"):
+        made("corrected")
+
+
+@needs_torch
+@pytest.mark.thorough
+def test_controllers_run_beside_a_plan_and_one_that_never_switched_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trace, plan, picture = (str(tmp_path / name) for name in ("trace.npz", "plan.json", "norms.svg"))
+    profile = ("profile", "compression", *TRAINING, "--ranks", "1,2", "--epochs", "5", "--decay", "4", "-o", trace)
+    data_of(capsys, *profile)
+    data_of(capsys, "solve", "ranks", "--trace", trace, "--data", "0.7x", "-o", plan)
+    beside = ("--beside", "constant,accordion,reversed,corrected,accordion-batches", "--trace", trace)
+    ran = data_of(capsys, "run", "ranks", *TRAINING, "--plan", plan, *beside, "--interval", "1", "--large-batch", "8",
+                  "--tolerance", "0", "--plot", picture)  # fmt: skip
+    rows = {row["name"]: row for row in ran["rows"]}
+    assert all(row["as_planned"] for row in ran["rows"])
+    assert rows["accordion"]["switches"] > 0
+    assert rows["accordion"]["modes"][4] == ["powersgd:2"] * len(ran["layers"])  # after the decay
+    assert rows["reversed"]["modes"][4] == ["powersgd:1"] * len(ran["layers"])
+    least, most = (rows[f"constant powersgd:{rank}"] for rank in (1, 2))
+    assert least["sent_floats"] < rows["accordion"]["sent_floats"] < most["sent_floats"]
+    share = (rows["accordion"]["sent_floats"] - least["sent_floats"]) / (most["sent_floats"] - least["sent_floats"])
+    equal = least["loss"] + share * (most["loss"] - least["loss"])
+    assert rows["accordion"]["constant_loss"] == pytest.approx(equal)
+    corrected = rows["corrected"]
+    assert corrected["sent_floats"] - corrected["looked_floats"] <= rows["plan"]["sent_floats"]
+    assert corrected["looked_floats"] == 5 * rows["accordion-batches"]["sent_floats"] / sum(
+        rows["accordion-batches"]["steps"]
+    )
+    text = Path(picture).read_text()
+    assert [f'id="critical-{epoch}"' in text for epoch in range(6)] == [True] * 5 + [False]
+    _, _, err = run(capsys, "run", "ranks", *TRAINING, "--plan", plan, "--beside", "accordion", "--warm-up", "5",
+                    "--quiet")  # fmt: skip
+    assert "warning: accordion never switched (powersgd:2 throughout)" in err
+    assert "give --interval 2 or less" in err
+
+
+@needs_torch
+def test_the_loss_at_equal_data_lies_between_the_two_constants_around_it() -> None:
+    from gapless.encodings.ranks.training.runs import loss_at_equal_data
+
+    points = [(30.0, 1.0), (10.0, 2.0), (20.0, 1.2)]
+    assert loss_at_equal_data(points, 15.0) == pytest.approx(1.6)
+    assert loss_at_equal_data(points, 30.0) == 1.0
+    assert loss_at_equal_data(points, 31.0) is None
+    assert loss_at_equal_data(points[:1], 30.0) is None

@@ -65,6 +65,11 @@ class LayerState(FeedbackState):
         self._methods = {name: method_of(mode) for name, mode in modes.items()}
         self._modes = dict(modes)
 
+    @property
+    def modes(self) -> Mapping[str, str]:
+        """By the names of the model's parameters."""
+        return self._modes
+
     def reduce(self, bucket: torch.distributed.GradBucket) -> torch.Tensor:
         """The mean over all ranks of what the modes make of a bucket's gradients."""
         if self._is_idle:

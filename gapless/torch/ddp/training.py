@@ -6,23 +6,28 @@ With what is recorded of gradients by layer and epoch: what modes spoil, norms, 
 from __future__ import annotations
 
 import copy
+import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TypedDict
 
 from gapless.errors import InputError
+from gapless.profiles.compression.control import Controller, Setting
 from gapless.profiles.compressors.grammar import method_of
-from gapless.torch.compression import left_behind
+from gapless.torch.compression import ModeErrors
 from gapless.torch.ddp.buckets import trainable
+from gapless.torch.ddp.controlled import ControlledState
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
 from gapless.torch.library import Module, Tensor, torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import Workload, load_named
 
-__all__ = ["Examples", "GradientRecord", "Recipe", "Trained", "Variant", "examples_of", "prepared", "train"]
+__all__ = ["Control", "Examples", "GradientRecord", "Recipe", "Trained", "Variant", "examples_of", "prepared", "train"]
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,24 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Control:
+    """A controller of a run: what the function `factory`, MODULE:NAME, makes of `options`, keywords as JSON."""
+
+    factory: str = ""
+    options: str = "{}"
+
+    def made(self) -> Controller | None:
+        """The controller; None for modes that are given."""
+        if not self.factory:
+            return None
+        module, _, name = self.factory.partition(":")
+        controller: Controller = getattr(import_module(module), name)(**json.loads(self.options))
+        return controller
+
+
+@dataclass(frozen=True)
 class Variant:
-    """A run: the mode of each parameter, in the order of `parameters`, in each epoch.
+    """A run: the mode of each parameter, in the order of `parameters`, in each epoch; with a `control`, its are taken.
 
     `recorded`: modes whose errors are recorded by layer and epoch; `measured`: those of them whose errors are not what
     singular values say of a rank, but what sending leaves behind.
@@ -58,6 +79,7 @@ class Variant:
     modes: tuple[tuple[str, ...], ...]
     recorded: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
+    control: Control = Control()
 
 
 @dataclass(frozen=True)
@@ -79,7 +101,10 @@ class Trained:
     """What a run found.
 
     `loss`: of what is held out, after each epoch; `train_loss`: the mean over the last epoch's steps of all workers.
-    `sent_bytes`: of each worker. `record`: what was recorded, by name.
+    `sent_bytes`: of each worker; `looked_bytes`: those of them that a controller's looks took. `record`: what was
+    recorded, by name. `modes`: of each parameter in each epoch; `steps`: of each epoch. `norms`: by epoch and
+    parameter, where there is a controller, of the epoch's mean gradient. `train_s`: what the slowest worker's steps
+    took.
     """
 
     name: str
@@ -87,6 +112,11 @@ class Trained:
     train_loss: float
     sent_bytes: tuple[int, ...]
     record: Columns
+    modes: tuple[tuple[str, ...], ...] = ()
+    steps: tuple[int, ...] = ()
+    norms: tuple[tuple[float, ...], ...] = ()
+    looked_bytes: int = 0
+    train_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -106,13 +136,20 @@ class Examples:
         """What is not trained on."""
         return self.batch(slice(self.trained, None))
 
-    def batches(self, recipe: Recipe, epoch: int, rank: int) -> Iterator[Workload]:
-        """A worker's batches of an epoch, in an order that depends on seed and epoch alone."""
+    def batches(self, recipe: Recipe, epoch: int, rank: int, batch: int | None = None) -> Iterator[Workload]:
+        """A worker's batches of an epoch, in an order that depends on seed and epoch alone; `batch`: of other size.
+
+        Raises `InputError` where the data are too few for one step.
+        """
+        size = batch or recipe.batch
+        steps = self.trained // (size * recipe.workers)
+        if not steps:
+            raise InputError(f"batch: {recipe.workers} workers x {size} need more than {self.trained} examples")
         generator = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
         order = torch.randperm(self.trained, generator=generator)
-        for step in range(self.steps):
-            first = (step * recipe.workers + rank) * recipe.batch
-            yield self.batch(order[first : first + recipe.batch])
+        for step in range(steps):
+            first = (step * recipe.workers + rank) * size
+            yield self.batch(order[first : first + size])
 
 
 def examples_of(recipe: Recipe) -> Examples:
@@ -144,6 +181,7 @@ def train(recipe: Recipe, variants: Sequence[Variant], stop: threading.Event | N
     examples = examples_of(recipe)
     parameters = trainable(examples.work.model)
     for variant in variants:
+        variant.control.made()
         for mode in {*variant.recorded, *(mode for row in variant.modes for mode in row)}:
             method_of(mode)
         if set(variant.parameters) != set(parameters):
@@ -158,7 +196,8 @@ def train(recipe: Recipe, variants: Sequence[Variant], stop: threading.Event | N
 def _together(rows: Sequence[Trained]) -> Trained:
     """Of all workers; what is held out, and what is recorded, is of worker 0."""
     train_loss, sent_bytes = sum(row.train_loss for row in rows) / len(rows), sum((row.sent_bytes for row in rows), ())
-    return replace(rows[0], train_loss=train_loss, sent_bytes=sent_bytes)
+    slowest_s = max(row.train_s for row in rows)
+    return replace(rows[0], train_loss=train_loss, sent_bytes=sent_bytes, train_s=slowest_s)
 
 
 def prepared(folder: Path) -> Program:
@@ -169,38 +208,83 @@ def prepared(folder: Path) -> Program:
 
 def _work(task: _Task, rank: int) -> dict[str, object]:
     examples = examples_of(task.recipe)
+    first = examples.batch(slice(0, task.recipe.batch))
+    first.loss_of(copy.deepcopy(first.model)).backward()  # what only a process's first step takes is no run's time
     return {"runs": [asdict(_run(task.recipe, variant, examples, rank)) for variant in task.variants]}
+
+
+@dataclass
+class _Epochs:
+    """What is set and found by epoch."""
+
+    modes: list[tuple[str, ...]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    norms: list[tuple[float, ...]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    train_s: float = 0.0
 
 
 def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> Trained:
     """One run. Buffers such as running means stay each worker's own; what is held out is looked at by worker 0."""
     torch.manual_seed(recipe.seed + rank)
     model = copy.deepcopy(examples.work.model)
-    state = LayerState(model, dict(zip(variant.parameters, variant.modes[0], strict=True)))
+    state = _state_of(model, variant, recipe.learning_rate[0])
     ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
     ddp.register_comm_hook(state, reduce_layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=recipe.learning_rate[0], momentum=recipe.momentum)
     record = GradientRecord(model, variant, examples.steps, recipe.samples) if variant.recorded else None
-    losses, held_out = list[float](), examples.held_out()
-    total = 0.0
+    epochs, held_out, total = _Epochs(), examples.held_out(), 0.0
     for epoch, rate in enumerate(recipe.learning_rate):
-        state.set_modes(dict(zip(variant.parameters, variant.modes[epoch], strict=True)))
+        setting = _set_epoch(state, variant, epoch, rate, epochs)
         for group in optimizer.param_groups:
-            group["lr"] = rate
-        total = 0.0
-        for work in examples.batches(recipe, epoch, rank):
+            group["lr"] = rate * setting.rate_factor
+        begin_s, losses = time.perf_counter(), list[float]()
+        for work in examples.batches(recipe, epoch, rank, setting.batch):
             optimizer.zero_grad()
             loss = work.loss_of(ddp)
             loss.backward()
             if record is not None:
                 record.step()
             optimizer.step()
-            total += float(loss.detach())
+            losses.append(float(loss.detach()))
+        epochs.train_s += time.perf_counter() - begin_s
+        epochs.steps.append(len(losses))
+        total = sum(losses) / len(losses)
         if record is not None:
             record.end_epoch()
-        losses.append(_loss(model, held_out) if rank == 0 else 0.0)
+        epochs.losses.append(_loss(model, held_out) if rank == 0 else 0.0)
+    if isinstance(state, ControlledState):
+        _end_epoch(state, variant, recipe.learning_rate[-1], epochs)
     columns: Columns = {} if record is None or rank else record.columns
-    return Trained(variant.name, tuple(losses), total / examples.steps, (state.sent_bytes,), columns)
+    return Trained(
+        variant.name, tuple(epochs.losses), total, (state.sent_bytes,), columns, tuple(epochs.modes),
+        tuple(epochs.steps), tuple(epochs.norms), getattr(state, "looked_bytes", 0), epochs.train_s,
+    )  # fmt: skip
+
+
+def _state_of(model: Module, variant: Variant, learning_rate: float) -> LayerState:
+    controller = variant.control.made()
+    if controller is not None:
+        return ControlledState(model, controller, learning_rate)
+    return LayerState(model, dict(zip(variant.parameters, variant.modes[0], strict=True)))
+
+
+def _set_epoch(state: LayerState, variant: Variant, epoch: int, rate: float, epochs: _Epochs) -> Setting:
+    """The setting of the epoch that begins, noted among the epochs'."""
+    if not isinstance(state, ControlledState):
+        setting = Setting(variant.modes[epoch])
+        state.set_modes(dict(zip(variant.parameters, setting.modes, strict=True)))
+        epochs.modes.append(setting.modes)
+        return setting
+    if epoch:
+        _end_epoch(state, variant, rate, epochs)
+    epochs.modes.append(tuple(state.modes[name] for name in variant.parameters))
+    return state.setting
+
+
+def _end_epoch(state: ControlledState, variant: Variant, rate: float, epochs: _Epochs) -> None:
+    state.end_epoch(rate)
+    epochs.norms.append(tuple(state.norms[name] for name in variant.parameters))
 
 
 def _loss(model: Module, held_out: Workload) -> float:
@@ -221,17 +305,16 @@ class GradientRecord:
     def __init__(self, model: Module, variant: Variant, steps: int, samples: int) -> None:
         parameters = trainable(model)
         self._parameters = [parameters[name] for name in variant.parameters]
-        self._modes, self._measured = variant.recorded, set(variant.measured)
         self._looks = {(2 * k + 1) * steps // (2 * min(samples, steps)) for k in range(min(samples, steps))}
-        self._memory: list[dict[str, dict[str, object]]] = [{} for _ in self._parameters]
-        self._number = 0
+        self._errors = [ModeErrors(variant.recorded, variant.measured) for _ in self._parameters]
         self._begin()
         self.columns: Columns = {"error": [], "norm": [], "deviation_ratio": []}
 
     def _begin(self) -> None:
         self._at, self._looked = 0, 0
         self._sums = [torch.zeros_like(parameter) for parameter in self._parameters]
-        self._errors = [[0.0] * len(self._modes) for _ in self._parameters]
+        for errors in self._errors:
+            errors.begin()
         self._ratios = [0.0] * len(self._parameters)
 
     def step(self) -> None:
@@ -242,39 +325,16 @@ class GradientRecord:
             self._sums[layer] += gradient
             if is_looked:
                 self._ratios[layer] += _deviation_ratio(gradient)
-                for mode, error in enumerate(self._spoiled(gradient, layer)):
-                    self._errors[layer][mode] += error
+                self._errors[layer].look(gradient)
         self._at += 1
         self._looked += is_looked
 
     def end_epoch(self) -> None:
         """Add the epoch's rows."""
-        self.columns["error"].append([[error / self._looked for error in row] for row in self._errors])
+        self.columns["error"].append([errors.means() for errors in self._errors])
         self.columns["norm"].append([float(total.norm()) for total in self._sums])
         self.columns["deviation_ratio"].append([ratio / self._looked for ratio in self._ratios])
         self._begin()
-
-    def _spoiled(self, gradient: Tensor, layer: int) -> list[float]:
-        """The squared error of each mode: of low ranks the tail of the singular values, unless it is to be measured."""
-        errors, tails = [], None
-        for mode in self._modes:
-            method = method_of(mode)
-            if method.rank and mode not in self._measured:
-                if not method.is_factored(tuple(gradient.shape)):
-                    errors.append(0.0)
-                    continue
-                tails = _tails(gradient) if tails is None else tails
-                errors.append(float(tails[method.rank]) if method.rank < len(tails) else 0.0)
-            else:
-                self._number += 1
-                errors.append(left_behind(mode, gradient, self._memory[layer].setdefault(mode, {}), self._number))
-        return errors
-
-
-def _tails(gradient: Tensor) -> Tensor:
-    """Of the gradient as a matrix: `[r]` is the squared error of its best approximation of rank r."""
-    squares = torch.linalg.svdvals(gradient.reshape(gradient.shape[0], -1).double()).square()
-    return squares.flip(0).cumsum(0).flip(0)
 
 
 def _deviation_ratio(gradient: Tensor) -> float:

@@ -13,9 +13,9 @@ from compression_traces import small_trace
 import gapless
 from gapless.encodings.ranks.decision import ModeDecision, Phase
 from gapless.encodings.ranks.problem import problem
-from gapless.encodings.ranks.processes import Asked
 from gapless.encodings.ranks.report import draw_modes, render
 from gapless.encodings.ranks.solve import cost
+from gapless.encodings.ranks.training.variants import Asked
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, read_plan
 from gapless.question.fields import Share
