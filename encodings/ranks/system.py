@@ -51,9 +51,9 @@ example:
 _RUN_HELP = f"""\
 {_MODEL_HELP}
 Trains with the plan's modes, by layer and epoch with an error feedback of each layer, and with others beside, from the
-same start on the same data. `accordion` decides while it trains, by the norms of the gradients that it sees; `reversed`
-does so with its two modes swapped; `accordion-batches` takes batches of another size, with the learning rate in
-proportion. `corrected` measures the errors of modes, and plans what is left anew where the trace's aren't met.
+same start on the same data. `accordion` decides while it trains, by the norms of the gradients that it sees. `reversed`
+has its two modes swapped. `accordion-batches` takes batches of another size, with the learning rate in proportion.
+`corrected` measures the errors of modes, and plans what is left anew where the trace's aren't met.
 
 exit codes: 0 each run sent what its modes say, 2 bad input, or a process failed, 5 another
 number of floats was sent

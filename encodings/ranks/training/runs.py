@@ -124,11 +124,11 @@ def _warnings(question: RunQuestion, asked: Asked, runs: Sequence[Trained]) -> t
         if epochs <= min(detection.warm_epochs, detection.first_compared):
             compared = f"looks are {detection.interval} epochs apart, so that two are compared after"
             why = f"{compared} {detection.first_compared} epochs, and there are {epochs}"
-            way = f"give --interval {max(1, (epochs - 1) // 2)} or less" if epochs > 2 else "train for more epochs"
+            advice = f"give --interval {max(1, (epochs - 1) // 2)} or less" if epochs > 2 else "train for more epochs"
         else:
-            why, way = f"no verdict changed at a threshold of {detection.threshold:g}", "give another --eta"
+            why, advice = f"no verdict changed at a threshold of {detection.threshold:g}", "give another --eta"
         sent = "one batch size" if run.name == BATCHES else ", ".join(sorted(set(run.modes[0])))
-        lines.append(f"warning: {run.name} never switched ({sent} throughout): {why}; {way}")
+        lines.append(f"warning: {run.name} never switched ({sent} throughout): {why}; {advice}")
     return tuple(lines)
 
 
