@@ -28,7 +28,7 @@ LOSS = "loss"
 """The measure beside `DISTANCES`: rises of the loss, for the profile's own heads of each layer and count."""
 AUTO = "auto"
 """`loss` where the profile has it for the question, else `output`."""
-_MODEL_HELP = "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, or the folder of a saved model"
+_MODEL_HELP = "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, hf:tiny-opt, or the folder of a saved model"
 
 _STEP, _SWAPS = "decode step", "swaps"
 
@@ -69,6 +69,11 @@ class Question(Asked):
 
 
 _MODEL = Field("model", Text(), _MODEL_HELP, is_required=True, metavar="NAME|FOLDER", extra="hf")
+_PLACE = Field("device", Text(), "where the model runs: cpu, cuda, cuda:N", "cpu", metavar="NAME")
+_DTYPE = Field(
+    "dtype", Choice(("float32", "bfloat16", "float16")), "numbers of weights and cache: float32, bfloat16, float16",
+    "float32",
+)  # fmt: skip
 _SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
 _SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N")
 
@@ -87,6 +92,8 @@ class ProfileQuestion(Asked):
         8, metavar="N",
     )  # fmt: skip
     output: str = said(output("the profile to write"))
+    device: str = said(_PLACE)
+    dtype: str = said(_DTYPE)
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +109,8 @@ class RunQuestion(Asked):
     new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated", 32, metavar="N")
     sequence: int = said(_SEQUENCE)
     sequences: int = said(_SEQUENCES)
+    device: str = said(_PLACE)
+    dtype: str = said(_DTYPE)
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,3 +127,5 @@ class RequestsQuestion(Asked):
     batch: int = asked(Whole(1, 10**6), "requests that are served at once", 8, metavar="N")
     sequence: int = said(_SEQUENCE)
     sequences: int = said(_SEQUENCES)
+    device: str = said(_PLACE)
+    dtype: str = said(_DTYPE)

@@ -31,9 +31,9 @@ def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
 
 
 _MODELS_HELP = """\
-MODEL has the attention of Llama, its grouped queries too, or of GPT-2. hf:tiny-llama, hf:tiny-llama-gqa and
-hf:tiny-gpt2 have random weights; a folder is what save_pretrained of transformers writes. Nothing is downloaded.
-Without a tokenizer in the folder, a token is a byte.
+MODEL has the attention of Llama, its grouped queries too, of OPT, or of GPT-2. hf:tiny-llama, hf:tiny-llama-gqa,
+hf:tiny-gpt2 and hf:tiny-opt have random weights; a folder is what save_pretrained of transformers writes. Nothing is
+downloaded. Without a tokenizer in the folder, a token is a byte.
 """
 _PROFILE_HELP = f"""\
 {_MODELS_HELP}

@@ -33,7 +33,7 @@ def profile_heads(question: ProfileQuestion, session: Session) -> Answer:
     from gapless.torch.heads.models import load_language_model, sequences_of
 
     check_writable(question.output)
-    model = load_language_model(question.model, session.options.seed)
+    model = load_language_model(question.model, session.options.seed, question.device, question.dtype)
     tokens = model.tokens(question.calibration)
     sequences = sequences_of(tokens, question.sequence, question.sequences, f"calibration: {question.calibration}")
     source = f"{question.model} on {len(sequences)} sequences of {question.sequence} tokens"

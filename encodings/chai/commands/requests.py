@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.chai.clusters import clustered_map, least_map
-from gapless.encodings.chai.commands.run import TOLERANCE, check_model
+from gapless.encodings.chai.commands.run import check_model, tolerance_of
 from gapless.encodings.chai.head_map import HeadMap, map_of
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.question import RequestsQuestion
@@ -54,7 +54,7 @@ def execute_requests(question: RequestsQuestion, session: Session) -> Answer:
     if question.first_tokens >= question.sequence:
         rule = f"must be fewer than the {question.sequence} tokens of a sequence"
         raise InputError(f"first_tokens: {rule}, got {question.first_tokens}")
-    model = load_language_model(question.model, session.options.seed)
+    model = load_language_model(question.model, session.options.seed, question.device, question.dtype)
     check_model(model, Record(dict(plan.problem), f"{path}: problem"), question.model)
     tokens = model.tokens(question.text)
     prompts = sequences_of(tokens, question.sequence, question.sequences, f"text: {question.text}")
@@ -62,7 +62,10 @@ def execute_requests(question: RequestsQuestion, session: Session) -> Answer:
     for number in range(0, len(prompts), question.batch):
         session.say(f"request {number + 1} of {len(prompts)} ...")
         run.serve_all(prompts[number : number + question.batch])
-    asked = {name: getattr(question, name) for name in ("model", "plan", "first_tokens", "sequence", "new_tokens")}
+    asked = {
+        name: getattr(question, name)
+        for name in ("model", "device", "dtype", "plan", "first_tokens", "sequence", "new_tokens")
+    }
     return Answer({**run.data, **asked}, run.text, is_valid=run.is_valid)
 
 
@@ -166,7 +169,7 @@ class _Requests:
     @property
     def is_valid(self) -> bool:
         """Whether logits are those of brute force, caches as planned, and the least error the least."""
-        is_equal = self.logit_difference <= TOLERANCE * max(1.0, self.largest_logit)
+        is_equal = self.logit_difference <= tolerance_of(self.question.dtype, self.largest_logit)
         return is_equal and not self.unplanned and (self.is_least or self.proven < self.requests)
 
     @property

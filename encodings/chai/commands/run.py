@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from gapless.torch.heads.generation import Comparison
     from gapless.torch.heads.models import LanguageModel
 
-__all__ = ["TOLERANCE", "check_model", "execute"]
+__all__ = ["check_model", "execute", "tolerance_of"]
 
-TOLERANCE = 1e-6
-"""Of logits, or of the largest of them where that is above 1."""
+_TOLERANCES = {"float32": 1e-6, "bfloat16": 2**-4, "float16": 2**-7}
+"""Of logits, of the largest of them: eight units in the last place, but a millionth in single precision."""
+
+
+def tolerance_of(dtype: str, largest: float) -> float:
+    """By how much logits may differ where the largest of them is so large."""
+    return _TOLERANCES[dtype] * max(1.0, largest)
 
 
 def execute(question: RunQuestion, session: Session) -> Answer:
@@ -34,15 +39,23 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     from gapless.torch.heads.generation import compare
     from gapless.torch.heads.models import load_language_model, sequences_of
 
-    model = load_language_model(question.model, session.options.seed)
+    model = load_language_model(question.model, session.options.seed, question.device, question.dtype)
     check_model(model, Record(dict(plan.problem), f"{path}: problem"), question.model)
     tokens = model.tokens(question.text)
     where = f"text: {question.text}"
     sequences = sequences_of(tokens, question.sequence, question.sequences, where)
     prompt = sequences_of(tokens, question.prompt, 1, where)[0]
     found = compare(model, chosen.kept, chosen.representative, prompt, question.new_tokens, sequences, session.say)
-    run = _Run(found, len(prompt), question.new_tokens, *_cache_bytes(model, chosen, found, len(prompt)))
-    asked = {"model": question.model, "plan": path, "prompt": run.prompt, "new_tokens": run.new_tokens}
+    run = _Run(
+        found, len(prompt), question.new_tokens, *_cache_bytes(model, chosen, found, len(prompt)), question.dtype
+    )
+    asked = {
+        "model": question.model,
+        "dtype": question.dtype,
+        "plan": path,
+        "prompt": run.prompt,
+        "new_tokens": run.new_tokens,
+    }
     return Answer({**run.data, **asked, "loss_tokens": sequences.numel()}, run.text, is_valid=run.is_valid)
 
 
@@ -72,11 +85,12 @@ class _Run:
     new_tokens: int
     planned_bytes: int
     full_bytes: int
+    dtype: str
 
     @property
     def is_valid(self) -> bool:
         """Whether logits are equal, and the caches as planned."""
-        is_equal = self.found.logit_difference <= TOLERANCE * max(1.0, self.found.largest_logit)
+        is_equal = self.found.logit_difference <= tolerance_of(self.dtype, self.found.largest_logit)
         return is_equal and self.is_planned and self.found.full.cache_bytes == self.full_bytes
 
     @property

@@ -89,7 +89,7 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         self, key_states: Tensor, value_states: Tensor, *rest: object, **others: object
     ) -> tuple[Tensor, Tensor]:
         """Add the tokens' keys of the kept heads, and all their values."""
-        return super().update(key_states[:, self.kept], value_states, *rest, **others)  # type: ignore[no-any-return]
+        return super().update(key_states[:, self.kept.to(key_states.device)], value_states, *rest, **others)  # type: ignore[no-any-return]
 
 
 def kept_cache(kept: Sequence[Sequence[int]]) -> Cache:
@@ -108,13 +108,13 @@ def sharing(found: LanguageModel, kept: Sequence[Sequence[int]], representative:
 
     Scores are computed once for each head that is used. For calls without a cache, and with `kept_cache`.
     """
-    functions = []
+    functions, place_of = [], partial(torch.tensor, device=found.device)
     for layer, heads, row in zip(found.layers, kept, representative, strict=True):
         used = sorted(set(map(int, row)))
         place = {head: number for number, head in enumerate(heads)}
-        keys = torch.tensor([place[head // (layer.heads // layer.key_heads)] for head in used])
-        of_head = torch.tensor([used.index(int(head)) for head in row])
-        functions.append(partial(_share, layer, torch.tensor(list(heads)), torch.tensor(used), keys, of_head))
+        keys = place_of([place[head // (layer.heads // layer.key_heads)] for head in used])
+        of_head = place_of([used.index(int(head)) for head in row])
+        functions.append(partial(_share, layer, place_of(list(heads)), place_of(used), keys, of_head))
     with attending(found, functions):
         yield
 
@@ -138,7 +138,7 @@ def edited(found: LanguageModel, representative: Rows) -> Module:
     modules = [module for module in model.modules() if hasattr(module, "layer_idx") and _is_attention(module)]
     with torch.no_grad():
         for layer, module, row in zip(found.layers, modules, representative, strict=True):
-            rows = torch.tensor([int(head) for head in row])
+            rows = torch.tensor([int(head) for head in row], device=found.device)
             if layer.is_fused:
                 _edit_fused(layer, module, rows)
             else:
@@ -158,9 +158,9 @@ def _edit_fused(layer: Attention, module: Module, rows: Tensor) -> None:
 
 
 def _edit_split(layer: Attention, module: Module, rows: Tensor) -> None:
-    """Llama: rows of three matrices, (heads x dimension, model)."""
+    """Llama, OPT: rows of three matrices, (heads x dimension, model)."""
     times = layer.heads // layer.key_heads
-    own = torch.arange(layer.heads) // times
+    own = torch.arange(layer.heads, device=rows.device) // times
     for name, heads, chosen in (("q_proj", layer.heads, rows), ("k_proj", layer.key_heads, rows // times),
                                 ("v_proj", layer.key_heads, own)):  # fmt: skip
         part = getattr(module, name)

@@ -25,13 +25,13 @@ def measure_heads(
 ) -> HeadProfile:
     """The profile of a model's heads, means over all tokens of sequences of shape (count, length)."""
     layers, heads = len(found.layers), found.layers[0].heads
-    sums = torch.zeros(2, layers, heads, heads, dtype=torch.float64)
+    sums = torch.zeros(2, layers, heads, heads, dtype=torch.float64, device=found.device)
     functions = [partial(_measure, layer, sums[:, number]) for number, layer in enumerate(found.layers)]
     with torch.no_grad(), attending(found, functions):
         for number, sequence in enumerate(sequences):
             report(f"sequence {number + 1} of {len(sequences)} ...")
             found.model(sequence[None], use_cache=False)
-    scores, output = (sums / sequences.numel()).numpy()
+    scores, output = (sums / sequences.numel()).cpu().numpy()
     first = found.layers[0]
     parameters = sum(each.numel() for each in found.model.parameters())
     return HeadProfile(

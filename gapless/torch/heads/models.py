@@ -1,7 +1,7 @@
 """Language models by name, and texts as their tokens. Needs the extra `hf`.
 
-`hf:tiny-llama`, `hf:tiny-llama-gqa` and `hf:tiny-gpt2` are small models with random weights, the same for a seed; a
-folder is what `save_pretrained` has written. Nothing is downloaded.
+`hf:tiny-llama`, `hf:tiny-llama-gqa`, `hf:tiny-gpt2` and `hf:tiny-opt` are small models with random weights, the same
+for a seed; a folder is what `save_pretrained` has written. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gapless.io.record import suggestion
 from gapless.io.text_file import load_text
 
 __all__ = [
+    "DTYPES",
     "Attention", "Cache", "DynamicLayer", "LanguageModel", "check_length", "cross_entropy", "eager_mask",
     "load_language_model", "mean_loss", "sequences_of", "transformers",
 ]  # fmt: skip
@@ -41,13 +42,18 @@ _LLAMA = {
     "max_position_embeddings": 2048,
 }  # fmt: skip
 _GPT2 = {**_TINY, "n_embd": 64, "n_layer": 2, "n_head": 8, "n_positions": 2048}
-_OWN: dict[str, tuple[str, Mapping[str, int | None]]] = {
+_INITIAL_STD = 0.2
+"""Of random weights: with the usual 0.02 every head attends to all tokens alike."""
+_OPT = {
+    **_TINY, "hidden_size": 64, "word_embed_proj_dim": 64, "ffn_dim": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 8, "max_position_embeddings": 2048, "init_std": _INITIAL_STD,
+}  # fmt: skip
+_OWN: dict[str, tuple[str, Mapping[str, float | None]]] = {
     "tiny-llama": ("LlamaConfig", {**_LLAMA, "num_key_value_heads": 8}),
     "tiny-llama-gqa": ("LlamaConfig", {**_LLAMA, "num_key_value_heads": 4}),
     "tiny-gpt2": ("GPT2Config", _GPT2),
+    "tiny-opt": ("OPTConfig", _OPT),
 }
-_INITIAL_STD = 0.2
-"""Of random weights: with the usual 0.02 every head attends to all tokens alike."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,8 @@ class Attention:
         """The rows of the output matrix of each head."""
         if self.is_fused:
             return self.module.c_proj.weight.view(self.heads, self.dimension, -1)
-        return self.module.o_proj.weight.T.reshape(self.heads, self.dimension, -1)
+        last = self.module.out_proj if hasattr(self.module, "out_proj") else self.module.o_proj
+        return last.weight.T.reshape(self.heads, self.dimension, -1)
 
 
 class _Tokenizer(Protocol):
@@ -87,20 +94,49 @@ class LanguageModel:
     tokenizer: _Tokenizer | None = None
 
     def tokens(self, path: str | Path) -> torch.Tensor:
-        """The tokens of a text file, int64, shape (count,). Raises `InputError`."""
+        """The tokens of a text file on the model's device, int64, shape (count,). Raises `InputError`."""
         text = load_text(path)
         if self.tokenizer is not None:
             found = self.tokenizer(text, return_tensors="pt", verbose=False)["input_ids"][0]
         else:
             found = torch.tensor(list(text.encode()), dtype=torch.int64)
+        return found.to(self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        found: torch.device = self.model.device
         return found
 
 
-def load_language_model(text: str, seed: int = 0) -> LanguageModel:
-    """A model by name or folder, ready for inference in single precision, with `eager` attention.
+DTYPES = ("float32", "bfloat16", "float16")
 
-    Raises `InputError` for a name that is none, and for a model whose heads aren't those of Llama or GPT-2.
+
+def load_language_model(text: str, seed: int = 0, device: str = "cpu", dtype: str = "float32") -> LanguageModel:
+    """A model by name or folder, ready for inference on a device in a precision of `DTYPES`, with `eager` attention.
+
+    Raises `InputError` for a name that is none, for a model whose heads aren't those of Llama, OPT or GPT-2, and for a
+    device that isn't here.
     """
+    place = _checked_device(device)
+    found = _loaded(text, seed)
+    found.model.to(place, getattr(torch, dtype))
+    return found
+
+
+def _checked_device(text: str) -> torch.device:
+    try:
+        place = torch.device(text)
+    except RuntimeError:
+        place = None
+    if place is None or place.type not in ("cpu", "cuda"):
+        raise InputError(f"device: must be cpu, cuda or cuda:N, got {text!r}")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device: {text} isn't here: PyTorch sees {torch.cuda.device_count()} CUDA devices; take cpu")
+    return place
+
+
+def _loaded(text: str, seed: int) -> LanguageModel:
     name = text.removeprefix(_PREFIX)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -144,11 +180,13 @@ def _checked(name: str, model: torch.nn.Module, tokenizer: _Tokenizer | None) ->
     for module in model.modules():
         if hasattr(module, "layer_idx") and (hasattr(module, "q_proj") or hasattr(module, "c_attn")):
             heads, is_fused = int(config.num_attention_heads), hasattr(module, "c_attn")
-            key_heads = heads if is_fused else int(config.num_key_value_heads)
+            key_heads = heads if is_fused else int(getattr(config, "num_key_value_heads", None) or heads)
             found.append(Attention(module, heads, key_heads, int(module.head_dim), is_fused))
     if len(found) != config.num_hidden_layers or [each.module.layer_idx for each in found] != list(range(len(found))):
         kind = config.model_type
-        raise InputError(f"model: {name} is of the kind {kind}; heads of Llama, GPT-2 and the like can be shared alone")
+        raise InputError(
+            f"model: {name} is of the kind {kind}; heads of Llama, OPT, GPT-2 and the like can be shared alone"
+        )
     return LanguageModel(name, model.eval(), tuple(found), tokenizer)
 
 

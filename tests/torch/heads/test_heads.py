@@ -12,7 +12,7 @@ from gapless.errors import InputError
 
 pytestmark = needs_transformers
 
-MODELS = ("hf:tiny-llama", "hf:tiny-llama-gqa", "hf:tiny-gpt2")
+MODELS = ("hf:tiny-llama", "hf:tiny-llama-gqa", "hf:tiny-gpt2", "hf:tiny-opt")
 TEXT = "What is saved of a cache is what it need not hold: keys of heads that share one head's attention. " * 6
 
 
@@ -220,12 +220,13 @@ def test_a_seed_gives_the_same_weights() -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_a_saved_model_is_read_from_its_folder(tmp_path: Any) -> None:
+@pytest.mark.parametrize("model", ["hf:tiny-llama", "hf:tiny-opt"])
+def test_a_saved_model_is_read_from_its_folder(tmp_path: Any, model: str) -> None:
     import torch
 
     from gapless.torch.heads.models import load_language_model
 
-    before = load_language_model("hf:tiny-llama")
+    before = load_language_model(model)
     before.model.save_pretrained(tmp_path)
     for name in (str(tmp_path), f"hf:{tmp_path}"):
         with torch.no_grad():
@@ -239,8 +240,43 @@ def test_models_of_other_kinds_are_refused(tmp_path: Any) -> None:
 
     config = transformers.BloomConfig(vocab_size=256, hidden_size=16, n_layer=1, n_head=2)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="is of the kind bloom; heads of Llama, GPT-2"):
+    with pytest.raises(InputError, match="is of the kind bloom; heads of Llama, OPT, GPT-2"):
         load_language_model(str(tmp_path))
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(InputError, match="is not readable as a saved model"):
         load_language_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_halves_the_cache(dtype: str) -> None:
+    import torch
+
+    from gapless.torch.heads.generation import compare
+    from gapless.torch.heads.models import load_language_model
+    from gapless.torch.heads.requests import replaced, serve
+
+    model = load_language_model("hf:tiny-opt", 0, "cpu", dtype)
+    kept, rows = some_map(model)
+    result = compare(model, kept, rows, tokens(1, 20)[0], 4, tokens(2, 24))
+    assert result.full.cache_bytes == 2 * 2 * 8 * 23 * 8 * 2  # keys, values; layers; heads; tokens; dimension; bytes
+    assert result.logit_difference <= 8 * torch.finfo(getattr(torch, dtype)).eps * result.largest_logit
+    served = serve(model, tokens(2, 20), lambda distance: (kept, rows), 5, 3)
+    assert served.cache_bytes == (10 + 16) * 2 * 22 * 8 * 2
+    assert torch.equal(replaced(model, served, 20, 5), served.logits)
+
+
+@pytest.mark.parametrize("device", ["cpu:x", "meta", "gpu"])
+def test_devices_that_are_none_are_refused(device: str) -> None:
+    from gapless.torch.heads.models import load_language_model
+
+    with pytest.raises(InputError, match=f"device: must be cpu, cuda or cuda:N, got '{device}'"):
+        load_language_model("hf:tiny-opt", 0, device)
+
+
+def test_a_cuda_device_that_is_not_here_is_refused() -> None:
+    import torch
+
+    from gapless.torch.heads.models import load_language_model
+
+    with pytest.raises(InputError, match=f"PyTorch sees {torch.cuda.device_count()} CUDA devices; take cpu"):
+        load_language_model("hf:tiny-opt", 0, "cuda:100")

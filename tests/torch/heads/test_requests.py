@@ -16,7 +16,7 @@ FIRST, PROMPT = 5, 14
 TEXT = "Each request has a membership of its own, chosen from the scores of its first five tokens alone. " * 3
 
 
-@pytest.fixture(params=["hf:tiny-llama", "hf:tiny-llama-gqa", "hf:tiny-gpt2"])
+@pytest.fixture(params=["hf:tiny-llama", "hf:tiny-llama-gqa", "hf:tiny-gpt2", "hf:tiny-opt"])
 def found(request: pytest.FixtureRequest) -> Any:
     from gapless.torch.heads.models import load_language_model
 
