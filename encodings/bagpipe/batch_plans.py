@@ -27,18 +27,24 @@ from numpy.typing import NDArray
 
 from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.cluster import places_of
+from gapless.encodings.bagpipe.designs.sharding import shard_of
 from gapless.encodings.bagpipe.ids.distinct import positions
 from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.lookahead.processes import lookahead_by_table
 from gapless.encodings.bagpipe.lookahead.steps import MOST_LOOKAHEAD, Step, lookahead_steps
-from gapless.encodings.bagpipe.lookahead.without_lookahead import bare_steps, demand_steps, with_replicated
+from gapless.encodings.bagpipe.lookahead.without_lookahead import (
+    bare_steps,
+    cacheless_steps,
+    demand_steps,
+    with_replicated,
+)
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition.batch import Batch, Traffic, uses_by_trainer
 from gapless.encodings.bagpipe.partition.cuts import Past, one_user, settled_roots
 from gapless.encodings.bagpipe.partition.methods import OneBatch, Partition, Partitioned, checked_choice, partitioned
 from gapless.encodings.bagpipe.partition.windows import Window, WindowBatch
 from gapless.encodings.bagpipe.problem import REPLICATING, Planning
-from gapless.encodings.bagpipe.question import BASELINES
+from gapless.encodings.bagpipe.question import BASELINES, SHARDED
 from gapless.errors import InputError
 from gapless.methods import MethodChoice
 from gapless.options import Deadline, SolveOptions
@@ -216,6 +222,8 @@ def _steps(trace: Trace, planning: Planning, coming: Iterable[Block], processes:
 
 
 def _looked_ahead(planning: Planning, coming: Iterable[Block], tables: int, processes: int) -> Iterator[Step]:
+    if planning.design in SHARDED:
+        return cacheless_steps(coming)
     if planning.design in BASELINES:
         assert planning.cache_rows is not None, "a planning of a baseline has a cache"
         return demand_steps(coming, planning.cache_rows, planning.design)
@@ -341,7 +349,13 @@ class _Planner:
         return Window(tuple(batches), self._roots.past(steps[0]), is_rooted, self.parameters)
 
     def _owners_before(self, step: Step) -> Ints:
-        """The owner of each id when its batch begins; what is only now prefetched has one under `hash` alone."""
+        """The owner of each id when its batch begins; what is only now prefetched has one under `hash` alone.
+
+        Of a table that lies on the trainers: where the row lies.
+        """
+        if self._planning.design in SHARDED:
+            self._owner = _grown(self._owner, len(step.ids))
+            return shard_of(step.ids, self._planning.trainers, self._planning.design)
         self._owner = _grown(self._owner, int(step.rows.max()) + 1)
         owner = self._owner[step.rows]
         owner[step.prefetched] = -1

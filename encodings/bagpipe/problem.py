@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from gapless.decision import Decision
 from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
-from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, LOOKAHEAD, OBJECTIVES, OWNERSHIPS, Question
+from gapless.encodings.bagpipe.question import BASELINES, LAYOUTS, LOOKAHEAD, OBJECTIVES, OWNERSHIPS, SHARDED, Question
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known
 from gapless.io.typed import Stored, read_record
@@ -73,22 +73,35 @@ class Planning:
             raise InputError(f"batch_size: times trainers must be at most {MOST_COSTS:,}, got {got}")
         check_known("objective", self.objective, OBJECTIVES)
         check_known("ownership", self.ownership, OWNERSHIPS)
-        check_known("design", self.design, (*DESIGNS, *BASELINES))
+        check_known("design", self.design, LAYOUTS)
         if self.design in BASELINES and (self.cache_rows is None or self.lookahead is not None):
             got = "none" if self.cache_rows is None else f"lookahead {self.lookahead} too"
             raise InputError(f"cache_rows: must be given, and no lookahead, with design {self.design}, got {got}")
+        if self.design in SHARDED:
+            self._without_cache()
         if self.objective == "auto":
             is_own = self.design.startswith("lrpp") and self.method not in ("lp", "min_cost_flow")
             object.__setattr__(self, "objective", "synchronised" if is_own else "paper")
         if self.objective == "synchronised" and not self.design.startswith("lrpp"):
             rule = "goes with the designs lrpp, lrpp-delayed and lrpp-fine-grained"
             raise InputError(f"objective: synchronised {rule}, got design {self.design}")
-        if self.lookahead is None and self.cache_rows is None:
+        if self.lookahead is None and self.cache_rows is None and self.design not in SHARDED:
             object.__setattr__(self, "lookahead", LOOKAHEAD)
         for trainer, share in enumerate(self.shares or ()):
             if not share > 0:
                 raise InputError(f"shares: must be > 0, got {share:g} for trainer {trainer}; leave such a trainer out")
         capacities(self.batch_size, self.trainers, self.shares)
+
+    def _without_cache(self) -> None:
+        """Nothing is cached, and what moves is the same for every partition: nothing to look for."""
+        for title in ("lookahead", "cache_rows"):
+            if (got := getattr(self, title)) is not None:
+                raise InputError(f"{title}: goes with a cache, which design {self.design} has none of, got {got}")
+        if self.method not in ("auto", "contiguous", "random"):
+            rule = f"must be auto, contiguous or random with design {self.design}, where all partitions move the same"
+            raise InputError(f"method: {rule}, got {self.method}")
+        if self.method == "auto":
+            object.__setattr__(self, "method", "contiguous")
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,7 +156,7 @@ class Problem(BriefQuestion):
 class RunDecision(Decision):
     """What a run decides beside its batches: by which design, how many of them, and the tables on every trainer."""
 
-    design: Annotated[str, Stored(choices=(*DESIGNS, *BASELINES))]
+    design: Annotated[str, Stored(choices=tuple(LAYOUTS))]
     batches_planned: Annotated[int, Stored(1)]
     replicated_tables: tuple[str, ...] = ()
 
@@ -176,7 +189,7 @@ def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
     return [
         Challenge(f"--ownership {name}", PlanClass.QUESTION, {"ownership": name})
         for name in OWNERSHIPS
-        if name != problem.planning.ownership
+        if name != problem.planning.ownership and problem.planning.design not in SHARDED
     ]
 
 

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BASELINES",
     "DESIGNS",
+    "LAYOUTS",
     "METHODS",
     "OBJECTIVES",
     "OWNERSHIPS",
     "PLACEMENTS",
+    "SHARDED",
     "TRAINER_FLOPS_PER_S",
     "AdviceQuestion",
     "ClusterQuestion",
@@ -34,7 +36,10 @@ OWNERSHIPS = ("first-touch", "hash")
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 BASELINES = {"static-hot": "lrpp", "lfu": "partitioned"}
 """Caches that don't look ahead, each with the design by which its rows lie on the trainers and move."""
-
+SHARDED = ("table-wise", "row-wise")
+"""Tables on the trainers themselves, by how they are cut, and no cache: model parallelism as TorchRec's."""
+LAYOUTS = {**{name: name for name in DESIGNS}, **BASELINES, **dict.fromkeys(SHARDED, "sharded")}
+"""Of every design, how rows lie and move."""
 
 PLACEMENTS = ("apart", "same-network", "colocated")
 
@@ -122,8 +127,9 @@ class Question(TraceQuestion, ClusterQuestion):
         metavar="S,S,...",
     )  # fmt: skip
     design: str = asked(
-        Choice((*DESIGNS, *BASELINES)),
-        f"of the cache: {', '.join(DESIGNS)}; for --cache-rows: {', '.join(BASELINES)}", "lrpp-delayed",
+        Choice(tuple(LAYOUTS)),
+        f"of the cache: {', '.join(DESIGNS)}; for --cache-rows: {', '.join(BASELINES)}; tables on trainers, no cache: "
+        f"{', '.join(SHARDED)}", "lrpp-delayed",
         metavar="NAME",
     )  # fmt: skip
     replicate_budget: int | None = asked(
@@ -156,4 +162,7 @@ class AdviceQuestion(TraceQuestion, ClusterQuestion):
         Choice(OBJECTIVES), "what partitions minimise: paper, fetches, max-load, synchronised", "auto", metavar="NAME"
     )
     design: str = asked(Choice(DESIGNS), "cache design to tune for", Question.design, metavar="NAME")
-    baselines: bool = asked(Flag(), "caches of that size without lookahead too: static-hot, lfu", False)
+    baselines: bool = asked(
+        Flag(), f"baselines too: caches without lookahead, tables without a cache: {', '.join([*BASELINES, *SHARDED])}",
+        False,
+    )  # fmt: skip

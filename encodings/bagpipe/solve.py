@@ -16,6 +16,7 @@ from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition.methods import checked_choice
 from gapless.encodings.bagpipe.problem import Problem, RunDecision
+from gapless.encodings.bagpipe.question import SHARDED
 from gapless.encodings.bagpipe.run.file import RunPlan
 from gapless.encodings.bagpipe.run.reader import RunFile
 from gapless.encodings.bagpipe.run.run import Begun, Run, begun, plan_run, share_of, written_back
@@ -90,7 +91,8 @@ def _ended(
     counts, back = written_back(run, file)
     times = pipeline(counts, problem.cluster, problem.planning.design)
     plan = RunPlan(file, times, machine_for(problem, counts), back, begin.path, partial(_say, options, deadline))
-    first, last = (int(counts.distinct[batch]) for batch in (0, -1))
+    is_sharded = problem.planning.design in SHARDED  # then no row has to come from servers, or go there
+    first, last = (0 if is_sharded else int(counts.distinct[batch]) for batch in (0, -1))
     bound_s = run_bound_s(file.examples, first, last, problem.cluster)
     solution = claim_of(
         times.makespan_s, bound_s, options, solver=f"lookahead+{problem.planning.objective}", version=__version__,
@@ -129,7 +131,8 @@ def machine_for(problem: Problem, counts: Counts) -> Machine:
     rows = problem.trace.table_rows
     replicated = sum(rows[table] for table in planning.replicated) if rows is not None else 0
     cached = planning.cache_rows or int(counts.cache_rows.max())
-    return Machine(problem.cluster, share_of(problem), replicated + cached)
+    sharding = (planning.design, problem.trace.table_count) if planning.design in SHARDED else ()
+    return Machine(problem.cluster, share_of(problem), replicated + cached, *sharding)
 
 
 def _details(

@@ -24,7 +24,7 @@ from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.lookahead.steps import lookahead_steps
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.problem import Planning
-from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, Question
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, SHARDED, Question
 from gapless.errors import InputError
 from gapless.options import Deadline
 from gapless.profiles.traces.trace import Trace
@@ -54,7 +54,8 @@ class DesignSummary:
     """A design's mean iteration. Rows, as everywhere, of `row_bytes` each; synchronised, `gradient_bytes`.
 
     `fetched_rows`: leave the servers, copies counted. `critical_rows`: synchronised while training waits; for a
-    partitioned cache the rows that the busiest trainer gets from or gives to its peers, once each way: a hot spot.
+    partitioned cache the rows that the busiest trainer gets from or gives to its peers, once each way: a hot spot; of
+    tables that lie on the trainers, pooled vectors instead of rows.
     `peer_rows`: all that peers exchange, once each way. `background_rows`: synchronised beside the next batch.
     `sync_s`: time on the critical path for embeddings, `stall_s`: waiting for prefetches.
     """
@@ -104,19 +105,22 @@ def compare_designs(counts: Counts, cluster: Cluster, designs: Sequence[str] = D
 
 
 def compare_baselines(
-    trace: Trace, planning: Planning, counts: Counts, cluster: Cluster, designs: Sequence[str] = tuple(BASELINES)
+    trace: Trace, planning: Planning, counts: Counts, cluster: Cluster, designs: Sequence[str] = (*BASELINES, *SHARDED)
 ) -> tuple[DesignSummary, ...]:
-    """Caches without lookahead on the batches that were counted, as large as theirs, or as `planning` says.
+    """Caches without lookahead on the batches that were counted, as large as theirs, or as `planning` says; and tables
+    without a cache.
 
     Times are the means of the same batches, which lie after a window: the caches have filled by then.
     """
     summaries: list[DesignSummary] = []
     for design in designs:
         asked = replace(
-            planning, design=design, lookahead=None, cache_rows=planning.cache_rows or int(counts.cache_rows.max()),
-            batches=counts.batches, objective=planning.objective if planning.objective != "synchronised" else "auto",
+            planning, design=design, lookahead=None, batches=counts.batches,
+            cache_rows=None if design in SHARDED else planning.cache_rows or int(counts.cache_rows.max()),
+            objective=planning.objective if planning.objective != "synchronised" else "auto",
+            method="auto" if design in SHARDED else planning.method,
         )  # fmt: skip
-        alone = counted(batch_plans(trace, asked, Parameters(bound=Bound(rounds=0))))
+        alone = counted(batch_plans(trace, asked, Parameters(bound=Bound(rounds=0))), design)
         summaries += compare_designs(replace(alone, lookahead=counts.lookahead), cluster, [design])
     return tuple(summaries)
 
@@ -185,7 +189,7 @@ def _design_summary(timed: Pipeline, counts: Counts) -> DesignSummary:
     def mean(values: NDArray[np.int64]) -> float:
         return float(values[measured].mean())
 
-    is_partitioned = rows.layout == "partitioned"
+    is_partitioned = rows.layout in ("partitioned", "sharded")
     return DesignSummary(
         design=timed.design,
         row_bytes=timed.cluster.row_bytes,

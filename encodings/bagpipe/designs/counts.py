@@ -17,7 +17,8 @@ The designs (Bagpipe, section 5.2.3), for the same plan:
   holds it, its root, sends it to the next users, and one of these gathers the gradients (`cuts.py`): on the critical
   path from one batch to the very next, in the background otherwise. What one trainer alone uses twice stays there.
 
-The same rows are evicted in all five, each written back once.
+The same rows are evicted in all five, each written back once. In a sixth layout tables lie on the trainers, nothing is
+cached, fetched or written back, and `peer_rows` are pooled vectors (`sharding.py`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ import numpy as np
 
 from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.encodings.bagpipe.designs.sharding import pooled_vectors
 from gapless.encodings.bagpipe.partition.batch import Traffic
-from gapless.encodings.bagpipe.question import BASELINES, DESIGNS
+from gapless.encodings.bagpipe.question import LAYOUTS, SHARDED, Question
 from gapless.errors import InputError
 from gapless.io.record import check_known
 
@@ -213,8 +215,8 @@ _PARTS = (
 )
 
 
-def counted(plans: Iterable[BatchPlan]) -> Counts:
-    """The counts of a stream of plans, each of which may be forgotten once counted.
+def counted(plans: Iterable[BatchPlan], design: str = Question.design) -> Counts:
+    """The counts of a stream of plans, each of which may be forgotten once counted. `design`: as for `row_of`.
 
     Raises `InputError` for a stream without plans, and one that doesn't begin with batch 0 and go on from there.
     """
@@ -224,17 +226,16 @@ def counted(plans: Iterable[BatchPlan]) -> Counts:
         if plan.step.batch != number:
             raise InputError(f"counts: the plan of batch {number} must be next, got that of batch {plan.step.batch}")
         trainers = plan.users.shape[1]
-        rows.append(row_of(plan))
+        rows.append(row_of(plan, design))
     if not rows:
         raise InputError("counts: there must be at least one plan, got none")
     return Counts.of(trainers, rows)
 
 
-def row_of(plan: BatchPlan) -> tuple[int, ...]:
-    """The numbers of one plan, in the order of `Counts`."""
+def row_of(plan: BatchPlan, design: str = Question.design) -> tuple[int, ...]:
+    """The numbers of one plan, in the order of `Counts`; what peers exchange is the design's if tables are sharded."""
     step, private, trainers = plan.step, plan.is_private, plan.users.shape[1]
     evicted, fetched_private = step.evicted, private & step.prefetched
-    peers = Traffic.of_users(plan.users, plan.owner_after)  # new rows have an owner too
     return (
         step.lookahead,
         step.prefetch_after,
@@ -249,13 +250,20 @@ def row_of(plan: BatchPlan) -> tuple[int, ...]:
         _count(plan.sync_now),
         _count(plan.sync_later),
         _count(evicted),
-        peers.fetches,
-        max(int(peers.fetched.max()), int(peers.sent.max())),
-        peers.max_load,
+        *_exchanged(plan, design),
         _most(plan.owner_after[step.prefetched], trainers),
         _most(plan.owner_after[evicted], trainers),
         *_rooted_row_of(plan),
     )
+
+
+def _exchanged(plan: BatchPlan, design: str) -> tuple[int, int, int]:
+    """`peer_rows`, `peer_most` and `max_load`."""
+    if design in SHARDED:
+        examples = np.bincount(plan.trainer, minlength=plan.users.shape[1])
+        return pooled_vectors(examples, len(plan.step.bounds) - 1, design)
+    peers = Traffic.of_users(plan.users, plan.owner_after)  # new rows have an owner too
+    return peers.fetches, max(int(peers.fetched.max()), int(peers.sent.max())), peers.max_load
 
 
 def _count(mask: Mask) -> int:
@@ -276,7 +284,7 @@ class DesignRows:
 
     `fetched`: leave the servers, a row as often as trainers fetch it; `fetched_most`: of them, the busiest trainer's.
     `peer_most`: what the busiest trainer gets from or gives to others before the forward pass, and the other way round
-    after the backward pass. `peer_rows`: reach any trainer so. Both 0 unless partitioned.
+    after the backward pass. `peer_rows`: reach any trainer so. Both 0 unless partitioned, or sharded: pooled vectors.
     `sync_now`, `sync_later`: synchronised on the critical path and in the background: all-reduced, unless rooted.
     `exchanges`: of rooted rows, what the busiest trainer sends or receives when gradients are gathered and when rows
     are sent, on the critical path and in the background, shape (4, batches); zeros in the other designs.
@@ -300,7 +308,7 @@ class DesignRows:
     @property
     def layout(self) -> str:
         """The design by which rows lie on trainers: of a baseline another than its name."""
-        return BASELINES.get(self.design, self.design)
+        return LAYOUTS[self.design]
 
     @property
     def evicted(self) -> Ints:
@@ -310,8 +318,8 @@ class DesignRows:
 
 def design_rows(counts: Counts, design: str) -> DesignRows:
     """What a design moves, or a baseline that the counts are of. Raises `InputError` for an unknown one."""
-    check_known("design", design, (*DESIGNS, *BASELINES))
-    columns = _COLUMNS[BASELINES.get(design, design)](counts)
+    check_known("design", design, LAYOUTS)
+    columns = _COLUMNS[LAYOUTS[design]](counts)
     none = np.zeros_like(counts.distinct)
     nothing = {field.name: none for field in fields(DesignRows) if field.name != "design"}
     nothing["exchanges"] = np.zeros((4, counts.batches), dtype=np.int64)
@@ -332,6 +340,10 @@ def _partitioned(counts: Counts) -> dict[str, Ints]:
         "peer_rows": counts.peer_rows, "peer_most": counts.peer_most,
         "written_late": counts.evicted, "written_late_most": counts.evicted_most,
     }  # fmt: skip
+
+
+def _sharded(counts: Counts) -> dict[str, Ints]:
+    return {"peer_rows": counts.peer_rows, "peer_most": counts.peer_most}
 
 
 def _lrpp_delayed(counts: Counts) -> dict[str, Ints]:
@@ -370,6 +382,7 @@ def _fine_grained(counts: Counts) -> dict[str, Ints]:
 _COLUMNS: dict[str, Callable[[Counts], dict[str, Ints]]] = {
     "replicated": _replicated,
     "partitioned": _partitioned,
+    "sharded": _sharded,
     "lrpp": _lrpp,
     "lrpp-delayed": _lrpp_delayed,
     "lrpp-fine-grained": _fine_grained,

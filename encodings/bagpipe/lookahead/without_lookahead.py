@@ -11,6 +11,8 @@ Either cache has as many rows as are given, those of the current batch among the
 the updates of x - 1, as with a lookahead of one. A row that leaves is written back after its last use, as early as it
 may be. All distinct ids of the run are held in memory, to know the hot ones.
 
+**Tables that lie on the trainers** need no cache: nothing is fetched, nothing evicted, and a row is held for its batch.
+
 **Rows of replicated tables** are fetched when they are first used, and evicted never. The lookahead decides for the
 other tables; its steps and these are put together. Rows of the cache have even numbers, those of replicated tables odd
 ones.
@@ -32,7 +34,7 @@ from gapless.errors import InputError
 from gapless.profiles.traces.bags import of_tables
 from gapless.profiles.traces.trace import TABLE_SHIFT, Block
 
-__all__ = ["NEVER", "bare_steps", "demand_steps", "with_replicated"]
+__all__ = ["NEVER", "bare_steps", "cacheless_steps", "demand_steps", "with_replicated"]
 
 
 def demand_steps(batches: Iterable[Block], cache_rows: int, design: str) -> Iterator[Step]:
@@ -114,6 +116,15 @@ def bare_steps(batches: Iterable[Block], lookahead: int) -> Iterator[Step]:
         yield Step(
             number, len(batch), lookahead, np.empty(0, dtype=np.int64), bounds, none, nothing, none, nothing, after, 0
         )
+
+
+def cacheless_steps(batches: Iterable[Block]) -> Iterator[Step]:
+    """The steps of tables that lie on the trainers: `cache_rows` are those that a batch's exchange holds."""
+    for number, batch in enumerate(batches):
+        ids, bounds = unique_ids(batch)
+        none = np.zeros(len(ids), dtype=np.bool_)
+        places, never = np.arange(len(ids), dtype=np.int32), np.full(len(ids), NEVER, dtype=np.int32)
+        yield Step(number, len(batch), 1, ids, bounds, places, none, never, none, number - 1, len(ids))
 
 
 def with_replicated(

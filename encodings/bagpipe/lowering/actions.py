@@ -15,7 +15,7 @@ import numpy as np
 from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.encodings.bagpipe.ids.distinct import distinct
-from gapless.encodings.bagpipe.question import BASELINES, Question
+from gapless.encodings.bagpipe.question import LAYOUTS, Question
 from gapless.errors import InputError
 
 __all__ = [
@@ -96,7 +96,7 @@ class Actions(_InBatch):
     @classmethod
     def of(cls, plan: BatchPlan, design: str = Question.design) -> Actions:
         """The actions that a batch's plan asks for, with a cache of this design."""
-        trainers, design = plan.users.shape[1], BASELINES.get(design, design)
+        trainers, design = plan.users.shape[1], LAYOUTS[design]
         holder, sync = _held(plan, design)
         fetched_by = np.where(plan.step.prefetched, np.where(holder == SHARED, EVERYWHERE, holder), NOT_FETCHED)
         if design == "lrpp-fine-grained":
@@ -140,7 +140,7 @@ def _held(plan: BatchPlan, design: str) -> tuple[Ints, Ints]:
         return np.full(len(plan.step.ids), SHARED), np.full(len(plan.step.ids), SYNC_NOW)
     if design == "lrpp-fine-grained":
         return plan.root, np.where(plan.is_alone, 0, np.where(plan.step.in_next, SYNC_NOW, SYNC_LATER))
-    if design == "partitioned":
+    if design in ("partitioned", "sharded"):
         return plan.owner_after, np.full(len(plan.step.ids), SYNC_NOW)
     later = SYNC_LATER if design == "lrpp-delayed" else SYNC_NOW
     sync = np.where(plan.sync_now, SYNC_NOW, np.where(plan.sync_later, later, 0))

@@ -1,7 +1,7 @@
 """Exchanges of rows between trainers in a schedule: from whoever holds a row to its users, and gradients back.
 
-**Owned rows** (a partitioned cache) go from the owner to its users before the forward pass, and their gradients back to
-the owner before the dense gradients' turn.
+**Owned rows** (a partitioned cache, or tables that lie on the trainers) go from the owner to its users before the
+forward pass, and their gradients back to the owner before the dense gradients' turn.
 
 **Rooted rows** are sent from the trainer that holds them to their next users, and gathered at one of these. Which
 copies are current where, of a row that batch b uses and batch x uses next (`cuts.py`): from the gathering after
@@ -22,6 +22,7 @@ import numpy as np
 from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.designs.counts import busiest
 from gapless.encodings.bagpipe.designs.pipeline import Times
+from gapless.encodings.bagpipe.designs.sharding import pooled_vectors
 from gapless.encodings.bagpipe.lowering.actions import SENT_LATER, SENT_NOW, SYNC_LATER, SYNC_NOW, GroupedActions
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.errors import InputError
@@ -109,6 +110,10 @@ class OwnedRows(BatchDraft):
     def peers_s(self) -> float:
         """How long the busiest trainer gets rows from others, or gives rows to them."""
         groups, owner, users = self._owned
+        machine = self.machine
+        if machine.sharding:
+            most = pooled_vectors(self.batch.examples, machine.tables, machine.sharding)[1]
+            return machine.cluster.peer_s(float(most))
         return self.machine.cluster.peer_s(float(busiest(users, owner, weight=self.rows[groups])[1]))
 
     def exchange(self, start_s: float) -> list[int]:
@@ -117,7 +122,7 @@ class OwnedRows(BatchDraft):
         if not len(groups):
             return []
         cluster = self.machine.cluster
-        duration_s = cluster.control_s + self.peers_s
+        duration_s = self.peers_s + (0.0 if self.machine.sharding else cluster.control_s)
         trained_s = float(self.times.sync_now.end_s[self.number - 1]) if self.number else 0.0
         begin_s = min(start_s, max(trained_s, float(self.times.prefetch.end_s[self.number])))
         if cluster.placement != "apart":  # what else the network carries comes before
@@ -133,7 +138,10 @@ class OwnedRows(BatchDraft):
         if len(groups):
             start_s, end_s = self.times.sync_now.of(self.number)
             end_s = min(start_s + self.peers_s, end_s)
+            before = len(self.draft.events)
             self.collect(f"return {self.number}", trained, groups, owner, self.peers_s, start_s, end_s)
+            if self.machine.sharding:  # nothing is cached
+                self.draft.free(groups.tolist(), self.machine.replicas, after=before)
 
 
 @dataclass

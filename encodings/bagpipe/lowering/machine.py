@@ -9,7 +9,9 @@ import numpy as np
 
 from gapless.array_types import Ints
 from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.designs.sharding import shard_of
 from gapless.errors import InputError
+from gapless.profiles.traces.trace import TABLE_SHIFT
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["FETCH_ALL", "SERVERS", "WRITE_ALL", "Machine", "device_names"]
@@ -27,12 +29,23 @@ class Machine:
     """Numbers of devices, engines and links for p trainers, and the topology that they make.
 
     `share`: the most examples that each trainer takes of a batch, int64, shape (p,). `cache_rows`: distinct rows that
-    the cache holds.
+    the cache holds. `sharding`: how tables are cut that lie on the trainers, of `SHARDED`, with the number of `tables`;
+    empty if they lie on the servers: then there is a cache.
     """
 
     cluster: Cluster
     share: Ints
     cache_rows: int
+    sharding: str = ""
+    tables: int = 0
+
+    def device_of(self, ids: Ints) -> Ints:
+        """The device on which each row lies at first, and must lie at the end."""
+        if not self.sharding:
+            return np.full(len(ids), SERVERS)
+        if len(ids) and (table := int(ids.max()) >> TABLE_SHIFT) >= self.tables:
+            raise InputError(f"ids: must be of tables 0..{self.tables - 1}, got one of table {table}")
+        return shard_of(ids, self.cluster.trainers, self.sharding) + self.trainer(0)
 
     @property
     def replicas(self) -> int:

@@ -148,11 +148,12 @@ def _window(
     """The schedule of a stretch, with rows in groups that have one state for the replay."""
     parts = list(_parts(stretch, at_hand))
     stretch = replace(stretch, numbers=[number for number, _ in parts])
-    groups = RowGroups.of(
-        [actions for _, actions in parts],
-        replay.open_atoms(),
-        lambda ids: replay.labels(ids) * (machine.cluster.trainers + 1) + settled.of(ids) + 1,
-    )
+    devices = machine.cluster.trainers + 1
+
+    def label_of(ids: Ints) -> Ints:
+        return (replay.labels(ids) * devices + settled.of(ids) + 1) * devices + machine.device_of(ids)
+
+    groups = RowGroups.of([actions for _, actions in parts], replay.open_atoms(), label_of)
     root = np.full(len(groups.rows), -1)
     root[groups.part] = settled.of(groups.ids)
     label = np.zeros(len(groups.rows), dtype=np.int64)

@@ -20,6 +20,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gapless.array_types import Ints
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
 from gapless.encodings.bagpipe.lowering.actions import (
@@ -63,9 +65,11 @@ def to_schedule(
     """The schedule of batches of a run from number `first` on, at the run's times. `groups`: of rows, those with one
     history together if None.
 
-    Required at the end: all rows at the servers, with the updates of every batch that used them.
+    Required at the end: all rows where they lay at first, at the servers or on their shards, with the updates of every
+    batch that used them.
     """
-    groups, numbers = groups or RowGroups.of(actions), range(first, first + len(actions))
+    groups = groups or RowGroups.of(actions, label_of=machine.device_of)
+    numbers = range(first, first + len(actions))
     stretch = Stretch(numbers, frozenset(numbers), {number: number - first for number in numbers})
     return lowered(groups, [0] * len(groups.rows), stretch, times, machine)
 
@@ -82,7 +86,9 @@ def lowered(
     for number, size_bytes in enumerate((groups.rows * machine.cluster.row_bytes).tolist()):
         draft.tensor(f"rows {number}", size_bytes)
     holders = Holders(list(root) or [-1] * len(groups.rows))
-    copies = [(number, SERVERS) for number in range(len(groups.rows))]
+    device = np.full(len(groups.rows), SERVERS)
+    device[groups.part] = machine.device_of(groups.ids)
+    copies = list(enumerate(device.tolist()))
     for number, batch in zip(stretch.numbers, groups.batches, strict=True):
         part = (draft, machine, times, number, batch, seen, groups.rows, stretch.bits.get(number, 0))
         taken = _Batch(*part, stretch, OwnedRows(*part), RootedRows(*part, holders)).add()

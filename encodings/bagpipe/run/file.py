@@ -24,6 +24,7 @@ from gapless.encodings.bagpipe.lowering.actions import Actions
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.lowering.replay import replay_run
 from gapless.encodings.bagpipe.lowering.schedule import to_schedule
+from gapless.encodings.bagpipe.question import SHARDED
 from gapless.encodings.bagpipe.run.reader import FORMAT, MOST_COUNT, VERSION, RunFile, mapping
 from gapless.encodings.bagpipe.run.store import RunWriter
 from gapless.encodings.bagpipe.run.window import Columns
@@ -175,10 +176,20 @@ def read_run(path: str | Path) -> SavedPlan:
         end.close()
         made.close()
         times = _times(file.column("spans").view(np.float64), file.batches)
-        machine = Machine(file.cluster, file.share, cache_rows)
+        machine = Machine(file.cluster, file.share, cache_rows, *_sharding(file))
         plan = RunPlan(file, times, machine, _written_back(file, first))
         schedule = plan.schedule()
     return SavedPlan("bagpipe", file.problem, claim, details, schedule, run, windows=plan, decision=decision)
+
+
+def _sharding(file: RunFile) -> tuple[str, int]:
+    """How tables are cut that lie on the trainers, and how many there are; of others nothing."""
+    design, tables = file.problem.get("design"), file.problem.get("tables")
+    if design not in SHARDED:
+        return "", 0
+    if not isinstance(tables, int) or tables < 1:
+        raise InputError(f"problem: tables must be a whole number >= 1, got {tables!r}")
+    return str(design), tables
 
 
 def _written_back(file: RunFile, first: int) -> dict[int, NDArray[np.bool_]]:

@@ -29,6 +29,7 @@ from gapless.encodings.bagpipe.ids.row_map import RowMap
 from gapless.encodings.bagpipe.lowering.actions import Actions
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.problem import Planning, Problem
+from gapless.encodings.bagpipe.question import SHARDED
 from gapless.encodings.bagpipe.run.file import head_of
 from gapless.encodings.bagpipe.run.reader import RunFile
 from gapless.encodings.bagpipe.run.store import WINDOW_ROWS, RunWriter, Salvaged, head_in, known_batches, salvaged
@@ -63,7 +64,7 @@ class Run:
         chosen = plan.partition
         bound = np.nan if chosen.bound is None else float(chosen.bound)
         measured = float(chosen.value), bound, float(plan.traffic.max_load)
-        actions, counts = Actions.of(plan, self.planning.design), row_of(plan)
+        actions, counts = Actions.of(plan, self.planning.design), row_of(plan, self.planning.design)
         self.writer.add(PlannedBatch(actions.ids, plan.trainer, counts, measured, actions, chosen.is_cut))
         self._note(counts, measured, chosen.is_cut)
 
@@ -123,6 +124,8 @@ def plan_run(
 def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
     """The counts of a run, and by batch the rows that its end evicts beside those that were planned to be."""
     evicted_at_end: dict[int, Mask] = {}
+    if run.planning.design in SHARDED:  # rows lie where they belong
+        return Counts.of(run.planning.trainers, run.rows), evicted_at_end
     rows, later, stays = list(run.rows), RowMap(), bool(run.planning.replicated)  # until the end
     for number in reversed(range(0 if run.is_whole and not stays else file.batches)):
         if number + rows[number][PLACES["lookahead"]] < file.batches and not stays:

@@ -20,7 +20,7 @@ from gapless.encodings.bagpipe.designs.pipeline import pipeline
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.lowering.schedule import to_schedule
 from gapless.encodings.bagpipe.problem import problem
-from gapless.encodings.bagpipe.question import BASELINES, DESIGNS
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, LAYOUTS, SHARDED
 from gapless.errors import InputError
 
 SHARED = ("prefetch", "peer_fetch", "sync_now", "sync_later", "write_early", "write_late")
@@ -37,7 +37,7 @@ def cluster(trainers: int, placement: str, **changes: float) -> Cluster:
     seed=st.integers(0, 2**32 - 1),
     batches=st.integers(1, 12),
     trainers=st.integers(1, 4),
-    design=st.sampled_from((*DESIGNS, *BASELINES)),
+    design=st.sampled_from(tuple(LAYOUTS)),
     placement=st.sampled_from(["same-network", "colocated"]),
     latency_s=st.sampled_from([0.0, 1e-3]),
 )
@@ -65,10 +65,10 @@ def test_one_network_carries_one_thing_at_a_time_and_nothing_early(
     assert (found.prefetch.start_s[1:] >= found.prefetch.end_s[:-1] - 1e-12).all()
 
 
-@pytest.mark.parametrize("design", [*DESIGNS, *BASELINES])
+@pytest.mark.parametrize("design", [*DESIGNS, *BASELINES, *SHARDED])
 @pytest.mark.parametrize(("placement", "servers"), [("apart", 3), ("same-network", 2), ("colocated", None)])
 def test_runs_replay_clean_wherever_the_servers_are(design: str, placement: str, servers: int | None) -> None:
-    asked = {"cache_rows": 120} if design in BASELINES else {"lookahead": 2}
+    asked = {"cache_rows": 120} if design in BASELINES else {} if design in SHARDED else {"lookahead": 2}
     found = problem(
         "zipf", table_rows=(40, 300, 5), examples=240, trainers=3, batch_size=24, batches=10, design=design,
         placement=placement, servers=servers, **SLOW, **asked,
