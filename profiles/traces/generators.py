@@ -1,4 +1,4 @@
-"""Generators of traces: Criteo-like, Zipf, and a chosen share of accesses on the hottest 1 %.
+"""Generators of traces: like three data sets, Zipf, and a chosen share of accesses on the hottest 1 %.
 
 Every table is drawn independently of the others, every example of those before it. Id 0 is a table's hottest, id 1 the
 next. A generator draws block after block, each from its own random stream (seed, block): the same seed gives the same
@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import bags_of_tables
 from gapless.profiles.traces.power_law import PowerLaw
-from gapless.profiles.traces.recommendation import criteo_kaggle_laws
+from gapless.profiles.traces.recommendation import table_laws
 from gapless.profiles.traces.trace import BLOCK_EXAMPLES, Block, Trace
 
-__all__ = ["criteo_like_trace", "power_law_trace", "skew_trace", "zipf_trace"]
+__all__ = [
+    "avazu_like_trace", "criteo_like_trace", "power_law_trace", "skew_trace", "terabyte_like_trace", "zipf_trace",
+]  # fmt: skip
 
 Draw: TypeAlias = Callable[[int, np.random.Generator], NDArray[np.int64]]
 """So many ids of one table."""
@@ -40,8 +42,25 @@ def criteo_like_trace(examples: int, seed: int = 0, pooling: Pooling = None) -> 
     Says what `criteo_kaggle.json` says of its fit: counts of distinct ids are met within 0.88 - 1.13, but examples
     here are independent of each other and those of a real log aren't, so savings on it are indicative.
     """
-    names, laws = criteo_kaggle_laws()
-    return power_law_trace("criteo-like", laws, examples, seed, names, pooling)
+    return _like("criteo-kaggle", "criteo-like", examples, seed, pooling)
+
+
+def avazu_like_trace(examples: int, seed: int = 0, pooling: Pooling = None) -> Trace:
+    """A trace with the table sizes of Avazu, each with the law of Criteo Kaggle's table that is nearest in size.
+
+    Of Avazu's own accesses nothing is published (`avazu.json`), so savings on it are indicative.
+    """
+    return _like("avazu", "avazu-like", examples, seed, pooling)
+
+
+def terabyte_like_trace(examples: int, seed: int = 0, pooling: Pooling = None) -> Trace:
+    """A trace with the table sizes of Criteo Terabyte, with laws as Avazu's (`criteo_terabyte.json`)."""
+    return _like("criteo-terabyte", "terabyte-like", examples, seed, pooling)
+
+
+def _like(dataset: str, name: str, examples: int, seed: int, pooling: Pooling) -> Trace:
+    names, laws = table_laws(dataset)
+    return power_law_trace(name, laws, examples, seed, names, pooling)
 
 
 def zipf_trace(

@@ -10,7 +10,13 @@ from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.profiles.traces.bags import Bags
 from gapless.profiles.traces.files import read_trace
-from gapless.profiles.traces.generators import criteo_like_trace, skew_trace, zipf_trace
+from gapless.profiles.traces.generators import (
+    avazu_like_trace,
+    criteo_like_trace,
+    skew_trace,
+    terabyte_like_trace,
+    zipf_trace,
+)
 from gapless.profiles.traces.recommendation import named_embedding_dataset
 from gapless.profiles.traces.trace import Trace, trace_of_array, with_table_rows
 from gapless.profiles.traces.trace_question import EXPONENT, GENERATORS, HOT_SHARE, TraceQuestion
@@ -21,6 +27,8 @@ __all__ = ["find_trace", "trace_of"]
 _GENERATED = ("examples", "trace_seed", "pooling_factors")
 _SUITS = {
     "criteo-like": _GENERATED,
+    "avazu-like": _GENERATED,
+    "terabyte-like": _GENERATED,
     "zipf": (*_GENERATED, "exponent", "table_rows"),
     "skew": (*_GENERATED, "hot_share", "table_rows"),
     "a .csv or .csv.gz file": ("columns", "string_columns", "bag_columns", "table_rows"),
@@ -29,6 +37,8 @@ _SUITS = {
     "an object": (),
 }
 """Which options go with which traces."""
+_LIKE = {"avazu-like": "avazu", "terabyte-like": "criteo-terabyte"}
+"""Generators, by the data set that they are like."""
 
 
 def trace_of(asked: TraceQuestion) -> Trace:
@@ -73,11 +83,14 @@ def _kind(trace: object) -> str:
 
 
 def _generated(kind: str, asked: TraceQuestion) -> Trace:
-    """The trace of a generator; what isn't given is Criteo Kaggle's."""
-    kaggle = named_embedding_dataset("criteo-kaggle")
-    examples = kaggle.examples if asked.examples is None else asked.examples
+    """The trace of a generator; what isn't given is the data set's that it is like, else Criteo Kaggle's."""
+    dataset = named_embedding_dataset(_LIKE.get(kind, "criteo-kaggle"))
+    examples = dataset.examples if asked.examples is None else asked.examples
     seed, pooling = asked.trace_seed or 0, asked.pooling_factors
-    table_rows = asked.table_rows or kaggle.table_rows or ()
+    table_rows = asked.table_rows or dataset.table_rows
+    if kind in _LIKE:
+        like = {"avazu-like": avazu_like_trace, "terabyte-like": terabyte_like_trace}
+        return like[kind](examples, seed, pooling)
     if kind == "zipf":
         return zipf_trace(table_rows, asked.exponent or EXPONENT, examples, seed, pooling)
     if kind == "skew":

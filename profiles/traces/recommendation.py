@@ -18,11 +18,11 @@ __all__ = [
     "FLOAT_BYTES",
     "DenseModel",
     "EmbeddingDataset",
-    "criteo_kaggle_laws",
     "dense_model_names",
     "embedding_dataset_names",
     "named_dense_model",
     "named_embedding_dataset",
+    "table_laws",
 ]
 
 FLOAT_BYTES = 4
@@ -33,8 +33,8 @@ class EmbeddingDataset:
     """A data set and the embedding tables that go with it (Table 5.1).
 
     `tables`: categorical features, one table and one id of an example each. `numbers`: features that are numbers.
-    `rows`: of all tables together. `dimension`: fp32 values of a row. `table_rows`: of each table, where gapless
-    knows them.
+    `rows`: of all tables together, as published. `dimension`: fp32 values of a row. `table_rows`: of each table; their
+    sum is `rows` but for rounding.
     """
 
     name: str
@@ -43,7 +43,7 @@ class EmbeddingDataset:
     numbers: int
     rows: int
     dimension: int
-    table_rows: tuple[int, ...] | None = None
+    table_rows: tuple[int, ...]
 
     @property
     def row_bytes(self) -> int:
@@ -145,9 +145,10 @@ _MODELS = {
 }
 
 
-def criteo_kaggle_laws() -> tuple[tuple[str, ...], tuple[PowerLaw, ...]]:
-    """Names of Criteo Kaggle's tables, and the law of the ids in each."""
-    name = "criteo_kaggle.json"
+def table_laws(dataset: str) -> tuple[tuple[str, ...], tuple[PowerLaw, ...]]:
+    """Names of a data set's tables, and the law of the ids in each. Raises `InputError` for an unknown data set."""
+    check_known("data set", dataset, embedding_dataset_names())
+    name = f"{dataset.replace('-', '_')}.json"
     record = parse_record((files("gapless.profiles.traces") / name).read_text(encoding="utf-8"), name)
     record.of_format("gapless.table-laws")
     record.integer("version", 1, 1)
@@ -177,12 +178,11 @@ def dense_model_names() -> list[str]:
 
 def named_embedding_dataset(name: str) -> EmbeddingDataset:
     """A data set by name. Raises `InputError` for an unknown one."""
-    check_known("data set", name, embedding_dataset_names())
+    table_rows = tuple(law.rows for law in table_laws(name)[1])
     if name == _AVAZU:
-        return EmbeddingDataset(name, 40_400_000, tables=21, numbers=1, rows=9_400_000, dimension=48)
+        return EmbeddingDataset(name, 40_400_000, len(table_rows), 1, 9_400_000, 48, table_rows)
     if name == _TERABYTE:
-        return EmbeddingDataset(name, 4_370_000_000, tables=26, numbers=13, rows=882_770_000, dimension=16)
-    table_rows = tuple(law.rows for law in criteo_kaggle_laws()[1])
+        return EmbeddingDataset(name, 4_370_000_000, len(table_rows), 13, 882_770_000, 16, table_rows)
     return EmbeddingDataset(name, 39_200_000, len(table_rows), 13, sum(table_rows), 48, table_rows)
 
 

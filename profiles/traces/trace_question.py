@@ -40,7 +40,7 @@ def state_values(optimizer: str, dimension: int) -> int:
     return {"sgd": 0, "rowwise-adagrad": 1, "adagrad": dimension, "adam": 2 * dimension}[optimizer]
 
 
-GENERATORS = ("criteo-like", "zipf", "skew")
+GENERATORS = ("criteo-like", "avazu-like", "terabyte-like", "zipf", "skew")
 EXPONENT, HOT_SHARE = 1.0, 0.4
 """Of the generators zipf and skew, if nothing is said."""
 _KINDS = ("gapless.profiles.traces.trace.Trace", "gapless.profiles.traces.bags.Bags", "numpy.ndarray")
@@ -78,7 +78,7 @@ class TraceQuestion(Asked):
         metavar="R,R,...", group=_GROUP,
     )  # fmt: skip
     examples: int | None = asked(
-        Whole(1, 10**12), "examples to generate", otherwise="as many as Criteo Kaggle, 39.2 M", metavar="N",
+        Whole(1, 10**12), "examples to generate", otherwise="as many as the data set has, or 39.2 M", metavar="N",
         group=_GROUP,
     )  # fmt: skip
     trace_seed: int | None = asked(Whole(0), "seed of a generator", otherwise=0, metavar="N", group=_GROUP)

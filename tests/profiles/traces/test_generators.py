@@ -8,11 +8,20 @@ import numpy as np
 import pytest
 
 from gapless.errors import InputError
-from gapless.profiles.traces.generators import criteo_like_trace, power_law_trace, skew_trace, zipf_trace
+from gapless.profiles.traces.generators import (
+    avazu_like_trace,
+    criteo_like_trace,
+    power_law_trace,
+    skew_trace,
+    terabyte_like_trace,
+    zipf_trace,
+)
 from gapless.profiles.traces.trace import Trace
 
 GENERATORS: dict[str, Callable[[int, int], Trace]] = {
     "criteo": criteo_like_trace,
+    "avazu": avazu_like_trace,
+    "terabyte": terabyte_like_trace,
     "zipf": lambda examples, seed: zipf_trace([5, 100_000], 1.2, examples, seed),
     "skew": lambda examples, seed: skew_trace([5, 100_000], 0.4, examples, seed),
 }
@@ -35,6 +44,12 @@ def test_a_seed_gives_one_trace_in_any_batches(generator: str) -> None:
     assert trace.table_rows is not None
     assert (ids.max(axis=0) < np.array(trace.table_rows)).all()
     assert ids.min() == 0
+
+
+def test_most_ids_of_a_criteo_like_batch_are_used_by_one_example() -> None:
+    (batch,) = criteo_like_trace(16_384).batches(16_384)
+    counts = np.concatenate([np.unique(column, return_counts=True)[1] for column in np.asarray(batch).T])
+    assert np.mean(counts == 1) == pytest.approx(0.77, abs=0.005)
 
 
 def test_criteo_like_counts_are_near_the_published_ones() -> None:

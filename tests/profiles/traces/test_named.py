@@ -17,6 +17,13 @@ def test_generators_have_the_tables_of_criteo_kaggle_by_default() -> None:
         trace = find_trace(name)
         assert (trace.table_count, trace.examples) == (26, 39_200_000)
         assert sum(trace.table_rows or ()) == 33_762_577
+    for name, tables, examples, rows in (
+        ("avazu-like", 21, 40_400_000, 9_449_205),
+        ("terabyte-like", 26, 4_370_000_000, 882_774_559),
+    ):
+        trace = find_trace(name)
+        assert (trace.name, trace.table_count, trace.examples) == (name, tables, examples)
+        assert sum(trace.table_rows or ()) == rows
     assert find_trace("zipf", exponent=2.5, table_rows=[7, 8]).name == "zipf-2.5"
     assert find_trace("skew", hot_share=0.9, examples=5).name == "skew-0.9"
     first, other = (next(find_trace("zipf", trace_seed=seed).batches(5)) for seed in (0, 1))
@@ -45,10 +52,18 @@ def test_an_array_of_ids_is_a_trace_and_a_trace_is_itself() -> None:
 @pytest.mark.parametrize(
     ("trace", "options", "rule"),
     [
-        ("criteo-lik", {}, "trace: must be one of criteo-like, zipf, skew, or .*, got 'criteo-lik'; did you mean"),
+        (
+            "criteo-lik",
+            {},
+            "trace: must be one of criteo-like, avazu-like, terabyte-like, zipf, .*, got 'criteo-lik'; did you mean",
+        ),
         ("t.parquet", {}, "a file ending in .npy, .npz, .csv or .csv.gz, got 't.parquet'"),
         ("none.npy", {}, "none.npy"),
-        ("t.npy", {"examples": 5}, "examples: goes with criteo-like or zipf or skew, got trace t.npy"),
+        (
+            "t.npy",
+            {"examples": 5},
+            "examples: goes with criteo-like or avazu-like or .* or skew, got trace t.npy",
+        ),
         ("t.npy", {"array": "a"}, "array: goes with a .npz file, got trace t.npy"),
         (
             "criteo-like",

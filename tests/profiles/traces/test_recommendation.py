@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gapless.errors import InputError
 from gapless.profiles.traces.recommendation import (
-    criteo_kaggle_laws,
     dense_model_names,
     embedding_dataset_names,
     named_dense_model,
     named_embedding_dataset,
+    table_laws,
 )
 
 CARDINALITIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "bagpipe" / "kaggle_criteo_cardinalities.json"
@@ -52,13 +53,28 @@ def test_data_sets_are_the_table_s(name: str, numbers: tuple[int, ...]) -> None:
     assert dataset.size_bytes == dataset.rows * dataset.dimension * 4
 
 
+@pytest.mark.parametrize(("name", "unit"), [("criteo-kaggle", 1), ("avazu", 10**5), ("criteo-terabyte", 10**4)])
+def test_table_sizes_add_up_to_the_published_sum_in_its_digits(name: str, unit: int) -> None:
+    dataset = named_embedding_dataset(name)
+    assert dataset.tables == len(dataset.table_rows) == len(set(table_laws(name)[0]))
+    assert round(sum(dataset.table_rows) / unit) * unit == dataset.rows
+
+
+@pytest.mark.parametrize("name", ["avazu", "criteo-terabyte"])
+def test_a_table_of_which_no_access_is_published_has_the_law_of_the_nearest_in_size(name: str) -> None:
+    kaggle = table_laws("criteo-kaggle")[1]
+    for law in table_laws(name)[1]:
+        nearest = min(kaggle, key=lambda other: (max(other.rows, law.rows) / min(other.rows, law.rows), other.rows))
+        assert replace(nearest, rows=law.rows) == law
+
+
 def test_criteo_kaggle_s_tables_have_the_published_sizes() -> None:
     if not CARDINALITIES.is_file():
         pytest.skip(f"the published table sizes are not at {CARDINALITIES}")
     published = json.loads(CARDINALITIES.read_text())
     sizes = published if isinstance(published, list) else next(iter(published.values()))
-    assert [law.rows for law in criteo_kaggle_laws()[1]] == sizes
-    assert list(named_embedding_dataset("criteo-kaggle").table_rows or ()) == sizes
+    assert [law.rows for law in table_laws("criteo-kaggle")[1]] == sizes
+    assert list(named_embedding_dataset("criteo-kaggle").table_rows) == sizes
 
 
 def test_unknown_names_get_a_hint() -> None:
