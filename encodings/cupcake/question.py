@@ -134,6 +134,15 @@ class RunQuestion(Running):
     """A plan under DDP, beside others."""
 
     plan: str = said(PLAN)
+    train: int = asked(
+        Whole(0, 10**6), "then descend so many steps with each, and say how long each takes to a loss", 0,
+        group="time to a loss",
+    )  # fmt: skip
+    rate: float = asked(Number(0, strict=True, maximum=10**6), "learning rate of SGD", 0.1, group="time to a loss")
+    loss: float | None = asked(
+        Number(0, maximum=10**9), "the loss to be reached", otherwise="the first exact one's at its end",
+        group="time to a loss",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)

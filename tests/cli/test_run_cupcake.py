@@ -90,6 +90,26 @@ def test_gradients_in_another_order_than_the_plans_are_said(tmp_path: Path, caps
 
 @needs_torch
 @pytest.mark.thorough
+def test_all_train_to_a_loss_and_exact_ones_have_the_same_losses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = solved(tmp_path)
+    assert run(plan, "--train", "16", "--rate", "0.05", "--json", "--quiet") == 0
+    found = json.loads(capsys.readouterr().out)
+    plain = [row for row in found["rows"] if row["is_exact"]]
+    for row in found["rows"]:
+        assert len(row["losses"]) == len(row["train_s"]) == 16
+        assert sum(row["losses"][-4:]) < sum(row["losses"][:4])
+    for row in plain[1:]:
+        assert row["losses"] == pytest.approx(plain[0]["losses"], rel=1e-3)
+    curves = {curve["name"]: curve for curve in found["time_to_loss"]["curves"]}
+    default = curves["DDP's default"]
+    assert default["losses"][-1] == found["time_to_loss"]["loss"]
+    assert default["reached_s"] <= sum(plain[0]["train_s"]) + 1e-9
+
+
+@needs_torch
+@pytest.mark.thorough
 def test_what_is_printed_says_what_is_emulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(solved(tmp_path), "--emulate", "step", "--dilation", "5", "--ranks", "4") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -213,6 +233,7 @@ def refused(capsys: pytest.CaptureFixture[str], code: int, message: str) -> None
             "parameter '5.weight': must be in the plan of 'small'; measure the model again",
         ),
         (SMALL, ["--dilation", "2"], "--dilation: goes with emulate step"),
+        (SMALL, ["--loss", "2"], "--loss: goes with train, the number of steps to descend"),
     ],
 )
 def test_what_cannot_run_is_refused_before_any_process(

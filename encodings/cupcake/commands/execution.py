@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
+from gapless.encodings.cupcake.commands.loss_curves import times_to_loss
 from gapless.encodings.cupcake.commands.profiling import measure_model
 from gapless.encodings.cupcake.decision import FusionDecision, to_ddp_buckets
 from gapless.encodings.cupcake.problem import asked_profile
@@ -100,15 +101,21 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     fusion = FusionDecision.of(plan, path).fusion
     decode = Record(dict(plan.problem), f"{path}: problem").text("decode")
     costs = Costs.of(profile, None, decode)
-    rows = run_fusions({"plan": fusion, **rival_fusions(profile, fusion)}, profile, costs, question, session)
+    if question.loss is not None and not question.train:
+        raise InputError("loss: goes with train, the number of steps to descend")
+    fusions, training = {"plan": fusion, **rival_fusions(profile, fusion)}, (question.train, question.rate)
+    rows = run_fusions(fusions, profile, costs, question, session, training)
     is_valid = all(row.is_as_planned for row in rows)
+    reached = times_to_loss(rows, question.loss) if question.train else None
     data = {
         "ranks": question.ranks,
         "emulated": question.emulate,
         "valid": is_valid,
         "rows": [row.data for row in rows],
+        "time_to_loss": None if reached is None else asdict(reached),
     }
-    return Answer(data, _text(rows, question), notes=_notes(rows, question), is_valid=is_valid)
+    text = _text(rows, question) if reached is None else f"{_text(rows, question)}\n{reached.text}"
+    return Answer(data, text, notes=_notes(rows, question), is_valid=is_valid)
 
 
 def rival_fusions(profile: FusionProfile, fusion: Fusion) -> dict[str, Fusion]:
@@ -133,9 +140,14 @@ def rival_fusions(profile: FusionProfile, fusion: Fusion) -> dict[str, Fusion]:
 
 
 def run_fusions(
-    fusions: Mapping[str, Fusion], profile: FusionProfile, costs: Costs, running: Running, session: Session
+    fusions: Mapping[str, Fusion],
+    profile: FusionProfile,
+    costs: Costs,
+    running: Running,
+    session: Session,
+    training: tuple[int, float] = (0, 0.1),
 ) -> list[Row]:
-    """Run fusions of a profile in turns."""
+    """Run fusions of a profile in turns. `training`: steps to descend with each afterwards, and the learning rate."""
     from gapless.torch.ddp.comparison import RunTask, compare
 
     is_step, dilation = running.emulate == "step", running.dilation
@@ -153,6 +165,8 @@ def run_fusions(
         wait_s=running.wait,
         forward_s=dilation * profile.forward_s if is_step else None,
         gaps_s=tuple((dilation * profile.backward_s).tolist()) if is_step else (),
+        train_steps=training[0],
+        learning_rate=training[1],
     )
     session.say(f"running {len(fusions)} fusions in {running.ranks} processes ...")
     found = compare(task, session.options.stop)
@@ -167,8 +181,9 @@ def _is_exact(profile: FusionProfile, fusion: Fusion) -> bool:
 
 
 def _undilated(measured: Measured, dilation: float) -> Measured:
-    steps_s = tuple(step_s / dilation for step_s in measured.steps_s)
-    return replace(measured, steps_s=steps_s, late_s=measured.late_s / dilation)
+    columns = (tuple(step_s / dilation for step_s in steps_s) for steps_s in (measured.steps_s, measured.train_s))
+    steps_s, train_s = columns
+    return replace(measured, steps_s=steps_s, train_s=train_s, late_s=measured.late_s / dilation)
 
 
 def _strategy(name: str, fusion: Fusion, costs: Costs, running: Running) -> Strategy:

@@ -144,6 +144,9 @@ turns. Compared with DDP by itself in the same buckets: gradients, to the bit wh
 done, and then waited for; the wire is one for all ranks, and takes one bucket at a time, in order. exit codes: 0
 buckets and gradients are as they must be, 2 bad input, or a process failed, 5 something differs
 
+With --train all are trained from one start, by SGD over four batches a rank in turns. A loss is the mean over these,
+and its time the sum of the steps up to it, forward and backward, on the emulated wire.
+
 example:
   gapless run cupcake --plan plan.json --model train:net,width=32 --ranks 4
 """
@@ -171,7 +174,7 @@ ADVICE = (
 )  # fmt: skip
 RUN = Command(
     "cupcake", "a plan under DistributedDataParallel beside DDP's own buckets, on processes of this machine",
-    picked(RunQuestion, "model", "plan", "ranks", "emulate", "dilation", "repeats", "wait"),
+    picked(RunQuestion, "model", "plan", "ranks", "emulate", "dilation", "repeats", "wait", "train", "rate", "loss"),
     asking(RunQuestion, lazy(lambda: execution.execute)), _RUN_HELP, when_stopped="ending the processes",
 )  # fmt: skip
 PROFILE = Command(

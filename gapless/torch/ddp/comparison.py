@@ -46,7 +46,7 @@ class RunTask:
 
     `profile`: the name of what was planned for. `wait_s`: the longest that a rank waits for another. `forward_s`,
     `gaps_s`: what forward takes and what lies between gradients in emulated time; None and empty where they take what
-    they take.
+    they take. `train_steps`: descended afterwards with each strategy, at `learning_rate`.
     """
 
     model: str
@@ -60,6 +60,8 @@ class RunTask:
     wait_s: float
     forward_s: float | None = None
     gaps_s: tuple[float, ...] = ()
+    train_steps: int = 0
+    learning_rate: float = 0.1
 
     def buckets(self, strategy: Strategy) -> DdpBuckets:
         """A strategy's buckets."""
@@ -74,7 +76,8 @@ class Measured:
     DDP had were the strategy's. `equal`, `gradients`: how many of the gradients have the bits that DDP finds by itself
     in the same buckets; `error`: the squared distance from those, relative to them, and `mean_error` that of the mean
     over all steps, which error feedback brings down. `late_s`: by how much a collective was
-    through later than an emulated wire says, the most in a step and the median over steps.
+    through later than an emulated wire says, the most in a step and the median over steps. `losses`: of the steps of a
+    training, the mean of all ranks, and `train_s`: what each of these steps took.
     """
 
     name: str
@@ -85,6 +88,8 @@ class Measured:
     error: float
     mean_error: float
     late_s: float
+    losses: tuple[float, ...] = ()
+    train_s: tuple[float, ...] = ()
 
 
 def compare(task: RunTask, stop: threading.Event | None = None) -> tuple[Measured, ...]:
@@ -146,13 +151,38 @@ def _work(task: RunTask, rank: int) -> dict[str, object]:
     running = [_running(task, strategy, work.model) for strategy in task.strategies]
     for number in range(_WARM_UP + task.repeats):
         for each in running:
-            step_s = _step(task, each, work, rank)
+            step_s, _ = _step(task, each, work, rank)
             if number < _WARM_UP:
                 continue
             each.steps_s.append(step_s)
             for name, gradient in _gradients(each.ddp).items():
                 each.sums[name] = each.sums.get(name, 0.0) + gradient.double()
-    return {"strategies": [asdict(_found(task, each, work, rank)) for each in running]}
+    found = [_found(task, each, work, rank) for each in running]
+    if task.train_steps:
+        found = [_trained(task, each, rank) for each in found]
+    return {"strategies": [asdict(each) for each in found]}
+
+
+BATCHES = 4
+"""Of each rank in a training, in turns."""
+
+
+def _trained(task: RunTask, found: Measured, rank: int) -> Measured:
+    """With a training by a strategy: SGD from the same start, over the same batches in each."""
+    model = load_named(task.model, task.seed).model
+    strategy = next(each for each in task.strategies if each.name == found.name)
+    running = _running(task, strategy, model)
+    optimizer = torch.optim.SGD(running.ddp.parameters(), lr=task.learning_rate)
+    works = [load_named(task.model, task.seed + 1 + rank + task.ranks * number) for number in range(BATCHES)]
+    losses, train_s = list[float](), list[float]()
+    for number in range(task.train_steps):
+        batch = works[number % BATCHES]
+        step_s, loss = _step(task, running, Workload(model, batch.inputs, batch.loss, batch.targets), rank)
+        optimizer.step()
+        torch.distributed.all_reduce(loss)
+        losses.append(float(loss) / task.ranks)
+        train_s.append(step_s)
+    return replace(found, losses=tuple(losses), train_s=tuple(train_s))
 
 
 def _running(task: RunTask, strategy: Strategy, model: Module) -> _Running:
@@ -177,8 +207,8 @@ def _spending(clock: Clock, duration_s: float) -> Callable[[Tensor], None]:
     return lambda _: clock.spend(duration_s)
 
 
-def _step(task: RunTask, running: _Running, work: Workload, rank: int) -> float:
-    """Forward and backward: from when all ranks begin until the last one is through."""
+def _step(task: RunTask, running: _Running, work: Workload, rank: int) -> tuple[float, Tensor]:
+    """Forward and backward: from when all ranks begin until the last one is through; and this rank's loss."""
     running.ddp.zero_grad(set_to_none=True)
     torch.manual_seed(task.seed + rank)  # what is dropped is the same in every strategy
     begin = torch.tensor(time.monotonic() + _AHEAD_S, dtype=torch.float64)
@@ -196,7 +226,7 @@ def _step(task: RunTask, running: _Running, work: Workload, rank: int) -> float:
     if running.state is not None:
         running.late_s.append(running.state.late_s)
         running.state.clear()
-    return float(end) - begin_s
+    return float(end) - begin_s, loss.detach().double()
 
 
 def _found(task: RunTask, running: _Running, work: Workload, rank: int) -> Measured:
