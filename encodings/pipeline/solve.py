@@ -15,6 +15,7 @@ from gapless.encodings.pipeline.cut.search import least_memory_bytes
 from gapless.encodings.pipeline.order.timeline import Candidate, peak_bytes
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.programs.breakdown import exposed_s
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
 from gapless.encodings.pipeline.programs.lowering import to_schedule
 from gapless.encodings.pipeline.search import Case, Search
@@ -125,5 +126,6 @@ def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dic
         "bubble": 1 - float(busy_s.max()) / timeline.step_s if timeline.step_s else 0.0,
         "bounds_s": dict(case.bounds_s),
         "cuts": search.cut_count,
+        "exposed_s": exposed_s(stages, best.order),
         "baselines_s": {found.method: found.timeline.step_s for found in slowest_first},
     }

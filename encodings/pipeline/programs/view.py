@@ -9,6 +9,7 @@ import numpy as np
 
 from gapless.array_types import Ints
 from gapless.checker import Report
+from gapless.encodings.pipeline.programs.breakdown import said
 from gapless.encodings.pipeline.programs.decision import PipelineDecision, rank_of_stage
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
@@ -36,11 +37,14 @@ __all__ = ["draw_pipeline", "render"]
 
 
 def render(plan: SavedPlan, report: Report) -> str:
-    """A line a rank, then the schedules of the field."""
+    """A line a rank, then the schedules of the field, and the step by kind of communication."""
     lines = [_ranks(plan, report)]
     baselines_s = plan.details.get("baselines_s")
     if isinstance(baselines_s, Mapping) and baselines_s:
         lines.append(_baselines(baselines_s, report.makespan_s))
+    exposed = plan.details.get("exposed_s")  # which plans from before don't have
+    if isinstance(exposed, Mapping) and sum(exposed.values()) > 0:
+        lines.append(said(exposed))
     return "\n\n".join(lines)
 
 

@@ -1,0 +1,51 @@
+"""What each kind of communication adds to a step: its order again, without one kind after the other.
+
+As Optimus-CC takes its step apart (figure 10): what is left out later is seen where nothing of what was left out before
+hides it. The parts add up to the step, and what is left is computation and what ranks wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.units import format_seconds
+
+__all__ = ["exposed_s", "said"]
+
+
+def exposed_s(stages: Stages, order: Order) -> dict[str, float]:
+    """Seconds of the step by kind: the shared embedding, sums among replicas, gradients between stages with their
+    encoding and decoding, activations, and computation.
+    """
+    none = np.zeros_like(stages.hop_s)
+    joined = replace(stages, embedding_s=0.0)
+    apart = replace(joined, reduce_s=np.zeros_like(stages.reduce_s))
+    forward = replace(apart, hop_s=none, encode_s=none, decode_s=none)
+    alone = replace(forward, forward_hop_s=np.zeros_like(stages.forward_hop_s))
+    kinds = {"embedding": joined, "sums": apart, "gradients": forward, "activations": alone}
+    found, before_s = dict[str, float](), _step_s(stages, order)
+    for kind, without in kinds.items():
+        after_s = _step_s(without, order)
+        found[kind] = before_s - after_s
+        before_s = after_s
+    return {**found, "computation": before_s}
+
+
+def _step_s(stages: Stages, order: Order) -> float:
+    timeline = timed(stages, order)
+    assert timeline is not None, "an order that can be timed"
+    return timeline.step_s
+
+
+def said(exposed: Mapping[str, float]) -> str:
+    """In one line, of kinds that add anything."""
+    total = sum(exposed.values())
+    parts = [
+        f"{kind} {format_seconds(seconds)} ({seconds / total:.1%})" for kind, seconds in exposed.items() if seconds > 0
+    ]
+    return f"the step by kind: {', '.join(reversed(parts))}"
