@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapless.plot.style import BLUE, GREY, ORANGE, VERMILION, finish, new_axes
-from gapless.profiles.compressors.grammar import sent_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 __all__ = ["draw_regimes"]
-
-_SHAPE = (4096, 4096)
-"""By which modes are ordered: what they send of it."""
 
 
 def draw_regimes(data: Mapping[str, Any]) -> Figure | SubFigure:
@@ -26,7 +22,7 @@ def draw_regimes(data: Mapping[str, Any]) -> Figure | SubFigure:
     """
     row = next(row for row in data["rows"] if row["name"] == "accordion")
     norms, modes = np.array(row["norms"]), row["modes"]
-    low = max({mode for epoch in modes for mode in epoch}, key=lambda mode: sent_bytes(mode, _SHAPE))
+    low = data["modes"][-1]
     ax, epochs = new_axes(7.0, 4.0), np.arange(len(norms))
     for epoch, layers in enumerate(modes):
         share = sum(mode == low for mode in layers) / len(layers)

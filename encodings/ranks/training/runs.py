@@ -58,8 +58,8 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     _add_corrections(asked, rows)
     notes = _warnings(question, asked, runs)
     data = {"workers": recipe.workers, "epochs": len(asked.modes), "steps": examples.steps, "rows": rows,
-            "layers": list(asked.layers), "learning_rates": list(asked.learning_rates), "plot": question.plot,
-            "ledger_floats": report.spent[0], "warnings": list(notes)}  # fmt: skip
+            "layers": list(asked.layers), "modes": asked.by_cost, "learning_rates": list(asked.learning_rates),
+            "plot": question.plot, "ledger_floats": report.spent[0], "warnings": list(notes)}  # fmt: skip
     if question.plot is not None:
         save(draw_regimes(data), question.plot)
     is_valid = all(row["as_planned"] for row in rows) and rows[0]["planned_floats"] == report.spent[0]
