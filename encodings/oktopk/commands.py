@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from gapless.encodings.oktopk import advice, processes, report
-from gapless.encodings.oktopk.question import ProfileQuestion, Question, RunQuestion, ValidationQuestion
+from gapless.encodings.oktopk import advice, processes, report, training
+from gapless.encodings.oktopk.question import (
+    ProfileQuestion,
+    Question,
+    RunQuestion,
+    SelectionQuestion,
+    ValidationQuestion,
+)
 from gapless.lazy import lazy
 from gapless.question import fields_of, picked
 from gapless.question.command_fields import plot
 from gapless.question.fields import Field, Listed, Number
 from gapless.system import Command, answering_in_time, asking, drawn
 
-__all__ = ["ADVICE", "PROFILE", "RUN", "VALIDATION"]
+__all__ = ["ADVICE", "PROFILE", "RUN", "SELECTION", "VALIDATION"]
 
 _ADVICE = (
     *picked(Question, "indices", "ranks"),
@@ -46,8 +52,9 @@ example:
 """
 _RUN_HELP = """\
 Runs the steps that the plan's schedule has, over gloo. Each sum is compared, to the bit, with the dense sum of the
-ranks' entries in the order of ranks. The words that each rank receives are compared with those of the plan. TopkA
-gathers all entries on all ranks; dense is the library's allreduce.
+ranks' entries in the order of ranks. The words that each rank receives are compared with those of the plan. Beside it
+run the plan with the other choice about balancing, TopkA, which gathers all entries on all ranks, TopkDSA, gTopk, and
+the library's dense allreduce. Sums and words of TopkDSA and gTopk are compared with those of their schedules.
 
 exit codes: 0 all are equal, 2 bad input, or a process failed, 5
 something differs
@@ -57,11 +64,24 @@ example:
 """
 _VALIDATION_HELP = f"""\
 {_FACTORY_HELP}
-All three start from the same parameters and see the same batches, in as many processes as the plan has ranks. By the
-plan, regions are renewed every 64 steps, thresholds at least every 32.
+All start from the same parameters and see the same batches, in as many processes as the plan has ranks. Gaussiank
+is TopkA with a threshold by a normal distribution, fitted in each step and adjusted. A step is split into selection,
+communication (the exchange, which waits for the slowest rank) and the rest; the dense one isn't, since it communicates
+during the backward pass.
 
 example:
   gapless validate sparse --model train:gpt,micro_batch=8 --plan plan.json --steps 200 --plot losses.svg
+  gapless validate sparse --model train:net --plan plan.json --beside Gaussiank,gTopk --optimizer adam --balance-above 4
+"""
+_SELECTION_HELP = f"""\
+{_FACTORY_HELP}
+Trains as Ok-Topk's paper says: thresholds of a rank's entries and of the sums are found every --period steps and reused
+in between, whatever they select. In each step, the entries that they select are counted, and those that a threshold by
+a fitted normal distribution (Gaussiank) would select of the same gradient. xi is Assumption 1's: the distance of the
+update from the largest k entries of the mean over ranks, over the norm of the mean gradient.
+
+example:
+  gapless validate selection --model train:gpt,micro_batch=8 --density 0.01 --steps 200 --plot selection.svg
 """
 
 ADVICE = Command(
@@ -74,13 +94,19 @@ PROFILE = Command(
     when_stopped="ending the processes", is_launched=True,
 )  # fmt: skip
 RUN = Command(
-    "oktopk", "a plan between processes of this machine, beside TopkA and the dense allreduce", fields_of(RunQuestion),
-    asking(RunQuestion, lazy(lambda: processes.execute)), _RUN_HELP,
+    "oktopk", "a plan between processes of this machine, beside other sparse allreduces and the dense one",
+    fields_of(RunQuestion), asking(RunQuestion, lazy(lambda: processes.execute)), _RUN_HELP,
     when_stopped="ending the processes", is_launched=True,
 )  # fmt: skip
 VALIDATION = Command(
-    "sparse", "training by a plan beside training with dense gradients and by TopkA",
+    "sparse", "training by a plan beside training with dense gradients, and by other sparse allreduces",
     (*fields_of(ValidationQuestion), plot("the losses")),
-    drawn(asking(ValidationQuestion, lazy(lambda: processes.validate_training)), lambda: processes.draw_losses),
+    drawn(asking(ValidationQuestion, lazy(lambda: training.validate_training)), lambda: training.draw_losses),
     _VALIDATION_HELP, when_stopped="ending the processes",
+)  # fmt: skip
+SELECTION = Command(
+    "selection", "what thresholds select in training, reused or of a fitted normal, and the xi of Ok-Topk's assumption",
+    (*fields_of(SelectionQuestion), plot("both, by step")),
+    drawn(asking(SelectionQuestion, lazy(lambda: training.validate_selection)), lambda: training.draw_selection),
+    _SELECTION_HELP, when_stopped="ending the processes",
 )  # fmt: skip

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from gapless.checker import check
 from gapless.encodings.oktopk.allreduce.bounds import WORDS, least_words, lower_bound_words, upper_bound_words
-from gapless.encodings.oktopk.allreduce.lowering import received_words
+from gapless.encodings.oktopk.allreduce.lowering import lower, received_words
 from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
-from gapless.encodings.oktopk.allreduce.others import dense_ring, topka, topkdsa
+from gapless.encodings.oktopk.allreduce.others import dense_ring, gtopk, topka, topkdsa
 from gapless.encodings.oktopk.allreduce.strategies import Candidate
 from gapless.encodings.oktopk.cuts.boundaries import Boundaries, averaged_cuts, even_cuts, exact_boundaries
 from gapless.encodings.oktopk.cuts.loads import Loads, received_of, region_counts
@@ -28,8 +28,8 @@ from gapless.options import Deadline
 from gapless.profiles.sparsity.index_sets import IndexSets
 
 __all__ = [
-    "Drift", "drift_of", "load_ratios", "over_ideal", "received_beside", "renewal_steps", "step_picture",
-    "times_beside_s", "words_of_others",
+    "Balancing", "Drift", "balancing_of", "drift_of", "load_ratios", "over_ideal", "received_beside",
+    "renewal_steps", "step_picture", "times_beside_s", "words_of_others",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -115,6 +115,32 @@ def words_of_others(sets: IndexSets, step: int) -> dict[str, float]:
     }
 
 
+class Balancing(TypedDict):
+    """The first replayed step with its sums balanced before they are gathered, and not, by replays.
+
+    `largest_over_mean`: of the sums that ranks hold; Ok-Topk balances where it is above 4.
+    """
+
+    largest_over_mean: float
+    balanced_s: float
+    direct_s: float
+
+
+def balancing_of(problem: Problem, best: Candidate) -> Balancing:
+    """Both, of the plan's order and gather."""
+    order, gather, _ = best.strategy
+    sizes, owners = best.sizes[best.steps[0]], best.boundaries.owners
+    held, times_s = sizes.held(owners), list[float]()
+    for balances in (True, False):
+        schedule = lower(sizes, owners, problem.network, order, gather, balances)
+        assert schedule is not None  # the plan's own gather suits the topology
+        times_s.append(check(schedule).makespan_s)
+    return {
+        "largest_over_mean": float(held.max()) / float(held.mean()) if held.any() else 1.0,
+        "balanced_s": times_s[0], "direct_s": times_s[1],
+    }  # fmt: skip
+
+
 def times_beside_s(problem: Problem, steps: Sequence[int], deadline: Deadline) -> dict[str, float]:
     """What other allreduces take for the replayed steps, by their replays; those that there was time for."""
     recorded, network, gathers = problem.recorded, problem.network, ("direct", "ring", "doubling")
@@ -123,6 +149,8 @@ def times_beside_s(problem: Problem, steps: Sequence[int], deadline: Deadline) -
         "topka": lambda step: [topka(recorded, step, network, gather) for gather in gathers],
         "topkdsa": lambda step: [topkdsa(recorded, step, network, gather) for gather in gathers],
     }
+    if recorded.values is not None:
+        made["gtopk"] = lambda step: [gtopk(recorded, step, network)]
     times: dict[str, float] = {}
     for name, schedules in made.items():
         total_s = 0.0

@@ -1,7 +1,7 @@
 """Ok-Topk on processes of this machine; needs the extra `torch`.
 
-`gapless run oktopk`: a plan, beside TopkA and the dense allreduce. `gapless profile sparsity`: index sets recorded in
-training. `gapless validate sparse`: training by a plan beside training with dense gradients and by TopkA.
+`gapless run oktopk`: a plan, beside other sparse allreduces and the dense one. `gapless profile sparsity`: index sets
+recorded in training.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from gapless.encodings.oktopk.allreduce.lowering import received_words
-from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES
+from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network, flat_topology
+from gapless.encodings.oktopk.allreduce.others import gtopk, topkdsa
 from gapless.encodings.oktopk.cuts.loads import region_counts
 from gapless.encodings.oktopk.decision import SparseDecision
-from gapless.encodings.oktopk.question import ProfileQuestion, RunQuestion, ValidationQuestion
+from gapless.encodings.oktopk.question import (
+    BANDWIDTH_BYTES_PER_S,
+    LATENCY_S,
+    ProfileQuestion,
+    RunQuestion,
+)
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
-from gapless.plot.style import PALETTE, new_axes
 from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.profiles.sparsity.index_file import find_index_sets, write_index_sets
 from gapless.profiles.sparsity.index_sets import IndexSets
@@ -31,11 +35,9 @@ from gapless.system import Answer, Session
 from gapless.units import format_seconds
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from gapless.torch.sparse.run import SparseRun
 
-    from gapless.torch.sparse.training import Trained
-
-__all__ = ["draw_losses", "execute", "profile_sparsity", "validate_training"]
+__all__ = ["execute", "profile_sparsity", "ranks_of"]
 
 
 def execute(question: RunQuestion, session: Session) -> Answer:
@@ -43,7 +45,7 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     plan, report = plan_to_run(question.plan, "oktopk")
     if not report.valid:
         return not_run(report)
-    ranks = _ranks(plan, question.ranks)
+    ranks = ranks_of(plan, question.ranks)
     from gapless.torch.sparse.plan import sparse_plan
     from gapless.torch.sparse.run import run_sparse
 
@@ -57,12 +59,16 @@ def execute(question: RunQuestion, session: Session) -> Answer:
         sparse_plan(plan), sets, selected, question.repeats, question.wait, session.options.stop, session.ranks
     )
     received, planned = found.received_words.sum(axis=0), received_words(plan.schedule)
-    is_valid = not found.wrong and bool((received.sum(axis=1) == planned).all())
+    beside = _beside(sets, found)
+    is_valid = not any(found.wrong.values()) and bool((received.sum(axis=1) == planned).all())
+    is_valid = is_valid and all(row["received_words"] == row["planned_words"] for row in beside.values())
     data = {
         "ranks": ranks,
         "steps": list(SparseDecision.of(plan, question.plan).replayed_steps),
         "sums": ranks * sum(map(len, selected)),
-        "wrong": found.wrong,
+        "wrong": sum(found.wrong.values()),
+        "wrong_by": found.wrong,
+        "beside": beside,
         "received_words": received.tolist(),
         "planned_words": planned.tolist(),
         "predicted_s": report.makespan_s / sets.steps,
@@ -73,7 +79,27 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     return Answer(data, _run_text(data, plan.schedule.topology.name), is_valid=is_valid)
 
 
-def _ranks(plan: SavedPlan, asked: int | None) -> int:
+class _Beside(TypedDict):
+    """Words that each rank received by another allreduce, and those of its schedule, on links between all ranks."""
+
+    received_words: list[int]
+    planned_words: list[int]
+
+
+def _beside(sets: IndexSets, found: SparseRun) -> dict[str, _Beside]:
+    network, steps = Network(flat_topology(sets.ranks, BANDWIDTH_BYTES_PER_S, LATENCY_S)), range(sets.steps)
+    split = [topkdsa(sets, step, network, "direct") for step in steps]
+    schedules = {"TopkDSA": [one for one in split if one], "gTopk": [gtopk(sets, step, network) for step in steps]}
+    rows: dict[str, _Beside] = {}
+    for name, planned in schedules.items():
+        words = np.sum([received_words(one) for one in planned], axis=0)
+        rows[name] = {
+            "received_words": found.words_beside[name].sum(axis=0).tolist(), "planned_words": words.tolist(),
+        }  # fmt: skip
+    return rows
+
+
+def ranks_of(plan: SavedPlan, asked: int | None) -> int:
     """Those of a plan. Raises `InputError` where others are asked for."""
     ranks = plan.schedule.topology.device_count
     if asked not in (None, ranks):
@@ -129,9 +155,15 @@ def _run_text(data: Mapping[str, Any], machine: str) -> str:
         ("received", f"{max(words):,} words by the busiest rank, {'as' if is_planned else 'other than'} planned"),
         ("", f"{parts} words by all: contributions, balancing, sums"),
         ("predicted", f"{format_seconds(data['predicted_s'])} a step on {machine}"),
+        *(("", _beside_text(name, row)) for name, row in data["beside"].items()),
         *(("measured" if name == "plan" else name, format_seconds(time_s)) for name, time_s in measured_s.items()),
     ]
-    return "\n".join(f"{title:<10} {text}" for title, text in lines)
+    return "\n".join(f"{title:<15} {text}" for title, text in lines)
+
+
+def _beside_text(name: str, row: _Beside) -> str:
+    is_planned = row["received_words"] == row["planned_words"]
+    return f"{max(row['received_words']):,} by {name}, {'as' if is_planned else 'other than'} in its schedule"
 
 
 def profile_sparsity(question: ProfileQuestion, session: Session) -> Answer:
@@ -142,7 +174,8 @@ def profile_sparsity(question: ProfileQuestion, session: Session) -> Answer:
     from gapless.torch.sparse.training import TrainingTask, recorded
 
     counts = question.steps, question.ranks, question.learning_rate, question.wait
-    task = TrainingTask(question.model, session.options.seed, *counts)
+    how = question.optimizer, question.weight_decay
+    task = TrainingTask(question.model, session.options.seed, *counts, *how, estimate=question.estimate)
     session.say(f"training {question.model} in {question.ranks} processes ...")
     found = recorded(task, question.density, session.options.stop, session.ranks)
     if session.is_first:
@@ -161,62 +194,3 @@ def profile_sparsity(question: ProfileQuestion, session: Session) -> Answer:
         f"loss {losses[0]:.3f} to {losses[-1]:.3f}",
     )
     return Answer(data, "\n".join(text))
-
-
-_MEAN_OF = 10
-"""Steps over which the losses of batches that differ are averaged."""
-
-
-def validate_training(question: ValidationQuestion, session: Session) -> Answer:
-    """The losses, and the words received, of all three."""
-    plan, report = plan_to_run(question.plan, "oktopk")
-    if not report.valid:
-        return not_run(report)
-    ranks = _ranks(plan, question.ranks)
-    from gapless.torch.sparse.plan import sparse_plan
-    from gapless.torch.sparse.training import TrainingTask, compare_training
-
-    counts = question.steps, ranks, question.learning_rate, question.wait
-    task = TrainingTask(question.model, session.options.seed, *counts)
-    session.say(f"training {question.model} three times in {ranks} processes ...")
-    found = compare_training(task, sparse_plan(plan), session.options.stop, session.ranks)
-    rows = [
-        {
-            "name": each.name,
-            "first_loss": _mean(each.losses[:1]),
-            "last_loss": _mean(each.losses[-_MEAN_OF:]),
-            "received_words": each.received_words,
-            "losses": list(each.losses),
-        }
-        for each in found
-    ]
-    data = {"model": question.model, "ranks": ranks, "steps": question.steps, "rows": rows}
-    return Answer(data, _training_text(question, ranks, found))
-
-
-def _mean(losses: Sequence[float]) -> float:
-    return sum(losses) / len(losses)
-
-
-def _training_text(question: ValidationQuestion, ranks: int, found: Sequence[Trained]) -> str:
-    lines = [f"{'':<8} {'first loss':>10} {'last loss':>10} {'words a step':>14}"]
-    for each in found:
-        losses = f"{each.losses[0]:>10.4f} {_mean(each.losses[-_MEAN_OF:]):>10.4f}"
-        lines.append(f"{each.name:<8} {losses} {each.received_words:>14,.0f}")
-    last = f"last losses are means of {min(_MEAN_OF, question.steps)} steps; words: received by the busiest rank"
-    return "\n".join([*lines, f"{question.steps} steps of {question.model} on {ranks} ranks; {last}"])
-
-
-def draw_losses(data: Mapping[str, Any]) -> Figure | SubFigure:
-    """A curve of the loss for each training, averaged over a few steps; returns the figure."""
-    axes = new_axes(6.0, 3.6)
-    for row, colour in zip(data["rows"], cycle(PALETTE), strict=False):
-        losses = row["losses"]
-        means = [_mean(losses[max(0, step - _MEAN_OF + 1) : step + 1]) for step in range(len(losses))]
-        axes.plot(range(len(losses)), means, label=f"{row['name']}, {row['received_words']:,.0f} words", color=colour)
-    axes.set_xlabel("step")
-    axes.set_ylabel(f"loss, mean of {_MEAN_OF} steps")
-    axes.set_title(f"{data['model']}, {data['ranks']} ranks", fontsize=9)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    return axes.figure

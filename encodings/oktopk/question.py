@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from gapless.lazy import lazy
 from gapless.profiles.sparsity import index_file
+from gapless.profiles.sparsity.estimates import ESTIMATES, EXACT
 from gapless.question import Asked, asked, said
 from gapless.question.command_fields import MODEL, PLAN, REPEATS, WAIT, output
-from gapless.question.fields import Bandwidth, Choice, Field, Number, Object, Seconds, Text, Whole
+from gapless.question.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Text, Whole
 from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BANDWIDTH_BYTES_PER_S", "LATENCY_S", "METHODS", "OBJECTIVES", "SELECTIONS", "ProfileQuestion", "Question",
-    "RunQuestion", "ValidationQuestion",
+    "RunQuestion", "SelectionQuestion", "ValidationQuestion",
 ]  # fmt: skip
 
 METHODS = ("auto", "exact", "joint", "milp", "robust", "averaged", "even")
 """`auto` tries all that suit the recorded steps, or is `robust` where steps are held out; the last two: baselines."""
 OBJECTIVES = ("worst", "mean")
 SELECTIONS = ("auto", "topk", "all")
+BESIDE = ("TopkA", "Gaussiank", "TopkDSA", "gTopk")
+"""Other sparse allreduces, by which training can go too."""
 BANDWIDTH_BYTES_PER_S, LATENCY_S = 1.25e9, 10e-6
 """Of a flat network of which nothing is said: 10 Gbit/s out of and into a rank."""
 
@@ -79,7 +82,16 @@ class Question(Asked):
 
 
 _RANKS = Field("ranks", Whole(1, 1024), "processes: must be those of the plan", otherwise="as many", metavar="P")
-_RATE = Field("learning_rate", Number(0, strict=True), "learning rate of SGD", 0.1, metavar="R")
+_RATE = Field("learning_rate", Number(0, strict=True), "learning rate", 0.1, metavar="R")
+_OPTIMIZER = Field("optimizer", Choice(("sgd", "adam", "adamw")), "what updates the model", "sgd")
+_DECAY = Field("weight_decay", Number(0), "weight decay of the optimizer", 0.0, metavar="R")
+_ESTIMATE = Field(
+    "estimate", Choice(ESTIMATES), f"how a rank finds its threshold: {', '.join(ESTIMATES)}", EXACT, metavar="NAME"
+)
+_PERIOD = Field("period", Whole(1, 10**6), "steps between two thresholds", 32, metavar="N")
+_DENSITY = Field(
+    "density", Number(0, strict=True, maximum=1), "share of the entries that a rank selects", 0.01, metavar="D"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,11 +100,12 @@ class ProfileQuestion(Asked):
 
     model: str = said(MODEL)
     ranks: int = asked(Whole(1, 1024), "processes", 4, metavar="P")
-    density: float = asked(
-        Number(0, strict=True, maximum=1), "share of the entries that a rank selects", 0.01, metavar="D"
-    )
+    density: float = said(_DENSITY)
+    estimate: str = said(_ESTIMATE)
     steps: int = asked(Whole(1, 10**6), "steps of training, all of which are recorded", 50, metavar="N")
     learning_rate: float = said(_RATE)
+    optimizer: str = said(_OPTIMIZER)
+    weight_decay: float = said(_DECAY)
     wait: float = said(WAIT)
     output: str = said(output("the index sets to write, .npz"))
 
@@ -119,4 +132,31 @@ class ValidationQuestion(Asked):
     ranks: int | None = said(_RANKS)
     steps: int = asked(Whole(1, 10**6), "steps of each training", 200, metavar="N")
     learning_rate: float = said(_RATE)
+    optimizer: str = said(_OPTIMIZER)
+    weight_decay: float = said(_DECAY)
+    estimate: str = said(_ESTIMATE)
+    period: int = said(_PERIOD)
+    renewal: int = asked(Whole(1, 10**6), "steps between two sets of regions", 64, metavar="N")
+    balance_above: float | None = asked(
+        Number(1), "balance in steps in which a rank holds more than this factor of the mean sums (the paper: 4)",
+        otherwise="as the plan says", metavar="F",
+    )  # fmt: skip
+    beside: tuple[str, ...] = asked(
+        Listed(Choice(BESIDE)), f"what else is trained by: {', '.join(BESIDE)}", ("TopkA",), metavar="NAME,..."
+    )
+    wait: float = said(WAIT)
+
+
+@dataclass(frozen=True, repr=False)
+class SelectionQuestion(Asked):
+    """What thresholds select in training, and the xi of Ok-Topk's assumption."""
+
+    model: str = said(MODEL)
+    ranks: int = asked(Whole(2, 1024), "processes", 4, metavar="P")
+    density: float = said(_DENSITY)
+    period: int = said(_PERIOD)
+    steps: int = asked(Whole(1, 10**6), "steps of training", 200, metavar="N")
+    learning_rate: float = said(_RATE)
+    optimizer: str = said(_OPTIMIZER)
+    weight_decay: float = said(_DECAY)
     wait: float = said(WAIT)

@@ -43,6 +43,11 @@ def render(plan: SavedPlan, report: Report) -> str:
     lines = [table(rows), _ratios(details), _words(details, report)]
     if len(owners) > MOST_LINES:
         lines.insert(1, f"... and {len(owners) - MOST_LINES} regions more")
+    balancing = details.get("balancing")
+    if isinstance(balancing, Mapping):
+        balanced, direct = (format_seconds(balancing[name]) for name in ("balanced_s", "direct_s"))
+        held = f"the rank with most sums has {balancing['largest_over_mean']:.2f} times the mean"
+        lines.append(f"{held}: {balanced} with balancing, {direct} without")
     drift = details.get("drift")
     if isinstance(drift, Mapping) and drift.get("renewal_steps"):
         lines.append(f"new boundaries every {drift['renewal_steps']} steps (`gapless advise sparse` says why)")

@@ -11,7 +11,14 @@ from gapless import __version__
 from gapless.encodings.oktopk.allreduce.balancing import balancing_moves
 from gapless.encodings.oktopk.allreduce.bounds import step_bound_s
 from gapless.encodings.oktopk.allreduce.strategies import Candidate, best_candidate, first_candidate
-from gapless.encodings.oktopk.comparison import drift_of, load_ratios, received_beside, step_picture, times_beside_s
+from gapless.encodings.oktopk.comparison import (
+    balancing_of,
+    drift_of,
+    load_ratios,
+    received_beside,
+    step_picture,
+    times_beside_s,
+)
 from gapless.encodings.oktopk.cuts.boundaries import Boundaries
 from gapless.encodings.oktopk.cuts.methods import CutSearch, asked_methods, boundaries_by
 from gapless.encodings.oktopk.decision import SparseDecision
@@ -123,6 +130,7 @@ def _plan(search: _Search, best: Candidate) -> Plan:
         **step_picture(problem, best.boundaries, best.steps[0]),
         "words": received_beside(problem, best, search.selected(best.steps[0])),
         "baselines_s": times_beside_s(problem, best.steps, search.deadline),
+        "balancing": balancing_of(problem, best),
         "drift": drift_of(problem.sets, problem.network),
     }
     return Plan(_solution(search, best), best.schedule, details, decision=decision)

@@ -41,7 +41,11 @@ def test_a_generated_plan_runs_with_the_bits_and_words_that_it_must_have(
     assert (found["ranks"], found["steps"], found["wrong"], found["valid"]) == (3, [0, 1], 0, True)
     assert [sum(words) for words in found["received_words"]] == found["planned_words"]
     assert found["sums"] == 2 * 3 * 50
-    assert list(found["measured_s"]) == ["plan", "TopkA", "dense"]
+    assert list(found["measured_s"]) == ["plan", "other balancing", "TopkA", "TopkDSA", "gTopk", "dense"]
+    assert found["wrong_by"] == {"plan": 0, "other balancing": 0, "TopkDSA": 0, "gTopk": 0}
+    for row in found["beside"].values():
+        assert row["received_words"] == row["planned_words"]
+    assert sum(found["beside"]["gTopk"]["received_words"]) == 2 * 2 * (2 + 2) * 50  # steps, words, hops up and down
 
 
 @needs_torch
@@ -63,6 +67,48 @@ def test_what_is_recorded_is_planned_for_run_and_trained_by(tmp_path: Path, caps
     assert rows["plan"]["losses"] != rows["dense"]["losses"]
     assert rows["plan"]["received_words"] < ELEMENTS
     assert (tmp_path / "losses.svg").exists()
+
+
+@needs_torch
+@pytest.mark.thorough
+def test_all_exchanges_train_from_one_start_and_say_what_they_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = solved(tmp_path, indices=recorded(tmp_path), ranks="2")
+    capsys.readouterr()
+    words = ["validate", "sparse", "--model", MODEL, "--plan", plan, "--steps", "5", "--optimizer", "adamw"]
+    more = ["--beside", "TopkA,Gaussiank,TopkDSA,gTopk", "--weight-decay", "0.01", "--balance-above", "1"]
+    assert main([*words, *more, "--estimate", "gaussian-adjusted", "--period", "2", "--json", "--quiet"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    rows = {row["name"]: row for row in data["rows"]}
+    assert list(rows) == ["dense", "TopkA", "Gaussiank", "TopkDSA", "gTopk", "plan"]
+    assert len({row["first_loss"] for row in rows.values()}) == 1
+    assert data["count"] == round(0.1 * ELEMENTS)
+    assert rows["gTopk"]["summed"] == [data["count"]] * 5
+    assert min(rows["Gaussiank"]["sent"]) >= 0.75 * data["count"]
+    assert rows["TopkA"]["losses"] == rows["TopkDSA"]["losses"]  # the same sums
+    for name, row in rows.items():
+        parts = [row["selection_s"], row["communication_s"]]
+        assert parts == [None, None] if name == "dense" else 0 < sum(parts) < row["step_s"]
+    assert rows["plan"]["balanced_steps"] > 0
+
+
+@needs_torch
+@pytest.mark.thorough
+def test_what_thresholds_select_is_counted_and_xi_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["validate", "selection", "--model", MODEL, "--ranks", "2", "--period", "3"]
+    drawn = ["--plot", str(tmp_path / "selection.svg")]
+    assert main([*words, "--density", "0.1", "--steps", "7", *drawn, "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["count"] == round(0.1 * ELEMENTS)
+    assert [found["sent"][step] for step in (0, 3, 6)] == [found["count"]] * 3  # found anew
+    assert [found["summed"][step] for step in (0, 3, 6)] == [found["count"]] * 3
+    assert found["sent"][1] != found["count"]
+    assert min(found["adjusted"]) >= 0.75 * found["count"]
+    assert 0 < found["xi"][0] < found["most_xi"]
+    assert (tmp_path / "selection.svg").exists()
+    assert main([*words, "--density", "1", "--steps", "2", "--json", "--quiet"]) == 0
+    assert max(json.loads(capsys.readouterr().out)["xi"]) < 1e-6  # all is sent: nothing is off
 
 
 def refused(capsys: pytest.CaptureFixture[str], code: int, message: str) -> None:

@@ -31,11 +31,13 @@ Ints = NDArray[np.int64]
 @dataclass(frozen=True)
 class StepSizes:
     """One step, cut into regions: `counts`, entries of each rank in each region, int64 (ranks, regions); `selected`,
-    entries of each region's sum that every rank gets, int64 (regions,).
+    entries of each region's sum that every rank gets, int64 (regions,). `sum_bytes`: of those where they go another way
+    than as entries, int64 (regions,).
     """
 
     counts: Ints
     selected: Ints
+    sum_bytes: Ints | None = None
 
     def held(self, owners: Ints) -> Ints:
         """Selected entries of each rank after phase 1, int64 (P,)."""
@@ -89,6 +91,8 @@ def lower(step: StepSizes, owners: Ints, network: Network, order: str, gather: s
         sources = {rank: parts[rank, region] for rank in range(count) if (rank, region) in parts}
         if not sources:
             continue
+        if step.sum_bytes is not None:
+            rows.builder.size_bytes[sums[0]] = int(step.sum_bytes[region])
         rows.add_up(region, owner, tuple(sources.values()), tuple(sums))
         bits = sum(1 << rank for rank in sources)
         holders = [owner, *(target for _, target, _ in moved)]

@@ -12,6 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
+from gapless.errors import InputError
 from gapless.torch.library import rank_count, torch
 from gapless.torch.sparse.plan import SparsePlan
 from gapless.torch.sparse.relay import Hop, Relay
@@ -120,25 +121,35 @@ class Words:
 class SparseAllreduce:
     """A sparse allreduce by a plan; made and called by all ranks of a group, by default of the default one.
 
-    `regions`: the plan's, until others are set. `words`: what this rank received, in all calls. Raises `InputError`
-    where the process group has another number of ranks than the plan.
+    `regions`: the plan's, until others are set. `words`: what this rank received, in all calls. `balance_above`: sums
+    are balanced in those calls in which a rank holds more of them than this factor of the mean (Ok-Topk: 4); None: in
+    all calls or none, as the plan says. `balanced_calls`: in which any were moved. Raises `InputError` where the
+    process group has another number of ranks than the plan, or the factor is below 1.
     """
 
-    def __init__(self, plan: SparsePlan, group: torch.distributed.ProcessGroup | None = None) -> None:
+    def __init__(
+        self, plan: SparsePlan, group: torch.distributed.ProcessGroup | None = None,
+        balance_above: float | None = None,
+    ) -> None:  # fmt: skip
         plan.check(plan.regions.length, rank_count(group))
-        self.regions, self.words = plan.regions, Words()
+        if balance_above is not None and not balance_above >= 1:
+            raise InputError(f"balance_above: must be a factor of the mean, at least 1, got {balance_above}")
+        self.regions, self.words, self.balanced_calls = plan.regions, Words(), 0
+        self.balance_above = balance_above
         self._plan, self._ranks, self._rank = plan, rank_count(group), torch.distributed.get_rank(group)
-        self._group, self._relay = group, Relay(group)
+        self._group, self.relay = group, Relay(group)
 
     def __call__(self, given: Entries, chosen: Callable[[Entries], Entries] = lambda sums: sums) -> Entries:
         """The sums of all ranks' entries, the same in all ranks. `given`: with rising places. `chosen(sums)`: those of
         the rank's own region that are to be sent to all, by default all of them.
         """
-        own = chosen(self._reduced(given))
+        own = chosen(self.reduced(given))
         held = gathered_rows(torch.tensor([len(own)]), self._group).flatten().tolist()
-        return self._to_all(own, held, self._plan.moves(held))
+        moves = self._plan.moves(held, self.balance_above)
+        self.balanced_calls += bool(moves)
+        return self.to_all(own, held, moves)
 
-    def _reduced(self, given: Entries) -> Entries:
+    def reduced(self, given: Entries) -> Entries:
         """Phase 1: the sums of this rank's region. Block i * P + j: rank i's entries of rank j's region."""
         ranks, region_of = self._ranks, np.argsort(self.regions.owners).tolist()
         bounds = torch.searchsorted(given.places, torch.tensor(self.regions.cuts)).tolist()
@@ -154,7 +165,7 @@ class SparseAllreduce:
         region = region_of[self._rank]
         return added(contributions, self.regions.cuts[region], self.regions.cuts[region + 1])
 
-    def _to_all(self, own: Entries, held: Sequence[int], moves: Sequence[tuple[int, int, int]]) -> Entries:
+    def to_all(self, own: Entries, held: Sequence[int], moves: Sequence[tuple[int, int, int]]) -> Entries:
         """Phase 2: balancing, and the allgather of unlike lengths. Block i * P + j: what rank i holds of rank j's sums.
 
         A rank isn't sent its own sums again.
@@ -187,6 +198,6 @@ class SparseAllreduce:
         self, hops: Sequence[Hop], blocks: dict[int, torch.Tensor], counts: Sequence[int], words: int
     ) -> tuple[dict[int, torch.Tensor], int]:
         """The blocks that this rank has then, and `words` with those that it received. `counts`: entries a block."""
-        before = self._relay.received_words
-        blocks = self._relay(hops, blocks, [WORDS_PER_ENTRY * count for count in counts])
-        return blocks, words + self._relay.received_words - before
+        before = self.relay.received_words
+        blocks = self.relay(hops, blocks, [WORDS_PER_ENTRY * count for count in counts])
+        return blocks, words + self.relay.received_words - before

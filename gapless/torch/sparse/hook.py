@@ -9,10 +9,12 @@ The gradient is one flat vector, its parameters in the model's order; what is se
 Annotations are evaluated in this file, since DDP compares those of a hook with its own types.
 """
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from gapless.profiles.sparsity.estimates import EXACT
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.ddp.state import Scaler, check_entries, check_header, check_owner, header
 from gapless.torch.library import rank_count, torch
@@ -21,7 +23,7 @@ from gapless.torch.sparse.plan import SparsePlan, read_sparse_plan
 from gapless.torch.sparse.planned import PlannedExchange
 from gapless.torch.sparse.selection import Threshold, entry_count
 
-__all__ = ["Exchange", "SparseState", "attach", "attach_exchange", "reduce_sparsely"]
+__all__ = ["Exchange", "Observer", "SparseState", "attach", "attach_exchange", "reduce_sparsely"]
 
 
 class Exchange(Protocol):
@@ -43,12 +45,23 @@ class Exchange(Protocol):
         """What `state_dict` gave."""
 
 
+class Observer(Protocol):
+    """What measures each step; may talk to the other ranks, which all call it."""
+
+    def __call__(self, accumulated: torch.Tensor, gradient: torch.Tensor, given: Entries, sums: Entries) -> None:
+        """`accumulated`: the rank's gradient with the error that was left, `gradient`: without it. `given`: what the
+        rank sent, `sums`: what all ranks got.
+        """
+
+
 class SparseState:
     """What the hook keeps from step to step: the error that is fed back, and a threshold.
 
     `density`: the share of entries that a rank sends. `exchange`: how, and among which ranks. `period`: steps between
-    two thresholds. `scaler`: the `GradScaler` that scales the loss, if one does; error and thresholds are of gradients
-    without its scale. `sent`, `summed`: places that this rank sent, and that were summed, in the last step.
+    two thresholds; `estimate`: how they are found, one of `ESTIMATES`. `scaler`: the `GradScaler` that scales the loss,
+    if one does; error and thresholds are of gradients without its scale. `sent`, `summed`: places that this rank sent,
+    and that were summed, in the last step. `selection_s`, `communication_s`: what selecting and the exchange took, in
+    all steps. `observer`: called in each step.
     An error is what a rank didn't send, or what wasn't among the sums in the end.
     In a step that overflows in any rank, means are no numbers in all of them, and what is kept is as before the step.
     Raises `InputError` for a model that DDP doesn't reduce in plain buckets.
@@ -56,17 +69,19 @@ class SparseState:
 
     def __init__(
         self, model: torch.nn.Module, density: float, exchange: Exchange, period: int = 32,
-        scaler: Scaler | None = None,
+        scaler: Scaler | None = None, estimate: str = EXACT,
     ) -> None:  # fmt: skip
         parameters = trainable(model)
         self.exchange, self.step = exchange, 0
         self.lengths = {name: parameter.numel() for name, parameter in parameters.items()}
         self.offsets: Mapping[int, int] = _offsets(parameters)
         self.length = sum(self.lengths.values())
-        self.threshold = Threshold(entry_count(density, self.length), period)
+        self.threshold = Threshold(entry_count(density, self.length), period, estimate)
         first = next(iter(parameters.values()))
         self.error = torch.zeros(self.length, dtype=torch.float32, device=first.device)
         self.sent = self.summed = torch.empty(0, dtype=torch.int64)
+        self.selection_s = self.communication_s = 0.0
+        self.observer: Observer | None = None
         self._scaler, self._scale = scaler, 1.0
         ranks = rank_count(exchange.group)
         self._most = min(torch.finfo(torch.float32).max / ranks, torch.finfo(first.dtype).max)
@@ -121,9 +136,15 @@ class SparseState:
     def _mean(self) -> torch.Tensor:
         """Of what ranks send of the gradient with the error that was left."""
         error = self._total
+        began_s = time.perf_counter()
         places = self.threshold.best(error)
         given = Entries(places.cpu(), error[places].cpu())
+        selected_s = time.perf_counter()
         sums = self.exchange(given, self.length, self.step)
+        self.selection_s += selected_s - began_s
+        self.communication_s += time.perf_counter() - selected_s
+        if self.observer is not None:
+            self.observer(error, error - self.error, given, sums)
         self.sent, self.summed = given.places, sums.places
         mean = torch.zeros_like(error)
         mean[sums.places.to(mean.device)] = sums.values.to(mean.device) / rank_count(self.exchange.group) * self._scale
@@ -167,35 +188,38 @@ def _offsets(parameters: Mapping[str, torch.nn.Parameter]) -> dict[int, int]:
 
 def attach_exchange(
     ddp: torch.nn.parallel.DistributedDataParallel, density: float, exchange: Exchange, period: int = 32,
-    scaler: Scaler | None = None,
+    scaler: Scaler | None = None, estimate: str = EXACT,
 ) -> SparseState:  # fmt: skip
     """Let a model in DDP send a share of its gradient's entries by an exchange; what the hook keeps.
 
     Raises `InputError` where the exchange is among other ranks than DDP's.
     """
     check_owner(ddp, exchange.group)
-    state = SparseState(ddp.module, density, exchange, period, scaler)
+    state = SparseState(ddp.module, density, exchange, period, scaler, estimate)
     ddp.register_comm_hook(state, reduce_sparsely)
     return state
 
 
 def attach(
     ddp: torch.nn.parallel.DistributedDataParallel, plan: SparsePlan | str | Path, density: float | None = None,
-    period: int = 32, renewal: int | None = 64, scaler: Scaler | None = None,
+    period: int = 32, renewal: int | None = 64, scaler: Scaler | None = None, estimate: str = EXACT,
+    balance_above: float | None = None,
 ) -> SparseState:  # fmt: skip
     """Let a model in DDP send its gradients by a plan, with what isn't sent added to the next gradient.
 
     To be called by all ranks of DDP's process group, once. `density`: the share of entries that each rank sends, by
     default the plan's. `period`: steps between two thresholds; `renewal`: between two sets of regions, None to keep the
-    plan's. `scaler`: the `GradScaler` that scales the loss, if one does. The state that is returned can be saved and
-    loaded; it has the places that were sent, and words received (`exchange.received_words`).
+    plan's. `estimate`: how a rank's thresholds are found, one of `ESTIMATES`. `balance_above`: sums are balanced in
+    steps in which a rank holds more than this factor of the mean, None: as the plan says. `scaler`: the `GradScaler`
+    that scales the loss, if one does. The state that is returned can be saved and loaded; it has the places that were
+    sent, and words received (`exchange.received_words`).
     Raises `InputError` for a file that is no valid plan of sparse gradients, or of another model or number of ranks.
     """
     if not isinstance(plan, SparsePlan):
         plan = read_sparse_plan(plan)
     plan.check(sum(each.numel() for each in trainable(ddp.module).values()), rank_count(ddp.process_group))
-    exchange = PlannedExchange(plan, density, period, renewal, ddp.process_group)
-    return attach_exchange(ddp, plan.density if density is None else density, exchange, period, scaler)
+    exchange = PlannedExchange(plan, density, period, renewal, ddp.process_group, balance_above)
+    return attach_exchange(ddp, plan.density if density is None else density, exchange, period, scaler, estimate)
 
 
 def reduce_sparsely(state: SparseState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -83,9 +83,12 @@ class SparsePlan:
             rule = f"plan: is for a gradient of {self.regions.length} entries, got a model of {length}"
             raise InputError(f"{rule}; record this model, and plan for it")
 
-    def moves(self, held: Sequence[int]) -> list[tuple[int, int, int]]:
-        """What balancing moves where ranks hold so many sums."""
-        if not self.balances:
+    def moves(self, held: Sequence[int], balance_above: float | None = None) -> list[tuple[int, int, int]]:
+        """What balancing moves where ranks hold so many sums: as the plan says, or, with `balance_above`, where one
+        holds more than that factor of the mean.
+        """
+        balances = self.balances if balance_above is None else max(held) * len(held) > balance_above * sum(held)
+        if not balances:
             return []
         moves: list[tuple[int, int, int]] = import_module(self.package).balancing_moves(held, self.node_of)
         return moves

@@ -28,16 +28,17 @@ class PlannedExchange:
 
     The plan's `count` of sums are kept by a threshold, as `Threshold` says, or as many as another `density` gives.
     Regions are made anew after every `renewal` steps; None: they stay. `agreement_words`: what this rank
-    received to find thresholds and regions. Raises `InputError` where the process group has another number of ranks.
+    received to find thresholds and regions. `balance_above`: as for `SparseAllreduce`. Raises `InputError` where the
+    process group has another number of ranks.
     """
 
     def __init__(
         self, plan: SparsePlan, density: float | None = None, period: int = 32, renewal: int | None = 64,
-        group: torch.distributed.ProcessGroup | None = None,
+        group: torch.distributed.ProcessGroup | None = None, balance_above: float | None = None,
     ) -> None:  # fmt: skip
         if renewal is not None and renewal < 1:
             raise InputError(f"renewal: must be at least 1 step, got {renewal}")
-        self.group, self.allreduce = group, SparseAllreduce(plan, group)
+        self.group, self.allreduce = group, SparseAllreduce(plan, group, balance_above)
         self.agreement_words = 0
         count = plan.count
         if count is not None and density is not None:

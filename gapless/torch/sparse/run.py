@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,15 +21,19 @@ from gapless.torch.library import torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.sparse.allreduce import Entries, SparseAllreduce, TopkAllgather, Words
+from gapless.torch.sparse.baselines import SplitAllgather, TreeTopk, tree_sum
 from gapless.torch.sparse.plan import SparsePlan
 
 if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
 
-__all__ = ["NAMES", "SparseRun", "prepared", "run_sparse"]
+__all__ = ["BESIDE", "NAMES", "SparseRun", "prepared", "run_sparse"]
 
 
-NAMES = ("plan", "TopkA", "dense")
+BESIDE = ("TopkDSA", "gTopk")
+"""Those whose sums are checked, and whose words are counted, too."""
+NAMES = ("plan", "other balancing", "TopkA", *BESIDE, "dense")
+"""`other balancing`: the plan with its sums balanced before they go to all where it doesn't, or the other way round."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +48,23 @@ class _Task:
 class _Found:
     """Of a rank: by step, words of each phase, and `times_s[name]` of each repetition."""
 
-    wrong: int = 0
+    wrong: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("plan", "other balancing", *BESIDE), 0))
     words: list[list[int]] = field(default_factory=list)
+    words_beside: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in BESIDE})
     times_s: dict[str, list[list[float]]] = field(default_factory=lambda: {name: [] for name in NAMES})
 
 
 @dataclass(frozen=True)
 class SparseRun:
-    """What the ranks found. `wrong`: sums, of all steps and ranks, that have other bits than the dense sum, or aren't
-    among those selected, or are missing. `received_words`: of the plan, int64 (steps, ranks, 3), the contributions,
-    what balancing moved, and sums. `times_s[name]`: float (steps, repeats), until the slowest rank is done.
+    """What the ranks found. `wrong[name]`: sums, of all steps and ranks, that have other bits than the dense sum (of
+    gTopk: than its tree's in one process), or aren't among those selected, or are missing. `received_words`: of the
+    plan, int64 (steps, ranks, 3), the contributions, what balancing moved, and sums. `words_beside[name]`: of others,
+    int64 (steps, ranks). `times_s[name]`: float (steps, repeats), until the slowest rank is done.
     """
 
-    wrong: int
+    wrong: dict[str, int]
     received_words: NDArray[np.int64]
+    words_beside: dict[str, NDArray[np.int64]]
     times_s: dict[str, NDArray[np.float64]]
 
 
@@ -79,8 +86,9 @@ def run_sparse(
     task = _Task(plan, repeats, wait_s, sets.ranks)
     found = [_Found(**rank) for rank in run_ranks(prepared, task, sets.ranks, wait_s, stop, among, leave)]
     return SparseRun(
-        wrong=sum(rank.wrong for rank in found),
+        wrong={name: sum(rank.wrong[name] for rank in found) for name in found[0].wrong},
         received_words=np.array([rank.words for rank in found], dtype=np.int64).transpose(1, 0, 2),
+        words_beside={name: np.array([rank.words_beside[name] for rank in found]).T for name in BESIDE},
         times_s={name: np.array([rank.times_s[name] for rank in found]).max(axis=0) for name in NAMES},
     )
 
@@ -91,27 +99,43 @@ def prepared(folder: Path) -> Program:
     return Program(task.ranks, task.wait_s, lambda rank: _work(folder, task, rank))
 
 
+@dataclass(frozen=True)
+class _Allreduces:
+    """What a rank runs in all steps: by the plan, with the other balancing, by others."""
+
+    plan: SparseAllreduce
+    other: SparseAllreduce
+    split: SplitAllgather
+    gathered: TopkAllgather
+
+    @classmethod
+    def of(cls, plan: SparsePlan) -> _Allreduces:
+        other = SparseAllreduce(replace(plan, balances=not plan.balances))
+        return cls(SparseAllreduce(plan), other, SplitAllgather(plan.regions.length), TopkAllgather())
+
+
 def _work(folder: Path, task: _Task, rank: int) -> dict[str, object]:
     sets = read_index_sets(folder / "sets.npz")
-    allreduce = SparseAllreduce(task.plan)
-    found = _Found()
+    allreduces, found = _Allreduces.of(task.plan), _Found()
     with np.load(folder / "selected.npz") as selected:
         for step in range(sets.steps):
-            _step(found, allreduce, sets, torch.from_numpy(selected[f"arr_{step}"]), (step, rank), task.repeats)
+            chosen = torch.from_numpy(selected[f"arr_{step}"])
+            calls = _checked(found, allreduces, sets, chosen, (step, rank))
+            _time(found, calls, task.repeats)
     return asdict(found)
 
 
-def _step(
-    found: _Found, allreduce: SparseAllreduce, sets: IndexSets, selected: torch.Tensor, at: tuple[int, int],
-    repeats: int,
-) -> None:  # fmt: skip
-    """Run a step, and add what it came to; `at`: step and rank."""
+def _checked(
+    found: _Found, allreduces: _Allreduces, sets: IndexSets, selected: torch.Tensor, at: tuple[int, int]
+) -> dict[str, Callable[[], object]]:
+    """Run a step by each, and add what sums and words came to; `at`: step and rank. The calls, to be timed."""
     own, total = _entries(sets, *at), _dense_sum(sets, at[0])
     is_selected = torch.zeros(sets.elements, dtype=torch.bool)
     is_selected[selected] = True
-    gathered, dense = TopkAllgather(), torch.empty(sets.elements)
+    tree = TreeTopk(int(sets.counts[at[0]].max()))
+    dense = torch.empty(sets.elements)
 
-    def sparse() -> Entries:
+    def planned(allreduce: SparseAllreduce) -> Entries:
         return allreduce(own, lambda sums: sums.where(is_selected[sums.places]))
 
     def library() -> object:
@@ -119,15 +143,35 @@ def _step(
         dense[own.places] = own.values
         return torch.distributed.all_reduce(dense)
 
-    allreduce.words = Words()
-    sums = sparse()
-    words = allreduce.words
+    for name, allreduce in (("plan", allreduces.plan), ("other balancing", allreduces.other)):
+        allreduce.words = Words()
+        sums = planned(allreduce)
+        missing = len(selected) - int(is_selected[sums.places].sum())
+        found.wrong[name] += missing + len(sums) - int(_same_bits(sums.values, total[sums.places]).sum())
+    words = allreduces.plan.words
     found.words.append([words.reduced, words.balanced, words.gathered])
-    missing = len(selected) - int(is_selected[sums.places].sum())
-    found.wrong += missing + len(sums) - int(_same_bits(sums.values, total[sums.places]).sum())
-    calls: dict[str, Callable[[], object]] = {
-        "plan": sparse, "TopkA": lambda: gathered(own, sets.elements, at[0]), "dense": library,
-    }  # fmt: skip
+    every = [_entries(sets, at[0], rank) for rank in range(sets.ranks)]
+    expected = {"TopkDSA": total, "gTopk": _dense(tree_sum(every, tree.count, sets.elements), sets.elements)}
+    others: tuple[SplitAllgather | TreeTopk, ...] = (allreduces.split, tree)
+    for name, exchange in zip(BESIDE, others, strict=True):
+        before = exchange.received_words
+        sums = exchange(own, sets.elements, at[0])
+        found.words_beside[name].append(exchange.received_words - before)
+        found.wrong[name] += int((_dense(sums, sets.elements) != expected[name]).sum())
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: planned(allreduces.plan),
+        lambda: planned(allreduces.other),
+        *(
+            lambda exchange=exchange: exchange(own, sets.elements, at[0])
+            for exchange in (allreduces.gathered, allreduces.split, tree)
+        ),
+        library,
+    )
+    return dict(zip(NAMES, calls, strict=True))
+
+
+def _time(found: _Found, calls: Mapping[str, Callable[[], object]], repeats: int) -> None:
+    """Each in turn, once untimed, and then so many times."""
     for call in calls.values():
         call()
     times_s: dict[str, list[float]] = {name: [] for name in calls}
@@ -150,10 +194,14 @@ def _dense_sum(sets: IndexSets, step: int) -> torch.Tensor:
     """Of the ranks' gradients, dense, in the order of ranks."""
     total = torch.zeros(sets.elements)
     for rank in range(sets.ranks):
-        entries, dense = _entries(sets, step, rank), torch.zeros(sets.elements)
-        dense[entries.places] = entries.values
-        total += dense
+        total += _dense(_entries(sets, step, rank), sets.elements)
     return total
+
+
+def _dense(entries: Entries, elements: int) -> torch.Tensor:
+    dense = torch.zeros(elements)
+    dense[entries.places] = entries.values
+    return dense
 
 
 def _same_bits(values: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
