@@ -106,7 +106,7 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     fusions, training = {"plan": fusion, **rival_fusions(profile, fusion)}, (question.train, question.rate)
     rows = run_fusions(fusions, profile, costs, question, session, training)
     is_valid = all(row.is_as_planned for row in rows)
-    reached = times_to_loss(rows, question.loss) if question.train else None
+    reached = times_to_loss([row.measured for row in rows], question.loss) if question.train else None
     data = {
         "ranks": question.ranks,
         "emulated": question.emulate,

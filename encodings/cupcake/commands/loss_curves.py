@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gapless.units import format_seconds
 
 if TYPE_CHECKING:
-    from gapless.encodings.cupcake.commands.execution import Row
+    from gapless.torch.ddp.comparison import Measured
 
 __all__ = ["Curve", "TimesToLoss", "curve_of", "times_to_loss"]
 
@@ -63,14 +63,11 @@ def curve_of(name: str, losses: Sequence[float], steps_s: Sequence[float], targe
     return Curve(name, seconds, means, None if at is None else seconds[at], None if at is None else at + 1)
 
 
-def times_to_loss(rows: Sequence[Row], loss: float | None) -> TimesToLoss:
-    """How long all took to a loss; None stands for the end of the first that is exact, or else of the first."""
+def times_to_loss(measured: Sequence[Measured], loss: float | None) -> TimesToLoss:
+    """How long all took to a loss; None stands for the greatest that one of them ends with, which all have reached."""
     of = "as asked for"
     if loss is None:
-        row = next((row for row in rows if row.is_exact), rows[0])
-        loss, of = (
-            curve_of("", row.measured.losses, row.measured.train_s).losses[-1],
-            f"{row.measured.name}'s at its end",
-        )
-    found = (curve_of(row.measured.name, row.measured.losses, row.measured.train_s, loss) for row in rows)
-    return TimesToLoss(loss, of, tuple(found))
+        ends = {each.name: curve_of(each.name, each.losses, each.train_s).losses[-1] for each in measured}
+        last = max(ends, key=lambda name: ends[name])
+        loss, of = ends[last], f"{last} ends with it"
+    return TimesToLoss(loss, of, tuple(curve_of(each.name, each.losses, each.train_s, loss) for each in measured))
