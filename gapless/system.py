@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -47,7 +47,6 @@ __all__ = [
     "answering",
     "answering_in_time",
     "asking",
-    "drawn",
     "find_system",
     "known_system",
     "register",
@@ -335,25 +334,6 @@ def answering_in_time(
 def asking(question: type[Q], answer: Callable[[Q, Session], Answer]) -> Callable[[Mapping[str, Any], Session], Answer]:
     """The answer of a command from a function of the question that its fields make."""
     return lambda values, session: answer(question(**values), session)
-
-
-def drawn(
-    answer: Callable[[Mapping[str, object], Session], Answer], draw: Callable[[], Callable[[Mapping[str, object]], Any]]
-) -> Callable[[Mapping[str, object], Session], Answer]:
-    """As `answer`, and drawn too where the field `plot` names a file; `draw` names what makes a figure of the data."""
-
-    def answer_and_draw(values: Mapping[str, Any], session: Session) -> Answer:
-        from gapless.plot.style import check_plot, save
-
-        path = values["plot"]
-        if path is not None:
-            check_plot(path)  # before long work is done for it
-        made = answer({name: value for name, value in values.items() if name != "plot"}, session)
-        if path is not None:
-            save(draw()(made.data), path)
-        return replace(made, data={**made.data, "plot": path})
-
-    return answer_and_draw
 
 
 _REGISTERED: dict[str, System] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.encodings.oktopk import decision, parameters, problem, report, solve
-from gapless.encodings.oktopk.commands import ADVICE, PROFILE, RUN, SELECTION, VALIDATION
+from gapless.encodings.oktopk.commands.options import ADVICE, PROFILE, RUN, SELECTION, VALIDATION
 from gapless.encodings.oktopk.question import Question
 from gapless.lazy import lazy
 from gapless.system import System

@@ -9,9 +9,9 @@ from gapless.encodings.ranks.question import ProfileQuestion, Question, RunQuest
 from gapless.encodings.ranks.training import runs, tracing
 from gapless.lazy import lazy
 from gapless.question import fields_of, picked
-from gapless.question.command_fields import plot
+from gapless.question.command_fields import drawn, plot
 from gapless.question.fields import Field, Whole
-from gapless.system import Command, System, answering, asking, drawn
+from gapless.system import Command, System, answering, asking
 from gapless.units import format_floats, format_seconds
 
 __all__ = ["SYSTEM"]

@@ -1,10 +1,17 @@
-"""Fields that many commands have: said once, so that they mean the same and read alike everywhere."""
+"""Fields that many commands have, said once: they mean the same and read alike everywhere. What draws for `plot`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
 from gapless.question.fields import Field, Seconds, Text, Whole
 
-__all__ = ["MODEL", "PLAN", "REPEATS", "STEPS", "WAIT", "WAIT_FOR_EACH", "output", "plot"]
+if TYPE_CHECKING:
+    from gapless.system import Answer, Session
+
+__all__ = ["MODEL", "PLAN", "REPEATS", "STEPS", "WAIT", "WAIT_FOR_EACH", "drawn", "output", "plot"]
 
 MODEL = Field(
     "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
@@ -29,3 +36,22 @@ def plot(what: str = "it") -> Field:
     return Field(
         "plot", Text(), f"draw {what}: .pdf, .png, .svg (needs the extra `plot`)", metavar="FILE", extra="plot"
     )
+
+
+def drawn(
+    answer: Callable[[Mapping[str, object], Session], Answer], draw: Callable[[], Callable[[Mapping[str, object]], Any]]
+) -> Callable[[Mapping[str, object], Session], Answer]:
+    """As `answer`, and drawn too where the field `plot` names a file; `draw` names what makes a figure of the data."""
+
+    def answer_and_draw(values: Mapping[str, Any], session: Session) -> Answer:
+        from gapless.plot.style import check_plot, save
+
+        path = values["plot"]
+        if path is not None:
+            check_plot(path)  # before long work is done for it
+        made = answer({name: value for name, value in values.items() if name != "plot"}, session)
+        if path is not None:
+            save(draw()(made.data), path)
+        return replace(made, data={**made.data, "plot": path})
+
+    return answer_and_draw

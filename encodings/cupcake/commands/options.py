@@ -18,7 +18,7 @@ from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.gradients.network_question import NetworkQuestion
 from gapless.question import fields_of, picked
-from gapless.question.command_fields import plot
+from gapless.question.command_fields import drawn, plot
 from gapless.question.fields import (
     Bandwidth,
     Choice,
@@ -33,7 +33,7 @@ from gapless.question.fields import (
     Whole,
     WholeOrShare,
 )
-from gapless.system import Command, answering, answering_in_time, asking, drawn
+from gapless.system import Command, answering, answering_in_time, asking
 
 __all__ = ["ADVICE", "PROFILE", "RUN", "VALIDATION"]
 

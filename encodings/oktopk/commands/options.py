@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gapless.encodings.oktopk import advice, processes, report, training
+from gapless.encodings.oktopk import report
+from gapless.encodings.oktopk.commands import advice, processes, training
 from gapless.encodings.oktopk.question import (
     ProfileQuestion,
     Question,
@@ -12,9 +13,9 @@ from gapless.encodings.oktopk.question import (
 )
 from gapless.lazy import lazy
 from gapless.question import fields_of, picked
-from gapless.question.command_fields import plot
+from gapless.question.command_fields import drawn, plot
 from gapless.question.fields import Field, Listed, Number
-from gapless.system import Command, answering_in_time, asking, drawn
+from gapless.system import Command, answering_in_time, asking
 
 __all__ = ["ADVICE", "PROFILE", "RUN", "SELECTION", "VALIDATION"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from gapless.encodings.oktopk.processes import ranks_of
+from gapless.encodings.oktopk.commands.processes import ranks_of
 from gapless.encodings.oktopk.question import SelectionQuestion, ValidationQuestion
 from gapless.plot.style import PALETTE
 from gapless.processes.plans_to_run import not_run, plan_to_run
