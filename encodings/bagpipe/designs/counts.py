@@ -1,16 +1,15 @@
 """Counts: how many rows of each kind the plans of a run move, and which of them a cache design moves, batch by batch.
 
-A few numbers a batch: the plans of a whole epoch are counted in one pass and none of them is kept. `RootedCounts` are
-what the design `lrpp-fine-grained` moves (`cuts.py`): a message carries one row, or its gradients, from one trainer to
-another. An exchange takes as long as its busiest trainer, which sends or receives the most messages.
+A few numbers a batch: the plans of an epoch are counted in one pass, and none is kept. `RootedCounts` are what the design
+`lrpp-fine-grained` moves (`cuts.py`): a message carries one row, or its gradients, from one trainer to another. An
+exchange takes as long as its busiest trainer, which sends or receives the most messages.
 
 The designs (Bagpipe, section 5.2.3), for the same plan:
 
 - `replicated`: every trainer prefetches all rows that the batch misses; all rows of the batch are all-reduced after it.
 - `partitioned`: a row lies with its owner alone, who prefetches it. Before the forward pass trainers get what they use
   from the owners, after the backward pass they return the gradients.
-- `lrpp`: as replicated, but what one trainer alone uses, and no later batch of the window, it alone fetches and writes
-  back, unsynchronised.
+- `lrpp`: as replicated, but what one trainer alone uses, and no later batch, it fetches and writes back by itself.
 - `lrpp-delayed`: of the rows that LRPP synchronises, those that the next batch doesn't use come in the background.
 - `lrpp-fine-grained`: a row lies where it is used. Each of its users fetches it; from batch to batch the trainer that
   holds it, its root, sends it to the next users, and one of these gathers the gradients (`cuts.py`): on the critical

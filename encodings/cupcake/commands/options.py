@@ -131,7 +131,7 @@ _GRADIENTS_HELP = f"""\
 {_FACTORY_HELP}
 {_MODES_HELP}
 Gradients are in the order in which rank 0's become ready. Each hook sends groups of the model's own gradients, from the
-smallest to all of them; its costs are flat up to a size and a line above, through the medians. Costs that are further
+smallest to all of them. Its costs are flat up to a size and a line above, through the medians. Costs that are further
 off than --within are refused.
 
 example:

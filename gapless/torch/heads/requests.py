@@ -1,4 +1,4 @@
-"""Requests whose heads are clustered as they come: CHAI as published, with a cache that shrinks then. Needs `hf`.
+"""Requests whose heads are clustered as they come, with a cache that shrinks then. Needs the extra `hf`.
 
 A request's first tokens are attended by all heads. From their scores the heads are clustered; the cache then drops the
 keys of heads that use another one's attention, and the rest is attended by the heads that are kept. Requests that are
