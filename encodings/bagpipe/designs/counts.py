@@ -1,6 +1,6 @@
 """Counts: how many rows of each kind the plans of a run move, and which of them a cache design moves, batch by batch.
 
-A few numbers a batch: the plans of an epoch are counted in one pass, and none is kept. `RootedCounts` are what the design
+A few numbers a batch: an epoch's plans are counted in one pass, and none is kept. `RootedCounts` are what the design
 `lrpp-fine-grained` moves (`cuts.py`): a message carries one row, or its gradients, from one trainer to another. An
 exchange takes as long as its busiest trainer, which sends or receives the most messages.
 
