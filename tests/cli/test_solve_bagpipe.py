@@ -112,7 +112,12 @@ def test_what_cannot_be_planned_is_one_line(
         ("t.csv", "", ["--columns", "a"], "must hold a header and at least one line of values"),
         ("t.npz", "text", [], "not readable: File is not a zip file"),
         ("t.csv.gz", None, ["--columns", "a"], "No such file or directory"),
-        ("t.txt", None, [], "must be one of criteo-like, zipf, skew, or a file ending in .npy, .npz, .csv or .csv.gz"),
+        (
+            "t.txt",
+            None,
+            [],
+            "must be one of criteo-like, avazu-like, terabyte-like, zipf, skew, or a file ending in .npy, .npz",
+        ),
     ],
 )
 def test_a_trace_that_is_none_is_one_line(

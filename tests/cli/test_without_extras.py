@@ -33,6 +33,7 @@ MISSING = {
     "advise what-if --figure bandwidth --profile resnet50 --plot x.svg": "plot",
     "advise ranks --trace trace.npz --plot x.svg": "plot",
     "sweep monet --graph unet --budgets 0.8x -o curve --plot x.svg": "plot",
+    "validate selection --model train:net --plot x.svg": "plot",
     "validate sparse --model train:net --plan oktopk.json --plot x.svg": "plot",
     "sweep file grid.json -o out --engine ray": "ray",
     "sweep file grid.json -o out --engine=slurm": "slurm",
@@ -54,6 +55,7 @@ MISSING = {
     "profile pipeline --model train:gpt -o x.json": "torch",
     "profile sparsity --model train:net -o x.npz": "torch",
     "validate ddp --model train:net --bandwidth 1Gbps": "torch",
+    "validate selection --model train:net": "torch",
     "validate sparse --model train:net --plan oktopk.json": "torch",
     "solve chai --profile small-lm --kv-saving 0.2 --swaps 2 --model some-folder --calibration text.txt": "hf",
 }  # fmt: skip
