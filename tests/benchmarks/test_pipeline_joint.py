@@ -16,7 +16,8 @@ from optimus_cc import PAPER_DAYS, speedup
 from result_tables import ResultTables
 
 from gapless.checker import check
-from gapless.encodings.pipeline.compression.recipes import RECIPES, follow
+from gapless.encodings.pipeline.compression.recipes import follow
+from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.solve import solve
 from gapless.options import SolveOptions
@@ -74,7 +75,7 @@ def test_joint_beats_the_recipe_at_equal_error(
 ) -> None:
     question, limit = asked(model, measured), limit_s(LIMIT_S)
     recipe, error = follow(question, EVEN[model], RECIPES[RECIPE], HOP_MODE, SUM_MODE)
-    usual, _ = follow(question, EVEN[model], RECIPES["1f1b"])
+    usual, _ = follow(question, EVEN[model], Recipe("1f1b"))
     budgeted = replace(question, error_budget=error)
     joint = benchmark.pedantic(lambda: solved(budgeted, limit), rounds=1)
     plain, recipe_cut = solved(question, limit), solved(replace(budgeted, cut=EVEN[model]), limit)
