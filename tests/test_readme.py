@@ -79,7 +79,10 @@ def test_what_ci_types_first_is_what_stands_here() -> None:
     assert first == f'pip install ".[plot]" && {FIRST}\n'
     assert tests == 'pip install -e ".[test]" && pytest\n'
     steps = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line[:1] not in "# "]
-    assert steps[2].startswith(".ci/readme "), "after `set` and `cd`, before anything else"
+    assert steps[4].startswith(".ci/readme "), "after `set`, `cd` and what holds its log, before anything else"
+    assert steps[-3:] == [
+        'wait "$readme" && passed=yes || passed=no', 'cat "$work/readme.log"', '[ "$passed" = yes ]',
+    ]  # fmt: skip
 
 
 def test_what_is_installed_first_is_an_extra() -> None:
