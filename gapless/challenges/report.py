@@ -15,6 +15,9 @@ from gapless.result import write_saved
 
 __all__ = ["ChallengeReport"]
 
+MOST_NAMED = 8
+"""So many attempts that were not asked are named in the text; the data has them all."""
+
 
 @dataclass(frozen=True, repr=False)
 class ChallengeReport(BriefText):
@@ -92,7 +95,8 @@ class ChallengeReport(BriefText):
         made = [each for each in self.attempts if each.verdict is not Verdict.NOT_ASKED]
         lines = [f"  {each.name:<{width}}  {self._line(each)}" for each in made]
         others = [each.name for each in self.attempts if each.verdict is Verdict.NOT_ASKED]
-        lines += [f"  not for this question: {', '.join(others)}"] if others else []
+        more = [f"and {len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else []
+        lines += [f"  not for this question: {', '.join([*others[:MOST_NAMED], *more])}"] if others else []
         return "\n".join([head, *lines, *self._conclusion()])
 
     def _line(self, attempt: Attempt) -> str:
