@@ -7,6 +7,7 @@ that all decide alike.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -152,7 +153,7 @@ def critical_epochs(norm: Floats, learning_rate: Floats, detection: Detection) -
     return np.array(found)
 
 
-class _ByNorms:
+class _ByNorms(ABC):
     """What goes by critical phases alone."""
 
     _phases: CriticalPhases
@@ -183,8 +184,9 @@ class _ByNorms:
     def _seen(self, norms: Floats) -> Floats:
         return norms
 
+    @abstractmethod
     def _setting(self) -> Setting:
-        raise NotImplementedError
+        """Of the epoch that begins, by the phases."""
 
 
 @dataclass
