@@ -9,7 +9,6 @@ the mean gradient. The learning rate is a factor on both sides.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +21,10 @@ from gapless.torch.library import rank_count, torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import load_named
-from gapless.torch.sparse.allreduce import Entries, TopkAllgather
+from gapless.torch.sparse.allreduce import Entries
 from gapless.torch.sparse.hook import attach_exchange
 from gapless.torch.sparse.selection import Threshold, entry_count, estimated_threshold
-from gapless.torch.sparse.training import TrainingTask, trained
+from gapless.torch.sparse.training import KeptSums, TrainingTask, trained
 
 if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
@@ -79,39 +78,12 @@ def _observe(task: TrainingTask, density: float, rank: int) -> Observed:
     model = load_named(task.model, task.seed).model
     ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
     count = entry_count(density, sum(each.numel() for each in trainable(model).values()))
-    state = attach_exchange(ddp, density, _ReusedExchange(count, task.period), task.period)
+    state = attach_exchange(ddp, density, KeptSums(count, task.period), task.period)
     state.threshold = Threshold(count, task.period, slack=None)
     found = Observed(count)
     state.observer = _Noting(found)
     found.losses = trained(ddp, task, rank)
     return found
-
-
-class _ReusedExchange:
-    """Exact sums of what all ranks send, of which those at or above a threshold are kept that is found now and then."""
-
-    def __init__(self, count: int, period: int) -> None:
-        self._all, self._global = TopkAllgather(), Threshold(count, period, slack=None)
-
-    @property
-    def group(self) -> torch.distributed.ProcessGroup | None:
-        return self._all.group
-
-    @property
-    def received_words(self) -> int:
-        return self._all.received_words
-
-    def __call__(self, given: Entries, length: int, step: int) -> Entries:
-        sums = self._all(given, length, step)
-        return sums.where(self._global.best(sums.values))
-
-    def state_dict(self) -> dict[str, object]:
-        """The global threshold."""
-        return self._global.state_dict()
-
-    def load_state_dict(self, data: Mapping[str, object]) -> None:
-        """What `state_dict` gave."""
-        self._global.load_state_dict(data)
 
 
 class _Noting:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
 
 __all__ = [
-    "OPTIMISERS", "Recording", "TrainingTask", "prepared_recording", "recorded", "trained",
+    "OPTIMISERS", "KeptSums", "Recording", "TrainingTask", "prepared_recording", "recorded", "trained",
 ]  # fmt: skip
 
 
@@ -76,6 +76,37 @@ def trained(
     return losses
 
 
+class KeptSums:
+    """Exact sums of what all ranks send, of which those at or above a threshold of `count` sums are kept.
+
+    The threshold is found every `period` steps, whatever it selects in between.
+    """
+
+    def __init__(self, count: int, period: int = 1) -> None:
+        self._all, self._global = TopkAllgather(), Threshold(count, period, slack=None)
+
+    @property
+    def group(self) -> torch.distributed.ProcessGroup | None:
+        return self._all.group
+
+    @property
+    def received_words(self) -> int:
+        return self._all.received_words
+
+    def __call__(self, given: Entries, length: int, step: int) -> Entries:
+        sums = self._all(given, length, step)
+        return sums.where(self._global.best(sums.values))
+
+    def state_dict(self) -> dict[str, object]:
+        """What was received, and the threshold."""
+        return {**self._all.state_dict(), **self._global.state_dict()}
+
+    def load_state_dict(self, data: Mapping[str, Any]) -> None:
+        """What `state_dict` gave."""
+        self._all.load_state_dict(data)
+        self._global.load_state_dict(data)
+
+
 # -- recorded ----------------------------------------------------------------------------------------------------------
 
 
@@ -118,36 +149,16 @@ def recorded(
     return Recording(sets, tuple(np.mean([rank["losses"] for rank in answers], axis=0).tolist()))
 
 
-class _Recorded:
-    """Exact sums of what all ranks send, of which the k largest are kept, and what this rank sent in each step."""
+class _Sent:
+    """Called in each step: what this rank sends in each of them."""
 
-    def __init__(self, count: int) -> None:
-        self._all, self._global = TopkAllgather(), Threshold(count)
+    def __init__(self) -> None:
         self.places: list[Tensor] = []
         self.values: list[Tensor] = []
 
-    @property
-    def group(self) -> torch.distributed.ProcessGroup | None:
-        return self._all.group
-
-    @property
-    def received_words(self) -> int:
-        return self._all.received_words
-
-    def __call__(self, given: Entries, length: int, step: int) -> Entries:
+    def __call__(self, accumulated: Tensor, gradient: Tensor, given: Entries, sums: Entries) -> None:
         self.places.append(given.places.to(torch.int32))
         self.values.append(given.values)
-        sums = self._all(given, length, step)
-        self._global.find(sums.values)
-        return sums.where(self._global.places(sums.values))
-
-    def state_dict(self) -> dict[str, object]:
-        """The global threshold."""
-        return self._global.state_dict()
-
-    def load_state_dict(self, data: Mapping[str, object]) -> None:
-        """What `state_dict` gave."""
-        self._global.load_state_dict(data)
 
 
 def prepared_recording(folder: Path) -> Program:
@@ -159,7 +170,8 @@ def prepared_recording(folder: Path) -> Program:
 def _record(task: TrainingTask, density: float, rank: int) -> dict[str, object]:
     model = load_named(task.model, task.seed).model
     ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
-    exchange = _Recorded(entry_count(density, sum(each.numel() for each in trainable(model).values())))
-    attach_exchange(ddp, density, exchange, period=1, estimate=task.estimate)
+    exchange = KeptSums(entry_count(density, sum(each.numel() for each in trainable(model).values())))
+    state = attach_exchange(ddp, density, exchange, period=1, estimate=task.estimate)
+    state.observer = sent = _Sent()
     losses = trained(ddp, task, rank)
-    return {"places": exchange.places, "values": exchange.values, "losses": losses}
+    return {"places": sent.places, "values": sent.values, "losses": losses}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
-from gapless.torch.sparse.training import TrainingTask, recorded
+import torch
+
+from gapless.torch.sparse.allreduce import Entries
+from gapless.torch.sparse.training import KeptSums, TrainingTask, recorded
 
 MODEL = "train:net,layers=2,width=8,batch=16,size=8,classes=2"
 
@@ -22,3 +27,22 @@ def test_each_rank_sends_its_share_of_a_training_that_makes_progress() -> None:
     assert sets.values is not None
     assert np.abs(sets.values).min() > 0
     assert np.mean(found.losses[-4:]) < np.mean(found.losses[:4])
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_kept_sums_go_on_from_a_saved_state_with_the_threshold_that_was_found() -> None:
+    given = Entries(torch.arange(6), torch.tensor([5.0, -4.0, 3.0, 2.0, 1.0, 0.5]))
+    whole, other = KeptSums(2, period=3), KeptSums(2, period=3)
+    assert whole(given, 10, 0).values.tolist() == [5.0, -4.0]
+    other.load_state_dict(whole.state_dict())
+    smaller = Entries(given.places, given.values / 1.1)
+    for each in (whole, other):
+        assert each(smaller, 10, 1).places.tolist() == [0]
+    assert other.received_words == whole.received_words
