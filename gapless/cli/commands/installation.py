@@ -35,6 +35,7 @@ example:
   gapless bench --list
   gapless bench --minute
   gapless bench --hour
+  gapless bench --papers > papers.md
 """
 
 
@@ -66,6 +67,9 @@ def _add_bench(commands: Commands) -> None:
     size.add_argument("--minute", action="store_true", help="rows that take seconds (default)")
     size.add_argument("--hour", action="store_true", help="all rows")
     size.add_argument("--list", action="store_true", help="what there is, with the page of each; runs nothing")
+    size.add_argument(
+        "--papers", action="store_true", help="each paper's figures beside ours, as a page of Markdown; runs nothing"
+    )
     add_output_options(parser, "print nothing: the exit code says whether something differs")
     parser.set_defaults(run=_bench)
 
@@ -91,6 +95,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     from gapless.cli.signals import Listening
     from gapless.installation.evidence import rerun
 
+    if arguments.papers:
+        return _papers(arguments)
     tables = _chosen(arguments.tables)
     if arguments.list:
         if arguments.json:
@@ -111,6 +117,21 @@ def _bench(arguments: argparse.Namespace) -> int:
                 print("\n".join([*(_heads([table]) if new else ()), *lines]), flush=True)
             found += [(table, outcome) for outcome in outcomes]
     return _report(found, arguments, stop.is_set())
+
+
+def _papers(arguments: argparse.Namespace) -> int:
+    """Print the page, or its rows as an object."""
+    from gapless.cli.output import print_json
+    from gapless.errors import InputError
+    from gapless.installation.papers import comparisons, papers_page
+
+    if arguments.tables:
+        raise InputError(f"--papers: takes no table, got {' '.join(arguments.tables)}; leave the names out")
+    if arguments.json:
+        print_json({"rows": [asdict(row) for row in comparisons()]})
+    elif not arguments.quiet:
+        print(papers_page(), end="")
+    return 0
 
 
 def _report(found: list[tuple[Table, Found]], arguments: argparse.Namespace, is_stopped: bool) -> int:
