@@ -18,6 +18,7 @@ __all__ = [
     "DESIGNS",
     "LAYOUTS",
     "METHODS",
+    "MODELS",
     "OBJECTIVES",
     "OWNERSHIPS",
     "PLACEMENTS",
@@ -41,6 +42,9 @@ SHARDED = ("table-wise", "row-wise")
 LAYOUTS = {**{name: name for name in DESIGNS}, **BASELINES, **dict.fromkeys(SHARDED, "sharded")}
 """Of every design, how rows lie and move."""
 
+MODELS = ("dlrm", "wide-and-deep", "deep-and-cross", "deepfm")
+"""Dense parts: of the times of a plan at full size, of `gapless run` small."""
+
 PLACEMENTS = ("apart", "same-network", "colocated")
 
 LOOKAHEAD = 200
@@ -58,7 +62,7 @@ class ClusterQuestion(Asked):
     _: KW_ONLY
     model: str | DenseModel = asked(
         Object(("gapless.profiles.traces.recommendation.DenseModel",)),
-        "dense part: dlrm, wide-and-deep, deep-and-cross, deepfm", "dlrm", metavar="NAME", group="cluster",
+        f"dense part: {', '.join(MODELS)}", MODELS[0], metavar="NAME", group="cluster",
     )  # fmt: skip
     dimension: int = asked(Whole(1, 10**6), "fp32 values of a row", 48, metavar="D", group="cluster")
     optimizer: str = asked(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gapless.encodings.bagpipe import parameters, problem, solve
 from gapless.encodings.bagpipe.advice import advise
 from gapless.encodings.bagpipe.lowering import machine
-from gapless.encodings.bagpipe.question import OBJECTIVES, AdviceQuestion, Question
+from gapless.encodings.bagpipe.question import MODELS, OBJECTIVES, AdviceQuestion, Question
 from gapless.encodings.bagpipe.run import execution, file
 from gapless.lazy import lazy
 from gapless.profiles.traces.trace_question import OPTIMIZERS, TraceQuestion
@@ -25,13 +25,14 @@ RUN = (
     *picked(Question, "ownership", "shares"),
     Field("batches", Whole(1), "batches to train", 20, metavar="N"),
     Field("dimension", Whole(1, 4096), "fp32 values of a row", 16, metavar="D"),
+    Field("model", Choice(MODELS), f"dense part: {', '.join(MODELS)}", MODELS[0], metavar="NAME"),
     Field("optimizer", Choice(OPTIMIZERS), f"of rows: {', '.join(OPTIMIZERS)}", "sgd", metavar="NAME"),
     Field("step_size", Number(0, strict=True), "step size of the optimiser", 0.05, metavar="S"),
     WAIT_FOR_EACH,
 )
 
 _RUN_HELP = """\
-Trains a small DLRM by the plans of the trace's first batches, in one gloo process a trainer, each with its cache and
+Trains a small model by the plans of the trace's first batches, in one gloo process a trainer, each with its cache and
 its part of the embedding servers. Then trains it without a cache in one process, by PyTorch's own tables and
 optimisers. Says how far the two are apart, and what the processes moved beside what the plans say. Numbers and labels
 are drawn at random.
@@ -93,7 +94,7 @@ SYSTEM = System(
     runs=(
         Command(
             "bagpipe",
-            "a DLRM trained by the plans of a trace, on processes of this machine",
+            "a small model trained by the plans of a trace, on processes of this machine",
             RUN,
             lazy(lambda: execution.execute),
             _RUN_HELP,

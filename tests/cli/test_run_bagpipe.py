@@ -23,7 +23,7 @@ def test_a_dlrm_is_trained_and_moves_what_the_plans_say(capsys: pytest.CaptureFi
     options = ("--pooling-factors", "1,3,2", "--optimizer", "rowwise-adagrad", "--shares", "3,1")
     assert main(["run", "bagpipe", *SMALL, *options]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "trained          6 batches in 2 processes, rowwise-adagrad, 16 values a row"
+    assert lines[0] == "trained          dlrm, 6 batches in 2 processes, rowwise-adagrad, 16 values a row"
     assert [line.split()[0] for line in lines[1:4]] == ["rows", "dense", "losses"]
     assert len(lines) == 8
     assert all(line.endswith(": the plan's") for line in lines[4:])

@@ -1,4 +1,4 @@
-"""A DLRM with bags, trained by plans under each optimiser: programs of one rank. Imports torch."""
+"""Small models with bags, trained by plans under each optimiser: programs of one rank. Imports torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.problem import Planning
+from gapless.encodings.bagpipe.question import MODELS
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace_question import OPTIMIZERS
 from gapless.torch.embeddings.training import Task, train_rank
@@ -17,9 +18,14 @@ TABLE_ROWS, DIMENSION, BATCH_SIZE = (60, 9, 150), 8, 16
 STEP_SIZES = {"sgd": 2.0, "rowwise-adagrad": 0.1, "adagrad": 0.1, "adam": 0.01}
 
 
-def task(optimizer: str, ranks: int) -> Task:
+CASES = (*OPTIMIZERS, *MODELS[1:])
+"""A DLRM by each optimiser; the other models by plain descent."""
+
+
+def task(case: str, ranks: int) -> Task:
     """What is trained."""
-    return Task(ranks, TABLE_ROWS, DIMENSION, optimizer, STEP_SIZES[optimizer], seed=3, wait_s=120.0)
+    optimizer, model = (case, MODELS[0]) if case in OPTIMIZERS else ("sgd", case)
+    return Task(ranks, TABLE_ROWS, DIMENSION, optimizer, STEP_SIZES[optimizer], seed=3, wait_s=120.0, model=model)
 
 
 def plans(ranks: int) -> list[BatchPlan]:
@@ -31,6 +37,6 @@ def plans(ranks: int) -> list[BatchPlan]:
 
 
 def train_all(rank: int, folder: Path) -> dict[str, Any]:
-    """One rank of training with each optimiser."""
+    """One rank of training in each case."""
     ranks = torch.distributed.get_world_size()
-    return {name: train_rank(rank, task(name, ranks), plans(ranks)) for name in OPTIMIZERS}
+    return {name: train_rank(rank, task(name, ranks), plans(ranks)) for name in CASES}

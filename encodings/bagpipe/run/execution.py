@@ -35,13 +35,13 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
     """What was trained, what it moved, and whether that is what the plans and one process say. Needs `torch`."""
     from gapless.torch.embeddings.training import Task, train
 
-    others = (*_PLANNING, "dimension", "optimizer", "step_size", "wait")
+    others = (*_PLANNING, "dimension", "model", "optimizer", "step_size", "wait")
     trace = find_trace(**{name: value for name, value in values.items() if name not in others})
     planning = Planning(**{name: values[name] for name in _PLANNING if values.get(name) is not None})
     plans = list(batch_plans(trace, planning, options=replace(session.options, solver=None)))
     task = Task(
         planning.trainers, _table_rows(trace, plans), values["dimension"], values["optimizer"], values["step_size"],
-        session.options.seed, values["wait"],
+        session.options.seed, values["wait"], values["model"],
     )  # fmt: skip
     if sum(task.table_rows) * task.dimension > _MOST_VALUES:
         got = f"{sum(task.table_rows):,} rows of {task.dimension}"
@@ -82,12 +82,11 @@ def _answer(task: Task, plans: Sequence[BatchPlan], trained: Trained) -> Answer:
     actions, users = [Actions.of(plan) for plan in plans], [plan.users for plan in plans]
     planned = planned_bytes(actions, users, task.dimension, task.optimizer)
     is_equal = max(trained.row_error, trained.dense_error, trained.loss_error) < _ROUNDING
-    data = {**asdict(trained), "planned_bytes": planned, "batches": len(plans), "optimizer": task.optimizer}
+    asked = {"batches": len(plans), "optimizer": task.optimizer, "model": task.model}
+    data = {**asdict(trained), "planned_bytes": planned, **asked}
+    batches = f"{len(plans)} batches in {task.trainers} processes"
     lines = [
-        (
-            "trained",
-            f"{len(plans)} batches in {task.trainers} processes, {task.optimizer}, {task.dimension} values a row",
-        ),
+        ("trained", f"{task.model}, {batches}, {task.optimizer}, {task.dimension} values a row"),
         ("rows", f"{trained.row_error:.1e} of their change from one process, but for rounding"),
         ("dense part", f"{trained.dense_error:.1e} of its change from one process, but for rounding"),
         ("losses", f"{trained.loss_error:.1e} from one process, {trained.losses[0]:.4f} to {trained.losses[-1]:.4f}"),

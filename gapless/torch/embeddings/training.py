@@ -1,4 +1,4 @@
-"""A small DLRM trained by plans, one process a trainer, and without them in one; `python -m` it is one process.
+"""A small model trained by plans, one process a trainer, and without them in one.
 
 Numbers and labels are drawn; ids are the plans'. In one process the tables are `torch.nn.EmbeddingBag`s and their
 optimisers PyTorch's own (of row-wise Adagrad it has none), so that little is shared with what is compared.
@@ -14,43 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from gapless.array_types import Ints
 from gapless.errors import RunError
-from gapless.profiles.traces.bags import Bags, by_table
+from gapless.profiles.traces.bags import Bags, by_table, chosen
 from gapless.profiles.traces.trace import split_global_ids
 from gapless.torch.embeddings.cache import MOVES, LrppCache, add_gradients
+from gapless.torch.embeddings.models import Inputs, Shape, dense_part
 from gapless.torch.embeddings.plans import BatchPlan, Sharding, load_plans, save_plans
 from gapless.torch.library import torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 
-__all__ = ["Dlrm", "Task", "Trained", "compared", "train", "train_rank"]
-
-_WIDTH = 16
-
-
-class Dlrm(torch.nn.Module):  # type: ignore[misc,unused-ignore]
-    """A score an example, from so many numbers and an embedding from each table.
-
-    Numbers go through one stack, pairwise products with the embeddings through another.
-    """
-
-    def __init__(self, numbers: int, tables: int, dimension: int) -> None:
-        super().__init__()
-        vectors, nn = tables + 1, torch.nn
-        self.bottom = nn.Sequential(nn.Linear(numbers, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, dimension), nn.ReLU())
-        self.top = nn.Sequential(
-            nn.Linear(dimension + vectors * (vectors - 1) // 2, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, 1)
-        )
-        self.first, self.second = torch.tril_indices(vectors, vectors, -1)
-
-    def forward(self, numbers: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
-        """`numbers`: (examples, numbers); `pooled`: (examples, tables, dimension). Returns (examples,)."""
-        dense = self.bottom(numbers)
-        vectors = torch.cat([dense[:, None], pooled], dim=1)
-        products = torch.bmm(vectors, vectors.transpose(1, 2))[:, self.first, self.second]
-        scores: torch.Tensor = self.top(torch.cat([dense, products], dim=1))[:, 0]
-        return scores
-
+__all__ = ["Task", "Trained", "compared", "train", "train_rank"]
 
 _NUMBERS = 4
 """Of an example, beside its ids."""
@@ -61,7 +36,7 @@ _EPSILON = 1e-10
 class Task:
     """What to train: `table_rows` of each table, `optimizer` and `step_size` of rows; dense layers descend plainly.
 
-    `wait_s`: the longest that a process waits for another.
+    `wait_s`: the longest that a process waits for another. `model`: the dense part, by its name.
     """
 
     trainers: int
@@ -71,13 +46,15 @@ class Task:
     step_size: float
     seed: int
     wait_s: float
+    model: str = "dlrm"
 
-    def start(self) -> tuple[Dlrm, torch.Tensor]:
+    def start(self) -> tuple[torch.nn.Module, torch.Tensor]:
         """The dense part and the rows of all tables, the same in every process."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            model = Dlrm(_NUMBERS, len(self.table_rows), self.dimension)
-            return model, 0.1 * torch.randn(sum(self.table_rows), self.dimension)
+            rows = sum(self.table_rows)
+            model = dense_part(self.model, Shape(_NUMBERS, len(self.table_rows), self.dimension, rows))
+            return model, 0.1 * torch.randn(rows, self.dimension)
 
     def data(self, plans: Sequence[BatchPlan]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Numbers and labels of each batch."""
@@ -148,10 +125,11 @@ def train_rank(rank: int, task: Task, plans: Sequence[BatchPlan]) -> dict[str, A
     descent = torch.optim.SGD(model.parameters(), lr=task.step_size)
     losses = []
     for plan, (numbers, labels) in zip(plans, task.data(plans), strict=True):
-        own = torch.from_numpy(np.flatnonzero(plan.trainer == rank))
+        own = np.flatnonzero(plan.trainer == rank)
         embeddings = cache.lookup()
         descent.zero_grad()
-        loss = _loss(model(numbers[own], embeddings.pooled()), labels[own], embeddings.batch_examples)
+        inputs = _inputs(task, plan, own, numbers, embeddings.pooled())
+        loss = _loss(model(inputs), labels[own], embeddings.batch_examples)
         loss.backward()
         cache.update()
         add_gradients(model.parameters())
@@ -163,7 +141,7 @@ def train_rank(rank: int, task: Task, plans: Sequence[BatchPlan]) -> dict[str, A
 
 
 def _train_alone(
-    task: Task, plans: Sequence[BatchPlan], model: Dlrm, table: torch.Tensor, stop: threading.Event | None
+    task: Task, plans: Sequence[BatchPlan], model: torch.nn.Module, table: torch.Tensor, stop: threading.Event | None
 ) -> tuple[torch.Tensor, list[float]]:
     """The rows and the losses of training on whole batches; `model` is trained in place."""
     bags = [
@@ -181,12 +159,24 @@ def _train_alone(
         for weight in weights:
             weight.grad = None
         pooled = [bag(*lookup) for bag, lookup in zip(bags, _lookups(plan), strict=True)]
-        loss = _loss(model(numbers, torch.stack(pooled, dim=1)), labels, plan.step.examples)
+        inputs = _inputs(task, plan, np.arange(plan.step.examples), numbers, torch.stack(pooled, dim=1))
+        loss = _loss(model(inputs), labels, plan.step.examples)
         loss.backward()
         step_rows()
         descent.step()
         losses.append(float(loss.detach()))
     return torch.cat([weight.detach() for weight in weights]), losses
+
+
+def _inputs(task: Task, plan: BatchPlan, own: Ints, numbers: torch.Tensor, pooled: torch.Tensor) -> Inputs:
+    """What the model takes of some examples of a batch, whose embeddings are `pooled`."""
+    index = chosen(plan.index, own)
+    rows = Sharding(task.table_rows, task.trainers).rows(plan.step.ids)
+    if isinstance(index, Bags):
+        places, examples = index.values, index.example
+    else:
+        places, examples = index.reshape(-1), np.repeat(np.arange(len(own)), index.shape[1])
+    return Inputs(numbers[own], pooled, torch.from_numpy(rows[places]), torch.from_numpy(examples))
 
 
 def _lookups(plan: BatchPlan) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -1,4 +1,4 @@
-"""A DLRM with bags in gloo processes against PyTorch's own tables and optimisers in one. Without torch: skipped."""
+"""Small models with bags in gloo processes against PyTorch's own in one process. Without torch: skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
-from bag_training import DIMENSION, plans, task, train_all
+from bag_training import CASES, DIMENSION, plans, task, train_all
 from gloo_ranks import run_ranks
 
 from gapless.errors import RunError
@@ -30,16 +30,16 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[dict[str, Any]]]:
-    """What each process ends with, by optimiser, for a number of processes."""
+    """What each process ends with, by case, for a number of processes."""
     return cache(lambda ranks: run_ranks(train_all, ranks, tmp_path_factory.mktemp(f"of{ranks}")))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_training_by_plans_is_that_of_one_process_within_rounding(
-    found: Callable[[int], list[dict[str, Any]]], ranks: int, optimizer: str
+    found: Callable[[int], list[dict[str, Any]]], ranks: int, case: str
 ) -> None:
-    trained = compared(task(optimizer, ranks), plans(ranks), [each[optimizer] for each in found(ranks)])
+    trained = compared(task(case, ranks), plans(ranks), [each[case] for each in found(ranks)])
     assert trained.row_error < 1e-5
     assert trained.dense_error < 1e-5
     assert trained.loss_error < 1e-5
