@@ -128,11 +128,11 @@ class Balancing(TypedDict):
 
 def balancing_of(problem: Problem, best: Candidate) -> Balancing:
     """Both, of the plan's order and gather."""
-    order, gather, _ = best.strategy
+    order, gather, _, bucket = best.strategy
     sizes, owners = best.sizes[best.steps[0]], best.boundaries.owners
     held, times_s = sizes.held(owners), list[float]()
     for balances in (True, False):
-        schedule = lower(sizes, owners, problem.network, order, gather, balances)
+        schedule = lower(sizes, owners, problem.network, order, gather, balances, bucket)
         assert schedule is not None  # the plan's own gather suits the topology
         times_s.append(check(schedule).makespan_s)
     return {

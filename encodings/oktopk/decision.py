@@ -20,7 +20,8 @@ class SparseDecision(Decision):
 
     `order`: of the messages to owners. `gather`: how all ranks get the sums. `balances`: whether the sums are spread
     evenly before; `moves`: (from, to, entries) of that in the first step of the schedule. `replayed_steps`: the
-    recorded steps that the schedule has. Raises `InputError` for cuts, owners or moves that don't fit each other.
+    recorded steps that the schedule has. `bucket`: messages that an owner adds at once, 0: all of them. Raises
+    `InputError` for cuts, owners or moves that don't fit each other.
     """
 
     cuts: Ints
@@ -30,6 +31,7 @@ class SparseDecision(Decision):
     balances: bool
     moves: Annotated[tuple[Ints, ...], Stored(each="[from, to, entries]")]
     replayed_steps: Ints
+    bucket: int = 0
 
     def __post_init__(self) -> None:
         ranks = len(self.owners)
@@ -37,6 +39,8 @@ class SparseDecision(Decision):
             raise InputError(f"owners: must be a permutation of the ranks, got {list(self.owners)}")
         if len(self.cuts) != ranks + 1:
             raise InputError(f"cuts: must be {ranks + 1}, one more than owners, got {len(self.cuts)}")
+        if self.bucket < 0:
+            raise InputError(f"bucket: must be a number of messages, or 0 for all, got {self.bucket}")
         if not self.replayed_steps:
             raise InputError("replayed_steps: must be at least one step, got none")
         for number, move in enumerate(self.moves):

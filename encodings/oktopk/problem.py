@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network, flat_topology
+from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Adding, Network, flat_topology
 from gapless.encodings.oktopk.question import (
     BANDWIDTH_BYTES_PER_S,
     LATENCY_S,
@@ -38,8 +38,8 @@ class Problem(BriefQuestion):
 
     `sets`: of all steps, of which the last `held_out` are set apart: plans aren't made for them, but judged on them.
     `objective`: the worst of the recorded steps, or all of them in turn (`mean`). `selection`: whether every rank gets
-    the `topk` largest of the sum, as many as a rank selects, or `all` of the union. Raises `InputError` naming the
-    field.
+    the `topk` largest of the sum, as many as a rank selects, or `all` of the union. `adding`: what it takes a rank to
+    add what it receives. Raises `InputError` naming the field.
     """
 
     sets: IndexSets = field(repr=False)
@@ -48,6 +48,7 @@ class Problem(BriefQuestion):
     objective: str = Question.objective
     selection: str = "all"
     method: str = Question.method
+    adding: Adding = field(default_factory=Adding)
 
     def __post_init__(self) -> None:
         for name, known in (("objective", OBJECTIVES), ("selection", SELECTIONS[1:]), ("method", METHODS)):
@@ -80,7 +81,7 @@ class Problem(BriefQuestion):
     @cached_property
     def network(self) -> Network:
         """The topology with its routes."""
-        return Network(self.topology, ENTRY_BYTES * float(self.sets.counts.mean()) / self.sets.ranks)
+        return Network(self.topology, ENTRY_BYTES * float(self.sets.counts.mean()) / self.sets.ranks, self.adding)
 
     def selected(self, sets: IndexSets, step: int) -> Ints:
         """The entries that every rank must end with, ascending."""
@@ -102,6 +103,7 @@ class Problem(BriefQuestion):
             "held_out": self.held_out,
             "topology": self.topology.name,
             **{name: getattr(self, name) for name in ("objective", "selection", "method")},
+            **({} if self.adding.is_free else {"add": self.adding.entry_s, "add_start": self.adding.start_s}),
         }
 
     @property
@@ -141,7 +143,8 @@ def problem_of(asked: Question) -> Problem:
     selection = asked.selection
     if selection == "auto":
         selection = "all" if sets.values is None else "topk"
-    return Problem(sets, machine, asked.held_out, asked.objective, selection, asked.method)
+    adding = Adding(asked.add_start, asked.add)
+    return Problem(sets, machine, asked.held_out, asked.objective, selection, asked.method, adding)
 
 
 problem = from_question(Question)(problem_of)

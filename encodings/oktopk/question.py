@@ -79,6 +79,12 @@ class Question(Asked):
     latency: float | None = asked(
         Seconds(), "without a topology: latency of a message", otherwise=LATENCY_S, metavar="T", group="network"
     )
+    add: float = asked(
+        Seconds(), "what a rank takes to add a received entry to its sums, as in 2ns", 0.0, metavar="T", group="network"
+    )
+    add_start: float = asked(
+        Seconds(), "what it takes each time, of however many entries, as in 20us", 0.0, metavar="T", group="network"
+    )
 
 
 _RANKS = Field("ranks", Whole(1, 1024), "processes: must be those of the plan", otherwise="as many", metavar="P")

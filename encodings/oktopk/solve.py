@@ -143,7 +143,7 @@ def _bare(problem: Problem, solution: Solution, best: Candidate) -> Plan:
 
 
 def _decision(problem: Problem, best: Candidate) -> SparseDecision:
-    order, gather, balances = best.strategy
+    order, gather, balances, bucket = best.strategy
     owners = best.boundaries.owners
     held = best.sizes[best.steps[0]].held(owners).tolist()
     return SparseDecision(
@@ -154,6 +154,7 @@ def _decision(problem: Problem, best: Candidate) -> SparseDecision:
         balances=balances,
         moves=tuple(balancing_moves(held, problem.topology.node_of_device)) if balances else (),
         replayed_steps=tuple(best.steps),
+        bucket=bucket,
     )
 
 

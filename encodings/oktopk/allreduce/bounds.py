@@ -2,7 +2,8 @@
 
 Into a set of ranks S must come every selected entry to which a rank outside contributes; out of it, each that it
 contributes to and that some rank outside must know. S is a rank, or a node: no more enters it a second than its links
-carry. And all ranks together receive what `mean_words` says. One link's latency comes on top, where anything is sent.
+carry. And all ranks together receive what `mean_words` says, and add as many entries as have a sum to go to. One link's
+latency comes on top, where anything is sent.
 
 Words, two an entry: Ok-Topk's bounds, and ours for what the sets overlap.
 """
@@ -33,6 +34,8 @@ def step_bound_s(sets: IndexSets, step: int, selected: Ints, network: Network) -
     rates = 1 / network.receiving_s_per_byte
     total_bytes = mean_words(sets, step, selected) / WORDS * ENTRY_BYTES * ranks
     least_s.append(total_bytes / float(rates.sum()))
+    added = int(sets.counts[step].sum()) - len(sets.union(step))  # an entry of c contributors is added c - 1 times
+    least_s.append(network.adding.entry_s * added / ranks)
     return max(least_s) + (float(topology.alpha_s.min()) if max(least_s) > 0 else 0.0)
 
 

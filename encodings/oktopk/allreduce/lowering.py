@@ -1,9 +1,9 @@
 """From cuts, owners and a step's sizes to a schedule in the graph IR: a rank is a device.
 
 Phase 1: rank i's entries of region r are a tensor of their own size, with contribution i, that goes to the owner, which
-adds up all of them (an op that reduces, and takes no time: the question is what is sent). Phase 2: the owner's sums
-are pieces, the one that stays and those that balancing moves; every piece must end on every rank with the contributions
-of all ranks that selected anything in the region. An entry is a value and an index.
+adds up all of them. Where adding takes time, it does so bucket by bucket, while the next ones are under way. Phase 2:
+the owner's sums are pieces, the one that stays and those that balancing moves; every piece must end on every rank with
+the contributions of all ranks that selected anything in the region. An entry is a value and an index.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.ir.simulate import retime
 
-__all__ = ["Rows", "StepSizes", "in_turn", "lower", "received_words"]
+__all__ = ["Rows", "StepSizes", "in_buckets", "in_turn", "lower", "received_words"]
 
 Ints = NDArray[np.int64]
+
+_KINDS = {True: "reduce", False: "add"}
+"""Of the op that adds the last bucket of a sum, and of those before."""
 
 
 @dataclass(frozen=True)
@@ -62,26 +65,40 @@ class Rows:
         for link in links:
             self.builder.move(link, message.tensors, float(len(self.builder.events)), 1.0)
 
-    def add_up(self, region: int, owner: int, parts: tuple[int, ...], sums: tuple[int, ...]) -> None:
-        op = Op(f"reduce region {region}", parts, sums, (Implementation(0.0),), "reduce", reduces=True)
-        at = float(len(self.builder.events))
-        self.builder.run(op, self.network.engines[owner], at, at + 1)
+    def add_up(
+        self, name: str, owner: int, own: tuple[int, ...], received: Sequence[Sequence[int]], sums: tuple[int, ...]
+    ) -> None:
+        """Ops on the owner's engine: `received`, in buckets that are each added at once, to its `own`."""
+        for number, bucket in enumerate(received or ((),)):
+            parts = tuple(sorted((*own, *bucket)))
+            entries = sum(self.builder.size_bytes[tensor] for tensor in bucket) // ENTRY_BYTES
+            is_last = number >= len(received) - 1
+            held_bytes = sum(self.builder.size_bytes[tensor] for tensor in parts)  # fewer where places are the same
+            own = sums if is_last else (self.builder.tensor(f"{name}, {number + 1} buckets", held_bytes),)
+            took = (Implementation(self.network.adding.time_s(entries)),)
+            op = Op(f"{'reduce' if is_last else 'add to'} {name}", parts, own, took, _KINDS[is_last], reduces=True)
+            at = float(len(self.builder.events))
+            self.builder.run(op, self.network.engines[owner], at, at + 1)
 
     def schedule(self, name: str) -> Schedule:
         """Everything as early as the order allows."""
         return retime(self.builder.schedule(self.network.topology, name, as_listed=True))
 
 
-def lower(step: StepSizes, owners: Ints, network: Network, order: str, gather: str, balances: bool) -> Schedule | None:
+def lower(
+    step: StepSizes, owners: Ints, network: Network, order: str, gather: str, balances: bool, bucket: int = 0
+) -> Schedule | None:
     """The schedule of one step; None where the topology doesn't have what the gather needs.
 
     `order`: of phase 1, `rotation` (Ok-Topk's, section 3.1.1) or `largest` (large messages first). `gather`: of
-    `GATHERS`. `balances`: whether phase 2 begins with the balancing moves.
+    `GATHERS`. `balances`: whether phase 2 begins with the balancing moves. `bucket`: messages that an owner adds at
+    once, while the next ones are under way; 0: all of them.
     """
     rows, count = Rows(network), len(owners)
-    parts = _parts(rows, step)
+    parts, received = _parts(rows, step), [list[int]() for _ in owners]
     for message in _phase_1(step, owners, parts, order):
         rows.send(message)
+        received[message.target] += message.tensors
     held = step.held(owners)
     moves = balancing_moves(held.tolist(), network.topology.node_of_device) if balances else []
     pieces, moving = list[Piece](), list[Message]()
@@ -93,7 +110,8 @@ def lower(step: StepSizes, owners: Ints, network: Network, order: str, gather: s
             continue
         if step.sum_bytes is not None:
             rows.builder.size_bytes[sums[0]] = int(step.sum_bytes[region])
-        rows.add_up(region, owner, tuple(sources.values()), tuple(sums))
+        own = (sources[owner],) if owner in sources else ()
+        rows.add_up(f"region {region}", owner, own, in_buckets(received[owner], bucket), tuple(sums))
         bits = sum(1 << rank for rank in sources)
         holders = [owner, *(target for _, target, _ in moved)]
         moving += [Message(owner, to, (tensor,)) for tensor, to in zip(sums[1:], holders[1:], strict=True)]
@@ -114,6 +132,16 @@ def lower(step: StepSizes, owners: Ints, network: Network, order: str, gather: s
         if tensors:
             rows.send(replace(message, tensors=tensors))
     return rows.schedule(f"sparse allreduce on {network.topology.name}")
+
+
+def in_buckets(messages: Sequence[int], bucket: int) -> list[Sequence[int]]:
+    """So many at a time, 0: all at once.
+
+    >>> in_buckets([3, 1, 4, 1, 5], 2)
+    [[3, 1], [4, 1], [5]]
+    """
+    size = bucket or max(1, len(messages))
+    return [messages[first : first + size] for first in range(0, len(messages), size)]
 
 
 def _parts(rows: Rows, step: StepSizes) -> dict[tuple[int, int], int]:

@@ -1,8 +1,10 @@
-"""The network: flat ones from numbers, routes between ranks, and how fast data can enter or leave some ranks."""
+"""The network: flat ones from numbers, routes between ranks, and how fast data can enter or leave some ranks; and what
+ranks take to add up what they receive.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -14,7 +16,7 @@ from gapless.errors import InputError
 from gapless.topologies.links import LinkBuilder
 from gapless.topologies.topology import Nic, Topology
 
-__all__ = ["ENTRY_BYTES", "Network", "flat_topology"]
+__all__ = ["ENTRY_BYTES", "Adding", "Network", "flat_topology"]
 
 ENTRY_BYTES = 8
 """A value and an index of 4 bytes each: two words."""
@@ -32,12 +34,30 @@ def flat_topology(ranks: int, bytes_per_s: float, alpha_s: float) -> Topology:
     return Topology(f"flat:{ranks}", tuple(range(ranks)), links, names, nics)
 
 
+@dataclass(frozen=True)
+class Adding:
+    """What a rank takes to add received entries to its sums: for each time that it does, and for each entry."""
+
+    start_s: float = 0.0
+    entry_s: float = 0.0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it takes no time."""
+        return not (self.start_s or self.entry_s)
+
+    def time_s(self, entries: int) -> float:
+        """Of so many entries at once."""
+        return self.start_s + self.entry_s * entries if entries else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Network:
     """A topology with its routes; `size_bytes`: of a typical message, by which routes are chosen."""
 
     topology: Topology
     size_bytes: float = 0.0
+    adding: Adding = field(default_factory=Adding)
 
     @cached_property
     def paths(self) -> dict[tuple[int, int], tuple[int, ...]]:

@@ -1,15 +1,18 @@
 """Other allreduces of the same step as schedules, to be replayed beside a plan: TopkA, TopkDSA, gTopk, a dense ring.
 
-Gaussiank is TopkA of the sets that its thresholds choose.
+Gaussiank is TopkA of the sets that its thresholds choose. Adding takes what it takes a plan's owners, but for the dense
+ring, whose additions are left out.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.oktopk.allreduce.gathers import GATHERS, Message, Piece
-from gapless.encodings.oktopk.allreduce.lowering import Rows, StepSizes, lower
+from gapless.encodings.oktopk.allreduce.lowering import Rows, StepSizes, in_buckets, lower
 from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
 from gapless.encodings.oktopk.cuts.boundaries import even_cuts
 from gapless.encodings.oktopk.cuts.loads import region_counts
@@ -40,7 +43,26 @@ def topka(sets: IndexSets, step: int, network: Network, gather: str) -> Schedule
         return None
     for message in messages:
         rows.send(message)
+    if not network.adding.is_free:
+        _add_all(rows, messages)
     return rows.schedule("TopkA")
+
+
+_BUCKETS = 16
+"""In which TopkA's sets are added at most."""
+
+
+def _add_all(rows: Rows, messages: Sequence[Message]) -> None:
+    """Every rank adds all sets, in the order in which they come."""
+    ranks, received = len(rows.builder.initial), [list[int]() for _ in rows.builder.initial]
+    everyone = sum(bits for tensor, _, bits in rows.builder.initial if rows.builder.size_bytes[tensor])
+    for message in messages:
+        received[message.target] += message.tensors
+    for rank, tensors in enumerate(received):
+        total = rows.tensor(f"sum on rank {rank}", 0)
+        own = (rank,) if rows.builder.size_bytes[rank] else ()
+        rows.add_up(f"sum on rank {rank}", rank, own, in_buckets(tensors, -(-ranks // _BUCKETS)), (total,))
+        rows.builder.required.append((total, rank, everyone))
 
 
 def topkdsa(sets: IndexSets, step: int, network: Network, gather: str) -> Schedule | None:
@@ -73,7 +95,7 @@ def gtopk(sets: IndexSets, step: int, network: Network) -> Schedule:
         rows.send(Message(source, target, (tensors[source],)))
         held[target] = _merged(held[target], held[source], count)
         kept = rows.tensor(f"node {number}", len(held[target][0]))
-        rows.add_up(number, target, (tensors[target], tensors[source]), (kept,))
+        rows.add_up(f"region {number}", target, (tensors[target],), [[tensors[source]]], (kept,))
         tensors[target] = kept
         bits[target] |= bits[source]
     for source, target in reversed(hops):

@@ -23,8 +23,10 @@ __all__ = ["Candidate", "Selected", "Strategy", "best_candidate", "first_candida
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-Strategy = tuple[str, str, bool]
-"""The order of phase 1, the gather of phase 2, and whether the selected entries are balanced before."""
+Strategy = tuple[str, str, bool, int]
+"""The order of phase 1, the gather of phase 2, whether the selected entries are balanced before, and how many messages
+of phase 1 an owner adds at once (0: all).
+"""
 
 ORDERS = ("rotation", "largest")
 
@@ -131,26 +133,40 @@ def _first_strategy(problem: Problem) -> Strategy:
     """Of the fewest messages among those that suit the topology, which is seen from a gather of nothing."""
     names = ("doubling", "ring", "direct", "flood")
     name = next(name for name in names if GATHERS[name](problem.network, ()) is not None)
-    return ORDERS[0], name, False
+    return ORDERS[0], name, False, _first_bucket(problem)
 
 
 def _best_strategy(
     problem: Problem, sizes: StepSizes, owners: Ints, parameters: Parameters, deadline: Deadline
 ) -> Strategy:
     """The fastest for a step; gathers that suit the topology, first in the plain order."""
-    ranks, best = problem.sets.ranks, list[tuple[float, Strategy]]()
+    ranks, best, bucket = problem.sets.ranks, list[tuple[float, Strategy]](), _first_bucket(problem)
     gathers = [name for name in GATHERS if name != "flood"]
     if ranks * (ranks - 1) <= parameters.flood_transfers:
         gathers.append("flood")
-    for strategy in product(ORDERS[:1], gathers, (False, True)):
+    for strategy in product(ORDERS[:1], gathers, (False, True), (bucket,)):
         if best and deadline.over:
             break
         found = lower(sizes, owners, problem.network, *strategy)
         if found is not None:
             best.append((float(found.end_s.max(initial=0.0)), strategy))
     if not best:  # nothing but the list schedule suits such a topology
-        best.append((0.0, (ORDERS[0], "flood", False)))
+        best.append((0.0, (ORDERS[0], "flood", False, bucket)))
     least_s, strategy = min(best)
-    other = (ORDERS[1], *strategy[1:])
-    found = None if deadline.over else lower(sizes, owners, problem.network, *other)
-    return other if found is not None and float(found.end_s.max(initial=0.0)) < least_s else strategy
+    others = [(ORDERS[1], *strategy[1:]), *((*strategy[:3], size) for size in _other_buckets(problem))]
+    for other in others:
+        found = None if deadline.over else lower(sizes, owners, problem.network, *other)
+        if found is not None and float(found.end_s.max(initial=0.0)) < least_s:
+            least_s, strategy = float(found.end_s.max(initial=0.0)), other
+    return strategy
+
+
+def _first_bucket(problem: Problem) -> int:
+    """Adding each message as it comes is soonest over unless there is something to pay each time."""
+    return 0 if problem.network.adding.is_free else 1
+
+
+def _other_buckets(problem: Problem) -> list[int]:
+    """Powers of two, and all at once."""
+    ranks = problem.sets.ranks
+    return [*(1 << power for power in range(1, (ranks - 1).bit_length())), 0] if problem.network.adding.start_s else []

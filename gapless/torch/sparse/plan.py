@@ -194,11 +194,13 @@ class _Paths:
         )
         for row in computed:
             owner = schedule.topology.engines[int(schedule.place[row])][0]
-            if owner in owners:
-                return
-            owners.add(owner)
+            if owner in owners:  # of a later step
+                continue
             op = schedule.graph.ops[int(schedule.op[row])]
-            self.origin.update({tensor: (initial[tensor], owner) for tensor in op.inputs})
+            self.origin.update({tensor: (initial[tensor], owner) for tensor in op.inputs if tensor in initial})
+            if op.kind == "add":  # buckets follow
+                continue
+            owners.add(owner)
             holders = [owner, *(target for source, target, _ in self.moves if source == owner)]
             self.holder.update(zip(op.outputs, holders, strict=True))
 
