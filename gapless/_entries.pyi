@@ -271,6 +271,8 @@ class _Oktopk:
         nodes: int | str | None = None,
         bandwidth: float | str | None = None,
         latency: float | str | None = None,
+        add: float | str = 0.0,
+        add_start: float | str = 0.0,
     ) -> Any: ...
     def solve(
         self,
@@ -286,6 +288,8 @@ class _Oktopk:
         nodes: int | str | None = None,
         bandwidth: float | str | None = None,
         latency: float | str | None = None,
+        add: float | str = 0.0,
+        add_start: float | str = 0.0,
         time_limit: float | str | None = None,
         gap: float | str | None = None,
         threads: int | str = 0,

@@ -1,4 +1,4 @@
-"""Adding takes time, bucket by bucket while the next is received: in plans, rivals, bounds, and what is read of plans."""
+"""Adding takes time, bucket by bucket while the next is received: in plans, rivals, bounds, and what runs read."""
 
 from __future__ import annotations
 
