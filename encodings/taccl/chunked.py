@@ -38,6 +38,10 @@ _LARGEST_SPREAD = 1e12
 """Solvers count in the fastest link's time, and need numbers that differ from zero and from infinity."""
 
 
+_FEW_CONNECTIONS_BYTES = 1_000_000
+"""The policy `by-size` wants few connections for larger chunks (section 5.4.2)."""
+
+
 @dataclass(frozen=True, repr=False)
 class Chunked(BriefQuestion):
     """Synthesise `collective` for chunks of `chunk_bytes` on the part of `topology` that `sketch` keeps.
@@ -280,7 +284,8 @@ class Chunked(BriefQuestion):
         """What the policies make of using each link: +1 costs (uc-min), -1 pays (uc-max), 0 is the same; float."""
         weight = np.zeros(self.link_count)
         for edge in self.logical.hyperedges:
-            weight[list(edge.links)] = {"uc-min": 1.0, "uc-max": -1.0, "freedom": 0.0}[edge.policy]
+            by_size = 1.0 if self.chunk_bytes > _FEW_CONNECTIONS_BYTES else -1.0
+            weight[list(edge.links)] = {"uc-min": 1.0, "uc-max": -1.0, "freedom": 0.0, "by-size": by_size}[edge.policy]
         return weight
 
     @cached_property

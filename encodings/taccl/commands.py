@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gapless.encodings.taccl.programs import profiling, running
-from gapless.encodings.taccl.question import LinksQuestion, RunQuestion, SweepQuestion
-from gapless.encodings.taccl.sweep import run
+from gapless.encodings.taccl.question import LinksQuestion, RunQuestion, StepQuestion, SweepQuestion
+from gapless.encodings.taccl.sweep import run, step
 from gapless.lazy import lazy
 from gapless.options import SolveOptions
 from gapless.question import fields_of
 from gapless.system import Command, asking
 
-__all__ = ["LINKS", "RUN", "SWEEP"]
+__all__ = ["LINKS", "RUN", "STEP", "SWEEP"]
 
 _SWEEP_HELP = """\
 A size is that of the larger of one rank's two buffers, as the runtimes compare it with minBytes and maxBytes. Every
@@ -58,6 +58,24 @@ example:
   torchrun --nproc-per-node 8 --no-python gapless profile links --backend nccl -o machine.json
 """
 
+_STEP_HELP = """\
+Estimates a step's time with the plans that serve a sweep's sizes, and with rings and trees as libraries have them.
+Between the sizes of a sweep times lie on lines; beyond them nothing is known, and the size is named. Without --sweep,
+what the step needs is swept first, on --topology, within the time limit.
+
+Layers wait for their own collectives. Buckets of gradients are sent beside the backward pass, one after the other. What
+sending takes from the device, the optimiser and the loader of data are left out.
+
+example:
+  gapless advise step --step transformer-xl --topology ndv2 --nodes 2 --sketch ndv2-sk-1 --batch 1,4,16 -o swept
+  gapless advise step --step transformer-xl --sweep swept/allreduce --batch 2,8
+"""
+
+STEP = Command(
+    "step", "a training step with a sweep's plans, beside rings and trees", fields_of(StepQuestion),
+    asking(StepQuestion, lazy(lambda: step.answer_step)), _STEP_HELP, SolveOptions(time_limit_s=120.0, gap=0.05),
+    "choosing from the plans so far",
+)  # fmt: skip
 SWEEP = Command(
     "taccl", "one collective for a range of sizes: a program for each, beside the usual algorithms",
     fields_of(SweepQuestion), asking(SweepQuestion, lazy(lambda: run.answer)), _SWEEP_HELP,

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
     from gapless.encodings.taccl.sketch.format import Sketch
     from gapless.ir.collective import Collective
+    from gapless.profiles.steps.profile import TrainingStep
     from gapless.topologies.topology import Topology
 
 __all__ = [
-    "AUTO", "COLLECTIVE", "METHODS", "SKETCH", "LinksQuestion", "Method", "Question", "RunQuestion", "SweepQuestion",
-    "sketch_names",
+    "AUTO", "COLLECTIVE", "METHODS", "SKETCH", "LinksQuestion", "Method", "Question", "RunQuestion", "StepQuestion",
+    "SweepQuestion", "sketch_names",
 ]  # fmt: skip
 
 Method = Literal["auto", "milp", "greedy"]
@@ -178,6 +179,35 @@ class SweepQuestion(Asked):
     proto: str = said(_LOWERING["proto"])
     placement: str | None = said(_LOWERING["placement"])
     runtime: str | None = said(_LOWERING["runtime"])
+
+
+def _step_names() -> Iterable[str]:
+    from gapless.profiles.steps.profile import training_step_names
+
+    return training_step_names()
+
+
+_SWEPT = {field.name: field for field in fields_of(SweepQuestion)}
+
+
+@dataclass(frozen=True, repr=False)
+class StepQuestion(Asked):
+    """A training step, and the sweeps whose plans it is to be estimated with."""
+
+    step: str | TrainingStep = asked(
+        Object(("gapless.profiles.steps.profile.TrainingStep",)),
+        "transformer-xl, bert-large, mixture-of-experts, or a file",
+        is_required=True, metavar="NAME", names=_step_names,
+    )  # fmt: skip
+    batch: tuple[int, ...] = asked(Listed(Whole(1, 10**6)), "samples of a step", (1, 2, 4, 8), metavar="N,N,...")
+    sweep: tuple[str, ...] | None = asked(
+        Listed(Text()), "folders of sweeps, one for each collective; without, they are made first", metavar="DIR,DIR"
+    )
+    topology: str | Topology | None = said(_SWEPT["topology"])
+    topology_file: str | None = said(_SWEPT["topology_file"])
+    nodes: int | None = said(_SWEPT["nodes"])
+    sketch: Sequence[str | Sketch] | None = said(_SWEPT["sketch"])
+    output: str | None = asked(Text(), "folder for the sweeps", otherwise="none is kept", metavar="DIR", short="-o")
 
 
 _BACKENDS = ("gloo", "nccl", "mpi")

@@ -7,7 +7,7 @@ from typing import Any
 
 from gapless.encodings.taccl import candidate, parameters, problem, solve
 from gapless.encodings.taccl.baselines import gloo
-from gapless.encodings.taccl.commands import LINKS, RUN, SWEEP
+from gapless.encodings.taccl.commands import LINKS, RUN, STEP, SWEEP
 from gapless.encodings.taccl.programs import export
 from gapless.encodings.taccl.question import Question
 from gapless.encodings.taccl.sweep import picture
@@ -91,6 +91,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
         ),
     ),
     listings={"sketches": _sketches},
+    advice=(STEP,),
     sweeps=(SWEEP,),
     runs=(RUN,),
     profiles=(LINKS,),

@@ -50,6 +50,8 @@ _TAKEN_BY = {
     "gapless.compression-errors": "a table of measured errors, which --compression takes",
     "gapless.measured": "a measured run, which report --measured takes",
     "gapless.head-profile": "a profile of attention heads, which --profile takes",
+    "gapless.training-step": "a training step, which advise step --step takes",
+    "gapless.size-sweep": "the table of a sweep over sizes, whose folder advise step --sweep takes",
     "gapless.sweep": "a sweep, which sweep takes",
     "gapless.measure": "a list of commands to measure, which sweep --choose takes",
     "gapless.ddp-buckets": "a set of buckets, which `gapless.torch.ddp.distribute` takes",

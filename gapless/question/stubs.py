@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -72,10 +73,16 @@ def _solving_type(field: Field) -> str:
 def stub_of(names: Iterable[str]) -> str:
     """The stub of these systems' entries."""
     systems = [find_system(name) for name in names]
-    imports = sorted({*_IMPORTS, *(line for system in systems for line in _imports(system.question))})
     entries = "\n\n".join("\n".join(_entry(system)) for system in systems)
+    found = {line for system in systems for line in _imports(system.question)}
+    used = {line for line in found if _words(line.partition(" import ")[2]) & _words(entries)}
+    imports = sorted({*_IMPORTS, *used})
     listed = ", ".join(f'"{system.name}"' for system in systems)
     return "\n".join([_HEAD, *imports, "", f"__all__ = [{listed}]", "", entries, ""])
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 def _imports(question: type[Asked]) -> Iterator[str]:

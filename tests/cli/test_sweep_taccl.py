@@ -78,9 +78,19 @@ def test_table_has_a_row_for_each_size_and_no_baseline_is_faster(made: Path) -> 
         assert row["ratio_to_bound"] >= 1 - 1e-9
         assert row["xml"] in {its["xml"] for its in summary(made)["ranges"]}
         assert row["makespan_s"] <= row["synthesised_s"] * (1 + 1e-9)
+        tried = row["tried"]
+        times = [one["makespan_s"] for one in tried.values()]
+        assert times == sorted(times)
+        assert times[0] == pytest.approx(row["makespan_s"])
+        assert tried[row["baseline"]] == {
+            "sketch": None, "is_baseline": True, "instances": row["baseline_instances"],
+            "makespan_s": pytest.approx(row["baseline_s"]),
+        }  # fmt: skip
+        assert {name.partition("-")[0] for name, one in tried.items() if not one["is_baseline"]} == {"plan"}
     with (made / "out" / "summary.csv").open(newline="") as file:
         read = list(csv.DictReader(file))
     assert [int(row["size_bytes"]) for row in read] == [4000, 1_000_000, 400_000_000]
+    assert "tried" not in read[0]
 
 
 @pytest.mark.thorough

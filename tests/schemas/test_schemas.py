@@ -26,6 +26,7 @@ from gapless.profiles.gradients import profile_file as fusion_profile_file
 from gapless.profiles.pipelines import compression as compression_errors_file
 from gapless.profiles.pipelines import profile as pipeline_profile_file
 from gapless.profiles.pipelines.named import NAMED
+from gapless.profiles.steps import profile as training_step_file
 from gapless.profiles.traces.files import read_npy_trace
 from gapless.profiles.training import graph_file as training_graph_file
 from gapless.profiles.training.networks import build
@@ -39,6 +40,7 @@ SHIPPED = {
     "topology": "gapless.topologies",
     "sketch": "gapless.encodings.taccl.sketch.shipped",
     "fusion-profile": "gapless.profiles.gradients",
+    "training-step": "gapless.profiles.steps",
 }
 
 TOPOLOGY = """
@@ -111,6 +113,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "mscclpp-plan": mscclpp.read_plan,
     "sweep": read_instances,
     "measured": read_measured,
+    "training-step": training_step_file.find_training_step,
     "measure": read_measure_file,
 }
 
@@ -295,6 +298,7 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
     modules = {
         "training-graph": training_graph_file, "fusion-profile": fusion_profile_file, "ddp-buckets": ddp_buckets,
         "pipeline-profile": pipeline_profile_file, "compression-errors": compression_errors_file,
+        "training-step": training_step_file,
     }  # fmt: skip
     return [example_of(modules[name])]
 

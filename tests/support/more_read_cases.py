@@ -23,6 +23,7 @@ from gapless.profiles.pipelines.compression import read_compression_table
 from gapless.profiles.pipelines.profile import read_pipeline_profile
 from gapless.profiles.sparsity.index_file import read_index_sets, write_index_sets
 from gapless.profiles.sparsity.index_sets import index_sets
+from gapless.profiles.steps.profile import find_training_step
 
 LAYER: dict[str, Any] = {
     "name": "embedding", "forward_s": 0.01, "backward_s": 0, "weight_s": 0.02, "parameter_bytes": 40,
@@ -40,6 +41,11 @@ ERRORS: dict[str, Any] = {
 COLLECTIVE: dict[str, Any] = {
     "format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2,
     "chunks": [{"from": [0], "to": [1]}, {"from": [1], "to": [0]}],
+}  # fmt: skip
+STEP: dict[str, Any] = {
+    "format": "gapless.training-step", "version": 1, "name": "tiny", "source": "made up", "device": "v100",
+    "layers": [{"name": "block", "count": 2, "forward_flops": 1e9, "gradient_bytes": [4096],
+                "forward": [{"collective": "alltoall", "bytes": 512}]}],
 }  # fmt: skip
 GROUPS: dict[str, Any] = {
     "format": "gapless.groups", "version": 1,
@@ -157,6 +163,7 @@ def _zoo() -> dict[str, ReadCase]:
         "pipeline-profile": (PIPELINE, read_pipeline_profile),
         "compression-errors": (ERRORS, read_compression_table),
         "collective": (COLLECTIVE, read_collective),
+        "training-step": (STEP, find_training_step),
         "groups": (GROUPS, lambda path: read_groups(path, 4, "allgather", 1000)),
     }
     return {

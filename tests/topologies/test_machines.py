@@ -15,6 +15,7 @@ from gapless.topologies.names import topology_names
 DATA_SHEETS = {
     "ndv2": (2 * 1e3 / 23 + 2 * 1e3 / 46, 1e3 / 106, 8, 1),  # measured, Table 5.1
     "dgx2": (1e3 / 8, 1e3 / 106, 16, 8),  # measured, Table 5.1
+    "dgx2-congested": (1e3 / 8, 1e3 / 106, 16, 8),  # the same, with our tables of congestion
     "dgx1": (6 * 25, 12.5, 8, 4),
     "dgx-a100": (300, 25, 8, 8),
     "dgx-h100": (450, 50, 8, 8),
@@ -71,6 +72,17 @@ def test_machines_with_a_nic_for_each_gpu_have_rails() -> None:
     for name in topology_names():
         node = named_node(name)
         assert node.fabric.rails == (len(node.nics) == node.ranks_per_node)
+
+
+def test_dgx2_congested_is_a_dgx2_with_tables() -> None:
+    plain, congested = (load_topology(name, 2) for name in ("dgx2", "dgx2-congested"))
+    assert plain.beta_s_per_byte.tolist() == congested.beta_s_per_byte.tolist()
+    assert not plain.congestion
+    everything = np.arange(len(congested.links))
+    slowdown = congested.slowed_beta_s(everything) / congested.beta_s_per_byte
+    inside = ~congested.is_inter_node
+    assert slowdown[inside] == pytest.approx(1.3)
+    assert slowdown[~inside] == pytest.approx(1.25)
 
 
 def test_dgx1_has_the_nvlinks_of_an_ndv2() -> None:

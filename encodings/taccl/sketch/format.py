@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -14,8 +14,9 @@ from gapless.units import parse_bytes
 
 __all__ = ["InterNode", "Policy", "Sketch", "load_sketch", "read_sketch", "sketch_data", "sketch_names"]
 
-Policy = Literal["uc-min", "uc-max", "freedom"]
-POLICIES: tuple[Policy, ...] = ("uc-min", "uc-max", "freedom")
+Policy = Literal["uc-min", "uc-max", "freedom", "by-size"]
+"""Few connections, many, as many as the plan likes; `by-size`: few for chunks of more than 1 MB, else many."""
+POLICIES: tuple[Policy, ...] = ("uc-min", "uc-max", "freedom", "by-size")
 
 
 @dataclass(frozen=True)
@@ -123,13 +124,51 @@ def sketch_names() -> list[str]:
 
 
 def load_sketch(name: str) -> Sketch:
-    """A sketch that gapless ships. Raises `InputError` for an unknown name."""
+    """A sketch that gapless ships, changed by what follows colons: `dgx2-sk-1:uc-max:connections=4:chunks=1`.
+
+    A policy is that of all its switches; so many `connections` has each sender, to its own receivers and those that
+    follow; into so many `chunks` a rank's own data are cut. Raises `InputError` for what it doesn't know.
+    """
+    head, *options = name.split(":")
     names = sketch_names()
-    if name not in names:
-        hint = suggestion(name, names) or "--sketch-file takes a file"
-        raise InputError(f"sketch: must be one of {', '.join(names)}, got {name!r}; {hint}")
-    text = (files("gapless.encodings.taccl.sketch.shipped") / f"{name}.json").read_text(encoding="utf-8")
-    return _read(parse_record(text, f"{name}.json"), name)
+    if head not in names:
+        hint = suggestion(head, names) or "--sketch-file takes a file"
+        raise InputError(f"sketch: must be one of {', '.join(names)}, got {head!r}; {hint}")
+    text = (files("gapless.encodings.taccl.sketch.shipped") / f"{head}.json").read_text(encoding="utf-8")
+    sketch = _read(parse_record(text, f"{head}.json"), name)
+    for option in options:
+        sketch = _changed(sketch, option)
+    return sketch
+
+
+def _changed(sketch: Sketch, option: str) -> Sketch:
+    """The sketch with one option of its name."""
+    for policy in POLICIES:
+        if option == policy:
+            return replace(sketch, policies=(policy,) * len(sketch.switches))
+    title, _, number = option.partition("=")
+    if title not in ("connections", "chunks") or not (number.isdecimal() and int(number) > 0):
+        known = f"{', '.join(POLICIES)}, connections=N or chunks=N"
+        raise InputError(f"sketch {sketch.name!r}: options must be {known} with N >= 1, got {option!r}")
+    if title == "chunks":
+        return replace(sketch, chunks_per_rank=int(number))
+    return replace(sketch, inter_node=_connected(sketch, int(number)))
+
+
+def _connected(sketch: Sketch, count: int) -> InterNode:
+    """Each sender joined to so many receivers, its own first; they share the NIC evenly, and latencies overlap."""
+    ends = None if sketch.inter_node is None else sketch.inter_node.connections
+    if sketch.inter_node is None or not isinstance(ends, dict):
+        raise InputError(f"sketch {sketch.name!r}: connections: must be of a sketch that lists senders with receivers")
+    receivers = sorted({rank for ranks in ends.values() for rank in ranks})
+    if count > len(receivers):
+        raise InputError(f"sketch {sketch.name!r}: connections: must be in 1..{len(receivers)}, got {count}")
+    starts = {sender: receivers.index(ranks[0]) for sender, ranks in ends.items()}
+    around = {
+        sender: tuple(sorted(receivers[(start + step) % len(receivers)] for step in range(count)))
+        for sender, start in starts.items()
+    }
+    return replace(sketch.inter_node, connections=around, beta_split=None)
 
 
 def read_sketch(path: str | Path) -> Sketch:

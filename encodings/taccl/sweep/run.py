@@ -20,7 +20,7 @@ from gapless.encodings.taccl.question import SweepQuestion
 from gapless.encodings.taccl.sweep.candidates import Candidate, Lowering, Times, pipelined
 from gapless.encodings.taccl.sweep.ranges import Choice, Range, choose, to_ranges
 from gapless.encodings.taccl.sweep.request import Job, Request, larger_buffer, request_of, with_instances
-from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Outcome, Refused, Row, Served, notes_of, text_of
+from gapless.encodings.taccl.sweep.table import FORMAT, VERSION, Outcome, Refused, Row, Served, Tried, notes_of, text_of
 from gapless.io.atomic import make_folder
 from gapless.io.formats.collective_file import collective_of
 from gapless.io.plan import read_plan
@@ -275,10 +275,13 @@ def _write(state: _Sweep, rates: list[float]) -> Outcome:
     refused = [Refused(*what, reason) for what, reason in state.lowering.refused.items()]
     outcome = Outcome(rows, served, refused, state.done == len(state.rows) and bool(ranges))
     head = {
-        "format": FORMAT, "version": VERSION, "collective": request.collective, "topology": request.topology.name
+        "format": FORMAT, "version": VERSION, "collective": request.collective, "topology": request.topology.name,
+        "ranks": request.topology.device_count,
     }  # fmt: skip
     data = outcome.data
-    write_table(state.folder, [column.name for column in fields(Row)], data["rows"], {**head, **data})
+    columns = [column.name for column in fields(Row) if column.name != "tried"]
+    flat = [{name: row[name] for name in columns} for row in data["rows"]]
+    write_table(state.folder, columns, flat, {**head, **data})
     return outcome
 
 
@@ -325,7 +328,19 @@ def _row(
         xml=xml,
         solve_s=sum(row.solve_s or 0.0 for row in plans) if plans else None,
         stop_reason=", ".join(dict.fromkeys(row.stop_reason for row in plans if row.stop_reason)) or None,
+        tried=_tried(state, size, choices),
     )
+
+
+def _tried(state: _Sweep, size_bytes: int, choices: list[Choice]) -> dict[str, Tried]:
+    """All choices of a size by name, each with its best number of instances, the fastest first."""
+    found: dict[str, Tried] = {}
+    for makespan_s, candidate, instances in sorted(
+        ((state.times.makespan_s(candidate, size_bytes, number), candidate, number) for candidate, number in choices),
+        key=lambda each: (each[0], each[1].name),
+    ):
+        found.setdefault(candidate.name, Tried(candidate.sketch, candidate.is_baseline, instances, makespan_s))
+    return found
 
 
 def _fastest(state: _Sweep, size_bytes: int, choices: list[Choice], is_baseline: bool) -> Choice | None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from gapless.report.text import described, table
 
-__all__ = ["FORMAT", "VERSION", "Outcome", "Refused", "Row", "Served", "notes_of", "text_of"]
+__all__ = ["FORMAT", "VERSION", "Outcome", "Refused", "Row", "Served", "Tried", "notes_of", "text_of"]
 
 FORMAT, VERSION = "gapless.size-sweep", 1
 """Of the table's `summary.json`."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a plan or a baseline takes at a size with its best number of instances, chosen or not."""
+
+    sketch: str | None
+    is_baseline: bool
+    instances: int
+    makespan_s: float
 
 
 @dataclass(frozen=True)
@@ -22,6 +32,7 @@ class Row:
     `synthesised`, `baseline`: the fastest of each kind, with its own best number of instances. `ratio_to_baseline`:
     what was chosen over the fastest baseline, `synthesised_ratio`: the fastest synthesised plan over it. `xml`: the
     file that serves the size. `solve_s`, `stop_reason`: of the syntheses at this size, None where none is there yet.
+    `tried`: by name all that was timed at this size, the fastest first; in `summary.json` alone.
     """
 
     size_bytes: int
@@ -43,6 +54,7 @@ class Row:
     xml: str | None
     solve_s: float | None
     stop_reason: str | None
+    tried: dict[str, Tried] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

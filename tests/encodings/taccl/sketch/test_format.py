@@ -110,7 +110,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     (
         "intranode_sketch",
         {"strategy": "switch", "switches": [[0, 1]], "switch_hyperedge_strategy": ["uc-mid"]},
-        r"must be a list of uc-min, uc-max, freedom, got \"uc-mid\"",
+        r"must be a list of uc-min, uc-max, freedom, by-size, got \"uc-mid\"",
     ),
     (
         "intranode_sketch",
@@ -152,3 +152,37 @@ def test_broken_field_is_named_with_its_rule(tmp_path: Path, field: str, value: 
         read_sketch(write(tmp_path, {**VALID, field: value}))
     assert "sketch.json" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_changes_policy_connections_and_chunks() -> None:
+    plain, changed = load_sketch("dgx2-sk-1"), load_sketch("dgx2-sk-1:uc-max:connections=3:chunks=1")
+    assert (plain.policies, changed.policies) == (("uc-min",), ("uc-max",))
+    assert (plain.chunks_per_rank, changed.chunks_per_rank) == (2, 1)
+    assert changed.inter_node is not None
+    assert changed.inter_node.receivers(16)[1] == (0, 2, 4)
+    assert changed.inter_node.receivers(16)[15] == (0, 2, 14)
+    assert changed.inter_node.beta_split is None
+    assert changed.symmetry == plain.symmetry
+    assert changed.name == "dgx2-sk-1:uc-max:connections=3:chunks=1"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dgx2-sk-1:uc-most", "options must be uc-min, uc-max, freedom, by-size, connections=N or chunks=N"),
+        ("dgx2-sk-1:chunks=0", "with N >= 1, got 'chunks=0'"),
+        ("dgx2-sk-1:connections=9", r"connections: must be in 1\.\.8, got 9"),
+        ("dgx2-sk-2:connections=2", "connections: must be of a sketch that lists senders with receivers"),
+        ("dgx3-sk-1:chunks=1", "must be one of .*, got 'dgx3-sk-1'"),
+    ],
+)
+def test_what_a_name_cannot_change_is_refused(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_sketch(name)
+
+
+def test_the_policy_by_size_wants_few_connections_for_more_than_a_megabyte() -> None:
+    sketch, cluster = load_sketch("dgx2-sk-1:by-size:chunks=1"), load_topology("dgx2", 2)
+    small, large = (Chunked.of(cluster, "allgather", size, sketch).link_weight for size in (1_000_000, 1_000_001))
+    assert set(small.tolist()) == {-1.0, 0.0}
+    assert set(large.tolist()) == {0.0, 1.0}
