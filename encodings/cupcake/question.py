@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from gapless.lazy import lazy
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = [
-    "COMPRESSOR", "COMPRESSOR_NAMES", "DEVICE", "ERRORS", "METHODS", "GradientsQuestion", "Measuring", "Question",
-    "RunQuestion", "Running", "ValidationQuestion",
+    "COMPRESSOR", "COMPRESSOR_NAMES", "DEVICE", "ERRORS", "METHODS", "GradientsQuestion", "Measuring",
+    "ModelValidationQuestion", "Question", "RunQuestion", "Running", "ValidationQuestion",
 ]  # fmt: skip
 
 METHODS = (
@@ -146,8 +146,8 @@ class RunQuestion(Running):
 
 
 @dataclass(frozen=True, repr=False)
-class ValidationQuestion(Asked):
-    """Predicted steps against measured ones, of several models in several settings."""
+class _Settings(Asked):
+    """Models, numbers of processes and wires, of which every combination runs."""
 
     model: Sequence[str] = asked(
         Listed(Text(), ";"), "a model as for `profile gradients`; may be given again", is_required=True,
@@ -158,9 +158,29 @@ class ValidationQuestion(Asked):
         Listed(Bandwidth()), "bandwidths of the rings on which sends are priced", is_required=True, metavar="B,B,..."
     )
     latency: float | None = asked(Seconds(), "latency of one step of the rings", otherwise="10us", metavar="T")
-    hooks: Sequence[str] = said(_HOOKS)
-    steps: int = said(STEPS)
-    repeats: int = said(REPEATS)
     emulate: str = asked(Choice(("wire", "step")), "wire, or step: computation too", "wire")
     dilation: float = said(_DILATION)
     wait: float = said(WAIT)
+
+
+@dataclass(frozen=True, repr=False)
+class ValidationQuestion(_Settings):
+    """Predicted steps against measured ones, of several models in several settings."""
+
+    hooks: Sequence[str] = said(_HOOKS)
+    steps: int = said(STEPS)
+    repeats: int = said(REPEATS)
+
+
+@dataclass(frozen=True, repr=False)
+class ModelValidationQuestion(_Settings):
+    """What the performance model says against what is measured, of several models in several settings."""
+
+    hooks: Sequence[str] = said(replace(_HOOKS, default=("powersgd:4", "topk", "signsgd", "qsgd", "ms-topk")))
+    bucket: int = asked(Size(), "bytes of a bucket of plain gradients", 25_000_000, metavar="SIZE")
+    gamma: float | None = asked(
+        Number(1, maximum=100), "slow-down of a backward pass beside communication",
+        otherwise="1.07 where computation is real, else 1", metavar="X",
+    )  # fmt: skip
+    warm_up: int = asked(Whole(3, 10**6), "steps before any counts", 10, metavar="N")
+    repeats: int = said(replace(REPEATS, help="steps of each that count, and runs of each hook", default=50))

@@ -25,7 +25,7 @@ from gapless.profiles.compression.trace import CompressionTrace, read_compressio
 from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.profiles.gradients.communication import Network, all_gather_cost, all_reduce_cost, find_network
-from gapless.profiles.gradients.cost_functions import FREE, AffineCost
+from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction
 from gapless.profiles.gradients.fusion import Costs, Fusion, Timeline, timeline
 from gapless.profiles.gradients.modes import Mode
 from gapless.profiles.gradients.profile import FusionProfile
@@ -41,6 +41,13 @@ Ints = NDArray[np.int64]
 _DDP_CAPS_MIB = (1, 25)
 """Of DDP's first bucket and of all others, unless somebody sets them."""
 _CHOSEN = "chosen"
+
+
+def _line(cost: CostFunction) -> AffineCost:
+    """Of a bucket's messages, which layers share by their bytes."""
+    if not isinstance(cost, AffineCost):
+        raise InputError("aggregation: must be ring, tree or server, since layers share a bucket's cost by their bytes")
+    return cost
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,9 @@ class Step:
         """The step on a network; sends are free without one. A bucket has all collectives that offered modes need."""
         plain = [FLOAT_BYTES * int(np.prod(shape)) for shape in trace.shapes]
         groups = assigned_groups(plain, _DDP_CAPS_MIB)
-        reduce, gather = (FREE, FREE) if network is None else (all_reduce_cost(network), all_gather_cost(network))
+        reduce, gather = FREE, FREE
+        if network is not None:
+            reduce, gather = _line(all_reduce_cost(network)), _line(all_gather_cost(network))
         methods = [method_of(mode) for mode in trace.modes]
         messages = [(method.collective == "all_reduce", method.messages) for method in methods]
         slope = [(reduce if reduces else gather).beta_s_per_byte for reduces, _ in messages]

@@ -48,6 +48,7 @@ __all__ = [
     "Setting",
     "by_figure_2",
     "by_table",
+    "measured_compressor",
     "relative_speed",
     "table_flat_s",
     "table_source",
@@ -126,6 +127,17 @@ class Compressor:
             raise InputError(f"speed: must be finite and > 0, got {speed}")
         at = float(FLAT_BYTES)
         return PointsCost(((at, flat_s / speed), (2 * at, 2 * flat_s / speed))) if flat_s else FREE
+
+
+def measured_compressor(
+    name: str, method: Method, size_bytes: float, sent_bytes: float, encode_s: float, decode_s: float, ranks: int
+) -> Compressor:
+    """A compressor at what encoding `size_bytes` and decoding the messages of `ranks` took on one's own machine."""
+    flat = min(1.0, FLAT_BYTES / size_bytes)  # what takes less is as short as this was
+    return Compressor(
+        name, "as measured", size_bytes / sent_bytes, method.collective == "all_reduce", flat * encode_s,
+        flat * decode_s, ranks, "measured", method.error, method.rank,
+    )  # fmt: skip
 
 
 def relative_speed(device: str | Device) -> float:

@@ -8,6 +8,7 @@ all-reduce of n bytes is one of Table 4.2 of *Utility of gradient compression*:
 | ring | 2 alpha (p - 1) | 2 n (p - 1) / (p BW), equation 4.1 |
 | tree | 2 alpha log2 p | 2 n log2 p / BW |
 | server, a parameter server | 2 alpha | 2 n (p - 1) / BW |
+| ring-or-tree | of whichever is faster at this size | as NCCL chooses; it gathers along rings |
 
 What can't be added up as it passes is all-gathered: `alpha (p - 1) + n (p - 1) / BW` along a ring, in log2 p steps of
 doubling messages by a tree. A server decodes, adds up, and answers with a compressed sum, so that everything takes the
@@ -30,11 +31,14 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.compressors.compressor import Compressor
-from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction
+from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, least_cost
 from gapless.profiles.gradients.network_question import (
     AGGREGATION,
+    DECODED,
     INNER_LATENCY_S,
     LATENCY_S,
+    RING_OR_TREE,
+    TOGETHER,
     NetworkQuestion,
     aggregation_names,
 )
@@ -48,24 +52,41 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = [
-    "FlatNetwork", "Network", "OuterChanges", "TwoLevelNetwork", "aggregation_names", "all_gather_cost",
-    "all_reduce_cost", "communication_cost", "compression_cost", "find_network", "gathered_bytes", "network_of",
-    "ring_network", "two_level_network",
+    "FlatNetwork", "Network", "OuterChanges", "TwoLevelNetwork", "aggregation_names",
+    "all_gather_cost", "all_reduce_cost", "buffer_bytes", "communication_cost", "compression_cost", "find_network",
+    "gathered_bytes", "in_messages", "network_of", "ring_network", "two_level_network",
 ]  # fmt: skip
 
 _Passes: TypeAlias = Callable[[int], tuple[float, float]]
 """Of a number of ranks: how many steps a collective takes, and how often the bytes pass the slowest of them."""
 
-_ALL_REDUCE: dict[str, _Passes] = {
-    "ring": lambda ranks: (2 * (ranks - 1), 2 * (ranks - 1) / ranks),
-    "tree": lambda ranks: (2 * math.log2(ranks), 2 * math.log2(ranks)),
-    "server": lambda ranks: (2, 2 * (ranks - 1)),
-}
-_ALL_GATHER: dict[str, _Passes] = {
-    "ring": lambda ranks: (ranks - 1, ranks - 1),
-    "tree": lambda ranks: (math.log2(ranks), ranks - 1),
-    "server": _ALL_REDUCE["server"],
-}
+
+def _ring(ranks: int) -> tuple[float, float]:
+    return 2 * (ranks - 1), 2 * (ranks - 1) / ranks
+
+
+def _tree(ranks: int) -> tuple[float, float]:
+    return 2 * math.log2(ranks), 2 * math.log2(ranks)
+
+
+def _server(ranks: int) -> tuple[float, float]:
+    return 2, 2 * (ranks - 1)
+
+
+def _ring_gather(ranks: int) -> tuple[float, float]:
+    return ranks - 1, ranks - 1
+
+
+_Choices: TypeAlias = dict[str, tuple[_Passes, ...]]
+"""By aggregation, algorithms of which the fastest is taken."""
+
+_ALL_REDUCE: _Choices = {
+    AGGREGATION: (_ring,), "tree": (_tree,), "server": (_server,), RING_OR_TREE: (_ring, _tree)
+}  # fmt: skip
+_ALL_GATHER: _Choices = {
+    AGGREGATION: (_ring_gather,), "tree": (lambda ranks: (math.log2(ranks), ranks - 1),), "server": (_server,),
+    RING_OR_TREE: (_ring_gather,),
+}  # fmt: skip
 
 
 class OuterChanges(TypedDict, total=False):
@@ -165,23 +186,28 @@ class TwoLevelNetwork:
 
     def inside_cost(self) -> AffineCost:
         """Reduce-scatter before the exchange and all-gather after it: together, an all-reduce of the plain bytes."""
-        return self.inner.cost(_ALL_REDUCE["ring"])
+        return self.inner.cost(_ring)
 
 
 Network: TypeAlias = FlatNetwork | TwoLevelNetwork
 
 
-def all_reduce_cost(network: Network, ratio: float = 1.0) -> AffineCost:
+def all_reduce_cost(network: Network, ratio: float = 1.0) -> CostFunction:
     """An all-reduce of gradients that are `ratio` times smaller than the bytes given (Table 4.2), plain in nodes."""
     return _cost(network, _ALL_REDUCE, ratio)
 
 
-def all_gather_cost(network: Network, ratio: float = 1.0) -> AffineCost:
+def all_gather_cost(network: Network, ratio: float = 1.0) -> CostFunction:
     """An all-gather of gradients that are `ratio` times smaller than the bytes given; plain inside nodes."""
     return _cost(network, _ALL_GATHER, ratio)
 
 
-def communication_cost(network: Network, compressor: Compressor) -> AffineCost:
+def in_messages(cost: CostFunction, count: int) -> CostFunction:
+    """The same bytes in so many messages: each begins anew."""
+    return cost.plus(AffineCost((count - 1) * float(cost(0.0)), 0.0))
+
+
+def communication_cost(network: Network, compressor: Compressor) -> CostFunction:
     """The collective that a compressor can use: all-reduce where its messages can be added, else all-gather."""
     collective = all_reduce_cost if compressor.all_reducible else all_gather_cost
     return collective(network, compressor.ratio)
@@ -205,9 +231,22 @@ def gathered_bytes(network: Network, compressor: Compressor, size_bytes: float) 
     return network.outer.ranks * size_bytes / network.ranks_per_node / compressor.ratio
 
 
-def _cost(network: Network, collectives: dict[str, _Passes], ratio: float) -> AffineCost:
-    inside, between = network.inside_cost(), network.outer.cost(collectives[network.outer.aggregation]).at_ratio(ratio)
-    return AffineCost(inside.alpha_s + between.alpha_s, inside.beta_s_per_byte + between.beta_s_per_byte)
+def buffer_bytes(network: Network, compressor: Compressor, size_bytes: float, decoded: str = TOGETHER) -> float:
+    """What a rank holds beside its gradient while it exchanges a group: the messages of all nodes, and what is decoded
+    of them; nothing where messages are added up as they pass.
+
+    `size_bytes`: of the group before compression. `decoded`: one of `DECODED`.
+    """
+    check_known("decoded", decoded, DECODED)
+    messages = gathered_bytes(network, compressor, size_bytes)
+    copies = network.outer.ranks if decoded == TOGETHER else 1
+    return messages + copies * size_bytes / network.ranks_per_node if messages else 0.0
+
+
+def _cost(network: Network, collectives: _Choices, ratio: float) -> CostFunction:
+    costs = [network.outer.cost(passes).at_ratio(ratio) for passes in collectives[network.outer.aggregation]]
+    between: CostFunction = costs[0] if len(costs) == 1 else least_cost(*costs)
+    return between.plus(network.inside_cost())
 
 
 def ring_network(topology: Topology) -> FlatNetwork:

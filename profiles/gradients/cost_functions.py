@@ -13,7 +13,7 @@ from gapless.array_types import Floats
 from gapless.errors import InputError
 from gapless.io.typed import Stored
 
-__all__ = ["COSTS", "FREE", "AffineCost", "CostFunction", "PointsCost"]
+__all__ = ["COSTS", "FREE", "AffineCost", "CostFunction", "PointsCost", "least_cost"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ class AffineCost:
         """The cost of `size / ratio` bytes as a function of `size`."""
         _check_ratio(ratio)
         return AffineCost(self.alpha_s, self.beta_s_per_byte / ratio)
+
+    def plus(self, other: AffineCost) -> AffineCost:
+        """Both, one after the other."""
+        return AffineCost(self.alpha_s + other.alpha_s, self.beta_s_per_byte + other.beta_s_per_byte)
 
 
 @dataclass(frozen=True)
@@ -101,10 +105,30 @@ class PointsCost:
         _check_ratio(ratio)
         return PointsCost(tuple((ratio * size, duration_s) for size, duration_s in self.points))
 
+    def plus(self, other: AffineCost) -> PointsCost:
+        """Both, one after the other."""
+        if other == FREE:
+            return self
+        first_s = self.points[0][1]
+        points = self.points if self.points[0][0] == 0 else ((0.0, first_s), *self.points)
+        sums = [(size, duration_s + float(other(size))) for size, duration_s in points]
+        beyond = 2 * points[-1][0] or 1.0  # one point alone would stay constant
+        return PointsCost((*sums, (beyond, float(self(beyond) + other(beyond)))))
+
 
 def _check_ratio(ratio: float) -> None:
     if not (math.isfinite(ratio) and ratio > 0):
         raise InputError(f"ratio: must be a finite number > 0, got {ratio}")
+
+
+def least_cost(first: AffineCost, second: AffineCost) -> CostFunction:
+    """The cheaper of two at each size."""
+    low, high = sorted((first, second), key=lambda cost: (cost.alpha_s, cost.beta_s_per_byte))
+    if low.beta_s_per_byte <= high.beta_s_per_byte:
+        return low
+    meet = (high.alpha_s - low.alpha_s) / (low.beta_s_per_byte - high.beta_s_per_byte)
+    beyond = max(2 * meet, 1.0)
+    return PointsCost(((0.0, low.alpha_s), (meet, float(high(meet))), (beyond, float(high(beyond)))))
 
 
 CostFunction: TypeAlias = AffineCost | PointsCost

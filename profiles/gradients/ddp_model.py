@@ -28,12 +28,15 @@ from gapless.profiles.compressors.compressor import Compressor
 from gapless.profiles.gradients.communication import (
     Network,
     all_reduce_cost,
+    buffer_bytes,
     communication_cost,
     compression_cost,
     gathered_bytes,
 )
-from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.cost_functions import CostFunction
+from gapless.profiles.gradients.network_question import AGGREGATION, RING_OR_TREE, TOGETHER
 from gapless.profiles.gradients.profile import FusionProfile
+from gapless.units import format_bytes
 
 __all__ = ["BUCKET_BYTES", "SLOWDOWN", "DdpModel", "crossover_bytes_per_s", "ddp_model"]
 
@@ -106,6 +109,10 @@ class DdpModel:
         """T_obs of synchronous SGD: backward pass and synchronisation."""
         return self._overlapped_s(self.slowdown * self.backward_s, all_reduce_cost(self.network))
 
+    def serial_s(self) -> float:
+        """The same without overlap (Figure 4.1): nothing is sent before the backward pass is through."""
+        return self.backward_s + math.fsum(self._sent_s(all_reduce_cost(self.network)))
+
     def compressed_s(self, compressor: Compressor) -> float:
         """Backward pass, then encode and decode, then one collective."""
         compression_s = float(compression_cost(self.network, compressor, self.speed)(self.gradient_bytes))
@@ -119,13 +126,31 @@ class DdpModel:
         device_s = self.contention * (self.backward_s + compression_s)
         return self._overlapped_s(device_s, communication_cost(self.network, compressor))
 
-    def _overlapped_s(self, device_s: float, collective: AffineCost) -> float:
-        hidden_s = (self.bucket_count - 1) * float(collective(self.bucket_bytes))
-        return max(device_s, hidden_s) + float(collective(self.last_bytes))
+    def _overlapped_s(self, device_s: float, collective: CostFunction) -> float:
+        full_s, last_s = self._sent_s(collective)
+        return max(device_s, full_s) + last_s
+
+    def _sent_s(self, collective: CostFunction) -> tuple[float, float]:
+        """All full buckets, and the last one."""
+        return (self.bucket_count - 1) * float(collective(self.bucket_bytes)), float(collective(self.last_bytes))
 
     def gathered_bytes(self, compressor: Compressor) -> float:
         """What a rank holds of the messages of all, where all gradients are compressed at once."""
         return gathered_bytes(self.network, compressor, self.gradient_bytes)
+
+    def buffer_bytes(self, compressor: Compressor, decoded: str = TOGETHER) -> float:
+        """With what is decoded of them, where all gradients are compressed at once; `decoded`: one of `DECODED`."""
+        return buffer_bytes(self.network, compressor, self.gradient_bytes, decoded)
+
+    def refusal(self, compressor: Compressor, memory_bytes: float, decoded: str = TOGETHER) -> str:
+        """Why the buffers don't fit where all gradients are compressed at once, in a line; empty where they do."""
+        needed = self.buffer_bytes(compressor, decoded)
+        if needed <= memory_bytes:
+            return ""
+        sizes = f"{format_bytes(round(needed))} of buffers at {self.network.ranks} ranks"
+        way_out = "compress in groups" + (", or decode one by one as our hook does" if decoded == TOGETHER else "")
+        limit = format_bytes(round(memory_bytes))
+        return f"{compressor.name}: all gradients at once need {sizes}, more than {limit}; {way_out}"
 
     def at_bandwidth(self, bytes_per_s: float) -> DdpModel:
         """The same step on a network of another bandwidth."""
@@ -138,6 +163,10 @@ class DdpModel:
     def at_speed(self, factor: float) -> DdpModel:
         """The same step on a device so many times as fast, for the backward pass and for encode and decode alike."""
         return replace(self, backward_s=self.backward_s / factor, speed=factor * self.speed)
+
+    def at_backward_speed(self, factor: float) -> DdpModel:
+        """The same step with a backward pass so many times as fast, and encode and decode as before."""
+        return self.at_batch(1 / factor)
 
     def at_ratio(self, ratio: float) -> DdpModel:
         """The same step with smaller gradients in as many, smaller buckets, at no cost to compress."""
@@ -160,9 +189,13 @@ class DdpModel:
         full = self.bucket_count - 1
         if not full:
             return 1.0
+        if self.network.outer.aggregation == RING_OR_TREE:
+            either = [self.network.with_outer(aggregation=name) for name in (AGGREGATION, "tree")]
+            return min(replace(self, network=network).required_ratio() for network in either)
         cost = all_reduce_cost(self.network)
-        left_s = self.slowdown * self.backward_s / full - cost.alpha_s
-        return max(1.0, cost.beta_s_per_byte * self.bucket_bytes / left_s) if left_s > 0 else math.inf
+        alpha_s = float(cost(0.0))
+        left_s = self.slowdown * self.backward_s / full - alpha_s
+        return max(1.0, (float(cost(self.bucket_bytes)) - alpha_s) / left_s) if left_s > 0 else math.inf
 
 
 def ddp_model(profile: FusionProfile, network: Network) -> DdpModel:

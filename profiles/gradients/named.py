@@ -35,8 +35,8 @@ from gapless.profiles.gradients.communication import (
     all_reduce_cost,
     communication_cost,
     gathered_bytes,
+    in_messages,
 )
-from gapless.profiles.gradients.cost_functions import AffineCost
 from gapless.profiles.gradients.modes import PLAIN, Mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.profiles.gradients.profile_file import read_fusion_profile, write_fusion_profile
@@ -76,10 +76,10 @@ def priced_mode(
     )
     if not compressor.rank or not shapes or share > 1:
         return mode
-    factors, reduce = PowerSgd(compressor.rank), all_reduce_cost(network)
+    factors = PowerSgd(compressor.rank)
     return replace(
         mode,
-        communication=AffineCost(_LOW_RANK_REDUCES * reduce.alpha_s, reduce.beta_s_per_byte),
+        communication=in_messages(all_reduce_cost(network), _LOW_RANK_REDUCES),
         encoded_bytes=tuple(FLOAT_BYTES * math.prod(shape) * float(factors.is_factored(shape)) for shape in shapes),
         sent_bytes=tuple(float(factors.sent_bytes(shape)) for shape in shapes),
     )

@@ -12,19 +12,28 @@ from gapless.topologies.names import topology_names
 if TYPE_CHECKING:
     from gapless.topologies.topology import Topology
 
-__all__ = ["AGGREGATION", "INNER_LATENCY_S", "LATENCY_S", "NetworkQuestion", "aggregation_names"]
+__all__ = [
+    "AGGREGATION", "DECODED", "INNER_LATENCY_S", "LATENCY_S", "RING_OR_TREE", "TOGETHER", "NetworkQuestion",
+    "aggregation_names",
+]  # fmt: skip
 
 LATENCY_S = 10e-6
 """Of one step of a network that numbers describe: about what the figures of *Utility of gradient compression* need."""
 INNER_LATENCY_S = 1e-6
 """Of one step inside a node that numbers describe; machines of `gapless list topologies` have about that."""
 AGGREGATION = "ring"
+RING_OR_TREE = "ring-or-tree"
+"""Whichever is faster at a size, as NCCL chooses."""
+TOGETHER = "together"
+DECODED = (TOGETHER, "one-by-one")
+"""How gathered messages are decoded: all before they are added up, as the implementations of *Utility of gradient
+compression* needed memory for, or each added as it is decoded, as our hook does."""
 _GROUP = "network"
 
 
 def aggregation_names() -> list[str]:
     """How gradients may be added up."""
-    return [AGGREGATION, "tree", "server"]
+    return [AGGREGATION, "tree", "server", RING_OR_TREE]
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,7 +49,7 @@ class NetworkQuestion(Asked):
         Seconds(), "latency of one step of a collective", otherwise=LATENCY_S, metavar="T", group=_GROUP
     )
     aggregation: str | None = asked(
-        Text(), "how gradients are added up: ring, tree, server", otherwise=AGGREGATION, metavar="NAME",
+        Text(), "how gradients are added up: ring, tree, server, ring-or-tree", otherwise=AGGREGATION, metavar="NAME",
         names=aggregation_names, group=_GROUP,
     )  # fmt: skip
     ranks_per_node: int | None = asked(

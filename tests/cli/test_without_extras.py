@@ -55,6 +55,7 @@ MISSING = {
     "profile pipeline --model train:gpt -o x.json": "torch",
     "profile sparsity --model train:net -o x.npz": "torch",
     "validate ddp --model train:net --bandwidth 1Gbps": "torch",
+    "validate performance-model --model train:net --bandwidth 1Gbps": "torch",
     "validate selection --model train:net": "torch",
     "validate sparse --model train:net --plan oktopk.json": "torch",
     "solve chai --profile small-lm --kv-saving 0.2 --swaps 2 --model some-folder --calibration text.txt": "hf",

@@ -25,11 +25,18 @@ from gapless.profiles.compressors.casts import NONE
 from gapless.profiles.compressors.compressor import ERRORS, Compressor, relative_speed
 from gapless.profiles.compressors.grammar import compressor_names, named_compressor
 from gapless.profiles.devices import Device
-from gapless.profiles.gradients.communication import Network, TwoLevelNetwork, find_network, gathered_bytes
-from gapless.profiles.gradients.ddp_model import crossover_bytes_per_s
+from gapless.profiles.gradients.communication import (
+    Network,
+    TwoLevelNetwork,
+    buffer_bytes,
+    find_network,
+    gathered_bytes,
+)
+from gapless.profiles.gradients.ddp_model import crossover_bytes_per_s, ddp_model
 from gapless.profiles.gradients.fusion import Costs
 from gapless.profiles.gradients.modes import PLAIN
 from gapless.profiles.gradients.named import find_fusion_profile, with_compressors
+from gapless.profiles.gradients.network_question import DECODED, TOGETHER
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.report.short_repr import BriefText
 from gapless.report.text import described, table
@@ -83,7 +90,8 @@ class Option:
     """A compressor with its best plan, in which groups may be plain. `bound_s`: proven, None where nothing is.
 
     `scaling`: step time of one worker alone over that of this one. `time_saved`: share of the plain step's time.
-    `crossover`: None for `none`. `gathered_bytes`: the most that a rank holds of the messages of all for a group.
+    `crossover`: None for `none`. `gathered_bytes`: the most that a rank holds of the messages of all for a group;
+    `largest_bytes`: of the groups that are compressed, before compression.
     `plan`: which plan it is, in words.
     """
 
@@ -96,6 +104,7 @@ class Option:
     time_saved: float
     crossover: Crossover | None
     gathered_bytes: float
+    largest_bytes: float = 0.0
     plan: str = "best plan"
 
     @property
@@ -115,8 +124,8 @@ class Option:
 class Advice(BriefText):
     """Options by class of error, the fastest first, and what they compete with: no compression, the best buckets.
 
-    `memory_bytes`: what a rank has for the messages that it gathers. `left_out`: the names of the compressors that
-    there was no time for, empty where there are none.
+    `memory_bytes`: what a rank has for the buffers of a compressor; `decoded`: one of `DECODED`. `left_out`: the names
+    of the compressors that there was no time for, empty where there are none.
     """
 
     profile: FusionProfile
@@ -126,6 +135,7 @@ class Advice(BriefText):
     options: tuple[Option, ...]
     memory_bytes: float = math.inf
     left_out: str = ""
+    decoded: str = TOGETHER
 
     @property
     def plain_scaling(self) -> float:
@@ -135,20 +145,20 @@ class Advice(BriefText):
     @property
     def best(self) -> Option | None:
         """The fastest option that is known to converge and whose messages fit, None where plain buckets are faster."""
-        return _fastest([option for option in self.options if option.compressor.error != _UNKNOWN], self.memory_bytes)
+        return self._fastest([option for option in self.options if option.compressor.error != _UNKNOWN])
 
     @property
     def best_by_error(self) -> dict[str, Option | None]:
         """The fastest whose messages fit in each class of error; None where plain buckets are as fast."""
         classes = groupby(self.options, key=lambda option: option.compressor.error)
-        return {error: _fastest(list(options), self.memory_bytes) for error, options in classes}
+        return {error: self._fastest(list(options)) for error, options in classes}
 
     @property
     def shown(self) -> tuple[Option, ...]:
         """Plain buckets, and all options."""
         plain, plan = self.plain, f"buckets of {self.plain.setting}"
         groups, scaling = plain.fusion.groups, self.plain_scaling
-        return (Option(NONE, groups, (), plain.iteration_s, None, scaling, 0.0, None, 0.0, plan), *self.options)
+        return (Option(NONE, groups, (), plain.iteration_s, None, scaling, 0.0, None, 0.0, plan=plan), *self.options)
 
     @cached_property
     def rows(self) -> list[dict[str, object]]:
@@ -174,15 +184,31 @@ class Advice(BriefText):
     def warnings(self) -> tuple[str, ...]:
         """Of what isn't known to converge, and of what doesn't fit."""
         unknown = [option.compressor.name for option in self.options if option.compressor.error == _UNKNOWN]
-        large = [option for option in self.options if option.gathered_bytes > self.memory_bytes]
-        return (
-            *([f"{', '.join(unknown)}: {ERRORS[_UNKNOWN]}"] if unknown else []),
-            *(
-                f"{option.compressor.name}: gathers {format_bytes(option.gathered_bytes)} of messages at once, "
-                f"more than {format_bytes(self.memory_bytes)}"
-                for option in large
-            ),
-        )
+        found = [f"{', '.join(unknown)}: {ERRORS[_UNKNOWN]}"] if unknown else []
+        whole = ddp_model(self.profile, self.network)
+        for option in self.options:
+            needed, line = self._buffer_bytes(option), ""
+            if needed > self.memory_bytes:
+                sizes = f"{format_bytes(needed)} of buffers, more than {format_bytes(self.memory_bytes)}"
+                line = f"{option.compressor.name}: the largest group of its plan needs {sizes}"
+            elif math.isfinite(self.memory_bytes):
+                line = whole.refusal(option.compressor, self.memory_bytes, self.decoded)
+            found += [line] if line else []
+        return tuple(found)
+
+    def _buffer_bytes(self, option: Option) -> float:
+        """Of the largest group that is compressed."""
+        return buffer_bytes(self.network, option.compressor, option.largest_bytes, self.decoded)
+
+    def _fastest(self, options: Sequence[Option]) -> Option | None:
+        """Of those that fit, and compress something or are another plan for plain gradients."""
+        fitting = [
+            option
+            for option in options
+            if self._buffer_bytes(option) <= self.memory_bytes and (option.compressed or option.compressor is NONE)
+        ]
+        option = min(fitting, key=lambda option: option.iteration_s, default=None)
+        return option if option is not None and option.time_saved > _ROUNDING else None
 
     @property
     def text(self) -> str:
@@ -207,17 +233,6 @@ class Advice(BriefText):
         return "\n".join([table(lines), *said, f"best: {best}{known}"])
 
 
-def _fastest(options: Sequence[Option], memory_bytes: float) -> Option | None:
-    """Of those that compress something, or are another plan for plain gradients."""
-    fitting = [
-        option
-        for option in options
-        if option.gathered_bytes <= memory_bytes and (option.compressed or option.compressor is NONE)
-    ]
-    option = min(fitting, key=lambda option: option.iteration_s, default=None)
-    return option if option is not None and option.time_saved > _ROUNDING else None
-
-
 def _in_words(option: Option | None) -> str:
     if option is None:
         return "no compression"
@@ -231,14 +246,15 @@ def compression(
     device: str | Device = DEVICE,
     error: str | None = None,
     memory: float | None = None,
+    decoded: str = TOGETHER,
     options: SolveOptions | None = None,
     **network: Any,
 ) -> Advice:
     """Whether compressing the gradients of a profile pays on a network, and with which of the compressors.
 
     `all` among the compressors stands for all of them. `error`: the worst class of `ERRORS` that is accepted.
-    `memory`: what a rank has for the messages that it gathers, in bytes. `options`: of the searches; their time limit
-    is that of all of them together. `network`: as for `find_network`.
+    `memory`: what a rank has for the buffers of a compressor, in bytes; `decoded`: one of `DECODED`. `options`: of the
+    searches; their time limit is that of all of them together. `network`: as for `find_network`.
     Raises `InputError` as `find_network` and `advise` do.
     """
     found = find_network(**network)
@@ -251,7 +267,8 @@ def compression(
         if not chosen:
             raise InputError(f"error: leaves no compressor, none of those asked for is {error} or better")
     advice = advise(find_fusion_profile(profile), found, chosen, device, options)
-    return replace(advice, memory_bytes=math.inf if memory is None else memory)
+    check_known("decoded", decoded, DECODED)
+    return replace(advice, memory_bytes=math.inf if memory is None else memory, decoded=decoded)
 
 
 def advise(
@@ -366,6 +383,7 @@ def _option(case: _Case, compressor: Compressor, plain: Baseline) -> Option:
     found = case.best(compressor)
     compressed = tuple(number for number, mode in enumerate(found.fusion.modes) if mode != PLAIN)
     size_bytes = [int(case.profile.size_bytes[first : last + 1].sum()) for first, last in found.groups]
+    largest_bytes = float(max((size_bytes[number] for number in compressed), default=0))
     return Option(
         compressor=compressor,
         groups=found.groups,
@@ -375,7 +393,6 @@ def _option(case: _Case, compressor: Compressor, plain: Baseline) -> Option:
         scaling=case.profile.compute_s / found.iteration_s,
         time_saved=1 - found.iteration_s / plain.iteration_s,
         crossover=None if compressor is NONE else case.crossover(compressor),
-        gathered_bytes=max(
-            (gathered_bytes(case.network, compressor, size_bytes[number]) for number in compressed), default=0.0
-        ),
+        gathered_bytes=gathered_bytes(case.network, compressor, largest_bytes),
+        largest_bytes=largest_bytes,
     )

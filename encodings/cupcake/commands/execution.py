@@ -146,8 +146,11 @@ def run_fusions(
     running: Running,
     session: Session,
     training: tuple[int, float] = (0, 0.1),
+    warm_up: int = 3,
 ) -> list[Row]:
-    """Run fusions of a profile in turns. `training`: steps to descend with each afterwards, and the learning rate."""
+    """Run fusions of a profile in turns. `training`: steps to descend with each afterwards, and the learning rate.
+    `warm_up`: steps before any counts, three at least.
+    """
     from gapless.torch.ddp.comparison import RunTask, compare
 
     is_step, dilation = running.emulate == "step", running.dilation
@@ -167,6 +170,7 @@ def run_fusions(
         gaps_s=tuple((dilation * profile.backward_s).tolist()) if is_step else (),
         train_steps=training[0],
         learning_rate=training[1],
+        warm_up=warm_up,
     )
     session.say(f"running {len(fusions)} fusions in {running.ranks} processes ...")
     found = compare(task, session.options.stop)
@@ -181,9 +185,12 @@ def _is_exact(profile: FusionProfile, fusion: Fusion) -> bool:
 
 
 def _undilated(measured: Measured, dilation: float) -> Measured:
-    columns = (tuple(step_s / dilation for step_s in steps_s) for steps_s in (measured.steps_s, measured.train_s))
-    steps_s, train_s = columns
-    return replace(measured, steps_s=steps_s, train_s=train_s, late_s=measured.late_s / dilation)
+    steps_s, synced_s, train_s = (
+        tuple(each_s / dilation for each_s in taken_s)
+        for taken_s in (measured.steps_s, measured.synced_s, measured.train_s)
+    )
+    late_s = measured.late_s / dilation
+    return replace(measured, steps_s=steps_s, synced_s=synced_s, train_s=train_s, late_s=late_s)
 
 
 def _strategy(name: str, fusion: Fusion, costs: Costs, running: Running) -> Strategy:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gapless.encodings.cupcake.commands import advice, execution, pictures, profiling, what_if
+from gapless.encodings.cupcake.commands import advice, execution, performance_model, pictures, profiling, what_if
 from gapless.encodings.cupcake.question import (
     COMPRESSOR,
     COMPRESSOR_NAMES,
     ERRORS,
     GradientsQuestion,
+    ModelValidationQuestion,
     Question,
     RunQuestion,
     ValidationQuestion,
 )
 from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
-from gapless.profiles.gradients.network_question import NetworkQuestion
+from gapless.profiles.gradients.network_question import DECODED, TOGETHER, NetworkQuestion
 from gapless.question import fields_of, picked
 from gapless.question.command_fields import drawn, plot
 from gapless.question.fields import (
@@ -35,14 +36,23 @@ from gapless.question.fields import (
 )
 from gapless.system import Command, answering, answering_in_time, asking
 
-__all__ = ["ADVICE", "PROFILE", "RUN", "VALIDATION"]
+__all__ = ["ADVICE", "PROFILE", "RUN", "VALIDATIONS"]
 
 _FIGURES = (
     "bandwidth", "latency", "ranks", "aggregation", "batch", "gamma", "bucket", "compute", "tradeoff", "contention",
-    "ratio",
+    "ratio", "overlap",
 )  # fmt: skip
 
 _NETWORK = tuple(replace(field, group="problem") for field in fields_of(NetworkQuestion))
+
+_BUFFERS = (
+    Field("memory", Size(), "of a rank for the buffers of a compressor: 16GB", otherwise="no limit", metavar="SIZE"),
+    Field(
+        "decoded", Choice(DECODED),
+        "how gathered messages are decoded: all before they are added up, or each by itself, as our hook does",
+        TOGETHER,
+    ),
+)  # fmt: skip
 
 _COMPRESSION = (
     *picked(Question, "profile"),
@@ -57,7 +67,7 @@ _COMPRESSION = (
     ),
     Field("error", Choice(ERRORS), "the worst class of error that a compressor may have", "unknown",
           metavar="CLASS"),
-    Field("memory", Size(), "of a rank for the messages that it gathers: 4GB", otherwise="no limit", metavar="SIZE"),
+    *_BUFFERS,
     plot(),
 )  # fmt: skip
 
@@ -76,7 +86,8 @@ _WHAT_IF = (
         "figure", Choice(_FIGURES),
         "the table's axis. compute: a device --speed times as fast. tradeoff: encode and decode k times as fast at l k "
         "times the bytes (--encode-speed k, --penalty l). contention: compression beside the backward pass. ratio: "
-        "the compression that is enough for close to linear scaling, over batches", is_required=True,
+        "the compression that is enough for close to linear scaling, over batches. overlap: no compression, with and "
+        "without sending beside the backward pass", is_required=True,
     ),
     Field(
         "compressor", COMPRESSOR,
@@ -86,15 +97,17 @@ _WHAT_IF = (
     _axis("ranks", Whole(2, 10**6), "number of workers"),
     _axis("bandwidth", Bandwidth(), "bandwidth out of a rank, or of a node: 10Gbps, 1.25GB/s"),
     _axis("latency", Seconds(), "latency of one step of a collective", "10us"),
-    _axis("aggregation", Text(), "how gradients are added up: ring, tree, server", "ring"),
+    _axis("aggregation", Text(), "how gradients are added up: ring, tree, server, ring-or-tree", "ring"),
     _axis("batch", WholeOrShare(), "examples a rank, or 0.5x: of the profile's; the backward pass is in proportion"),
     _axis("gamma", Number(1, maximum=100), "slow-down of a backward pass beside communication", "1.07"),
     _axis("bucket", Size(), "bytes of a bucket", "25MB"),
     _axis("speed", Number(0, strict=True, maximum=1000), "how many times as fast the device is"),
+    _axis("backward_speed", Number(0, strict=True, maximum=1000), "how many times as fast the backward pass alone is"),
     _axis("encode_speed", Number(1, maximum=1000), "k: encode and decode are k times as fast"),
     _axis("penalty", Number(1, maximum=1000), "l: at l k times the bytes"),
     _axis("contention", Number(1, maximum=100), "what compression beside the backward pass costs the device"),
     *(field for field in _NETWORK if field.name not in _AXES_OF_NETWORK),
+    *_BUFFERS,
 )  # fmt: skip
 
 _COMPRESSION_HELP = """\
@@ -159,6 +172,16 @@ Each model is measured, planned and run for each number of ranks and bandwidth, 
 example:
   gapless validate ddp --model train:net --model train:gpt --ranks 2,4 --bandwidth 100Mbps,1Gbps
 """
+_MODEL_VALIDATION_HELP = f"""\
+{_FACTORY_HELP}
+{_MODES_HELP}
+First the backward pass alone is measured, and encode and decode of all gradients in each mode. Then every setting runs:
+plain gradients in buckets beside the backward pass, compressed ones all at once after it. What counts is the time from
+the last loss until the last rank is through. `time line` is the error of Cupcake's own prediction of the whole step.
+
+example:
+  gapless validate performance-model --model train:net,width=32 --ranks 2,4 --bandwidth 200Mbps --bucket 200KB
+"""
 
 ADVICE = (
     Command(
@@ -186,8 +209,16 @@ PROFILE = Command(
     asking(GradientsQuestion, lazy(lambda: profiling.profile_gradients)), _GRADIENTS_HELP,
     when_stopped="ending the processes",
 )  # fmt: skip
-VALIDATION = Command(
-    "ddp", "predicted steps of data-parallel training against measured ones", fields_of(ValidationQuestion),
-    asking(ValidationQuestion, lazy(lambda: execution.validate)), _VALIDATION_HELP,
-    when_stopped="ending the processes",
+VALIDATIONS = (
+    Command(
+        "ddp", "predicted steps of data-parallel training against measured ones", fields_of(ValidationQuestion),
+        asking(ValidationQuestion, lazy(lambda: execution.validate)), _VALIDATION_HELP,
+        when_stopped="ending the processes",
+    ),
+    Command(
+        "performance-model", "the analytic model of data-parallel training against measured steps",
+        fields_of(ModelValidationQuestion),
+        asking(ModelValidationQuestion, lazy(lambda: performance_model.validate_model)), _MODEL_VALIDATION_HELP,
+        when_stopped="ending the processes",
+    ),
 )  # fmt: skip

@@ -71,7 +71,10 @@ def _points(rows: Sequence[Mapping[str, Any]], axes: Sequence[str], shown: Seque
                 yield _Point({**fields, **kind}, (*fields, *kind), {_measure(shown): row[measure]})
 
 
-_WORDS = {"uncompressed_s": "plain", "compressed_s": "compressed", "beside_s": "compressed beside the backward pass"}
+_WORDS = {
+    "uncompressed_s": "plain", "compressed_s": "compressed", "beside_s": "compressed beside the backward pass",
+    "serial_s": "plain, after the backward pass",
+}  # fmt: skip
 
 
 def _measure(shown: Sequence[str]) -> str:

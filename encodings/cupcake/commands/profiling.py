@@ -86,12 +86,12 @@ class Measurement:
         return profile, fitted
 
 
-def measure_model(how: Measuring, session: Session) -> Measurement:
-    """Measure in several processes."""
+def measure_model(how: Measuring, session: Session, is_whole: bool = False) -> Measurement:
+    """Measure in several processes. `is_whole`: hooks send all gradients in one group only."""
     from gapless.torch.ddp.measuring import ProfileTask, measured
 
     modes = tuple(dict.fromkeys((PLAIN, *how.hooks)))
-    task = ProfileTask(how.model, session.options.seed, modes, how.steps, how.repeats, how.ranks, how.wait)
+    task = ProfileTask(how.model, session.options.seed, modes, how.steps, how.repeats, how.ranks, how.wait, is_whole)
     session.say(f"measuring {how.model} and {len(modes)} modes in {how.ranks} processes ...")
     gradients, times = measured(task, session.options.stop)
     taken = f"medians of {how.steps} steps, hooks of {how.repeats} runs at each size"

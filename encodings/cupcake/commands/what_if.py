@@ -24,6 +24,7 @@ from gapless.profiles.compressors.grammar import named_compressor
 from gapless.profiles.gradients.communication import Network, aggregation_names, find_network
 from gapless.profiles.gradients.ddp_model import DdpModel, ddp_model
 from gapless.profiles.gradients.named import find_fusion_profile
+from gapless.profiles.gradients.network_question import DECODED, TOGETHER
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.question.fields import Share
 from gapless.report.short_repr import BriefText
@@ -59,11 +60,14 @@ class _ModelChanges(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Case:
-    """One setting of the model, and the compressor in it. `batch`: examples a rank, 0 where that isn't known."""
+    """One setting of the model, and the compressor in it. `batch`: examples a rank, 0 where that isn't known.
+    `decoded`: one of `DECODED`.
+    """
 
     model: DdpModel
     compressor: Compressor
     batch: int = 0
+    decoded: str = TOGETHER
 
     def model_with(self, **changes: Unpack[_ModelChanges]) -> Case:
         """The same case with other values of the model."""
@@ -129,6 +133,10 @@ AXES: dict[str, Axis] = {
         "speed", lambda: (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0),
         lambda case, factor: replace(case, model=case.model.at_speed(factor)),
     ),
+    "backward_speed": Axis(
+        "backward_speed", lambda: (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0),
+        lambda case, factor: replace(case, model=case.model.at_backward_speed(factor)),
+    ),
     "encode_speed": Axis("encode_speed", lambda: (1.0, 2.0, 3.0, 4.0), Case.at_encode_speed),
     "penalty": Axis("penalty", lambda: (1.0, 2.0, 3.0), Case.at_penalty),
     "contention": Axis(
@@ -154,6 +162,18 @@ def _ratio(case: Case) -> dict[str, float]:
     return {"required_ratio": ratio, "scaling": case.model.backward_s / smaller.uncompressed_s()}
 
 
+def _overlap(case: Case) -> dict[str, float]:
+    """Synchronous SGD that sends nothing before the backward pass is through, and what sending beside it saves."""
+    serial_s, beside_s = case.model.serial_s(), case.model.uncompressed_s()
+    return {"serial_s": serial_s, "uncompressed_s": beside_s, "time_saved": 1 - beside_s / serial_s}
+
+
+def _buffers(case: Case) -> dict[str, float]:
+    model, compressor = case.model, case.compressor
+    buffers = model.buffer_bytes(compressor, case.decoded)
+    return {"gathered_bytes": model.gathered_bytes(compressor), "buffer_bytes": buffers}
+
+
 @dataclass(frozen=True)
 class Figure:
     """`axes`: the first is along the picture. `measures`: columns of a row. `shown`: the two that a picture draws."""
@@ -173,9 +193,8 @@ FIGURES: dict[str, Figure] = {
         ("encode_speed", "penalty"), "4.14", (lambda case: {"ratio": case.compressor.ratio}, _step), ("compressed_s",)
     ),
     "ratio": Figure(("batch",), "4.8 and 4.11", (_ratio,), ("required_ratio",), has_crossover=False),
-    "ranks": Figure(
-        ("ranks",), "4.4 to 4.6", (_step, lambda case: {"gathered_bytes": case.model.gathered_bytes(case.compressor)})
-    ),
+    "ranks": Figure(("ranks",), "4.4 to 4.6", (_step, _buffers)),
+    "overlap": Figure(("ranks",), "4.2", (_overlap,), ("serial_s", "uncompressed_s"), has_crossover=False),
     "aggregation": Figure(("ranks", "aggregation"), "Table 4.2"),
     "contention": Figure(
         ("contention",), "4.3", (_step, lambda case: {"beside_s": case.model.beside_s(case.compressor)}),
@@ -192,7 +211,8 @@ FIGURES: dict[str, Figure] = {
 class WhatIf(BriefText):
     """The table of one figure.
 
-    `batch`: of all rows, else of the profile; 0 where it isn't said. `axes`: the columns that vary, the first is along
+    `refused`: in which settings the compressor's buffers don't fit in memory, in words. `batch`: of all rows, else of
+    the profile; 0 where it isn't said. `axes`: the columns that vary, the first is along
     the picture. A row whose figure has crossovers says up to which bandwidth the compressor pays, and over which range.
     """
 
@@ -203,6 +223,7 @@ class WhatIf(BriefText):
     batch: int
     axes: tuple[str, ...]
     rows: tuple[Mapping[str, object], ...]
+    refused: tuple[str, ...] = ()
 
     @property
     def data(self) -> dict[str, object]:
@@ -210,6 +231,7 @@ class WhatIf(BriefText):
         return {
             "problem": "cupcake", "profile": self.profile, "figure": self.figure, "batch": self.batch or None,
             **network_data(self.network), "compressor": self.compressor.name, "axes": list(self.axes),
+            "refused": list(self.refused),
             "rows": [{key: _plain(value) for key, value in row.items()} for row in self.rows],
         }  # fmt: skip
 
@@ -223,7 +245,7 @@ class WhatIf(BriefText):
         if "range" in titles:
             given = [words for axis, words in _RANGE_WORDS.items() if axis not in self.axes]
             said += [f"range of what {self.compressor.name} pays below: {' and '.join(given)}"] if given else []
-        return "\n".join([table(lines), *said])
+        return "\n".join([table(lines), *said, *self.refused])
 
 
 _RANGE_WORDS = {
@@ -243,12 +265,15 @@ def what_if(
     ranks_per_node: int | None = None,
     inner_bandwidth: float | None = None,
     inner_latency: float | None = None,
+    memory: float | None = None,
+    decoded: str = TOGETHER,
     **given: Sequence[Value] | Value | None,
 ) -> WhatIf:
     """The table of a figure for a profile on a network.
 
     `given`: the values of each of `AXES`; None for one value, the profile's or the model's own, or the study's where
-    the figure is over that axis. The first ones are those of the network, described as for `find_network`.
+    the figure is over that axis. The first ones are those of the network, described as for `find_network`. `memory`:
+    what a rank has for the buffers of a compressor, in bytes; `decoded`: one of `DECODED`.
     Raises `InputError` that names an argument which is unknown, missing, or doesn't go with the others.
     """
     check_known("figure", figure, FIGURES)
@@ -268,18 +293,22 @@ def what_if(
         ranks_per_node=ranks_per_node, inner_bandwidth=inner_bandwidth, inner_latency=inner_latency,
     )  # fmt: skip
     found, chosen = find_fusion_profile(profile), named_compressor(compressor)
-    case = Case(ddp_model(found, network), chosen, found.batch)
+    check_known("decoded", decoded, DECODED)
+    case = Case(ddp_model(found, network), chosen, found.batch, decoded)
     values |= {name: _study(name, network.ranks_per_node) for name in over if name not in values}
     count = math.prod(len(of) for of in values.values())
     if count > _MOST_ROWS:
         raise InputError(f"a table has {_MOST_ROWS} rows at most, got {count}: give fewer values")
     along = [*over, *(name for name in AXES if name in values and name not in over)]
     shown = [name for name in along if name in over or len(values[name]) > 1]
-    rows = tuple(_rows(case, FIGURES[figure], {name: values[name] for name in along}, shown))
+    cases = list(_cases(case, {name: values[name] for name in along}, shown))
+    rows = tuple(_rows(FIGURES[figure], cases, shown))
     axes = tuple(_column(case, name) for name in sorted(shown, key=lambda name: len(values[name]) == 1))
     is_fixed = bool(found.batch) and "batch" in values and "batch" not in shown
     batch = round(float(_value(case, values["batch"][0]))) if is_fixed else found.batch
-    return WhatIf(found.name, figure, network, chosen, batch, axes, rows)
+    refused = [] if memory is None else [each.model.refusal(each.compressor, memory, decoded) for each, _ in cases]
+    said = tuple(dict.fromkeys(line for line in refused if line))
+    return WhatIf(found.name, figure, network, chosen, batch, axes, rows, said)
 
 
 def _study(name: str, ranks_per_node: int) -> list[Value]:
@@ -297,17 +326,26 @@ def _column(case: Case, name: str) -> str:
     return "batch_factor" if name == "batch" and not case.batch else AXES[name].column
 
 
-def _rows(
-    base: Case, figure: Figure, values: Mapping[str, Sequence[Value]], shown: Sequence[str]
-) -> Iterator[dict[str, object]]:
-    """A row for each combination of the values."""
-    known: dict[Case, PaysInRange] = {}
+def _cases(
+    base: Case, values: Mapping[str, Sequence[Value]], shown: Sequence[str]
+) -> Iterator[tuple[Case, dict[str, object]]]:
+    """The setting of each combination of the values, and what a row says of it."""
     for point in product(*values.values()):
         case, row = base, dict[str, object]()
         for name, value in zip(values, point, strict=True):
             case = AXES[name].at(case, value)
             if name in shown:
                 row[_column(base, name)] = _value(base, value)
+        yield case, row
+
+
+def _rows(
+    figure: Figure, cases: Sequence[tuple[Case, dict[str, object]]], shown: Sequence[str]
+) -> Iterator[dict[str, object]]:
+    """A row for each setting."""
+    known: dict[Case, PaysInRange] = {}
+    for case, said in cases:
+        row = dict(said)
         for measure in figure.measures:
             row |= measure(case)
         if figure.has_crossover:

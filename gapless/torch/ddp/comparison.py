@@ -46,7 +46,8 @@ class RunTask:
 
     `profile`: the name of what was planned for. `wait_s`: the longest that a rank waits for another. `forward_s`,
     `gaps_s`: what forward takes and what lies between gradients in emulated time; None and empty where they take what
-    they take. `train_steps`: descended afterwards with each strategy, at `learning_rate`.
+    they take. `train_steps`: descended afterwards with each strategy, at `learning_rate`. `warm_up`: steps before any
+    counts, three at least: in the first DDP's buckets are others, in the second they are new.
     """
 
     model: str
@@ -62,6 +63,7 @@ class RunTask:
     gaps_s: tuple[float, ...] = ()
     train_steps: int = 0
     learning_rate: float = 0.1
+    warm_up: int = 3
 
     def buckets(self, strategy: Strategy) -> DdpBuckets:
         """A strategy's buckets."""
@@ -72,12 +74,13 @@ class RunTask:
 class Measured:
     """What running a strategy found.
 
-    `steps_s`: of each repetition, forward and backward, until the last rank is through. `buckets`: whether those that
-    DDP had were the strategy's. `equal`, `gradients`: how many of the gradients have the bits that DDP finds by itself
-    in the same buckets; `error`: the squared distance from those, relative to them, and `mean_error` that of the mean
-    over all steps, which error feedback brings down. `late_s`: by how much a collective was
-    through later than an emulated wire says, the most in a step and the median over steps. `losses`: of the steps of a
-    training, the mean of all ranks, and `train_s`: what each of these steps took.
+    `steps_s`: of each repetition, forward and backward, until the last rank is through; `synced_s`: without forward,
+    from when the last rank has its loss. `buckets`: whether those that DDP had were the strategy's. `equal`,
+    `gradients`: how many of the gradients have the bits that DDP finds by itself in the same buckets; `error`: the
+    squared distance from those, relative to them, and `mean_error` that of the mean over all steps, which error
+    feedback brings down. `late_s`: by how much a collective was through later than an emulated wire says, the most in a
+    step and the median over steps. `losses`: of the steps of a training, the mean of all ranks, and `train_s`: what
+    each of these steps took.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Measured:
     late_s: float
     losses: tuple[float, ...] = ()
     train_s: tuple[float, ...] = ()
+    synced_s: tuple[float, ...] = ()
 
 
 def compare(task: RunTask, stop: threading.Event | None = None) -> tuple[Measured, ...]:
@@ -117,9 +121,6 @@ def _together(rows: Sequence[Measured]) -> Measured:
     return replace(rows[0], buckets=is_planned, equal=equal, **most)
 
 
-_WARM_UP = 3
-"""Steps before any counts: in the first DDP's buckets are others, in the second they are new."""
-
 _AHEAD_S = 0.003
 """How long before a step rank 0 says when it begins."""
 
@@ -133,6 +134,7 @@ class _Running:
     state: HookState | None
     clock: Clock | None
     steps_s: list[float] = field(default_factory=list)
+    synced_s: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
     sums: dict[str, Tensor] = field(default_factory=dict)
     """Of the gradients of all steps, by name."""
@@ -149,12 +151,13 @@ def _work(task: RunTask, rank: int) -> dict[str, object]:
     batch = load_named(task.model, task.seed + 1 + rank)
     work = Workload(work.model, batch.inputs, work.loss, batch.targets)
     running = [_running(task, strategy, work.model) for strategy in task.strategies]
-    for number in range(_WARM_UP + task.repeats):
+    for number in range(task.warm_up + task.repeats):
         for each in running:
-            step_s, _ = _step(task, each, work, rank)
-            if number < _WARM_UP:
+            taken = _step(task, each, work, rank)
+            if number < task.warm_up:
                 continue
-            each.steps_s.append(step_s)
+            each.steps_s.append(taken.step_s)
+            each.synced_s.append(taken.synced_s)
             for name, gradient in _gradients(each.ddp).items():
                 each.sums[name] = each.sums.get(name, 0.0) + gradient.double()
     found = [_found(task, each, work, rank) for each in running]
@@ -177,11 +180,11 @@ def _trained(task: RunTask, found: Measured, rank: int) -> Measured:
     losses, train_s = list[float](), list[float]()
     for number in range(task.train_steps):
         batch = works[number % BATCHES]
-        step_s, loss = _step(task, running, Workload(model, batch.inputs, batch.loss, batch.targets), rank)
+        taken = _step(task, running, Workload(model, batch.inputs, batch.loss, batch.targets), rank)
         optimizer.step()
-        torch.distributed.all_reduce(loss)
-        losses.append(float(loss) / task.ranks)
-        train_s.append(step_s)
+        torch.distributed.all_reduce(taken.loss)
+        losses.append(float(taken.loss) / task.ranks)
+        train_s.append(taken.step_s)
     return replace(found, losses=tuple(losses), train_s=tuple(train_s))
 
 
@@ -207,8 +210,19 @@ def _spending(clock: Clock, duration_s: float) -> Callable[[Tensor], None]:
     return lambda _: clock.spend(duration_s)
 
 
-def _step(task: RunTask, running: _Running, work: Workload, rank: int) -> tuple[float, Tensor]:
-    """Forward and backward: from when all ranks begin until the last one is through; and this rank's loss."""
+@dataclass(frozen=True)
+class _Taken:
+    """A step: from when all ranks begin, and from when the last has its loss, until the last is through; this rank's
+    loss.
+    """
+
+    step_s: float
+    synced_s: float
+    loss: Tensor
+
+
+def _step(task: RunTask, running: _Running, work: Workload, rank: int) -> _Taken:
+    """Forward and backward."""
     running.ddp.zero_grad(set_to_none=True)
     torch.manual_seed(task.seed + rank)  # what is dropped is the same in every strategy
     begin = torch.tensor(time.monotonic() + _AHEAD_S, dtype=torch.float64)
@@ -220,13 +234,15 @@ def _step(task: RunTask, running: _Running, work: Workload, rank: int) -> tuple[
     loss = work.loss_of(running.ddp)
     if running.clock is not None and task.forward_s is not None:
         running.clock.spend(task.forward_s)
+    backward_s = time.monotonic()
     loss.backward()
-    end = torch.tensor(time.monotonic(), dtype=torch.float64)
-    torch.distributed.all_reduce(end, torch.distributed.ReduceOp.MAX)
+    ends = torch.tensor([time.monotonic(), backward_s], dtype=torch.float64)
+    torch.distributed.all_reduce(ends, torch.distributed.ReduceOp.MAX)
     if running.state is not None:
         running.late_s.append(running.state.late_s)
         running.state.clear()
-    return float(end) - begin_s, loss.detach().double()
+    end_s, backward_s = ends.tolist()
+    return _Taken(end_s - begin_s, end_s - backward_s, loss.detach().double())
 
 
 def _found(task: RunTask, running: _Running, work: Workload, rank: int) -> Measured:
@@ -237,12 +253,13 @@ def _found(task: RunTask, running: _Running, work: Workload, rank: int) -> Measu
     return Measured(
         name=running.strategy.name,
         steps_s=tuple(running.steps_s),
+        synced_s=tuple(running.synced_s),
         buckets=[set(names) for names in actual_buckets(running.ddp)] == [set(names) for names in buckets.buckets],
         equal=sum(bool(torch.equal(gradients[name], gradient)) for name, gradient in expected.items()),
         gradients=len(expected),
         error=squared_error(gradients, expected),
         mean_error=squared_error(means, expected),
-        late_s=statistics.median(running.late_s[_WARM_UP:]),
+        late_s=statistics.median(running.late_s[task.warm_up :]),
     )
 
 

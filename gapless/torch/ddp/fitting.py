@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Method
-from gapless.profiles.gradients.communication import Network, all_gather_cost, all_reduce_cost
+from gapless.profiles.gradients.communication import Network, all_gather_cost, all_reduce_cost, in_messages
 from gapless.profiles.gradients.cost_functions import AffineCost, CostFunction, PointsCost
 from gapless.profiles.gradients.modes import Mode
 from gapless.torch.ddp.measuring import Gradients, HookTimes
 from gapless.units import format_bytes
 
-__all__ = ["FittedMode", "fitted_mode"]
+__all__ = ["FittedMode", "fitted_mode", "on_network"]
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ def fitted_mode(
     lines = encode(sums["encoded"]) + decode(sums["encoded"]) + send(sums["sent"])
     mode = Mode(
         name=name,
-        communication=send if network is None else _on_network(method, network, between),
+        communication=send if network is None else on_network(method, network, between),
         encode=encode,
         decode=decode,
         error=method.error,
@@ -146,8 +146,7 @@ def _not_negative(columns: Floats, taken_s: Floats) -> Floats:
     return coefficients
 
 
-def _on_network(method: Method, network: Network, between: AffineCost) -> AffineCost:
+def on_network(method: Method, network: Network, between: AffineCost) -> CostFunction:
     """All messages of a bucket: each has the network's latency, their bytes go over it once."""
     cost = (all_reduce_cost if method.collective == "all_reduce" else all_gather_cost)(network)
-    alpha_s = method.messages * cost.alpha_s + between.alpha_s
-    return AffineCost(alpha_s, cost.beta_s_per_byte + between.beta_s_per_byte)
+    return in_messages(cost, method.messages).plus(between)

@@ -221,7 +221,7 @@ def _check_order(steps: Sequence[_Step]) -> None:
 class ProfileTask:
     """What all ranks measure: a model as `load_named` takes it, so many steps of it, and each mode so many times.
 
-    `wait_s`: the longest that a rank waits for another.
+    `wait_s`: the longest that a rank waits for another. `is_whole`: modes send all gradients in one group only.
     """
 
     model: str
@@ -231,6 +231,7 @@ class ProfileTask:
     repeats: int
     ranks: int
     wait_s: float
+    is_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -290,8 +291,9 @@ def _work(task: ProfileTask) -> dict[str, object]:
     gradients = measure_gradients(work.model, lambda _: work.loss_of(ddp), task.steps)
     dtype = next(iter(trainable(work.model).values())).dtype
     rows = []
+    groups = [(0, len(gradients.names) - 1)] if task.is_whole else sample_groups(gradients.size_bytes)
     for mode in task.modes:
-        for first, last in sample_groups(gradients.size_bytes):
+        for first, last in groups:
             rows.append(asdict(_hook_times(mode, gradients, first, last, task.repeats, dtype)))
     return {"gradients": asdict(gradients), "hooks": rows}
 

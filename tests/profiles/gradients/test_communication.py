@@ -19,13 +19,17 @@ from gapless.profiles.gradients.communication import (
     aggregation_names,
     all_gather_cost,
     all_reduce_cost,
+    buffer_bytes,
     communication_cost,
     compression_cost,
     find_network,
     gathered_bytes,
+    in_messages,
     ring_network,
     two_level_network,
 )
+from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.named import priced_mode
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Link, Topology
 
@@ -137,9 +141,44 @@ def test_all_reduce_follows_table_4_2(aggregation: str, latency_s: float, bandwi
 
 @given(networks)
 def test_a_tree_saves_latency_a_ring_bandwidth_and_a_server_is_never_faster_than_both(network: FlatNetwork) -> None:
-    ring, tree, server = (all_reduce_cost(network.with_outer(aggregation=name)) for name in aggregation_names())
+    ring, tree, server = (all_reduce_cost(network.with_outer(aggregation=name)) for name in aggregation_names()[:3])
+    assert isinstance(server, AffineCost)
+    assert isinstance(tree, AffineCost)
+    assert isinstance(ring, AffineCost)
     assert server.alpha_s <= tree.alpha_s <= ring.alpha_s
     assert ring.beta_s_per_byte <= tree.beta_s_per_byte <= server.beta_s_per_byte * (1 + 1e-12)
+
+
+@given(networks, sizes)
+def test_a_ring_or_a_tree_takes_what_the_faster_takes_at_each_size(network: FlatNetwork, size_bytes: float) -> None:
+    ring, tree, either = (
+        float(all_reduce_cost(network.with_outer(aggregation=name), 2.0)(size_bytes))
+        for name in ("ring", "tree", "ring-or-tree")
+    )
+    assert either == pytest.approx(min(ring, tree), rel=1e-9)
+
+
+def test_a_ring_or_a_tree_is_a_tree_for_small_messages_and_gathers_along_a_ring() -> None:
+    network = FlatNetwork(64, 1.25e9, 1e-4, "ring-or-tree")
+    ring, tree = (network.with_outer(aggregation=name) for name in ("ring", "tree"))
+    for size, same, other in ((1e5, tree, ring), (1e8, ring, tree)):
+        found, expected, slower = (float(all_reduce_cost(each)(size)) for each in (network, same, other))
+        assert found == pytest.approx(expected)
+        assert found < slower
+    assert all_gather_cost(network) == all_gather_cost(ring)
+    low_rank = priced_mode(named_compressor("powersgd"), network, [(512, 512)])
+    assert float(low_rank.communication(1e3)) == pytest.approx(float(in_messages(all_reduce_cost(tree), 3)(1e3)))
+
+
+def test_buffers_hold_the_messages_and_what_is_decoded_of_them() -> None:
+    signs, powersgd = named_compressor("signsgd"), named_compressor("powersgd")
+    network = FlatNetwork(64, 1.25e9)
+    assert buffer_bytes(network, signs, 32e6) == pytest.approx(64 * (1e6 + 32e6))
+    assert buffer_bytes(network, signs, 32e6, "one-by-one") == pytest.approx(64 * 1e6 + 32e6)
+    assert buffer_bytes(network, powersgd, 32e6) == 0
+    assert buffer_bytes(NODES, signs, 32e6) == pytest.approx(8 * (1e6 + 32e6) / 4)
+    with pytest.raises(InputError, match="decoded: must be one of together, one-by-one, got 'never'"):
+        buffer_bytes(network, signs, 32e6, "never")
 
 
 def test_a_gathering_tree_doubles_its_messages() -> None:
@@ -230,7 +269,10 @@ def test_numbers_describe_two_levels() -> None:
         ({"ranks_per_node": 7, "inner_bandwidth": 1e9}, "ranks_per_node: must divide the 64 ranks, got 7"),
         ({"inner_latency": 1e-6}, "inner_latency: goes with `ranks_per_node`"),
         ({"levels": 2}, "levels: goes with topology"),
-        ({"aggregation": "rings"}, "aggregation: must be one of ring, tree, server, got 'rings'; did you mean 'ring'"),
+        (
+            {"aggregation": "rings"},
+            "aggregation: must be one of ring, tree, server, ring-or-tree, got 'rings'; did you mean 'ring'",
+        ),
     ],
 )
 def test_numbers_that_describe_no_network_are_refused(asked: dict[str, Any], message: str) -> None:

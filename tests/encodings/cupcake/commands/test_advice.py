@@ -136,9 +136,20 @@ def test_what_a_rank_gathers_is_limited_by_its_memory() -> None:
                   (dgc.groups[number] for number in dgc.compressed))  # fmt: skip
     assert dgc.gathered_bytes == pytest.approx(8 * largest / 50)
     assert whole.best is dgc
-    limited = compression("vgg16", **asked, memory=dgc.gathered_bytes - 1)
-    assert (limited.best, limited.best_by_error["feedback"]) == (of("fp16", limited), None)
-    assert "gathers" in limited.warnings[0]
+    for decoded, copies in (("together", 8), ("one-by-one", 1)):
+        needed = dgc.gathered_bytes + copies * largest
+        limited = compression("vgg16", **asked, memory=needed - 1, decoded=decoded)
+        assert (limited.best, limited.best_by_error["feedback"]) == (of("fp16", limited), None)
+        assert limited.warnings[0].startswith("dgc: the largest group of its plan needs ")
+        assert compression("vgg16", **asked, memory=needed + 1, decoded=decoded).best is not None
+
+
+def test_signs_of_bert_at_64_ranks_do_not_fit_16_gb_all_at_once() -> None:
+    asked: dict[str, Any] = {"compressor": ["signsgd"], "bandwidth": 10 * GBPS, "memory": 16e9}
+    line = "signsgd: all gradients at once need 28.9 GB of buffers at 64 ranks, more than 16 GB; compress in groups"
+    assert any(each.startswith(line) for each in compression("bert-base", ranks=64, **asked).warnings)
+    for fits in ({"ranks": 32}, {"ranks": 64, "decoded": "one-by-one"}):
+        assert not any("buffers" in each for each in compression("bert-base", **asked, **fits).warnings)
 
 
 def test_errors_beyond_the_worst_that_is_accepted_are_left_out() -> None:

@@ -165,6 +165,40 @@ def test_gathered_messages_grow_with_the_ranks() -> None:
     assert column("gathered_bytes", "ranks", ranks=[8, 16]) == [0, 0]
 
 
+def test_signs_of_bert_fit_16_gb_up_to_32_ranks() -> None:
+    """Figure 4.6: "we can not scale signSGD on BERT beyond 32 GPUs" of 16 GB."""
+    asked: dict[str, Any] = {"figure": "ranks", "bandwidth": 10 * GBPS, "compressor": "signsgd", "memory": 16e9}
+    answer = what_if("bert-base", ranks=[16, 32, 64, 96], **asked)
+    assert [row["buffer_bytes"] < 16e9 for row in answer.rows] == [True, True, False, False]
+    assert [line.partition(" of")[0] for line in answer.refused] == [
+        "signsgd: all gradients at once need 28.9 GB", "signsgd: all gradients at once need 43.35 GB",
+    ]  # fmt: skip
+    assert answer.text.splitlines()[-2:] == list(answer.refused)
+    assert not what_if("bert-base", ranks=[64], **asked, decoded="one-by-one").refused
+
+
+def test_overlap_saves_nearly_half_of_resnet50_at_64_ranks() -> None:
+    """Figure 4.2: "overlapping reduces iteration time by upto 46 %", at a batch that isn't said."""
+    found = rows("overlap", "resnet50", ranks=[4, 16, 64], latency=[1e-5])
+    for row in found:
+        assert row["time_saved"] == pytest.approx(1 - row["uncompressed_s"] / row["serial_s"])
+    saved = [rows("overlap", "resnet50", latency=[1e-5], ranks=[64], batch=[batch])[0] for batch in (32, 64)]
+    assert [row["time_saved"] for row in saved] == [pytest.approx(0.287, abs=1e-3), pytest.approx(0.397, abs=1e-3)]
+    shipped = what_if("resnet50", figure="overlap", ranks=[64], bandwidth=[10 * GBPS], batch=[64]).rows[0]
+    assert shipped["time_saved"] == pytest.approx(0.451, abs=1e-3)
+    whole = rows("overlap", "resnet50", bucket=[1e9], gamma=[1])[0]
+    assert whole["serial_s"] == pytest.approx(whole["uncompressed_s"])  # one bucket has nothing to hide behind
+
+
+def test_a_faster_backward_pass_alone_helps_less_than_a_faster_device() -> None:
+    """The text says 1.75 times at 3.5 times the compute; 3.0 with encode and decode as much faster, 1.87 without."""
+    both = rows("compute", "resnet50", speed=[3.5])[0]
+    alone = rows("compute", "resnet50", speed=[1], backward_speed=[1, 3.5])[1]
+    assert both["uncompressed_s"] == alone["uncompressed_s"]
+    gained = [row["uncompressed_s"] / row["compressed_s"] for row in (both, alone)]
+    assert gained == [pytest.approx(3.0, abs=0.1), pytest.approx(1.87, abs=0.05)]
+
+
 def test_a_topology_of_nodes_has_two_levels() -> None:
     asked: dict[str, Any] = {"figure": "gamma", "topology": "ndv2", "nodes": 2, "compressor": "dgc"}
     two, one = (what_if("vgg16", **asked, levels=levels) for levels in (2, 1))
