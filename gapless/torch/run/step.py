@@ -14,9 +14,9 @@ from gapless.torch.capture.model_state import ModelWatch, check_plain, loss_of, 
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.joint_graph import TOLERANCE
 from gapless.torch.kernels.norms import check_invertible
-from gapless.torch.library import Loss, Module, Node, Tensor, named_tensors, torch, tree_flatten
+from gapless.torch.library import Loss, Module, Tensor, named_tensors, torch, tree_flatten
+from gapless.torch.run.code import Program
 from gapless.torch.run.difference import Difference, compared
-from gapless.torch.run.instructions import Compiler, Run
 from gapless.torch.run.step_plan import CAPTURE, StepPlan, example_arguments, planned
 
 __all__ = ["Step", "load_step", "run", "say"]
@@ -48,14 +48,12 @@ class Step:
         self.plan, self._model = plan, model
         self._captured, self._tensors = plan.step, named_tensors(model)
         _check_model(plan.step, self._tensors)
-        compiler = Compiler(plan, self._tensors["parameter"])
-        self._instructions, self._updates = compiler.instructions(), compiler.updates()
-        self.close, self._inverted = compiler.close(), compiler.inverted()
+        self._program = Program(plan, self._tensors["parameter"], self._tensors["buffer"])
+        self.close, self._inverted = self._program.close(), self._program.inverted()
         self.difference: Difference | None = None
         self._tolerance, self._report = tolerance, report
         self._state = plan.step.state
         self._watch: ModelWatch | None = None
-        self._is_first = True
 
     def __call__(self, *arguments: object, **named: object) -> Tensor:
         """Run the step; the first call runs eager's as well, and compares.
@@ -88,13 +86,7 @@ class Step:
         with torch.no_grad():
             for gamma, beta in self._inverted:
                 check_invertible(gamma, *(self._tensors["parameter"][name] for name in (gamma, beta)))
-            state = Run(self._environment(leaves), is_first=self._is_first)
-            for instruction in self._instructions:
-                instruction(state)
-            for name, read in self._updates:
-                self._tensors["buffer"][name].copy_(read(state.there))
-            self._is_first = False
-        return state.loss
+            return self._program(self._placed(leaves))
 
     def _eager(self, leaves: list[Tensor]) -> Tensor:
         """Loss and gradients as the model itself finds them."""
@@ -133,17 +125,18 @@ class Step:
                 raise InputError(f"step: tensor {number} must have {wanted}, as it was captured, got {got}; {hint}")
         return list(leaves)
 
-    def _environment(self, leaves: list[Tensor]) -> dict[Node, Tensor]:
-        environment = dict(self._captured.constants)
+    def _placed(self, leaves: list[Tensor]) -> list[Tensor]:
+        """The tensors of the placeholders, then the constants."""
+        placed = []
         for node, role in self._captured.roles.items():
             if role.kind == "input":
-                environment[node] = leaves[role.index]
+                placed.append(leaves[role.index])
             elif role.kind == "tangent":
                 fake = self._captured.storages.fake[node]
-                environment[node] = torch.ones(tuple(fake.shape), dtype=fake.dtype, device=fake.device)
+                placed.append(torch.ones(tuple(fake.shape), dtype=fake.dtype, device=fake.device))
             else:
-                environment[node] = self._tensors[role.kind][role.name]
-        return environment
+                placed.append(self._tensors[role.kind][role.name])
+        return [*placed, *self._captured.constants.values()]
 
 
 def run(

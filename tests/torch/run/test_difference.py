@@ -55,15 +55,26 @@ def planned(model: nn.Module, loss: Callable[..., Any] | None = None) -> StepPla
     return keep_all(capture(model, (Given,), loss))
 
 
+def spoilt(step: Step, spoil: Callable[[], None]) -> None:
+    """Let something happen after a step's calls that no plan says."""
+    program = step._program  # noqa: SLF001
+
+    def run_and_spoil(placed: list[torch.Tensor]) -> torch.Tensor:
+        loss = program(placed)
+        spoil()
+        return loss
+
+    step._program = run_and_spoil  # type: ignore[assignment]  # noqa: SLF001
+
+
 def otherwise(step: Step, add: float = 0.001) -> None:
     """Let a step find another gradient of the first weight."""
-    instructions = step._instructions  # noqa: SLF001
 
-    def spoil(_: Any) -> None:
+    def spoil() -> None:
         weight = step._model.first.weight  # noqa: SLF001
         weight.grad = weight.grad + add
 
-    step._instructions = (*instructions, spoil)  # noqa: SLF001
+    spoilt(step, spoil)
 
 
 def test_equal_step_says_so_once(model: Small) -> None:
@@ -127,7 +138,7 @@ def test_step_beyond_the_tolerance_is_refused_and_leaves_nothing(model: Small) -
 
 def test_buffer_that_differs_is_refused(model: Small) -> None:
     step = run(planned(model), model, report=lambda _: None)
-    step._updates = tuple(update for update in step._updates if update[0] != "norm.running_mean")  # noqa: SLF001
+    spoilt(step, lambda: model.norm.running_mean.zero_())
     with pytest.raises(DifferenceError, match=r"the buffer norm\.running_mean is off"):
         step(Given)
 

@@ -1,0 +1,280 @@
+"""A plan as straight-line Python code: a statement a call, views made once, values deleted where the plan says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import getitem
+from types import CodeType
+
+from gapless.torch.capture.program import LASTS, PASSES, CapturedStep, Gradient
+from gapless.torch.kernels.norms import INVERTING
+from gapless.torch.library import (
+    Argument,
+    Made,
+    Node,
+    Tensor,
+    compact,
+    has_layout,
+    laid_out,
+    random_state,
+    set_random_state,
+    torch,
+)
+from gapless.torch.run.events import PlannedCall, drawn_again, planned_calls
+from gapless.torch.run.step_plan import StepPlan
+
+__all__ = ["Program"]
+
+_LITERALS = (bool, int, str, type(None))
+
+
+class Program:
+    """A plan for one model as a function of the tensors of its placeholders, which returns the loss.
+
+    Its first run looks how operators lay out what they return: views rely on the strides that were traced, and the plan
+    on sizes. From the second run on only those are laid out or copied that had to be.
+    """
+
+    def __init__(self, plan: StepPlan, parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
+        self._step, self._calls = plan.step, planned_calls(plan)
+        self._tensors = {"parameter": parameters, "buffer": buffers}
+        self._mended: dict[Node, Callable[[Tensor], Tensor]] = {}
+        self._function: Callable[[Sequence[Tensor]], Tensor] | None = None
+
+    def __call__(self, placed: Sequence[Tensor]) -> Tensor:
+        """Run it. `placed`: a tensor for each placeholder and constant, in the order of `roles` and `constants`."""
+        if self._function is not None:
+            return self._function(placed)
+        loss = self._written(self._look)(placed)
+        self._function = self._written(None)
+        return loss
+
+    def close(self) -> dict[str, int]:
+        """How many operators run in an implementation that is only close to eager's, by kind."""
+        return dict(sorted(Counter(event.call.close for event in self._calls if event.call.close).items()))
+
+    def inverted(self) -> tuple[tuple[str, str], ...]:
+        """The names of weight and bias of the batch norms whose gradient is computed from their output."""
+        calls = [event.call for event in self._calls if event.call.function in INVERTING]
+        pairs = [[call.arguments[place] for place in INVERTING[call.function]] for call in calls]
+        return tuple((self._step.roles[gamma].name, self._step.roles[beta].name) for gamma, beta in pairs)
+
+    def _written(self, look: Callable[[Node, Tensor], Tensor] | None) -> Callable[[Sequence[Tensor]], Tensor]:
+        return _Writer(self._step, self._calls, self._tensors, self._mended, look).function()
+
+    def _look(self, value: Node, tensor: Tensor) -> Tensor:
+        """What an operator has returned, as it was traced; from now on without looking."""
+        strides = self._step.storages.fake[value].stride()
+        (storage,) = self._step.storages.of[value]
+        most_bytes = self._step.storages.size_bytes[storage]
+        if not has_layout(tensor, strides):
+            self._mended[value] = lambda made: compact(laid_out(made, strides), most_bytes)
+        elif compact(tensor, most_bytes) is not tensor:
+            self._mended[value] = torch.clone
+        return self._mended[value](tensor) if value in self._mended else tensor
+
+
+class _Writer:
+    """Writes the code of a program, statement by statement, and keeps what is defined at each."""
+
+    def __init__(
+        self,
+        step: CapturedStep,
+        calls: Sequence[PlannedCall],
+        tensors: dict[str, dict[str, Tensor]],
+        mended: dict[Node, Callable[[Tensor], Tensor]],
+        look: Callable[[Node, Tensor], Tensor] | None,
+    ) -> None:
+        self._step, self._calls, self._tensors, self._mended, self._look = step, calls, tensors, mended, look
+        self._saved = drawn_again(calls)
+        self._lines: list[str] = []
+        self._globals: dict[str, object] = {"give": _give, "copied": _copied, "again": _draw_again}
+        self._globals_of: dict[int, str] = {}
+        self._states: dict[str, str] = {}
+        self._names: dict[Node, str] = {}
+        """Of all values that have been mentioned."""
+        self._defined: set[Node] = set()
+        self._views: dict[int, list[Node]] = {}
+        """The views that are there, by the storage that they look at."""
+        parameters = tensors["parameter"]
+        self._left = Counter(id(parameters[gradient.parameter]) for gradient in self._gradients())
+        self._summed: set[int] = set()
+
+    def function(self) -> Callable[[Sequence[Tensor]], Tensor]:
+        """Compile what the plan says."""
+        placed = [*self._step.roles, *self._step.constants]
+        self._defined.update(placed)
+        for event in self._calls:
+            self._call(event)
+        for gradient in self._step.late_gradients:
+            self._collect(gradient)
+        for value, name in self._step.updates:
+            buffer = self._object(self._tensors["buffer"][name])
+            self._lines.append(f"{buffer}.copy_({self._text(value)})")
+        read = [f"{self._names[node]} = placed[{place}]" for place, node in enumerate(placed) if node in self._names]
+        body = "\n    ".join((*read, *self._lines, "return loss"))
+        code: CodeType = compile(f"def step(placed):\n    {body}\n", f"<plan of {self._step.graph.name}>", "exec")
+        exec(code, self._globals)  # written above, of names and literals alone
+        made: Callable[[Sequence[Tensor]], Tensor] = self._globals["step"]  # type: ignore[assignment]
+        return made
+
+    def _gradients(self) -> list[Gradient]:
+        operators = [operator for operator in self._step.operators if operator is not None]
+        return [*(gradient for operator in operators for gradient in operator.gradients), *self._step.late_gradients]
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _call(self, event: PlannedCall) -> None:
+        kept = {event.node, *event.claimed, PASSES, *((LASTS,) if event.is_first else ())}
+        values = [(value, place) for value, place, holder in event.operator.values if holder in kept]
+        made = self._made(event)
+        if [place for _, place in values] == [None]:
+            self._define(values[0][0], made)
+        elif values:
+            self._lines.append(f"made = {made}")
+            for value, place in values:
+                self._define(value, f"made[{place}]")
+            self._lines.append("del made")
+        else:
+            self._lines.append(made)
+        for gradient in event.operator.gradients:
+            self._collect(gradient)
+        self._note_loss(event)
+        passing = [value for value, _, holder in event.operator.values if holder == PASSES]
+        self._delete((*passing, *event.gone))
+
+    def _made(self, event: PlannedCall) -> str:
+        """The expression of a call, under the random state that it takes."""
+        call = event.call
+        function = self._object(call.function)
+        random = call.random if call.random in self._saved else ""
+        if not random:
+            return self._calling(function, call.arguments, call.options)
+        state, device = self._states.setdefault(random, f"state{len(self._states)}"), self._object(self._step.device)
+        if event.is_first and random == event.operator.name:
+            self._lines.append(f"{state} = {self._object(random_state)}({device})")
+            return self._calling(function, call.arguments, call.options)
+        return f"again({state}, {device}, {function}, {self._text(tuple(call.arguments))}, {self._text(call.options)})"
+
+    def _define(self, value: Node, made: str) -> None:
+        """Let a value be what an expression makes, laid out as it was traced."""
+        if self._look is not None:
+            made = f"{self._object(self._look)}({self._object(value)}, {made})"
+        elif value in self._mended:
+            made = f"{self._object(self._mended[value])}({made})"
+        self._lines.append(f"{self._name(value)} = {made}")
+        if value in self._defined:  # it ran again before it went: what looks at the old one goes
+            self._delete(self._views_of((value,)))
+        self._defined.add(value)
+
+    def _delete(self, values: Sequence[Node]) -> None:
+        """Let values go, and what looks at them."""
+        gone = [value for value in dict.fromkeys((*self._views_of(values), *values)) if value in self._defined]
+        if gone:
+            self._lines.append(f"del {', '.join(self._name(value) for value in gone)}")
+            self._defined.difference_update(gone)
+
+    def _views_of(self, values: Sequence[Node]) -> list[Node]:
+        """The views of what values hold, which are looked at no more."""
+        storages = {storage for value in values for storage in self._step.storages.of[value]}
+        return [view for storage in sorted(storages) for view in self._views.pop(storage, [])]
+
+    def _note_loss(self, event: PlannedCall) -> None:
+        if not event.is_first or event.node >= len(self._step.graph.forward):
+            return
+        storages = self._step.storages
+        made = {storage for value, _, _ in event.operator.values for storage in storages.of[value]}
+        if made.intersection(storages.of[self._step.loss]):
+            self._lines.append(f"loss = {self._text(self._step.loss)}")
+
+    def _collect(self, gradient: Gradient) -> None:
+        """Give a gradient to its parameter; those of one parameter under several names together, as autograd does."""
+        parameter = self._tensors["parameter"][gradient.parameter]
+        own, value, key = self._object(parameter), self._text(gradient.value), id(parameter)
+        self._left[key] -= 1
+        is_last, total = not self._left[key], f"sum_{own}"
+        if key in self._summed:
+            self._lines.append(f"{total}.add_({value})")
+        elif is_last:
+            self._lines.append(f"give({own}, {value}, {gradient.is_taken})")
+            return
+        else:
+            self._lines.append(f"{total} = {value if gradient.is_taken else f'copied({own}, {value})'}")
+            self._summed.add(key)
+        if is_last:
+            self._lines += [f"give({own}, {total}, True)", f"del {total}"]
+
+    # -- expressions ---------------------------------------------------------------------------------------------------
+
+    def _calling(self, function: str, arguments: Sequence[Argument], options: dict[str, Argument]) -> str:
+        parts = [self._text(argument) for argument in arguments]
+        parts += [f"{name}={self._text(option)}" for name, option in options.items()]
+        return f"{function}({', '.join(parts)})"
+
+    def _text(self, argument: Argument) -> str:
+        """The expression of an argument; a view that isn't there is made by a statement of its own."""
+        if isinstance(argument, torch.fx.Node):
+            if argument not in self._defined and self._is_view(argument):
+                self._view(argument)
+            return self._name(argument)
+        if isinstance(argument, _LITERALS):
+            return repr(argument)
+        if isinstance(argument, tuple):
+            return f"({''.join(f'{self._text(part)}, ' for part in argument)})"
+        if isinstance(argument, list):
+            return f"[{', '.join(self._text(part) for part in argument)}]"
+        if isinstance(argument, dict):
+            return f"{{{', '.join(f'{name!r}: {self._text(part)}' for name, part in argument.items())}}}"
+        if isinstance(argument, slice):
+            return f"slice({', '.join(self._text(part) for part in (argument.start, argument.stop, argument.step))})"
+        return self._object(argument)
+
+    def _view(self, node: Node) -> None:
+        made = self._calling(self._object(node.target), node.args, dict(node.kwargs))
+        self._lines.append(f"{self._name(node)} = {made}")
+        self._defined.add(node)
+        for storage in set(self._step.storages.of[node]):
+            self._views.setdefault(storage, []).append(node)
+
+    def _is_view(self, node: Node) -> bool:
+        """Whether a node only looks at what others have made."""
+        made = self._step.storages.made
+        if node.op != "call_function" or node in made:
+            return False
+        return not (node.target is getitem and node.args[0] in made)
+
+    def _name(self, node: Node) -> str:
+        return self._names.setdefault(node, f"v{len(self._names)}")
+
+    def _object(self, thing: object) -> str:
+        """A global name for what has no literal."""
+        if id(thing) not in self._globals_of:
+            name = f"o{len(self._globals_of)}"
+            self._globals_of[id(thing)], self._globals[name] = name, thing
+        return self._globals_of[id(thing)]
+
+
+def _give(parameter: Tensor, value: Tensor, is_taken: bool) -> None:
+    """Add a gradient to a parameter's, as it is, or a copy where others read its memory."""
+    if parameter.grad is not None:
+        parameter.grad.add_(value)
+    else:
+        parameter.grad = value if is_taken else _copied(parameter, value)
+
+
+def _copied(parameter: Tensor, value: Tensor) -> Tensor:
+    return torch.empty_like(parameter).copy_(value)
+
+
+def _draw_again(
+    state: Tensor, device: torch.device, function: Callable[..., Made], arguments: tuple[Argument, ...],
+    options: dict[str, Argument],
+) -> Made:  # fmt: skip
+    """A call under a state from before; the generator goes on from where it was."""
+    now = random_state(device)
+    set_random_state(state, device)
+    try:
+        return function(*arguments, **options)
+    finally:
+        set_random_state(now, device)
