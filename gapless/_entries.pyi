@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.monet.study.carried import Solved
 from gapless.encodings.taccl.sketch.format import Sketch
+from gapless.io.plan import SavedPlan
 from gapless.ir.collective import Collective
 from gapless.options import Progress
 from gapless.profiles.compression.trace import CompressionTrace
@@ -233,6 +235,7 @@ class _Monet:
         budget: int | Share | str,
         objective: str = "time",
         method: str = "auto",
+        carry: str | SavedPlan | Solved | None = None,
     ) -> Any: ...
     def solve(
         self,
@@ -243,6 +246,7 @@ class _Monet:
         budget: int | Share | str,
         objective: str = "time",
         method: str = "auto",
+        carry: str | SavedPlan | Solved | None = None,
         time_limit: float | str | None = None,
         gap: float | str | None = None,
         threads: int | str = 0,

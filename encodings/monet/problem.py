@@ -13,6 +13,7 @@ from typing import Literal, cast, get_args
 
 from gapless.encodings.monet.question import DEVICE, METHODS, Question
 from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.study.carried import Carried, carried_from
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.options import SolveOptions
@@ -68,7 +69,8 @@ class Problem(BriefQuestion):
     No step may hold more than `budget_bytes`, neither in the paper's memory rows nor in the replay.
     `starts`: keep-sets of this graph from which the search may begin, such as those of other budgets' plans.
     `objective`: "energy" for the step that uses the least energy instead, for which every power must be known.
-    `method`: what decides, one of `METHODS`; whichever it is, the bound holds for the question. Raises `InputError`.
+    `method`: what decides, one of `METHODS`; whichever it is, the bound holds for the question. `carried`: a plan of
+    the same network at another batch size, whose decisions are taken over. Raises `InputError`.
     """
 
     graph: TrainingGraph
@@ -76,6 +78,7 @@ class Problem(BriefQuestion):
     starts: tuple[KeepSet, ...] = field(default=(), repr=False, compare=False)
     objective: Objective = cast("Objective", Question.objective)
     method: str = Question.method
+    carried: Carried | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.budget_bytes < 1:
@@ -86,6 +89,10 @@ class Problem(BriefQuestion):
             hint = suggestion(self.method, METHODS)
             rule = f"method must be one of {', '.join(METHODS)}, got {self.method!r}"
             raise InputError(f"{rule}; {hint}" if hint else rule)
+        if self.carried is not None:
+            if self.method != "auto":
+                raise InputError(f"carry: a carried plan decides by itself; leave method {self.method!r} out")
+            self.carried.on(self.graph)  # refuses a plan of other operators
         shape = (len(self.graph.forward), len(self.graph.forward), len(self.graph.backward))
         for start in self.starts:
             if (len(start.kept), len(start.dropped), len(start.variant)) != shape:
@@ -118,6 +125,7 @@ class Problem(BriefQuestion):
             "forward_nodes": len(self.graph.forward),
             "backward_nodes": len(self.graph.backward),
             "source": self.graph.source,
+            **({} if self.carried is None else {"carried": f"{self.carried.name}, batch {self.carried.batch}"}),
         }
 
     @property
@@ -130,7 +138,11 @@ def problem_of(asked: Question) -> Problem:
     """A training step within a budget. Raises `InputError` naming a field that doesn't go with the others."""
     graph = find_graph(asked.graph, asked.batch, asked.device)
     return Problem(
-        graph, budget_bytes(asked.budget, graph), objective=cast("Objective", asked.objective), method=asked.method
+        graph,
+        budget_bytes(asked.budget, graph),
+        objective=cast("Objective", asked.objective),
+        method=asked.method,
+        carried=None if asked.carry is None else carried_from(asked.carry),
     )
 
 

@@ -13,6 +13,8 @@ from gapless.question import Asked, asked
 from gapless.question.fields import Choice, Object, Share, SizeOrShare, Text, Whole
 
 if TYPE_CHECKING:
+    from gapless.encodings.monet.study.carried import Solved
+    from gapless.io.plan import SavedPlan
     from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["DEVICE", "METHODS", "METHOD_HELP", "Question"]
@@ -25,7 +27,8 @@ METHODS: Mapping[str, str] = {
     "intermediate": "checkpointing and backward operators that need an intermediate, convolutions afterwards",
     "checkmate": "Checkmate's plan, with the fastest convolutions that fit afterwards (Checkmate-O)",
     "checkmate-d": "Checkmate's plan, with default convolutions (Checkmate-D)",
-    "gist": "operators that need few bytes, nothing recomputed (Gist without its lossy encodings)",
+    "lean": "operators that need few bytes, nothing recomputed",
+    "gist": "nothing recomputed, all kept as bits, sparse rows or half precision: not exact (Gist)",
     "greedy": "keep all, then drop what is cheapest to recompute per byte until it fits",
     "sqrt": "keep the borders of about sqrt(n) segments (Chen)",
     "revolve": "binomial checkpointing of a chain (Griewank)",
@@ -37,7 +40,7 @@ METHODS: Mapping[str, str] = {
 
 DEVICE = "p100"
 """Whose costs a named network has if nothing is said."""
-METHOD_HELP = f"what decides, alone or to compare with: {', '.join(METHODS)}; docs/monet.md says what each is"
+METHOD_HELP = f"what decides, or is compared with: {', '.join(METHODS)}; docs/monet.md says what each is"
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,3 +77,8 @@ class Question(Asked):
         Choice(("time", "energy")), "least time, or least energy, for graphs whose power is known", "time"
     )
     method: str = asked(Choice(tuple(METHODS)), METHOD_HELP, "auto", metavar="NAME")
+    carry: str | SavedPlan | Solved | None = asked(
+        Object(("gapless.io.plan.SavedPlan", "gapless.result.Result")),
+        "a plan of the same network at another batch size, whose decisions are taken over instead of solving",
+        metavar="PLAN",
+    )

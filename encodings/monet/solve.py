@@ -14,7 +14,7 @@ from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.retention import keep_set_of, tightened
 from gapless.encodings.monet.search.state import SOLVER, Attempt
-from gapless.encodings.monet.study.methods import METHODS, Asking
+from gapless.encodings.monet.study.methods import CARRIED, METHODS, Asking
 from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import PROVEN_GAP, Bound, PlanClass, Solution, Status, StopReason, by_class
@@ -43,7 +43,8 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
         return _plan(problem, attempt, version, options.seed, deadline.elapsed_s)
 
     asking = Asking(problem.as_time(), _reporting(problem, options, plan), parameters or Parameters())
-    run_methods(METHODS, asking.problem, asking, MethodChoice(only=(problem.method,)))
+    decides = problem.method if problem.carried is None else CARRIED
+    run_methods(METHODS, asking.problem, asking, MethodChoice(only=(decides,)))
     assert asking.attempt is not None  # each of the names has a method
     return plan(asking.attempt)
 
@@ -64,8 +65,9 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
     details, decisions = {**_class_bound(problem, attempt), **attempt.details}, attempt.decisions
     if decisions is None:
         return Plan(solution, None, details, attempt.timings)
-    schedule = to_schedule(problem.graph, decisions, problem.budget_bytes)
-    judged, report = evaluate(timed.graph, decisions), check(schedule)
+    graph = attempt.graph_of(problem.graph)
+    schedule = to_schedule(graph, decisions, problem.budget_bytes)
+    judged, report = evaluate(attempt.graph_of(timed.graph), decisions), check(schedule)
     assert not judged.faults, judged.faults[0]
     if not report.valid or judged.peak_bytes > problem.budget_bytes:  # better no plan than a false one
         details["needed_bytes"] = max(judged.peak_bytes, int(max(report.peak_bytes)))
@@ -83,7 +85,7 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
         narrower=_narrower(problem, attempt, judged.cost_s, solution.bound),
     )  # fmt: skip
     details = {**_costs(problem, timed, judged, attempt), **details}
-    decision = tightened(problem.graph, decisions).decision
+    decision = tightened(graph, decisions).decision
     return Plan(solution, schedule, details, attempt.timings, decision=decision)
 
 
@@ -120,7 +122,7 @@ def _narrower(problem: Problem, attempt: Attempt, cost_s: float, bound_s: float 
 
 def _source(problem: Problem, attempt: Attempt) -> str:
     """What proves the bound of the question: for methods that look at a part of it, the cost without a budget."""
-    return attempt.solver if problem.method == "auto" else "no budget"
+    return attempt.solver if problem.method == "auto" and problem.carried is None else "no budget"
 
 
 def _costs(problem: Problem, timed: Problem, judged: Evaluation, attempt: Attempt) -> dict[str, object]:
@@ -139,14 +141,15 @@ def _costs(problem: Problem, timed: Problem, judged: Evaluation, attempt: Attemp
 
 def narrowing(problem: Problem, said: Mapping[str, object]) -> list[Narrowing]:
     """A method of a narrower kind of plans; the others are tried in any case."""
-    return [] if problem.method == "auto" else [Narrowing(PlanClass.METHOD, {})]
+    return [] if problem.method == "auto" and problem.carried is None else [Narrowing(PlanClass.METHOD, {})]
 
 
 def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
     """The search from the plan's own keep-set on, where its file says what it decides."""
-    return [Challenge("the plan as a start", PlanClass.QUESTION, restarted=_from_plan)] if plan.decision else []
+    is_start = bool(plan.decision) and problem.method != "gist"  # whose tensors are others
+    return [Challenge("the plan as a start", PlanClass.QUESTION, restarted=_from_plan)] if is_start else []
 
 
 def _from_plan(problem: Problem, plan: SavedPlan) -> Problem:
     decisions = StepDecision.of(plan).on(problem.graph)
-    return replace(problem, method="auto", starts=(keep_set_of(problem.graph, decisions),))
+    return replace(problem, method="auto", carried=None, starts=(keep_set_of(problem.graph, decisions),))

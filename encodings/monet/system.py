@@ -26,8 +26,12 @@ def _view(plan: SavedPlan, report: Report) -> str:
 
 
 def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
-    """The least budget, where the one that was given is impossible."""
+    """What the method's plan needs, or the least budget, where the one that was given is too little."""
     from gapless.units import format_bytes
+
+    if isinstance(needed := details.get("needed_bytes"), int):
+        carried = f", carried over from batch {details['carried_batch']}," if "carried_batch" in details else ""
+        return (f"the plan{carried} needs {needed} bytes ({format_bytes(needed)}), more than the budget",)
 
     bound, found = (details.get(f"least_budget_{title}_bytes") for title in ("bound", "found"))
     if not isinstance(bound, int):  # nothing is known, or the solve was stopped before anything was

@@ -213,7 +213,8 @@ class _Curve:
         if row is None or row.plan is None:
             return None
         graph, plan = self.asked[place].graph, read_plan(folder / row.plan)
-        return keep_set_of(graph, StepDecision.of(plan, row.plan).on(graph)) if plan.decision else None
+        is_start = bool(plan.decision) and plan.problem.get("method") != "gist"  # whose tensors are others
+        return keep_set_of(graph, StepDecision.of(plan, row.plan).on(graph)) if is_start else None
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from gapless.encodings.monet.search.annealing import Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
 
 __all__ = ["SOLVER", "SOLVER_TOLERANCE", "Attempt", "Found", "State", "stopped"]
@@ -28,7 +29,8 @@ class Attempt:
 
     `bound_s`: every plan costs at least that. `is_infeasible`: no plan fits the budget. `class_bound_s`: what every
     plan of the method's own class costs at least, None where nothing is known of it beside `bound_s`. `stop_reason`:
-    why there is no better plan. `solver`: who found it.
+    why there is no better plan. `solver`: who found it. `graph_of`: makes of the problem's graph the one that the
+    decisions are of, for a method with operators of its own.
     """
 
     decisions: Decisions | None
@@ -39,6 +41,7 @@ class Attempt:
     class_bound_s: float | None = None
     details: Mapping[str, object] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
+    graph_of: Callable[[TrainingGraph], TrainingGraph] = field(default=lambda graph: graph)
 
 
 def stopped(options: SolveOptions) -> StopReason:

@@ -24,9 +24,9 @@ __all__ = [
     "checkpoints_kept",
     "eager",
     "evicted",
-    "gist",
     "greedy_eviction",
     "just_in_time",
+    "lean",
     "lean_variants",
     "revolve",
     "sqrt_checkpoints",
@@ -91,8 +91,8 @@ def eager(graph: TrainingGraph, capacity_bytes: int) -> Decisions:
     return fit_implementations(graph, store_all(graph, np.array(variants, dtype=np.int64)), capacity_bytes)
 
 
-def gist(graph: TrainingGraph) -> Decisions:
-    """Operator choices only, no recomputation (Gist: Jain et al., ISCA 2018, without its lossy encodings)."""
+def lean(graph: TrainingGraph) -> Decisions:
+    """Operator choices only, no recomputation."""
     return store_all(graph, lean_variants(graph))
 
 

@@ -14,12 +14,13 @@ from gapless.encodings.monet.search.retention import fit_implementations
 from gapless.encodings.monet.search.state import SOLVER, SOLVER_TOLERANCE, Attempt, stopped
 from gapless.encodings.monet.study import baselines, checkmate
 from gapless.encodings.monet.study.ablation import ABLATIONS, ablation, carry_over
+from gapless.encodings.monet.study.gist import encoded_graph
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import StopReason
 from gapless.solvers.registry import solve_model
 
-__all__ = ["METHODS", "Asking"]
+__all__ = ["CARRIED", "METHODS", "Asking"]
 
 Rule = Callable[[TrainingGraph, int], Decisions | None]
 
@@ -158,12 +159,38 @@ def _by_rule(name: str, rule: Rule) -> _Named:
     return _Named(name, answer)
 
 
+def _gist(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+    """What Gist does: its own graph, whose tensors are kept encoded, and no choice but that of algorithms that fit."""
+
+    def encoded(graph: TrainingGraph) -> TrainingGraph:
+        return encoded_graph(graph, parameters.encoding)
+
+    graph = encoded(problem.graph)
+    decisions = fit_implementations(graph, baselines.store_all(graph), problem.budget_bytes)
+    bound_s = unlimited_s(problem.graph, out_of_place=False)
+    return Attempt(decisions, StopReason.FINISHED, "gist", bound_s, graph_of=encoded)
+
+
+def _carried(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+    """A plan of another batch size, with the fastest implementations that fit; what it needs as it is, too."""
+    graph, plan = problem.graph, problem.carried
+    assert plan is not None
+    decisions = plan.on(graph)
+    details = {"carried_batch": plan.batch, "unchanged_peak_bytes": evaluate(graph, decisions).peak_bytes}
+    fitted = fit_implementations(graph, decisions, problem.budget_bytes)
+    return Attempt(fitted, StopReason.FINISHED, CARRIED, unlimited_s(graph, out_of_place=False), details=details)
+
+
+CARRIED = "carried"
+"""What a problem with a carried plan is answered by; no method by name, since it takes a plan."""
 METHODS = (
+    _Named(CARRIED, _carried),
     _Named("auto", optimise),
     *(_Named(name, _ablated) for name in ABLATIONS),
     _Named("checkmate", _checkmate),
     _Named("checkmate-d", _checkmate),
-    _by_rule("gist", lambda graph, budget_bytes: baselines.gist(graph)),
+    _by_rule("lean", lambda graph, budget_bytes: baselines.lean(graph)),
+    _Named("gist", _gist),
     _by_rule("greedy", baselines.greedy_eviction),
     _by_rule("sqrt", lambda graph, budget_bytes: baselines.sqrt_checkpoints(graph)),
     _by_rule("revolve", lambda graph, budget_bytes: baselines.revolve(graph)),

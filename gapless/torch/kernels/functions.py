@@ -9,6 +9,7 @@ from gapless.torch.library import Tensor, torch
 
 __all__ = [
     "RANDOM",
+    "convolution_input_gradient",
     "dropout",
     "dropout_backward",
     "dropout_backward_in_place",
@@ -145,3 +146,32 @@ def relu_bits_backward(gradient: Tensor, bits: Tensor) -> Tensor:
 
 RANDOM = frozenset({dropout, dropout_in_place})
 """The operators that draw random numbers."""
+
+
+def convolution_input_gradient(
+    gradient: Tensor,
+    shape: list[int],
+    weight: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    is_transposed: bool,
+    _: list[int],
+    groups: int,
+) -> tuple[Tensor, None, None]:
+    """The gradient of a convolution's input of that shape, without the input: the transposed convolution of `gradient`.
+
+    As `aten.convolution_backward` returns it. Its argument for the size of the output says nothing here.
+    """
+    beyond = [0] * len(stride)
+    if not is_transposed:
+        reached = [
+            (size - 1) * step - 2 * pad + spread * (width - 1) + 1
+            for size, step, pad, spread, width in zip(
+                gradient.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True
+            )
+        ]
+        beyond = [size - reach for size, reach in zip(shape[2:], reached, strict=True)]
+    convolution = torch.ops.aten.convolution.default
+    found = convolution(gradient, weight, None, stride, padding, dilation, not is_transposed, beyond, groups)
+    return found, None, None

@@ -12,6 +12,7 @@ from gapless.torch.joint_graph import ATTENTION, LOSS, NORM, JointGraph
 from gapless.torch.kernels import functions, norms
 from gapless.torch.library import Argument, Node, Tensor, torch
 from gapless.torch.rewrite.attention import fuse_attention
+from gapless.torch.rewrite.convolutions import split_convolutions
 from gapless.torch.rewrite.loss import fuse_losses
 from gapless.torch.rewrite.matching import Alternative, Rewrites, base, maker, part, readers
 
@@ -34,6 +35,7 @@ def rewrite(
         fuse_attention(joint, rewrites)
     if LOSS in close:
         fuse_losses(joint, rewrites)
+    split_convolutions(joint, rewrites)  # before what is offered reads its gradients
     if NORM in close:
         _offer_outputs(joint, parameters or {}, rewrites)
     joint = replace(joint, outputs=tuple((rewrites.replaced.get(value, value), role) for value, role in joint.outputs))

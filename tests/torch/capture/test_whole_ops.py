@@ -115,7 +115,8 @@ def test_op_is_traced_as_eager_runs_it(name: str) -> None:
     expected = left_by_eager(model, lambda its: its(given))
     found = left_by_plan(model, keep_all(capture(model, (given,))), given)
     assert found.differs_from(expected) == []
-    assert found.peak_bytes <= expected.peak_bytes
+    weight_bytes = max(weight.nbytes for weight in model.parameters())  # its gradient comes before the input's
+    assert found.peak_bytes <= expected.peak_bytes + weight_bytes
 
 
 @pytest.mark.thorough(but=("1-RNN",))

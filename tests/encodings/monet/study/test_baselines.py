@@ -19,9 +19,9 @@ from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.search.retention import fit_implementations
 from gapless.encodings.monet.study.baselines import (
-    gist,
     greedy_eviction,
     just_in_time,
+    lean,
     lean_variants,
     revolve,
     sqrt_checkpoints,
@@ -106,15 +106,15 @@ def test_store_all_recomputes_nothing_and_keeps_what_the_backward_pass_needs() -
     assert np.flatnonzero(decisions.stored[1]).tolist() == [CONV, RELU]
 
 
-def test_gist_uses_what_is_kept_anyway_before_it_makes_an_intermediate() -> None:
+def test_lean_uses_what_is_kept_anyway_before_it_makes_an_intermediate() -> None:
     assert lean_variants(tiny()).tolist() == [0, 0, 1, 0]
 
 
-def test_gist_makes_an_intermediate_where_neither_input_nor_output_is_kept() -> None:
+def test_lean_makes_an_intermediate_where_neither_input_nor_output_is_kept() -> None:
     graph = tiny()
     free = replace(graph.backward[0], variants=(replace(graph.backward[0].variants[0], needs=()),))
     graph = replace(graph, backward=(free, *graph.backward[1:]))
-    decisions = gist(graph)
+    decisions = lean(graph)
     assert decisions.variant[2] == 2
     assert np.flatnonzero(decisions.stored[1]).tolist() == [MASK]
     assert decisions.in_place[0, RELU]
@@ -170,7 +170,7 @@ def test_greedy_eviction_tells_where_it_can_not_fit() -> None:
     assert greedy_eviction(tiny(), 100) is None
 
 
-RULES: list[Callable[[TrainingGraph], Any]] = [store_all, gist, sqrt_checkpoints]
+RULES: list[Callable[[TrainingGraph], Any]] = [store_all, lean, sqrt_checkpoints]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -218,7 +218,7 @@ def test_rules_work_on_measured_models(measured: Callable[[str], TrainingGraph],
         assert report.valid, report.summary()
         assert report.makespan_s == pytest.approx(found.cost_s, rel=1e-9)
         peaks[rule] = found.peak_bytes
-    assert peaks[gist] < peaks[store_all]
+    assert peaks[lean] < peaks[store_all]
     assert peaks[sqrt_checkpoints] < peaks[store_all]
     fitted = greedy_eviction(graph, 8 * GB)
     assert fitted is not None
