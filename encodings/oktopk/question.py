@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gapless.lazy import lazy
 from gapless.profiles.sparsity import index_file
 from gapless.profiles.sparsity.estimates import ESTIMATES, EXACT
-from gapless.question import Asked, asked, said
+from gapless.question import Asked, asked, fields_of, said
 from gapless.question.command_fields import MODEL, PLAN, REPEATS, WAIT, output
 from gapless.question.fields import Bandwidth, Choice, Field, Listed, Number, Object, Seconds, Text, Whole
 from gapless.topologies.names import topology_names
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BANDWIDTH_BYTES_PER_S", "LATENCY_S", "METHODS", "OBJECTIVES", "SELECTIONS", "ProfileQuestion", "Question",
-    "RunQuestion", "SelectionQuestion", "ValidationQuestion",
+    "RunQuestion", "ScalingQuestion", "SelectionQuestion", "ValidationQuestion",
 ]  # fmt: skip
 
 METHODS = ("auto", "exact", "joint", "milp", "robust", "averaged", "even")
@@ -34,6 +34,14 @@ BESIDE = ("TopkA", "Gaussiank", "TopkDSA", "gTopk")
 """Other sparse allreduces, by which training can go too."""
 BANDWIDTH_BYTES_PER_S, LATENCY_S = 1.25e9, 10e-6
 """Of a flat network of which nothing is said: 10 Gbit/s out of and into a rank."""
+_ADD = Field(
+    "add", Seconds(), "what a rank takes to add a received entry to its sums, as in 2ns", 0.0, metavar="T",
+    group="network",
+)  # fmt: skip
+_ADD_START = Field(
+    "add_start", Seconds(), "what it takes each time, of however many entries, as in 20us", 0.0, metavar="T",
+    group="network",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,12 +87,8 @@ class Question(Asked):
     latency: float | None = asked(
         Seconds(), "without a topology: latency of a message", otherwise=LATENCY_S, metavar="T", group="network"
     )
-    add: float = asked(
-        Seconds(), "what a rank takes to add a received entry to its sums, as in 2ns", 0.0, metavar="T", group="network"
-    )
-    add_start: float = asked(
-        Seconds(), "what it takes each time, of however many entries, as in 20us", 0.0, metavar="T", group="network"
-    )
+    add: float = said(_ADD)
+    add_start: float = said(_ADD_START)
 
 
 _RANKS = Field("ranks", Whole(1, 1024), "processes: must be those of the plan", otherwise="as many", metavar="P")
@@ -114,6 +118,25 @@ class ProfileQuestion(Asked):
     weight_decay: float = said(_DECAY)
     wait: float = said(WAIT)
     output: str = said(output("the index sets to write, .npz"))
+
+
+@dataclass(frozen=True, repr=False)
+class ScalingQuestion(Asked):
+    """What allreduces take as ranks are added."""
+
+    indices: str | Path | IndexSets = said(fields_of(Question)[0])
+    ranks: tuple[int, ...] = asked(
+        Listed(Whole(2, 1024)), "numbers of ranks; the efficiency is against the fewest", (32, 64, 128, 256),
+        metavar="P,P,...",
+    )  # fmt: skip
+    density: float = said(_DENSITY)
+    compute: float = asked(Seconds(), "what computing a step takes", 0.0, metavar="T")
+    bandwidth: float = asked(
+        Bandwidth(), "bandwidth into and out of each rank", BANDWIDTH_BYTES_PER_S, metavar="B", group="network"
+    )
+    latency: float = asked(Seconds(), "latency of a message", LATENCY_S, metavar="T", group="network")
+    add: float = said(_ADD)
+    add_start: float = said(_ADD_START)
 
 
 @dataclass(frozen=True, repr=False)

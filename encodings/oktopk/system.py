@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gapless.encodings.oktopk import decision, parameters, problem, report, solve
-from gapless.encodings.oktopk.commands.options import ADVICE, PROFILE, RUN, SELECTION, VALIDATION
+from gapless.encodings.oktopk.commands.options import ADVICE, PROFILE, RUN, SCALING, SELECTION, VALIDATION
 from gapless.encodings.oktopk.question import Question
 from gapless.lazy import lazy
 from gapless.system import System
@@ -38,7 +38,7 @@ SYSTEM = System(
     headline=("allreduce of {indices}", "density {density}", "on {topology}"),
     pictures=("loads", "density", "gantt"),
     drawers={"loads": lazy(lambda: report.draw_loads), "density": lazy(lambda: report.draw_density)},
-    advice=(ADVICE,),
+    advice=(ADVICE, SCALING),
     runs=(RUN,),
     profiles=(PROFILE,),
     validations=(VALIDATION, SELECTION),

@@ -10,13 +10,19 @@ Words, two an entry: Ok-Topk's bounds, and ours for what the sets overlap.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
 from gapless.profiles.sparsity.index_sets import IndexSets
 
-__all__ = ["WORDS", "least_words", "lower_bound_words", "mean_words", "step_bound_s", "upper_bound_words"]
+__all__ = [
+    "WORDS", "Overhead", "least_words", "lower_bound_words", "mean_words", "step_bound_s", "table_1",
+    "upper_bound_words",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -72,6 +78,33 @@ def upper_bound_words(count: float, ranks: int) -> float:
 def lower_bound_words(count: float, ranks: int) -> float:
     """2 k (P - 1) / P: what some rank must receive of k entries that all must know (theorem 3.1)."""
     return 2 * count * (ranks - 1) / ranks
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What Table 1 of the paper says of an allreduce: words that a rank receives, and latencies in turn at most."""
+
+    words_least: float
+    words_most: float
+    latencies: float
+
+
+def table_1(name: str, elements: int, count: int, ranks: int) -> Overhead:
+    """Of one of the dense, TopkA, Gaussiank, TopkDSA, gTopk; of any other, Ok-Topk's.
+
+    A ring has the words of the paper's dense allreduce (Rabenseifner's), but 2 (P - 1) latencies for 2 log P.
+    """
+    levels, share = math.ceil(math.log2(ranks)), (ranks - 1) / ranks
+    gathered = 2.0 * count * (ranks - 1)
+    known = {
+        "dense": Overhead(2 * elements * share, 2 * elements * share, 2 * (ranks - 1)),
+        "TopkA": Overhead(gathered, gathered, levels),
+        "Gaussiank": Overhead(0, gathered, levels),
+        "TopkDSA": Overhead(4 * count * share, (2 * count + elements) * share, ranks + 2 * levels),
+        "gTopk": Overhead(4 * count * levels, 4 * count * levels, 2 * levels),
+    }  # fmt: skip
+    own = Overhead(lower_bound_words(count, ranks), upper_bound_words(count, ranks), 2 * ranks + 2 * levels)
+    return known.get(name.partition(",")[0], own)
 
 
 def mean_words(sets: IndexSets, step: int, selected: Ints) -> float:

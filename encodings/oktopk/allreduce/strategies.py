@@ -18,7 +18,7 @@ from gapless.encodings.oktopk.problem import Problem
 from gapless.ir.schedule import Schedule
 from gapless.options import Deadline
 
-__all__ = ["Candidate", "Selected", "Strategy", "best_candidate", "first_candidate"]
+__all__ = ["Candidate", "Selected", "Strategy", "best_candidate", "first_candidate", "first_strategy"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -58,18 +58,22 @@ Selected = Callable[[int], Ints]
 
 def first_candidate(
     problem: Problem, method: str, boundaries: Boundaries, selected: Selected, deadline: Deadline,
-    carried: Callable[[int], None] = lambda _: None,
+    carried: Callable[[int], None] = lambda _: None, balance_above: float | None = None,
 ) -> Candidate:  # fmt: skip
     """The steps in the first order and gather that suit, the busiest first: as many as there is time for, at least one.
 
-    `carried` is called with each step.
+    `carried` is called with each step. `balance_above`: a step is balanced where a rank holds more sums than this
+    factor of the mean; None: none is.
     """
     counts, owners = region_counts(problem.recorded, boundaries.cuts), boundaries.owners
-    strategy, sizes, schedules = _first_strategy(problem), dict[int, StepSizes](), dict[int, Schedule]()
+    strategy, sizes, schedules = first_strategy(problem), dict[int, StepSizes](), dict[int, Schedule]()
     for step in np.argsort(-_contributed_s(problem, counts, owners).max(axis=1), kind="stable").tolist():
         if schedules and deadline.over:
             break
         sizes[step] = _step_sizes(counts[step], selected(step), boundaries.cuts)
+        held = sizes[step].held(owners)
+        if balance_above is not None and held.max() > balance_above * held.mean():
+            strategy = (*strategy[:2], True, strategy[3])
         schedules[step] = _lowered(problem, sizes[step], owners, strategy)
         carried(step)
     return _candidate(problem, method, boundaries, strategy, sizes, schedules)
@@ -129,7 +133,7 @@ def _lowered(problem: Problem, sizes: StepSizes, owners: Ints, strategy: Strateg
     return found
 
 
-def _first_strategy(problem: Problem) -> Strategy:
+def first_strategy(problem: Problem) -> Strategy:
     """Of the fewest messages among those that suit the topology, which is seen from a gather of nothing."""
     names = ("doubling", "ring", "direct", "flood")
     name = next(name for name in names if GATHERS[name](problem.network, ()) is not None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from gapless.encodings.oktopk import report
-from gapless.encodings.oktopk.commands import advice, processes, training
+from gapless.encodings.oktopk.commands import advice, processes, scaling, training
 from gapless.encodings.oktopk.question import (
     ProfileQuestion,
     Question,
     RunQuestion,
+    ScalingQuestion,
     SelectionQuestion,
     ValidationQuestion,
 )
@@ -17,7 +18,7 @@ from gapless.question.command_fields import drawn, plot
 from gapless.question.fields import Field, Listed, Number
 from gapless.system import Command, answering_in_time, asking
 
-__all__ = ["ADVICE", "PROFILE", "RUN", "SELECTION", "VALIDATION"]
+__all__ = ["ADVICE", "PROFILE", "RUN", "SCALING", "SELECTION", "VALIDATION"]
 
 _ADVICE = (
     *picked(Question, "indices", "ranks"),
@@ -37,6 +38,14 @@ rank's load grows with the boundaries' age, over all recorded steps, and how oft
 example:
   gapless advise sparse --indices grads.npz --topology ndv2 --nodes 2
   gapless advise sparse --indices drifting:elements=100000,steps=12 --ranks 16 --densities 0.001,0.01,0.1
+"""
+_SCALING_HELP = """\
+Weak scaling: gradient and density stay, ranks are added. Each allreduce of the first step is replayed on a flat
+network. Computing takes --compute, whatever the ranks; selecting entries takes no time here. A larger model is asked
+for at a scale: a hundredth of the elements and of the bandwidth gives the same times, but for latencies.
+
+example:
+  gapless advise scaling --indices clustered:elements=100000,steps=1 --ranks 8,16,32 --compute 1ms
 """
 _FACTORY_HELP = """\
 FACTORY makes (model, inputs, loss, targets), or (model, inputs) where the model returns its loss; each step's batch is
@@ -88,6 +97,12 @@ example:
 ADVICE = Command(
     "sparse", "below which density a sparse allreduce pays, fill-in, how stale boundaries may be", _ADVICE,
     drawn(answering_in_time(lambda: advice.advise), lambda: report.draw_advice), _ADVICE_HELP, is_limited=True,
+)  # fmt: skip
+SCALING = Command(
+    "scaling", "what sparse and dense allreduces take as ranks are added, their words and latencies",
+    (*fields_of(ScalingQuestion), plot()),
+    drawn(asking(ScalingQuestion, lazy(lambda: scaling.scale)), lambda: scaling.draw_scaling), _SCALING_HELP,
+    is_limited=True,
 )  # fmt: skip
 PROFILE = Command(
     "sparsity", "which entries of its gradient each rank selects, in training with error feedback",
