@@ -60,8 +60,9 @@ def test_random_emulated_clusters_are_recovered(
             machine, order = profiled(cluster, tmp_path / "machine.json", limit_s(120))
             found.append(recovered(cluster.topology, machine, order))
             again = profiled(cluster, tmp_path / "again.json", limit_s(120))[0] if seed < TWICE < count else machine
+        tables = json.loads((tmp_path / "machine.json").read_text())["measured"]["congestion"]
         table.add(
-            str(seed), nodes=truth.node_count, ranks=truth.device_count, same=found[-1].same,
+            str(seed), tables=sum(map(len, tables.values())), nodes=truth.node_count, ranks=truth.device_count, same=found[-1].same,
             beta_off=found[-1].beta_off, alpha_apart=alpha_apart(machine, again),
         )  # fmt: skip
     right = [each for each in found if each.same and each.beta_off < 0.1]

@@ -1,6 +1,7 @@
 """A network that isn't there: flows share what is exclusive in a topology fairly, with noise and outliers.
 
-Each resource carries as much as the fastest link that holds it; rates of flows are max-min fair.
+Each resource carries as much as the fastest link that holds it; rates of flows are max-min fair. A port with a table of
+congestion is slower the more links of it are in use at the same time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gapless.topologies.congestion import Congestion
 from gapless.topologies.measured.experiments import Flow
 from gapless.topologies.topology import Topology
 
@@ -82,13 +84,18 @@ class SimulatedNetwork:
 
     def _rates(self, links: Sequence[int]) -> list[float]:
         """Max-min fair rates of links that are in use: the fullest resource first."""
-        limit = [1 / self.topology.beta_s_per_byte[link] for link in links]
+        slowed = self.topology.beta_s_per_byte
+        if self.topology.congestion:
+            slowed = self.topology.slowed_beta_s(np.array(links, dtype=np.int64))
+        limit = [1 / slowed[link] for link in links]
         held = [
             set(self.topology.held[self.topology.held_start[x] : self.topology.held_start[x + 1]].tolist())
             for x in links
         ]
         rates: dict[int, float] = {}
         free = self.capacity.copy()
+        for one in self.topology.congestion:
+            self._slow_down(one, links, held, free)
         while len(rates) < len(links):
             open_ = [k for k in range(len(links)) if k not in rates]
             share = {k: limit[k] for k in open_}
@@ -101,6 +108,14 @@ class SimulatedNetwork:
             for resource in held[k]:
                 free[resource] -= share[k]
         return [max(rates[k], 1e-9) for k in range(len(links))]
+
+    @staticmethod
+    def _slow_down(one: Congestion, links: Sequence[int], held: Sequence[set[int]], free: np.ndarray) -> None:
+        """What the ports of a table carry with the links that are in use now."""
+        for port in one.ports:
+            used = len({link for link, holds in zip(links, held, strict=True) if holds & {*port}})
+            if used:
+                free[list(port)] /= one.table.at(np.array([used]))[0]
 
 
 def links_in_turn(topology: Topology) -> set[frozenset[tuple[int, int]]]:

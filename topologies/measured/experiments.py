@@ -10,7 +10,7 @@ import numpy as np
 
 from gapless.array_types import Floats
 
-__all__ = ["Experiments", "Flow", "OutOfTimeError", "Prober", "Sample", "Settings"]
+__all__ = ["Experiments", "Flow", "OutOfTimeError", "Prober", "Sample", "Settings", "lowest_agreed"]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Experiments:
         costs = np.full((2, ranks, ranks), np.nan)
         for pair, rows in found.items():
             for cost, column, within in zip(costs, np.transpose(rows), _WITHIN, strict=True):
-                lowest = _agreed(column, within)
+                lowest = lowest_agreed(column, within)
                 cost[pair] = np.median(column) if lowest is None else lowest
         return costs[0], costs[1]
 
@@ -197,6 +197,12 @@ class Experiments:
         parts = zip(np.split(times_s, ends[:-1]), np.split(np.array(alone_s), ends[:-1]), strict=True)
         return np.array([taken.max() / alone.max() for taken, alone in parts])
 
+    def shared_s(self, pairs: Sequence[Pair], alpha_s: Floats, beta: Floats) -> float:
+        """Seconds for each byte over links that are used at once, each with an even share of a message's bytes."""
+        sizes = [_whole_size(_JOINT_SPANS * self.settings.span_s / beta[pair] / len(pairs)) for pair in pairs]
+        times_s = self._time([Flow(*pair, 1, size, at_once=True) for pair, size in zip(pairs, sizes, strict=True)])
+        return float(max(times_s - [2 * alpha_s[pair] for pair in pairs]) / sum(sizes))
+
     def _time(self, flows: list[Flow]) -> Floats:
         if self.over():
             raise OutOfTimeError
@@ -207,10 +213,10 @@ class Experiments:
 def _agree(rows: Sequence[tuple[float, float]]) -> bool:
     """Whether two of the alphas agree, and two of the betas."""
     pairs = zip(np.transpose(rows), _WITHIN, strict=True)
-    return all(_agreed(column, within) is not None for column, within in pairs)
+    return all(lowest_agreed(column, within) is not None for column, within in pairs)
 
 
-def _agreed(values: Floats, within: float) -> float | None:
+def lowest_agreed(values: Floats, within: float) -> float | None:
     """The lowest value that another one is within a factor of, above it; None where there is none."""
     ordered = np.sort(values)
     close = np.flatnonzero(ordered[1:] <= within * ordered[:-1])

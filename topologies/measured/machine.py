@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
 import numpy as np
 
 from gapless.array_types import Floats
+from gapless.topologies.congestion import Slowdown
+from gapless.topologies.measured.connections import measured_tables
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Pair, Sample
 from gapless.topologies.measured.regression import Line, fit_line
 from gapless.topologies.measured.structure import Inside, Structure, classes_of, find_structure
@@ -59,7 +61,8 @@ class Asymmetry:
 class MeasuredMachine:
     """What was measured. `order`: all ranks, node after node, in each node those near the NIC first.
 
-    `experiments`: their number. `is_precise`: whether every interval is as small as was asked for.
+    `experiments`: their number. `is_precise`: whether every interval is as small as was asked for. `switch_tables`,
+    `nic_tables`: the table of congestion of all switches, and of all NICs; none where no slowdown was seen.
     """
 
     structure: Structure
@@ -68,6 +71,8 @@ class MeasuredMachine:
     asymmetries: tuple[Asymmetry, ...]
     experiments: int
     is_precise: bool
+    switch_tables: tuple[Slowdown, ...] = ()
+    nic_tables: tuple[Slowdown, ...] = ()
 
     @property
     def kept_order(self) -> tuple[int, ...]:
@@ -85,13 +90,15 @@ class MeasuredMachine:
         line_of = {pair: each.line for each in self.classes for pair in each.pairs}
         inside = self.structure.inside[number]
         links, switches = _inner(ranks, place, line_of, inside)
+        switches = tuple(replace(switch, congestion=next(iter(self.switch_tables), None)) for switch in switches)
+        nic_table = next(iter(self.nic_tables), None)
         nics = []
         for group in self.structure.nics[number]:
             away = [line_of[pair] for pair in line_of if (pair[0] in group) != (pair[1] in group) and
                     self.structure.node_of(pair[0]) != self.structure.node_of(pair[1])]  # fmt: skip
             # The slower of two NICs sets the pace of a link: a NIC is as fast as its fastest link.
             costs = min(line.alpha_s for line in away), min(line.beta_s_per_byte for line in away)
-            nics.append(NicTemplate(tuple(sorted(place[rank] for rank in group)), *costs))
+            nics.append(NicTemplate(tuple(sorted(place[rank] for rank in group)), *costs, nic_table))
         nics.sort(key=lambda nic: nic.ranks)
         return NodeTemplate(name, len(ranks), links, switches, tuple(nics))
 
@@ -129,6 +136,8 @@ def measure_machine(
     say("measuring which links slow each other")
     structure = find_structure(experiments, alpha_s, beta)
     classes = _classes(structure, alpha_s, beta, by)
+    say("measuring how many connections slow ports")
+    tables = _tables(experiments, structure, alpha_s, beta)
     say(f"measuring {len(classes)} classes of links")
     is_precise = _refine(experiments, classes, beta)
     return MeasuredMachine(
@@ -138,7 +147,20 @@ def measure_machine(
         asymmetries=tuple(_asymmetries(beta)),
         experiments=experiments.count,
         is_precise=is_precise,
+        switch_tables=tables[0],
+        nic_tables=tables[1],
     )
+
+
+def _tables(
+    experiments: Experiments, structure: Structure, alpha_s: Floats, beta: Floats
+) -> tuple[tuple[Slowdown, ...], tuple[Slowdown, ...]]:
+    """The tables of switches and NICs, as far as there is time for them."""
+    try:
+        switch, nic = measured_tables(experiments, structure, alpha_s, beta)
+    except OutOfTimeError:
+        return (), ()
+    return (() if switch is None else (switch,)), (() if nic is None else (nic,))
 
 
 def _classes(structure: Structure, alpha_s: Floats, beta: Floats, by: str) -> dict[str, list[Pair]]:

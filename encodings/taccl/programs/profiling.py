@@ -85,6 +85,10 @@ def _written(machine: MeasuredMachine, question: LinksQuestion, begun: str, sess
             {"from": each.source, "to": each.target, "ratio": round(each.ratio, 3)} for each in machine.asymmetries
         ],
         "is_precise": machine.is_precise,
+        "congestion": {
+            where: [asdict(one) for one in tables]
+            for where, tables in (("switches", machine.switch_tables), ("nics", machine.nic_tables))
+        },
     }
     if session.is_first:
         write_text(output, cluster_text(machine.cluster(name, order), source, measured))
@@ -145,6 +149,10 @@ def _text(machine: MeasuredMachine, nodes: Sequence[_Node], classes: Sequence[Cl
         if node.near_first != sorted(node.near_first):
             order = _listed(node.near_first)
             lines.append(f"{'order':<10} CUDA_VISIBLE_DEVICES={order} puts what is near the NIC of node {number} first")
+    for where, tables in (("switches", machine.switch_tables), ("NICs", machine.nic_tables)):
+        for one in tables:
+            steps = ", ".join(f"{slow:g} at {count}" for count, slow in zip(one.connections, one.slowdown, strict=True))
+            lines.append(f"{'congestion':<10} connections slow {where}: {steps}")
     for each in machine.asymmetries:
         ratio = round(each.ratio, 3)
         lines.append(f"{'asymmetry':<10} {each.source} to {each.target} is {ratio:.2f} times as fast as back")

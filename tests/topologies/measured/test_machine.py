@@ -14,6 +14,7 @@ from random_machines import random_machine
 from recovered import Recovered, recovered
 from simulated_network import SimulatedNetwork
 
+from gapless.topologies.congestion import Slowdown
 from gapless.topologies.files import read_machine
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
 from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
@@ -55,13 +56,44 @@ def permuted(topology: Topology, order: list[int]) -> Topology:
 
 def test_random_machines_are_found_in_spite_of_noise_and_outliers() -> None:
     """Small ones by default."""
-    right, sizes = 0, {} if is_thorough() else {"nodes": (2, 3), "ranks": (2, 4)}
+    right, tables, sizes = 0, 0, {} if is_thorough() else {"nodes": (2, 3), "ranks": (2, 4)}
     for seed in range(count := share(40)):
         truth = random_machine(np.random.default_rng(seed), **sizes).topology()
         machine, experiments = measured(truth, seed=seed, **NOISE)
         right += compared(truth, machine).is_right
+        tables += len(machine.switch_tables) + len(machine.nic_tables)
         assert experiments.joint <= MOST_JOINT * truth.device_count**2
     assert right >= 0.95 * count
+    assert tables == 0  # no port of theirs is slower with more connections
+
+
+SWITCH = Slowdown((1, 2, 3), (1.0, 1.15, 1.4))
+NIC = Slowdown((1, 2, 4), (1.0, 1.1, 1.5))
+
+
+@pytest.mark.thorough("switch1", "switch2")
+@pytest.mark.parametrize(("switch", "nic"), [(SWITCH, NIC), (SWITCH, None), (None, NIC)])
+def test_connections_that_slow_ports_are_found(switch: Slowdown | None, nic: Slowdown | None) -> None:
+    template = replace(node(4, ((0, 1, 2, 3),)), switches=(SwitchTemplate((0, 1, 2, 3), 2e-6, 1e-9, switch),))
+    template = replace(template, nics=tuple(replace(one, congestion=nic) for one in template.nics))
+    machine, _ = measured(Cluster("two", (template, template)).topology(), **NOISE)
+    for truth, found in ((switch, machine.switch_tables), (nic, machine.nic_tables)):
+        assert len(found) == (truth is not None)
+        for one in found if truth is not None else ():
+            assert one.slowdown == pytest.approx(truth.at(np.array(one.connections)), rel=0.05)
+    (first, second) = machine.cluster("found", machine.order).nodes
+    assert first.switches[0].congestion == second.switches[0].congestion == next(iter(machine.switch_tables), None)
+    assert {one.congestion for one in first.nics} == {next(iter(machine.nic_tables), None)}
+
+
+def test_tables_stand_in_the_file_and_come_back_from_it(tmp_path: Path) -> None:
+    template = replace(node(4, ((0, 1), (2, 3))), switches=(SwitchTemplate((0, 1, 2, 3), 2e-6, 1e-9, SWITCH),))
+    machine, _ = measured(Cluster("one", (template,)).topology())
+    cluster = machine.cluster("found", machine.order)
+    (tmp_path / "machine.json").write_text(cluster_text(cluster, "measured", {}))
+    read = read_machine(tmp_path / "machine.json")
+    assert read.congestion == cluster.topology().congestion
+    assert [one.table for one in read.congestion] == [*machine.switch_tables]
 
 
 def test_times_that_are_too_short_by_themselves_dont_count() -> None:
