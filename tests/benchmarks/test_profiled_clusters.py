@@ -62,8 +62,8 @@ def test_random_emulated_clusters_are_recovered(
             again = profiled(cluster, tmp_path / "again.json", limit_s(120))[0] if seed < TWICE < count else machine
         tables = json.loads((tmp_path / "machine.json").read_text())["measured"]["congestion"]
         table.add(
-            str(seed), tables=sum(map(len, tables.values())), nodes=truth.node_count, ranks=truth.device_count, same=found[-1].same,
-            beta_off=found[-1].beta_off, alpha_apart=alpha_apart(machine, again),
+            str(seed), nodes=truth.node_count, ranks=truth.device_count, same=found[-1].same,
+            beta_off=found[-1].beta_off, tables=sum(map(len, tables.values())), alpha_apart=alpha_apart(machine, again),
         )  # fmt: skip
     right = [each for each in found if each.same and each.beta_off < 0.1]
     print(f"{len(right)} of {count} recovered; beta off by {max(each.beta_off for each in found):.1%} at most")

@@ -1,4 +1,4 @@
-"""Bandwidth of a port against the number of its connections (TACCL, Figure 5.2): tables of congestion, measured.
+"""Bandwidth of a port against the number of its connections: tables of congestion, measured.
 
 A rank of a switch, or the ranks of a NIC, send the same bytes in all over 1, 2, 4, ... links at once, and receive them
 so. What that takes beside one link alone is the slowdown. One table is for all switches and one for all NICs: a few
@@ -80,9 +80,9 @@ def _table(experiments: Experiments, fans: Sequence[list[Pair]], alpha_s: Floats
     counts = sorted({*(2**k for k in range(most.bit_length())), most})
     slowdown = np.ones(len(counts))
     for is_into in (False, True):
-        ways = [[(b, a) if is_into else (a, b) for a, b in fan] for fan in fans]
+        pairs = [[(b, a) if is_into else (a, b) for a, b in fan] for fan in fans]
         times_s = np.array([
-            [[experiments.shared_s(way[:count], alpha_s, beta) for count in counts] for way in ways]
+            [[experiments.shared_s(fan[:count], alpha_s, beta) for count in counts] for fan in pairs]
             for _ in range(experiments.settings.tries)
         ])  # fmt: skip
         ratios = (times_s / np.median(times_s[:, :, :1], axis=0)).reshape(-1, len(counts))
