@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gapless.profiles.gradients.profile import FusionProfile
 
 __all__ = [
-    "COMPRESSOR", "COMPRESSOR_NAMES", "DEVICE", "ERRORS", "METHODS", "GradientsQuestion", "Measuring",
-    "ModelValidationQuestion", "Question", "RunQuestion", "Running", "ValidationQuestion",
+    "COMPRESSOR", "COMPRESSOR_NAMES", "DEVICE", "ERRORS", "METHODS", "CompressorsQuestion", "GradientsQuestion",
+    "Measuring", "ModelValidationQuestion", "Question", "RunQuestion", "Running", "ValidationQuestion",
 ]  # fmt: skip
 
 METHODS = (
@@ -41,15 +41,18 @@ DEVICE = "v100"
 _OTHER = "other costs than the profile's"
 
 
+_PROFILE = Field(
+    "profile", Object(("gapless.profiles.gradients.profile.FusionProfile",)),
+    "a fusion profile: `gapless list profiles`, or a file", metavar="NAME|FILE",
+    names=lazy(lambda: named.fusion_profile_names),
+)  # fmt: skip
+
+
 @dataclass(frozen=True, repr=False)
 class Question(NetworkQuestion):
     """The fusion of a profile's gradients, at its own costs or at compressors' published costs on a network."""
 
-    profile: str | Path | FusionProfile = asked(
-        Object(("gapless.profiles.gradients.profile.FusionProfile",)),
-        "a fusion profile: `gapless list profiles`, or a file", is_required=True, metavar="NAME|FILE",
-        names=lazy(lambda: named.fusion_profile_names),
-    )  # fmt: skip
+    profile: str | Path | FusionProfile = said(replace(_PROFILE, is_required=True))
     _: KW_ONLY
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
     modes: Sequence[str] | None = asked(
@@ -112,6 +115,22 @@ class GradientsQuestion(Measuring):
         metavar="F",
     )
     output: str = said(output("the profile to write"))
+
+
+@dataclass(frozen=True, repr=False)
+class CompressorsQuestion(Asked):
+    """What compressors take on this machine."""
+
+    profile: str | Path | FusionProfile = said(
+        replace(_PROFILE, help="of whose gradients: `gapless list profiles`, or a file", default="resnet50")
+    )
+    compressor: Sequence[str] = asked(
+        Listed(Text()), "modes as for `profile gradients`",
+        ("signsgd", "qsgd", "powersgd:4", "terngrad", "ms-topk", "topk", "dgc", "rand-k", "atomo"),
+        metavar="MODE,MODE,...",
+    )  # fmt: skip
+    ranks: int = asked(Whole(1, 10**6), "ranks whose messages are decoded", 64, metavar="P")
+    repeats: int = said(replace(REPEATS, help="runs of each that count", default=5))
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gapless.encodings.cupcake import decision, parameters, problem, solve, views
-from gapless.encodings.cupcake.commands.options import ADVICE, PROFILE, RUN, VALIDATIONS
+from gapless.encodings.cupcake.commands.options import ADVICE, PROFILES, RUN, VALIDATIONS
 from gapless.encodings.cupcake.question import Question
 from gapless.lazy import lazy
 from gapless.system import Export, System
@@ -35,7 +35,7 @@ SYSTEM = System(
     ),
     advice=ADVICE,
     runs=(RUN,),
-    profiles=(PROFILE,),
+    profiles=PROFILES,
     validations=VALIDATIONS,
     decision=lambda: decision.FusionDecision,
     package="gapless.encodings.cupcake",

@@ -5,7 +5,10 @@ How each compressor sends is said in `gapless.profiles.compressors`. Needs the e
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gapless.errors import InputError
@@ -13,7 +16,10 @@ from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Bucket, Exchange, Message, Method
 from gapless.torch.library import rank_count, torch
 
-__all__ = ["HopCompressor", "ModeErrors", "collective", "exchanged_together", "left_behind", "returned"]
+__all__ = [
+    "CodingTimes", "HopCompressor", "ModeErrors", "coding_times", "collective", "exchanged_together", "left_behind",
+    "returned",
+]  # fmt: skip
 
 
 def collective(message: Message, group: torch.distributed.ProcessGroup | None) -> torch.Tensor:
@@ -131,6 +137,60 @@ def _tails(gradient: torch.Tensor) -> torch.Tensor:
     """Of the gradient as a matrix: `[r]` is the squared error of its best approximation of rank r."""
     squares = torch.linalg.svdvals(gradient.reshape(gradient.shape[0], -1).double()).square()
     return squares.flip(0).cumsum(0).flip(0)
+
+
+@dataclass(frozen=True)
+class CodingTimes:
+    """What encoding a gradient and decoding the messages of all ranks took, of each repetition; `sent_bytes`: by a rank.
+
+    What is computed between two messages counts as encoding.
+    """
+
+    mode: str
+    encode_s: tuple[float, ...]
+    decode_s: tuple[float, ...]
+    sent_bytes: int
+
+    @property
+    def both_s(self) -> tuple[float, ...]:
+        """Of each repetition."""
+        return tuple(first + second for first, second in zip(self.encode_s, self.decode_s, strict=True))
+
+    @property
+    def median_s(self) -> float:
+        """Of both together."""
+        return statistics.median(self.both_s)
+
+
+def coding_times(mode: str, shapes: Sequence[tuple[int, ...]], ranks: int, repeats: int, seed: int = 0) -> CodingTimes:
+    """Measured in this process alone, after one run that doesn't count: messages of other ranks are copies of its own.
+
+    Raises `InputError` for an unknown mode.
+    """
+    method, memory = method_of(mode), dict[str, Any]()
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [torch.Size(shape).numel() for shape in shapes]
+    gradient = torch.randn(sum(sizes), generator=generator)
+    found: list[tuple[float, float, int]] = []
+    for step in range(1 + repeats):
+        bucket = Bucket(gradient.clone(), shapes, 0, ranks, 0, step, memory)
+        begin_s = time.perf_counter()
+        exchange = method.exchange(bucket)
+        message = next(exchange)
+        sent_bytes = message.payload.nbytes
+        while not message.is_last:
+            message = exchange.send(_from_all(message, ranks))
+            sent_bytes += message.payload.nbytes
+        encoded_s = time.perf_counter()
+        returned(exchange, _from_all(message, ranks))
+        found.append((encoded_s - begin_s, time.perf_counter() - encoded_s, sent_bytes))
+    encode_s, decode_s, sent = zip(*found[1:], strict=True)
+    return CodingTimes(mode, encode_s, decode_s, sent[0])
+
+
+def _from_all(message: Message, ranks: int) -> torch.Tensor:
+    """What arrives where all ranks send the same."""
+    return message.payload if message.collective == "all_reduce" else message.payload.expand(ranks, -1)
 
 
 def _alone(message: Message) -> torch.Tensor:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gapless.encodings.cupcake.commands import advice, execution, performance_model, pictures, profiling, what_if
+from gapless.encodings.cupcake.commands import (
+    advice,
+    compressors,
+    execution,
+    performance_model,
+    pictures,
+    profiling,
+    what_if,
+)
 from gapless.encodings.cupcake.question import (
     COMPRESSOR,
     COMPRESSOR_NAMES,
     ERRORS,
+    CompressorsQuestion,
     GradientsQuestion,
     ModelValidationQuestion,
     Question,
@@ -36,7 +45,7 @@ from gapless.question.fields import (
 )
 from gapless.system import Command, answering, answering_in_time, asking
 
-__all__ = ["ADVICE", "PROFILE", "RUN", "VALIDATIONS"]
+__all__ = ["ADVICE", "PROFILES", "RUN", "VALIDATIONS"]
 
 _FIGURES = (
     "bandwidth", "latency", "ranks", "aggregation", "batch", "gamma", "bucket", "compute", "tradeoff", "contention",
@@ -150,6 +159,13 @@ off than --within are refused.
 example:
   gapless profile gradients --model train:net,width=32 --hooks topk,powersgd:4,fp16 --bandwidth 1Gbps -o net.json
 """
+_COMPRESSORS_HELP = """\
+Random gradients of the profile's shapes, all in one group, as Table 4.1 of the performance study has it. One process
+encodes, and decodes as many messages as there are ranks. V100 is what is published, see `gapless list compressors`.
+
+example:
+  gapless profile compressors --profile resnet50 --compressor signsgd,qsgd,powersgd:4 --ranks 8
+"""
 _RUN_HELP = f"""\
 {_FACTORY_HELP}
 Beside the plan run DDP's default buckets, one bucket, one for each gradient, and DDP's buckets all compressed, in
@@ -200,14 +216,21 @@ RUN = Command(
     picked(RunQuestion, "model", "plan", "ranks", "emulate", "dilation", "repeats", "wait", "train", "rate", "loss"),
     asking(RunQuestion, lazy(lambda: execution.execute)), _RUN_HELP, when_stopped="ending the processes",
 )  # fmt: skip
-PROFILE = Command(
-    "gradients", "when a PyTorch model's gradients are ready, and what hooks take to send them",
-    picked(
-        GradientsQuestion,
-        "model", "ranks", "hooks", "steps", "repeats", "within", "bandwidth", "latency", "wait", "output",
+PROFILES = (
+    Command(
+        "gradients", "when a PyTorch model's gradients are ready, and what hooks take to send them",
+        picked(
+            GradientsQuestion,
+            "model", "ranks", "hooks", "steps", "repeats", "within", "bandwidth", "latency", "wait", "output",
+        ),
+        asking(GradientsQuestion, lazy(lambda: profiling.profile_gradients)), _GRADIENTS_HELP,
+        when_stopped="ending the processes",
     ),
-    asking(GradientsQuestion, lazy(lambda: profiling.profile_gradients)), _GRADIENTS_HELP,
-    when_stopped="ending the processes",
+    Command(
+        "compressors", "what encoding and decoding a profile's gradients take on this machine",
+        fields_of(CompressorsQuestion),
+        asking(CompressorsQuestion, lazy(lambda: compressors.profile_compressors)), _COMPRESSORS_HELP,
+    ),
 )  # fmt: skip
 VALIDATIONS = (
     Command(
