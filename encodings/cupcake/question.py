@@ -129,7 +129,7 @@ class CompressorsQuestion(Asked):
         ("signsgd", "qsgd", "powersgd:4", "terngrad", "ms-topk", "topk", "dgc", "rand-k", "atomo"),
         metavar="MODE,MODE,...",
     )  # fmt: skip
-    ranks: int = asked(Whole(1, 10**6), "ranks whose messages are decoded", 64, metavar="P")
+    ranks: int = asked(Whole(1, 10**6), "ranks whose messages are decoded", 8, metavar="P")
     repeats: int = said(replace(REPEATS, help="runs of each that count", default=5))
 
 
@@ -146,6 +146,9 @@ class Running(Asked):
     dilation: float = said(_DILATION)
     repeats: int = said(REPEATS)
     wait: float = said(WAIT)
+    ranks_per_node: int = asked(
+        Whole(1, 1024), "for two levels: gradients stay plain in nodes of so many processes", 1, metavar="N"
+    )
 
 
 @dataclass(frozen=True, repr=False)

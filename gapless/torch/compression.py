@@ -23,12 +23,19 @@ __all__ = [
 
 
 def collective(message: Message, group: torch.distributed.ProcessGroup | None) -> torch.Tensor:
-    """The sum over ranks in place of the payload, or the payloads of all ranks as rows."""
+    """The sum over ranks in place of the payload, this rank's share of it, or the payloads of all ranks as rows."""
     ranks, payload = rank_count(group), message.payload
     if message.collective == "all_reduce":
         if ranks > 1:
             torch.distributed.all_reduce(payload, group=group)
         return payload
+    if message.collective == "reduce_scatter":
+        if ranks == 1:
+            return payload
+        share = payload.new_empty(payload.numel() // ranks)
+        newest = getattr(torch.distributed, "reduce_scatter_single", None)  # torch 2.13's name, as below
+        (newest or torch.distributed.reduce_scatter_tensor)(share, payload, group=group)
+        return share
     if ranks == 1:
         return payload.view(1, -1)
     gathered = payload.new_empty(ranks * payload.numel())
@@ -141,9 +148,9 @@ def _tails(gradient: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class CodingTimes:
-    """What encoding a gradient and decoding the messages of all ranks took, of each repetition; `sent_bytes`: by a rank.
+    """What encoding a gradient and decoding the messages of all ranks took, of each repetition.
 
-    What is computed between two messages counts as encoding.
+    `sent_bytes`: by a rank. What is computed between two messages counts as encoding.
     """
 
     mode: str

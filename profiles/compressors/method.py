@@ -48,14 +48,16 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Message:
-    """A flat tensor to be summed over ranks, or gathered from them as the rows of a matrix.
+    """A flat tensor to be summed over ranks, gathered from them as the rows of a matrix, or summed and scattered, of
+    which a rank gets its share.
 
-    `is_last`: no other follows, so what comes next is decoding.
+    `is_last`: no other follows, so what comes next is decoding. `level`: among which ranks, where there are nodes.
     """
 
-    collective: Literal["all_reduce", "all_gather"]
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter"]
     payload: torch.Tensor
     is_last: bool = True
+    level: Literal["ranks", "node", "across"] = "ranks"
 
 
 Exchange: TypeAlias = "Generator[Message, torch.Tensor, torch.Tensor]"

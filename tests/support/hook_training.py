@@ -42,6 +42,8 @@ MODES = ("bf16", "topk:0.1", "rand-k:0.2", "rand-k-gathered:0.2", "ef-signsgd", 
 MODES += ("dgc:0.1:momentum=0.5:clip=1", "ms-topk:0.1", "signsgd", "qsgd:4", "terngrad", "atomo:1")
 FEW = ("rand-k:0.2", "powersgd:1", "dgc:0.1:momentum=0.5:clip=1")
 KINDS = ("buckets", "layers")
+NODE_MODE = "dgc:0.1:momentum=0.5"
+"""Has errors and velocities, which belong to shares in two levels."""
 STEPS, SAVED_AT, OVERFLOW_AT = 5, 3, 3
 
 
@@ -50,8 +52,11 @@ def ddp_of(kind: str, mode: str, group: Any, scaler: Scaler | None = None, is_to
     model = fresh_model()
     ddp = nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=1e-3)
     group = group if is_told else None
-    if kind == "buckets":
-        state: Any = HookState(mode, group, scaler=scaler)
+    if kind == "nodes":
+        state: Any = HookState(mode, scaler=scaler, ranks_per_node=2)
+        ddp.register_comm_hook(state, reduce_bucket)
+    elif kind == "buckets":
+        state = HookState(mode, group, scaler=scaler)
         ddp.register_comm_hook(state, reduce_bucket)
     else:
         modes = {name: mode for name, _ in model.named_parameters()}
@@ -137,7 +142,26 @@ def train_groups(rank: int, folder: Path) -> dict[str, Any]:
         found[f"{kind} accumulated"] = _gradients(ddp_of(kind, "topk:1.0", group)[0], rank, 2)
         ddp, _ = ddp_of(kind, "topk:1.0", group, is_told=False)
         found[f"{kind} refused"] = refusal(lambda ddp=ddp: _gradients(ddp, rank))
+    found |= _in_nodes(rank)
     return found if rank // 2 else {**found, **_trained(FEW, group)}
+
+
+def _in_nodes(rank: int) -> dict[str, Any]:
+    """What each of four ranks finds in two nodes of two."""
+    planned = distribute(fresh_model(), plan(), ranks_per_node=2)
+    _gradients(planned, rank)
+    found: dict[str, Any] = {"nodes whole": _gradients(planned, rank)}
+    found["nodes flat"] = _gradients(nn.parallel.DistributedDataParallel(fresh_model()), rank)
+    found["nodes refused"] = {
+        "powersgd": refusal(lambda: HookState("powersgd:2", ranks_per_node=2)),
+        "three": refusal(lambda: HookState("plain", ranks_per_node=3)),
+        "pair": refusal(lambda: HookState("plain", torch.distributed.group.WORLD, ranks_per_node=-2)),
+    }
+    ddp, state = ddp_of("nodes", NODE_MODE, None)
+    plain = train(ddp, range(STEPS))
+    found["nodes other"] = refusal(lambda: HookState(NODE_MODE).load_state_dict(state.state_dict()))
+    resumed = _resumed("nodes", NODE_MODE, None)
+    return {**found, "nodes": {"plain": plain, **_through_overflow("nodes", NODE_MODE, None), "resumed": resumed}}
 
 
 def train_modes(rank: int, folder: Path) -> dict[str, Any]:

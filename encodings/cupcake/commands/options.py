@@ -213,7 +213,8 @@ ADVICE = (
 )  # fmt: skip
 RUN = Command(
     "cupcake", "a plan under DistributedDataParallel beside DDP's own buckets, on processes of this machine",
-    picked(RunQuestion, "model", "plan", "ranks", "emulate", "dilation", "repeats", "wait", "train", "rate", "loss"),
+    picked(RunQuestion, "model", "plan", "ranks", "emulate", "dilation", "repeats", "wait", "ranks_per_node",
+           "train", "rate", "loss"),
     asking(RunQuestion, lazy(lambda: execution.execute)), _RUN_HELP, when_stopped="ending the processes",
 )  # fmt: skip
 PROFILES = (

@@ -66,26 +66,31 @@ def distribute(
     state: HookState | None = None,
     *,
     scaler: Scaler | None = None,
+    ranks_per_node: int = 1,
     **options: object,
 ) -> torch.nn.parallel.DistributedDataParallel:
     """The model in DDP with a plan's buckets, which hold from iteration 1 on (2 with `static_graph=True`).
 
     `buckets`: or the file that `gapless export --format ddp-buckets` wrote. Where it says the modes of its buckets, a
     communication hook sends each in its own, from the same iteration on, over DDP's process group; `state`: the hook's,
-    if it is to be another. `scaler`: the `GradScaler`, where one scales the loss. `options` go to DDP.
+    if it is to be another. `scaler`: the `GradScaler`, where one scales the loss. `ranks_per_node`: as for `HookState`.
+    `options` go to DDP.
     Raises `InputError` where the model's parameters aren't those of the plan, and for options or surroundings with
     which DDP would make other buckets.
     """
     if not isinstance(buckets, DdpBuckets):
         buckets = read_ddp_buckets(buckets)
+    if state is not None and ranks_per_node > 1:
+        raise InputError("ranks_per_node: must be given to the state, where there is one; HookState(...)")
     if state is not None and scaler is not None:
         raise InputError("scaler: must be given to the state, where there is one of your own; HookState(scaler=...)")
     _check_surroundings(options)
     check_same_parameters(trainable(model), buckets)
     caps = list(buckets.bucket_cap_mb_list)
     ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb_list=caps, **options)
-    if state is None and any(mode != "plain" for mode in buckets.modes):
-        state = state_for(model, buckets, group=ddp.process_group, scaler=scaler)
+    if state is None and (ranks_per_node > 1 or any(mode != "plain" for mode in buckets.modes)):
+        own = {"group": ddp.process_group, "scaler": scaler, "ranks_per_node": ranks_per_node}
+        state = state_for(model, buckets, **own)
     if state is not None:
         check_owner(ddp, state.group, feeds_back=False)
         ddp.register_comm_hook(state, reduce_bucket)

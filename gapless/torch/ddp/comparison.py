@@ -47,7 +47,8 @@ class RunTask:
     `profile`: the name of what was planned for. `wait_s`: the longest that a rank waits for another. `forward_s`,
     `gaps_s`: what forward takes and what lies between gradients in emulated time; None and empty where they take what
     they take. `train_steps`: descended afterwards with each strategy, at `learning_rate`. `warm_up`: steps before any
-    counts, three at least: in the first DDP's buckets are others, in the second they are new.
+    counts, three at least: in the first DDP's buckets are others, in the second they are new. `ranks_per_node`: those
+    among which gradients stay plain.
     """
 
     model: str
@@ -64,6 +65,7 @@ class RunTask:
     train_steps: int = 0
     learning_rate: float = 0.1
     warm_up: int = 3
+    ranks_per_node: int = 1
 
     def buckets(self, strategy: Strategy) -> DdpBuckets:
         """A strategy's buckets."""
@@ -193,7 +195,7 @@ def _running(task: RunTask, strategy: Strategy, model: Module) -> _Running:
     model = copy.deepcopy(model)
     clock = None if task.forward_s is None else Clock()
     buckets = task.buckets(strategy)
-    state = state_for(model, buckets, strategy.sendings, clock)
+    state = state_for(model, buckets, strategy.sendings, clock, ranks_per_node=task.ranks_per_node)
     if strategy.is_default:
         ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
         ddp.register_comm_hook(state, reduce_bucket)

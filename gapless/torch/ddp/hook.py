@@ -19,13 +19,14 @@ from typing import Any
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
-from gapless.profiles.compressors.method import Bucket, Exchange, Message
+from gapless.profiles.compressors.method import Bucket, Exchange, Message, Method
+from gapless.profiles.compressors.two_levels import check_shares, exchange_in_two_levels
 from gapless.torch.compression import collective, returned
 from gapless.torch.ddp.emulation import Clock, Sending, sleep_until
 from gapless.torch.ddp.state import FeedbackState, Scaler, check_header, header, owner_of
 from gapless.torch.library import rank_count, torch
 
-__all__ = ["HookState", "Sent", "reduce_bucket"]
+__all__ = ["HookState", "Nodes", "Sent", "reduce_bucket"]
 
 _OTHER_BUCKETS = 2
 """Iterations at most in which DDP has other buckets than the plan's."""
@@ -45,6 +46,44 @@ class Sent:
     between_s: float
 
 
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of so many consecutive `ranks`: the groups of this rank's node, and of those that have its place in others.
+
+    One rank a node is one level, over `group`.
+    """
+
+    ranks: int
+    group: torch.distributed.ProcessGroup | None
+    node: torch.distributed.ProcessGroup | None = None
+    across: torch.distributed.ProcessGroup | None = None
+
+    @classmethod
+    def of(cls, ranks: int, group: torch.distributed.ProcessGroup | None) -> "Nodes":
+        """Called by all ranks. Raises `InputError` where ranks don't fill nodes, or aren't all ranks there are."""
+        if ranks == 1:
+            return cls(1, group)
+        count = rank_count(group)
+        if ranks < 1 or count % ranks:
+            raise InputError(f"ranks_per_node: must divide the {count} ranks, got {ranks}")
+        if count != rank_count(None):
+            raise InputError(
+                f"ranks_per_node: must be 1 in a group of {count} ranks of {rank_count(None)}, got {ranks}"
+            )
+        made, own = torch.distributed.new_group, torch.distributed.get_rank()
+        nodes = [made(list(range(first, first + ranks))) for first in range(0, count, ranks)]
+        places = [made(list(range(place, count, ranks))) for place in range(ranks)]
+        return cls(ranks, group, nodes[own // ranks], places[own % ranks])
+
+    def exchange(self, method: Method, bucket: Bucket) -> Exchange:
+        """What a rank sends of a bucket."""
+        return method.exchange(bucket) if self.ranks == 1 else exchange_in_two_levels(method, bucket, self.ranks)
+
+    def group_of(self, message: Message) -> torch.distributed.ProcessGroup | None:
+        """Over whom a message goes."""
+        return {"ranks": self.group, "node": self.node, "across": self.across}[message.level]
+
+
 class HookState(FeedbackState):
     """What the hook keeps from step to step: the mode of each bucket, and its error, added to its next gradient.
 
@@ -54,7 +93,9 @@ class HookState(FeedbackState):
     `FeedbackState`. `clock`: what emulated computation goes by. `is_measured`: `sent` has every bucket, in the order in
     which they were sent, until `clear`; ranks wait for each other before each, so that what it takes to send it has no
     waiting in it. `late_s`: by how much a collective was through later than an emulated wire says, at most, until
-    `clear`. Tried on CPUs over gloo. Raises `InputError` for an unknown mode.
+    `clear`. `ranks_per_node`: how many consecutive ranks are a node; gradients stay plain in it, and modes are for what
+    is sent between nodes. Tried on CPUs over gloo. Raises `InputError` for an unknown mode, or one that can't be sent
+    in two levels.
     """
 
     def __init__(
@@ -65,12 +106,17 @@ class HookState(FeedbackState):
         clock: Clock | None = None,
         is_measured: bool = False,
         scaler: Scaler | None = None,
+        ranks_per_node: int = 1,
     ) -> None:
         super().__init__(group, error_feedback, scaler)
+        self._nodes = Nodes.of(ranks_per_node, group)
         self._everywhere = isinstance(modes, str)
         self._modes = {} if isinstance(modes, str) else dict(modes)
         self._default = Sending(modes if isinstance(modes, str) else "plain")
         self._methods = {each.mode: method_of(each.mode) for each in (self._default, *self._modes.values())}
+        if self._nodes.ranks > 1:
+            for mode, method in self._methods.items():
+                check_shares(mode, method)
         self.clock, self.is_measured = clock, is_measured
         self.sent: list[Sent] = []
         self.late_s = 0.0
@@ -94,7 +140,7 @@ class HookState(FeedbackState):
         key = tuple(id(parameter) for parameter in bucket.parameters())
         sending = self._sending(key)
         given = self._corrected(key, sending, bucket)
-        exchange = self._methods[sending.mode].exchange(given)
+        exchange = self._nodes.exchange(self._methods[sending.mode], given)
         message = next(exchange)
         if self.clock is not None and sending.encode_s is not None:
             self.clock.spend(sending.encode_s)
@@ -115,14 +161,14 @@ class HookState(FeedbackState):
             raise InputError("state: can be saved from the second step on, once DDP's buckets are final; save later")
         data = self._memory.data({id(parameter): name for name, parameter in ddp.module.named_parameters()})
         modes = [self._sending(key).mode for key in self._memory.buckets]
-        return {**header("buckets", self.group), "modes": modes, **data}
+        return {**header(self._kind, self.group), "modes": modes, **data}
 
     def load_state_dict(self, data: Mapping[str, Any]) -> None:
         """Go on as the run in which `state_dict` gave this; called by all ranks, before the first step.
 
         DDP gets the buckets of that run. Raises `InputError` for another rank, number of ranks, model or modes.
         """
-        check_header(data, "buckets", self.group)
+        check_header(data, self._kind, self.group)
         ddp = self._owner()
         parameters = dict(ddp.module.named_parameters())
         memory = self._memory.loaded(data, parameters)
@@ -133,6 +179,11 @@ class HookState(FeedbackState):
         if memory.buckets:
             self._rebuild(ddp, data["buckets"])
         self._memory = memory
+
+    @property
+    def _kind(self) -> str:
+        """What errors belong to: parameters, or their shares."""
+        return "buckets" if self._nodes.ranks == 1 else f"buckets in nodes of {self._nodes.ranks}"
 
     def _owner(self) -> torch.nn.parallel.DistributedDataParallel:
         ddp = owner_of(self)
@@ -173,12 +224,12 @@ class HookState(FeedbackState):
         if self.is_measured or (emulated_s is not None and self.clock is None):
             ready_s = self._latest(ready_s)  # an emulated clock is the same in all ranks
         begin_s = time.monotonic() if emulated_s is None else max(ready_s, self._free_s)
-        received = collective(message, self.group)
+        received = collective(message, self._nodes.group_of(message))
         while not message.is_last:
             arrived_s = time.monotonic()
             message = job.exchange.send(received)
             job.between_s += time.monotonic() - arrived_s
-            received = collective(message, self.group)
+            received = collective(message, self._nodes.group_of(message))
         lengths = tuple(math.prod(shape) for shape in job.given.shapes)
         self._keep(job.key, lengths, job.given, self._methods[job.sending.mode])
         if emulated_s is not None:

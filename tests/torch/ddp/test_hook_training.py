@@ -60,6 +60,31 @@ def test_a_state_of_other_ranks_than_ddps_is_refused(found: Found, kind: str) ->
         assert "group=ddp.process_group" in said
 
 
+def test_in_two_nodes_of_two_gradients_are_those_of_one_level(found: Found) -> None:
+    for rank in found:
+        pairs = zip(rank["nodes whole"], rank["nodes flat"], strict=True)
+        assert all(torch.allclose(one, other, rtol=1e-5, atol=1e-7) for one, other in pairs)
+        assert equal(rank["nodes whole"], found[0]["nodes whole"])
+
+
+def test_in_nodes_an_overflow_and_a_saved_state_change_nothing(found: Found) -> None:
+    for rank in found:
+        its = rank["nodes"]
+        assert its["finite"]
+        assert its["scale"] != 2.0**10
+        for other in ("scaled", "resumed"):
+            assert equal(its["plain"], its[other])
+        assert equal(its["plain"], found[0]["nodes"]["plain"])
+
+
+def test_nodes_that_can_not_be_are_refused(found: Found) -> None:
+    for rank in found:
+        said = rank["nodes refused"]
+        assert "'powersgd:2' needs whole matrices, of which nodes make shares" in said["powersgd"]
+        assert said["three"] == "ranks_per_node: must divide the 4 ranks, got 3"
+        assert "kind must be 'buckets', got 'buckets in nodes of 2'" in rank["nodes other"]
+
+
 @pytest.mark.thorough(but=FEW_CASES)
 @pytest.mark.parametrize("case", CASES)
 def test_training_through_an_overflow_has_the_bits_of_one_without(trained: Callable[[str], Found], case: str) -> None:
