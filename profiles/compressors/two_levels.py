@@ -1,4 +1,4 @@
-"""Exchanges in two levels: plain inside a node, in a method between nodes (Cupcake, section 5.1).
+"""Exchanges in two levels: plain inside a node, in a method between nodes.
 
 A reduce-scatter in the node leaves every rank with the mean of its share, an L-th of the entries. That is exchanged
 among the ranks of all nodes that hold it, and an all-gather in the node brings the shares together.

@@ -80,7 +80,7 @@ class Nodes:
         return method.exchange(bucket) if self.ranks == 1 else exchange_in_two_levels(method, bucket, self.ranks)
 
     def group_of(self, message: Message) -> torch.distributed.ProcessGroup | None:
-        """Over whom a message goes."""
+        """The group that a message is for."""
         return {"ranks": self.group, "node": self.node, "across": self.across}[message.level]
 
 
