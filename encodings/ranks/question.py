@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from gapless.profiles.compression.trace import CompressionTrace
 
-__all__ = ["METHODS", "METHODS_BY_EPOCH", "PHASES", "ProfileQuestion", "Question", "RunQuestion", "TrainingQuestion"]
+__all__ = [
+    "METHODS", "METHODS_BY_EPOCH", "PHASES", "ProfileQuestion", "Question", "RatesQuestion", "RegimesQuestion",
+    "RunQuestion", "TrainingQuestion",
+]  # fmt: skip
 
 METHODS_BY_EPOCH = (
     "accordion", "adaqs", "first-epochs", "hand-written", "hand-written-reversed", "last-epochs", "random", "reversed",
@@ -105,7 +108,34 @@ class TrainingQuestion(Asked):
 
 
 @dataclass(frozen=True, repr=False)
-class ProfileQuestion(TrainingQuestion):
+class RatesQuestion(TrainingQuestion):
+    """A training of so many epochs, and the learning rate of each."""
+
+    epochs: int = asked(Whole(1, 10_000), "epochs of the training", 10, metavar="N")
+    learning_rate: float = asked(Number(0, True), "learning rate of SGD", 0.05)
+    decay: Sequence[int] | None = asked(
+        Listed(Whole(1)), "epochs from which the learning rate is a tenth", metavar="EPOCH,..."
+    )
+    rate_warm_up: int | None = asked(
+        Whole(1), "first epochs in which the learning rate rises linearly to its full height", metavar="N"
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class RuleQuestion(Asked):
+    """When Accordion's rule takes a phase for critical."""
+
+    eta: float = asked(
+        Number(0, True), "accordion: share by which a norm must change for a critical phase", 0.5, metavar="SHARE"
+    )
+    interval: int = asked(Whole(1), "accordion: epochs between looks at norms", 10, metavar="N")
+    warm_up: int | None = asked(
+        Whole(0), "accordion: first epochs that are critical in any case", otherwise="twice the interval", metavar="N"
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class ProfileQuestion(RatesQuestion):
     """What modes would spoil in a training with plain gradients."""
 
     ranks: Sequence[int] | None = asked(
@@ -115,20 +145,12 @@ class ProfileQuestion(TrainingQuestion):
     compressors: Sequence[str] | None = asked(
         Listed(Text()), "modes whose errors are measured by sending: topk:0.01,powersgd:4", metavar="MODE,..."
     )
-    epochs: int = asked(Whole(1, 10_000), "epochs of the training", 10, metavar="N")
-    learning_rate: float = asked(Number(0, True), "learning rate of SGD", 0.05)
-    decay: Sequence[int] | None = asked(
-        Listed(Whole(1)), "epochs from which the learning rate is a tenth", metavar="EPOCH,..."
-    )
-    rate_warm_up: int | None = asked(
-        Whole(1), "first epochs in which the learning rate rises linearly to its full height", metavar="N"
-    )
     samples: int = asked(Whole(1), "steps of an epoch at which modes are looked at", 4, metavar="N")
     output: str = said(output("the trace to write, .npz"))
 
 
 @dataclass(frozen=True, repr=False)
-class RunQuestion(TrainingQuestion):
+class RunQuestion(RuleQuestion, TrainingQuestion):
     """A training with a plan's modes, beside others."""
 
     plan: str = said(PLAN)
@@ -140,13 +162,6 @@ class RunQuestion(TrainingQuestion):
         ("constant",), metavar="NAME,...",
     )  # fmt: skip
     trace: str | None = asked(Text(), "what the plan was made from, for rules that go by it", metavar="FILE")
-    eta: float = asked(
-        Number(0, True), "accordion: share by which a norm must change for a critical phase", 0.5, metavar="SHARE"
-    )
-    interval: int = asked(Whole(1), "accordion: epochs between looks at norms", 10, metavar="N")
-    warm_up: int | None = asked(
-        Whole(0), "accordion: first epochs that are critical in any case", otherwise="twice the interval", metavar="N"
-    )
     large_batch: int | None = asked(
         Whole(2), "accordion-batches: examples of a worker in a step outside of critical phases; in them --batch",
         metavar="N",
@@ -161,4 +176,24 @@ class RunQuestion(TrainingQuestion):
         Whole(1), "corrected: steps of an epoch at which errors are measured, which sends a plain gradient each", 1,
         metavar="N",
     )  # fmt: skip
-    plot: str | None = said(plot("accordion's run: norms of gradients and critical phases"))
+    bandwidth: float | None = asked(
+        Bandwidth(), "of an emulated wire out of a worker, on which sends take what they would on a ring", metavar="B",
+        group="network",
+    )  # fmt: skip
+    latency: float | None = asked(
+        Seconds(), "latency of a step on the emulated wire", otherwise=LATENCY_S, metavar="T", group="network"
+    )
+    plot: str | None = said(plot("what controllers saw and did: norms, critical phases, modes"))
+
+
+@dataclass(frozen=True, repr=False)
+class RegimesQuestion(RuleQuestion, RatesQuestion):
+    """Which epochs of a training are critical by norms of gradients, and by eigenvalues of the Hessian."""
+
+    interval: int = asked(Whole(1), "epochs between looks at norms and eigenvalues", 1, metavar="N")
+    share: float = asked(
+        Number(0, True, 1), "of a gradient's entries, the largest, that are compared with the next one's", 0.1,
+        metavar="SHARE",
+    )  # fmt: skip
+    iterations: int = asked(Whole(1), "the most iterations for an eigenvalue", 30, metavar="N")
+    examples: int = asked(Whole(1), "of the data, whose loss the Hessian is of", 256, metavar="N")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gapless.encodings.ranks import decision, parameters, problem, report, solve
-from gapless.encodings.ranks.question import ProfileQuestion, Question, RunQuestion, TrainingQuestion
-from gapless.encodings.ranks.training import runs, tracing
+from gapless.encodings.ranks.question import ProfileQuestion, Question, RegimesQuestion, RunQuestion, TrainingQuestion
+from gapless.encodings.ranks.training import regimes, runs, tracing
 from gapless.lazy import lazy
 from gapless.question import fields_of, picked
 from gapless.question.command_fields import drawn, plot
@@ -62,6 +62,16 @@ example:
   gapless run ranks --plan plan.json --model train:net,batch=640
   gapless run ranks --plan plan.json --model train:net,batch=640 --beside constant,accordion --eta 0.5 --interval 2
 """
+_REGIMES_HELP = f"""\
+{_MODEL_HELP}
+Trains once in one process. After each epoch the largest eigenvalue of the Hessian of a part of the data is found by
+power iteration. Accordion's rule then says by looks alone, without warm-up and decays, which epochs are critical: by
+the norm of the whole model's gradient, and by the eigenvalue. Overlap is the share of the largest entries of a gradient
+that are among the largest of the next one.
+
+example:
+  gapless validate regimes --model train:net,batch=640 --epochs 12 --decay 8 --plot regimes.svg
+"""
 _ADVICE_HELP = """\
 The least error at every budget of data, with modes by layer alone and by layer and epoch, beside what the rules make of
 the same training. The regret of a rule is what it spoils beyond the best choice at the same data.
@@ -78,7 +88,7 @@ _RUN = Command(
     "ranks", "a training with a plan's modes, beside others",
     (*fields_of(TrainingQuestion), *picked(
         RunQuestion, "plan", "beside", "trace", "eta", "interval", "warm_up", "large_batch", "first_epochs",
-        "decay_epochs", "tolerance", "looks", "plot",
+        "decay_epochs", "tolerance", "looks", "bandwidth", "latency", "plot",
     )),
     asking(RunQuestion, lazy(lambda: runs.execute)), _RUN_HELP, when_stopped="ending the processes",
 )  # fmt: skip
@@ -91,6 +101,16 @@ _PROFILE = Command(
     ),
     asking(ProfileQuestion, lazy(lambda: tracing.profile_compression)), _PROFILE_HELP,
     when_stopped="ending the processes",
+)  # fmt: skip
+_REGIMES = Command(
+    "regimes", "critical phases by norms of gradients beside those by the Hessian, and overlaps of gradients",
+    (
+        *picked(RegimesQuestion, "model", "batch", "momentum", "held_out", "epochs", "learning_rate", "decay"),
+        *picked(RegimesQuestion, "rate_warm_up", "eta", "interval", "share", "iterations", "examples"),
+        plot("norms, eigenvalues and overlaps by epoch"),
+    ),
+    drawn(asking(RegimesQuestion, lazy(lambda: regimes.validate_regimes)), lambda: regimes.draw_comparison),
+    _REGIMES_HELP, when_stopped="ending the training",
 )  # fmt: skip
 
 SYSTEM = System(
@@ -115,6 +135,7 @@ SYSTEM = System(
     advice=(_ADVISE,),
     runs=(_RUN,),
     profiles=(_PROFILE,),
+    validations=(_REGIMES,),
     cost=lazy(lambda: solve.cost),
     decision=lambda: decision.ModeDecision,
     package="gapless.encodings.ranks",

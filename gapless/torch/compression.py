@@ -9,16 +9,19 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Bucket, Exchange, Message, Method
 from gapless.torch.library import rank_count, torch
 
+if TYPE_CHECKING:
+    from gapless.torch.ddp.emulation import Wire
+
 __all__ = [
     "CodingTimes", "HopCompressor", "ModeErrors", "coding_times", "collective", "exchanged_together", "left_behind",
-    "returned",
+    "returned", "sent_together",
 ]  # fmt: skip
 
 
@@ -54,14 +57,17 @@ def returned(exchange: Exchange, received: torch.Tensor) -> torch.Tensor:
 
 
 def exchanged_together(
-    exchanges: Sequence[Exchange], group: torch.distributed.ProcessGroup | None
+    exchanges: Sequence[Exchange], group: torch.distributed.ProcessGroup | None, wire: Wire | None = None
 ) -> tuple[list[torch.Tensor], int]:
-    """The means of several exchanges, whose messages are sent together, round by round; and the bytes sent."""
+    """The means of several exchanges, whose messages are sent together, round by round; and the bytes sent.
+
+    `wire`: an emulated one, on which each collective takes its time.
+    """
     messages = [next(exchange) for exchange in exchanges]
     means: list[torch.Tensor] = [None] * len(exchanges)
     open_now, sent_bytes = list(range(len(exchanges))), 0
     while open_now:
-        received, size_bytes = _sent_together([messages[k] for k in open_now], group)
+        received, size_bytes = sent_together([messages[k] for k in open_now], group, wire)
         sent_bytes += size_bytes
         last = [messages[k].is_last for k in open_now]
         for k, is_last, arrived in zip(open_now, last, received, strict=True):
@@ -73,8 +79,8 @@ def exchanged_together(
     return means, sent_bytes
 
 
-def _sent_together(
-    messages: Sequence[Message], group: torch.distributed.ProcessGroup | None
+def sent_together(
+    messages: Sequence[Message], group: torch.distributed.ProcessGroup | None, wire: Wire | None
 ) -> tuple[list[torch.Tensor], int]:
     """What arrives of each, by one collective for all of a kind and type; and the bytes sent."""
     received: list[torch.Tensor] = [None] * len(messages)
@@ -83,9 +89,11 @@ def _sent_together(
     for kind in dict.fromkeys(kinds):
         places = [place for place, other in enumerate(kinds) if other == kind]
         payloads = [messages[place].payload for place in places]
-        joined = torch.cat(payloads)
+        joined, begin_s = torch.cat(payloads), time.monotonic()
         sent_bytes += joined.nbytes
         arrived = collective(Message(kind[0], joined), group)
+        if wire is not None:
+            wire.take(kind[0], joined.nbytes, begin_s)
         parts = arrived.split([len(payload) for payload in payloads], dim=-1)
         for place, part in zip(places, parts, strict=True):
             received[place] = part.contiguous()

@@ -133,7 +133,8 @@ def test_a_training_is_profiled_planned_and_run(capsys: pytest.CaptureFixture[st
         (["run", "ranks", "--plan", "PLAN", "--batch", "3"], "2 workers x batch 3 make 6 steps of an epoch"),
         (["run", "ranks", "--plan", "PLAN", "--batch", "4", "--held-out", "0.1"], "parameter 'head': must be"),
         (["run", "ranks", "--plan", "none.json"], "none.json"),
-        (["run", "ranks", "--plan", "PLAN", "--plot", "norms.svg"], "--plot: draws accordion; give it among --beside"),
+        (["run", "ranks", "--plan", "PLAN", "--plot", "norms.svg"], "--plot: draws what decides in the run; give one"),
+        (["run", "ranks", "--plan", "PLAN", "--latency", "1ms"], "--latency: is of the emulated wire; give"),
         (["run", "ranks", "--plan", "PLAN", "--eta", "0"], "--eta: must be a number"),
         (["run", "ranks", "--plan", "PLAN", "--interval", "0"], "--interval: must be a whole number"),
     ],
@@ -213,7 +214,7 @@ def test_controllers_run_beside_a_plan_and_one_that_never_switched_is_said(
     data_of(capsys, "solve", "ranks", "--trace", trace, "--data", "0.7x", "-o", plan)
     beside = ("--beside", "constant,accordion,reversed,corrected,accordion-batches", "--trace", trace)
     ran = data_of(capsys, "run", "ranks", *TRAINING, "--plan", plan, *beside, "--interval", "1", "--large-batch", "8",
-                  "--tolerance", "0", "--plot", picture)  # fmt: skip
+                  "--tolerance", "0", "--bandwidth", "1Gbps", "--latency", "0s", "--plot", picture)  # fmt: skip
     rows = {row["name"]: row for row in ran["rows"]}
     assert all(row["as_planned"] for row in ran["rows"])
     assert rows["accordion"]["switches"] > 0
@@ -229,6 +230,14 @@ def test_controllers_run_beside_a_plan_and_one_that_never_switched_is_said(
     assert corrected["looked_floats"] == 5 * rows["accordion-batches"]["sent_floats"] / sum(
         rows["accordion-batches"]["steps"]
     )
+    for row in ran["rows"]:  # of two workers, a ring takes as long as the bytes that one sends
+        assert row["wire_s"] == pytest.approx(4 * row["sent_floats"] / 125e6)
+    assert rows["accordion"]["critical"] == [
+        [mode == "powersgd:2" for mode in modes] for modes in rows["accordion"]["modes"]
+    ]
+    assert [row[0] for row in rows["accordion-batches"]["critical"]] == [
+        steps == max(rows["accordion-batches"]["steps"]) for steps in rows["accordion-batches"]["steps"]
+    ]
     text = Path(picture).read_text()
     assert [f'id="critical-{epoch}"' in text for epoch in range(6)] == [True] * 5 + [False]
     _, _, err = run(capsys, "run", "ranks", *TRAINING, "--plan", plan, "--beside", "accordion", "--warm-up", "5",

@@ -9,7 +9,11 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 
 from gapless.errors import InputError
-from gapless.torch.compression import HopCompressor
+from gapless.profiles.compressors.grammar import method_of
+from gapless.profiles.compressors.method import Bucket
+from gapless.profiles.gradients.communication import FlatNetwork
+from gapless.torch.compression import HopCompressor, exchanged_together
+from gapless.torch.ddp.emulation import Wire
 
 NAMES = ["rank 1", "rank 3", "rank 40", "top 1%", "top 2.5%", "float16", "bfloat16", "rand-k-gathered:0.1", "plain"]
 NAMES += ["onebit", "ef-signsgd", "dgc:0.1", "ms-topk:0.1", "qsgd:8"]
@@ -77,3 +81,15 @@ def test_a_name_of_no_compressor_is_refused(name: str) -> None:
     rule = r"mode: (must be one of|a rank must|a share must|'rand-k' can't go from stage to stage)"
     with pytest.raises(InputError, match=rule):
         HopCompressor(name)
+
+
+def test_an_emulated_wire_takes_what_each_collective_would_on_a_ring() -> None:
+    wire = Wire(FlatNetwork(4, 1e9, 1e-6))
+    buckets = [Bucket(gradient().reshape(-1).clone(), [(30, 20)], 0, 1, number) for number in range(2)]
+    modes = ("powersgd:2", "topk:0.1")
+    _, sent_bytes = exchanged_together(
+        [method_of(mode).exchange(bucket) for mode, bucket in zip(modes, buckets, strict=True)], None, wire
+    )
+    summed_bytes, gathered_bytes = 4 * 2 * (30 + 20), sent_bytes - 4 * 2 * (30 + 20)
+    summed_s = 2 * 6e-6 + 1.5 * summed_bytes / 1e9  # two messages of a low rank, each six steps of a ring of four
+    assert wire.sent_s == pytest.approx(summed_s + 3e-6 + 3 * gathered_bytes / 1e9)

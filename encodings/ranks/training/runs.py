@@ -6,19 +6,31 @@ Needs the extra `torch`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gapless.encodings.ranks.question import RunQuestion
 from gapless.encodings.ranks.training.pictures import draw_regimes
 from gapless.encodings.ranks.training.tracing import recipe_of
-from gapless.encodings.ranks.training.variants import BATCHES, CORRECTED, SWITCHING, Asked, detection_of, variants_of
+from gapless.encodings.ranks.training.variants import (
+    BATCHES,
+    CORRECTED,
+    ONLINE,
+    SWITCHING,
+    Asked,
+    detection_of,
+    variants_of,
+)
 from gapless.errors import InputError
 from gapless.plot.style import check_plot, save
 from gapless.processes.plans_to_run import not_run, plan_to_run
+from gapless.profiles.compression.control import critical_epochs
 from gapless.profiles.compressors.method import FLOAT_BYTES
+from gapless.profiles.gradients.network_question import LATENCY_S
 from gapless.report.text import described, table
 from gapless.system import Answer, Session
 from gapless.units import format_seconds
@@ -28,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["execute", "loss_at_equal_data"]
 
-_DRAWN = "accordion"
-
 
 def execute(question: RunQuestion, session: Session) -> Answer:
     """What each run lost and sent, and whether it sent what was planned."""
@@ -38,13 +48,18 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     path = question.plan
     if question.plot is not None:
         check_plot(question.plot)
-        if _DRAWN not in question.beside:
-            raise InputError(f"plot: draws {_DRAWN}; give it among --beside")
+        if not set(ONLINE) & set(question.beside):
+            raise InputError(f"plot: draws what decides in the run; give one of {', '.join(ONLINE)} among --beside")
+    if question.latency is not None and question.bandwidth is None:
+        raise InputError("latency: is of the emulated wire; give bandwidth too")
     plan, report = plan_to_run(path, "ranks")
     if not report.valid:
         return not_run(report)
     asked = Asked.of(plan, path)
-    recipe = recipe_of(question, session, asked.learning_rates)
+    recipe = replace(
+        recipe_of(question, session, asked.learning_rates), bytes_per_s=question.bandwidth or 0.0,
+        latency_s=LATENCY_S if question.latency is None else question.latency,
+    )  # fmt: skip
     examples = examples_of(recipe)
     _check_training(asked, recipe, examples)
     variants = variants_of(question, asked)
@@ -56,10 +71,12 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     rows = [_row(asked, run) for run in runs]
     _add_equal_data(rows)
     _add_corrections(asked, rows)
+    _add_critical(question, asked, rows)
     notes = _warnings(question, asked, runs)
     data = {"workers": recipe.workers, "epochs": len(asked.modes), "steps": examples.steps, "rows": rows,
             "layers": list(asked.layers), "modes": asked.by_cost, "learning_rates": list(asked.learning_rates),
-            "plot": question.plot, "ledger_floats": report.spent[0], "warnings": list(notes)}  # fmt: skip
+            "plot": question.plot, "ledger_floats": report.spent[0], "warnings": list(notes),
+            "bandwidth_bytes_per_s": question.bandwidth}  # fmt: skip
     if question.plot is not None:
         save(draw_regimes(data), question.plot)
     is_valid = all(row["as_planned"] for row in rows) and rows[0]["planned_floats"] == report.spent[0]
@@ -87,8 +104,8 @@ def _row(asked: Asked, run: Trained) -> dict[str, Any]:
         "name": run.name, "loss": run.loss[-1], "losses": list(run.loss), "train_loss": run.train_loss,
         "sent_floats": max(run.sent_bytes) / FLOAT_BYTES, "planned_floats": planned / FLOAT_BYTES,
         "looked_floats": run.looked_bytes / FLOAT_BYTES, "as_planned": set(run.sent_bytes) == {planned},
-        "train_s": run.train_s, "switches": switches, "steps": list(run.steps),
-        "modes": [list(row) for row in run.modes], "norms": [list(row) for row in run.norms],
+        "train_s": run.train_s, "cpu_s": run.cpu_s, "wire_s": run.wire_s, "switches": switches,
+        "steps": list(run.steps), "modes": [list(row) for row in run.modes], "norms": [list(row) for row in run.norms],
     }  # fmt: skip
 
 
@@ -114,6 +131,16 @@ def _add_corrections(asked: Asked, rows: Sequence[dict[str, Any]]) -> None:
             row["changed_epochs"] = [epoch for epoch, (now, old) in enumerate(pairs) if tuple(now) != old]
 
 
+def _add_critical(question: RunQuestion, asked: Asked, rows: Sequence[dict[str, Any]]) -> None:
+    """Of each run with norms, by epoch: whether each layer's phase is critical by the rule; of batches, the model's."""
+    for row in rows:
+        norms = np.array(row["norms"])
+        if row["name"] == BATCHES:
+            norms = np.linalg.norm(norms, axis=1, keepdims=True)
+        rates = np.array(asked.learning_rates)
+        row["critical"] = critical_epochs(norms, rates, detection_of(question)).tolist() if len(norms) else []
+
+
 def _warnings(question: RunQuestion, asked: Asked, runs: Sequence[Trained]) -> tuple[str, ...]:
     """A line for each rule that switched nothing, with what could make it."""
     detection, lines = detection_of(question), []
@@ -134,19 +161,39 @@ def _warnings(question: RunQuestion, asked: Asked, runs: Sequence[Trained]) -> t
 
 def _run_text(data: Mapping[str, Any]) -> str:
     has_constants = any(row["constant_loss"] is not None for row in data["rows"])
+    has_wire = data["bandwidth_bytes_per_s"] is not None
     titles = ["", "loss held out", *(["constant, equal data"] if has_constants else []), "loss trained", "sent",
-              "as planned", "switches", "trained in"]  # fmt: skip
+              "as planned", "switches", "trained in", *(["on the wire"] if has_wire else [])]  # fmt: skip
     rows = [titles]
     for row in data["rows"]:
         floats = described("sent_floats", row["sent_floats"])
         is_equal = "yes" if row["as_planned"] else described("planned_floats", row["planned_floats"])
         equal = ["-" if row["constant_loss"] is None else f"{row['constant_loss']:.4f}"] if has_constants else []
+        wire = [format_seconds(row["wire_s"])] if has_wire else []
         rows.append([row["name"], f"{row['loss']:.4f}", *equal, f"{row['train_loss']:.4f}", floats, is_equal,
-                     str(row["switches"]), format_seconds(row["train_s"])])  # fmt: skip
+                     str(row["switches"]), format_seconds(row["train_s"]), *wire])  # fmt: skip
     corrected = [
         f"corrected: {len(row['changed_epochs'])} epochs in other modes than the plan's; looks sent "
         f"{described('looked_floats', row['looked_floats'])} of all"
         for row in data["rows"] if row["name"] == CORRECTED
     ]  # fmt: skip
     end = f"{data['epochs']} epochs of {data['steps']} steps, {data['workers']} workers; floats of each worker"
-    return "\n".join([table(rows), *corrected, end])
+    return "\n".join([table(rows), *corrected, *_critical_lines(data["rows"]), end])
+
+
+def _critical_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """In which epochs, counted from 0 as decays are, phases are critical by the rule."""
+    lines = []
+    for row in rows:
+        shares = np.array(row["critical"]).mean(axis=1) if row["critical"] else np.zeros(0)
+        if len(shares):
+            parts = [f"{_spans(shares == 1)} in all layers", f"{_spans((shares > 0) & (shares < 1))} in some"]
+            lines.append(f"{row['name']}: critical by the rule in epochs {'; '.join(parts)}")
+    return lines
+
+
+def _spans(epochs: NDArray[np.bool_]) -> str:
+    """Runs of epochs, such as 0-3, 8; none where there are none."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], epochs, [False]]).astype(int)))
+    spans = zip(edges[::2], edges[1::2] - 1, strict=True)
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans) or "none"

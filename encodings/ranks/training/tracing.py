@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.ranks.question import ProfileQuestion, TrainingQuestion
+from gapless.encodings.ranks.question import ProfileQuestion, RatesQuestion, TrainingQuestion
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.profiles.compression.trace import CompressionTrace, check_trace_name, write_compression_trace
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gapless.torch.ddp.measuring import Gradients
     from gapless.torch.ddp.training import Recipe
 
-__all__ = ["profile_compression", "recipe_of", "recorded_trace"]
+__all__ = ["learning_rates", "profile_compression", "recipe_of", "recorded_trace"]
 
 _RANKS = (1, 2, 4, 8)
 """Of PowerSGD, whose errors are recorded unless modes are named."""
@@ -55,7 +55,7 @@ def profile_compression(question: ProfileQuestion, session: Session) -> Answer:
     measured = tuple(question.compressors or ())
     ranks = question.ranks or (() if measured else _RANKS)
     modes = tuple(dict.fromkeys((*(f"powersgd:{rank}" for rank in ranks), *measured)))
-    recipe = recipe_of(question, session, _learning_rates(question), question.samples)
+    recipe = recipe_of(question, session, learning_rates(question), question.samples)
     session.say(f"training {question.model} for {question.epochs} epochs in {question.workers} processes ...")
     trace, loss = recorded_trace(recipe, modes, measured, session)
     write_compression_trace(question.output, trace)
@@ -72,7 +72,7 @@ def profile_compression(question: ProfileQuestion, session: Session) -> Answer:
     return Answer(data, _trace_text(data))
 
 
-def _learning_rates(question: ProfileQuestion) -> tuple[float, ...]:
+def learning_rates(question: RatesQuestion) -> tuple[float, ...]:
     """Of each epoch. Raises `InputError` for a decay that comes too late."""
     late = next((epoch for epoch in question.decay or () if epoch >= question.epochs), None)
     if late is not None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCHES",
     "CORRECTED",
+    "ONLINE",
     "SWITCHING",
     "Asked",
     "accordion",

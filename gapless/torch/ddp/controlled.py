@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from gapless.profiles.compression.control import Controller, EpochLook, Setting
-from gapless.torch.compression import ModeErrors
+from gapless.profiles.compressors.method import Message
+from gapless.torch.compression import ModeErrors, sent_together
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.ddp.layer_modes import LayerState
 from gapless.torch.ddp.state import Scaler, poison
@@ -120,11 +121,9 @@ class ControlledState(LayerState):
 
     def _look(self, bucket: torch.distributed.GradBucket) -> None:
         """Measure what the controller's modes would spoil of the mean gradient, which is sent for that."""
-        mean = bucket.buffer().detach().clone()
-        sent_bytes = mean.numel() * mean.element_size()
-        if rank_count(self.group) > 1:
-            torch.distributed.all_reduce(mean, group=self.group)
-            mean /= rank_count(self.group)
+        message = Message("all_reduce", bucket.buffer().detach().clone())
+        (mean,), sent_bytes = sent_together([message], self.group, self.wire)
+        mean = mean / rank_count(self.group)
         self.sent_bytes += sent_bytes
         self.looked_bytes += sent_bytes
         scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())

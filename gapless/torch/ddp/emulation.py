@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-__all__ = ["Clock", "Sending", "sleep_until"]
+from gapless.profiles.gradients.communication import FlatNetwork, all_gather_cost, all_reduce_cost
+
+__all__ = ["Clock", "Sending", "Wire", "sleep_until"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,22 @@ class Clock:
         """Compute for so long."""
         self.at_s += duration_s
         sleep_until(self.at_s)
+
+
+class Wire:
+    """A network that each collective takes, one at a time and with nothing beside it: the rank sleeps until it would
+    have been through. `sent_s`: what it took in all.
+    """
+
+    def __init__(self, network: FlatNetwork) -> None:
+        self._costs = {"all_reduce": all_reduce_cost(network), "all_gather": all_gather_cost(network)}
+        self.sent_s = 0.0
+
+    def take(self, collective: str, size_bytes: int, begin_s: float) -> None:
+        """A collective of so many bytes of a rank that began at an instant by `time.monotonic`."""
+        duration_s = float(self._costs[collective](size_bytes))
+        self.sent_s += duration_s
+        sleep_until(begin_s + duration_s)
 
 
 def sleep_until(at_s: float) -> None:

@@ -21,6 +21,7 @@ from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Bucket
 from gapless.torch.compression import exchanged_together
 from gapless.torch.ddp.buckets import trainable
+from gapless.torch.ddp.emulation import Wire
 from gapless.torch.ddp.state import FeedbackState, Scaler, check_header, header, owner_of
 from gapless.torch.library import torch
 
@@ -35,8 +36,8 @@ class LayerState(FeedbackState):
     """What the hook keeps from step to step. `sent_bytes`: what this rank has sent in all.
 
     `modes`: by the names of the model's parameters; `group`, `scaler`: as for `FeedbackState`. `observe`: called with a
-    parameter's name and its gradient before it is compressed. Raises `InputError` for an unknown mode or parameter, or
-    one without a mode.
+    parameter's name and its gradient before it is compressed. `wire`: an emulated one that
+    sends take. Raises `InputError` for an unknown mode or parameter, or one without a mode.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class LayerState(FeedbackState):
     ) -> None:
         super().__init__(group, error_feedback, scaler)
         self.observe, self.sent_bytes = observe, 0
+        self.wire: Wire | None = None
         self._parameters = trainable(model)
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
         self._order: list[list[str]] = []
@@ -81,7 +83,7 @@ class LayerState(FeedbackState):
         self._order.append(names)
         given = [self._corrected(name, gradient) for name, gradient in zip(names, bucket.gradients(), strict=True)]
         exchanges = [self._methods[name].exchange(each) for name, each in zip(names, given, strict=True)]
-        means, sent_bytes = exchanged_together(exchanges, self.group)
+        means, sent_bytes = exchanged_together(exchanges, self.group, self.wire)
         self.sent_bytes += sent_bytes
         for name, each in zip(names, given, strict=True):
             self._keep((id(self._parameters[name]),), (len(each.gradient),), each, self._methods[name])

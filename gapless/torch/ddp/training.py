@@ -18,9 +18,11 @@ from typing import TypedDict
 from gapless.errors import InputError
 from gapless.profiles.compression.control import Controller, Setting
 from gapless.profiles.compressors.grammar import method_of
+from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.torch.compression import ModeErrors
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.ddp.controlled import ControlledState
+from gapless.torch.ddp.emulation import Wire
 from gapless.torch.ddp.layer_modes import LayerState, reduce_layers
 from gapless.torch.library import Module, Tensor, torch
 from gapless.torch.processes import Program, read_task
@@ -36,7 +38,8 @@ class Recipe:
 
     `model`: as `load_named` takes it; its batch is the data, of which a share of `held_out`, the last, is not trained
     on. `batch`: examples of a worker in a step. `learning_rate`: of each epoch. `samples`: steps of an epoch that are
-    recorded, if modes are. `wait_s`: the longest that a worker waits for another.
+    recorded, if modes are. `wait_s`: the longest that a worker waits for another. `bytes_per_s`, `latency_s`: of an
+    emulated wire, a ring of the workers that gradients are sent on; 0 bytes a second for none.
     """
 
     model: str
@@ -48,6 +51,12 @@ class Recipe:
     workers: int
     wait_s: float
     samples: int = 1
+    bytes_per_s: float = 0.0
+    latency_s: float = 0.0
+
+    def wire(self) -> Wire | None:
+        """A new one, if there is to be one."""
+        return Wire(FlatNetwork(self.workers, self.bytes_per_s, self.latency_s)) if self.bytes_per_s else None
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,8 @@ class Trained:
     `sent_bytes`: of each worker; `looked_bytes`: those of them that a controller's looks took. `record`: what was
     recorded, by name. `modes`: of each parameter in each epoch; `steps`: of each epoch. `norms`: by epoch and
     parameter, where there is a controller, of the epoch's mean gradient. `train_s`: what the slowest worker's steps
-    took.
+    took; `cpu_s`: its processor time in them, without the threads that send; `wire_s`: what sends took of an emulated
+    wire.
     """
 
     name: str
@@ -117,6 +127,8 @@ class Trained:
     norms: tuple[tuple[float, ...], ...] = ()
     looked_bytes: int = 0
     train_s: float = 0.0
+    cpu_s: float = 0.0
+    wire_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -196,8 +208,8 @@ def train(recipe: Recipe, variants: Sequence[Variant], stop: threading.Event | N
 def _together(rows: Sequence[Trained]) -> Trained:
     """Of all workers; what is held out, and what is recorded, is of worker 0."""
     train_loss, sent_bytes = sum(row.train_loss for row in rows) / len(rows), sum((row.sent_bytes for row in rows), ())
-    slowest_s = max(row.train_s for row in rows)
-    return replace(rows[0], train_loss=train_loss, sent_bytes=sent_bytes, train_s=slowest_s)
+    slowest = {name: max(getattr(row, name) for row in rows) for name in ("train_s", "cpu_s", "wire_s")}
+    return replace(rows[0], train_loss=train_loss, sent_bytes=sent_bytes, **slowest)
 
 
 def prepared(folder: Path) -> Program:
@@ -222,6 +234,7 @@ class _Epochs:
     norms: list[tuple[float, ...]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     train_s: float = 0.0
+    cpu_s: float = 0.0
 
 
 def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> Trained:
@@ -229,6 +242,7 @@ def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> Tra
     torch.manual_seed(recipe.seed + rank)
     model = copy.deepcopy(examples.work.model)
     state = _state_of(model, variant, recipe.learning_rate[0])
+    state.wire = recipe.wire()
     ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
     ddp.register_comm_hook(state, reduce_layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=recipe.learning_rate[0], momentum=recipe.momentum)
@@ -238,7 +252,7 @@ def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> Tra
         setting = _set_epoch(state, variant, epoch, rate, epochs)
         for group in optimizer.param_groups:
             group["lr"] = rate * setting.rate_factor
-        begin_s, losses = time.perf_counter(), list[float]()
+        begin_s, begin_cpu_s, losses = time.perf_counter(), time.thread_time(), list[float]()
         for work in examples.batches(recipe, epoch, rank, setting.batch):
             optimizer.zero_grad()
             loss = work.loss_of(ddp)
@@ -248,6 +262,7 @@ def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> Tra
             optimizer.step()
             losses.append(float(loss.detach()))
         epochs.train_s += time.perf_counter() - begin_s
+        epochs.cpu_s += time.thread_time() - begin_cpu_s
         epochs.steps.append(len(losses))
         total = sum(losses) / len(losses)
         if record is not None:
@@ -259,6 +274,7 @@ def _run(recipe: Recipe, variant: Variant, examples: Examples, rank: int) -> Tra
     return Trained(
         variant.name, tuple(epochs.losses), total, (state.sent_bytes,), columns, tuple(epochs.modes),
         tuple(epochs.steps), tuple(epochs.norms), getattr(state, "looked_bytes", 0), epochs.train_s,
+        epochs.cpu_s, 0.0 if state.wire is None else state.wire.sent_s,
     )  # fmt: skip
 
 
