@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from gapless.errors import GaplessError, InputError, RunError
+from gapless.io.atomic import write_text
 from gapless.processes.exit import undone_on_leaving
 from gapless.torch.library import torch
 
@@ -33,7 +34,9 @@ __all__ = [
     "built",
     "check_backend",
     "error_line",
+    "meet_again",
     "read_task",
+    "replaced",
     "run_processes",
     "write_task",
 ]
@@ -44,6 +47,7 @@ WAITS = 10
 """So many times what a process may wait for another they may take in all, if none of them comes through."""
 
 _LOOK_S = 0.05
+_REPLACED = "replaced.json"
 
 
 class Program(NamedTuple):
@@ -85,9 +89,13 @@ def built(kind: type[Task], data: Any) -> Task:
 
 
 def run_processes(
-    prepared: Prepared, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None
-) -> list[dict[str, Any]]:
+    prepared: Prepared, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None,
+    replaceable: int = 0,
+) -> list[dict[str, Any]]:  # fmt: skip
     """What each rank found, of the task in a folder, as a module's own function `prepared` reads it.
+
+    Of the first `replaceable` ranks another process takes the place of one that is killed, once for each; the others
+    find it by `replaced` and `meet_again`.
 
     Raises `RunError` where a rank fails or is killed, where they take ten times as long as one may wait for another, or
     `stop` is set; no process is left then.
@@ -96,14 +104,23 @@ def run_processes(
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     place = prepared.__module__, prepared.__qualname__
     processes: list[subprocess.Popen[bytes]] = []
+
+    def started(rank: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", __name__, str(folder), str(rank), *place]
+        return subprocess.Popen(command, stdout=output, stderr=output, env={**environment, "LOCAL_RANK": str(rank)},
+                                stdin=subprocess.PIPE, start_new_session=True)  # fmt: skip
+
+    def replace(rank: int) -> None:
+        processes[rank].communicate()
+        write_text(folder / _REPLACED, json.dumps([*replaced(folder), rank]))
+        processes[rank] = started(rank)
+
     with undone_on_leaving(lambda: _kill(processes)), (folder / "output").open("wb") as output:
         try:
             for rank in range(ranks):
-                command = [sys.executable, "-m", __name__, str(folder), str(rank), *place]
-                local = {**environment, "LOCAL_RANK": str(rank)}
-                processes.append(subprocess.Popen(command, stdout=output, stderr=output, env=local,
-                                                  stdin=subprocess.PIPE, start_new_session=True))  # fmt: skip
-            _wait(folder, processes, wait_s, stop)
+                processes.append(started(rank))
+            while (killed := _wait(folder, processes, wait_s, stop, replaceable)) is not None:
+                replace(killed)
         finally:
             _kill(processes)
             for process in processes:
@@ -111,15 +128,48 @@ def run_processes(
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(ranks)]
 
 
-def _wait(folder: Path, processes: list[subprocess.Popen[bytes]], wait_s: float, stop: threading.Event | None) -> None:
-    """Until all have ended well."""
+def replaced(folder: Path) -> list[int]:
+    """The ranks of which another process has taken the place, in the order in which that happened."""
+    path = folder / _REPLACED
+    ranks: list[int] = json.loads(path.read_text("utf-8")) if path.exists() else []
+    return ranks
+
+
+def meet_again(folder: Path, ranks: int, rank: int, known: int, wait_s: float) -> list[int]:
+    """Once more ranks than `known` are replaced: a new process group of all, and which they are.
+
+    Raises `RunError` where that doesn't happen.
+    """
+    end_s = time.monotonic() + wait_s
+    while len(new := replaced(folder)) <= known:
+        if time.monotonic() > end_s:
+            raise RunError(f"rank {rank}: nobody took the place of a lost process within {wait_s:g} s")
+        time.sleep(_LOOK_S)
+    torch.distributed.destroy_process_group()
+    _meet("gloo", ranks, rank, wait_s, init_method=_place(folder, len(new)))
+    return new
+
+
+def _place(folder: Path, replacements: int) -> str:
+    """Where ranks meet, anew after each replacement."""
+    return f"file://{folder / 'store'}{replacements}"
+
+
+def _wait(
+    folder: Path, processes: list[subprocess.Popen[bytes]], wait_s: float, stop: threading.Event | None,
+    replaceable: int,
+) -> int | None:  # fmt: skip
+    """Until all have ended well, or one that can be replaced was killed: its rank."""
     deadline_s = time.monotonic() + WAITS * wait_s
     while True:
         codes = [process.poll() for process in processes]
+        lost = [rank for rank, code in enumerate(codes) if code is not None and code < 0]
+        if lost and lost[0] < replaceable and lost[0] not in replaced(folder):
+            return lost[0]
         if any(codes):
             raise RunError(_what_failed(folder, codes))
         if None not in codes:
-            return
+            return None
         if stop is not None and stop.is_set():
             raise RunError("the ranks were stopped before they were done")
         if time.monotonic() > deadline_s:
@@ -163,7 +213,7 @@ def _end_with_parent() -> None:
 
 
 def _join(folder: Path, rank: int, program: Program) -> None:
-    begin(program, rank, init_method=f"file://{folder / 'store'}")
+    begin(program, rank, init_method=_place(folder, len(replaced(folder))))
     torch.save(program.work(rank), folder / f"rank{rank}.part")
     (folder / f"rank{rank}.part").rename(folder / f"rank{rank}.pt")
     end_s = time.monotonic() + program.wait_s
@@ -195,14 +245,18 @@ def backend_device(backend: str) -> torch.device:
 
 def begin(program: Program, rank: int, **meeting: str | torch.distributed.Store) -> None:
     """Make the process group of a program; `meeting`: where its ranks meet, as torch takes it."""
+    backend_device(program.backend)
+    _meet(program.backend, program.ranks, rank, program.wait_s, **meeting)
+
+
+def _meet(backend: str, ranks: int, rank: int, wait_s: float, **meeting: str | torch.distributed.Store) -> None:
     host = os.environ.get("MASTER_ADDR", "localhost") if "store" in meeting else "localhost"
     if sys.platform == "linux" and host in ("localhost", "127.0.0.1"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a machine's own name may not resolve to an address
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    backend_device(program.backend)
-    wait = timedelta(seconds=program.wait_s)
-    torch.distributed.init_process_group(program.backend, rank=rank, world_size=program.ranks, timeout=wait, **meeting)
+    wait = timedelta(seconds=wait_s)
+    torch.distributed.init_process_group(backend, rank=rank, world_size=ranks, timeout=wait, **meeting)
 
 
 def error_line(error: BaseException) -> str:

@@ -86,18 +86,21 @@ def _quiet() -> Iterator[None]:
 
 def run_ranks(
     prepared: Prepared, task: DataclassInstance, ranks: int, wait_s: float, stop: threading.Event | None = None,
-    among: Ranks | None = None, leave: Callable[[Path], object] = lambda folder: None,
+    among: Ranks | None = None, leave: Callable[[Path], object] = lambda folder: None, replaceable: int = 0,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """What each rank found, in a process for each; where a launcher has started the ranks, `among` them.
 
     All do what `prepared` says of a folder with the task, a dataclass for `read_task`, and what `leave(folder)` adds.
+    `replaceable`: as for `run_processes`; not among ranks of a launcher.
     Raises `RunError` as `run_processes` does.
     """
     with leaving.temporary_folder("gapless-ranks-") as name:
         folder = Path(name)
         write_task(folder, task)
         leave(folder)
-        return (among.run if among is not None else run_processes)(prepared, folder, ranks, wait_s, stop)
+        if among is not None:
+            return among.run(prepared, folder, ranks, wait_s, stop)
+        return run_processes(prepared, folder, ranks, wait_s, stop, replaceable)
 
 
 class Ranks:

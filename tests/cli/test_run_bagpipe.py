@@ -44,6 +44,29 @@ def test_the_json_object_holds_what_was_planned_and_measured(
 
 
 @needs_torch
+@pytest.mark.thorough
+def test_a_killed_trainer_is_replaced_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--trainers", "3", "--kill-trainer", "1", "--at-batch", "4", "--model", "deepfm")
+    assert main(["run", "bagpipe", *SMALL, *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "trained          deepfm, 6 batches in 4 processes, sgd, 16 values a row"
+    assert lines[4].startswith("lost             trainer 1 in batch 4; all go back to batch ")
+    assert lines[-1] == "recovered        ends as an undisturbed run, bit for bit"
+
+
+@needs_torch
+@pytest.mark.thorough
+def test_training_goes_on_from_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--servers", "1", "--checkpoint", str(tmp_path), "--checkpoint-every", "2", "--json", "--quiet")
+    found = []
+    for more in ((), ("--restore",)):
+        assert main(["run", "bagpipe", *SMALL, *options, *more]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["losses"] == found[1]["losses"]
+    assert found[0]["moved_bytes"] == found[0]["planned_bytes"]
+
+
+@needs_torch
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -52,6 +75,10 @@ def test_the_json_object_holds_what_was_planned_and_measured(
         (("--step-size", "0"), "--step-size: must be a number > 0, got '0'"),
         (("--trainers", "17"), "--trainers: must be at most the 16 examples of a batch, got 17"),
         (("--table-rows", "9999999"), "--table-rows: times the dimension must be at most 134,217,728 values, got"),
+        (("--kill-trainer", "2"), "--kill-trainer: must be one of at least two, in 0..1, got 2 of 2"),
+        (("--kill-trainer", "1", "--at-batch", "6"), "--at-batch: must be a batch that is trained, 0..5, got 6"),
+        (("--restore",), "--restore: needs the folder of a checkpoint; give --checkpoint FOLDER"),
+        (("--restore", "--checkpoint", "."), "checkpoint.json: must be a checkpoint, got FileNotFoundError"),
         (("--cache-rows", "3"), "cache_rows must hold the distinct ids of a batch"),
     ],
 )

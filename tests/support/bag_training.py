@@ -12,7 +12,8 @@ from gapless.encodings.bagpipe.problem import Planning
 from gapless.encodings.bagpipe.question import MODELS
 from gapless.profiles.traces.generators import zipf_trace
 from gapless.profiles.traces.trace_question import OPTIMIZERS
-from gapless.torch.embeddings.training import Task, train_rank
+from gapless.torch.embeddings.task import Task
+from gapless.torch.embeddings.workers import train_rank
 
 TABLE_ROWS, DIMENSION, BATCH_SIZE = (60, 9, 150), 8, 16
 STEP_SIZES = {"sgd": 2.0, "rowwise-adagrad": 0.1, "adagrad": 0.1, "adam": 0.01}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.lowering.actions import EVERYWHERE, NOT_FETCHED, SYNC_LATER, SYNC_NOW, Actions
 from gapless.encodings.bagpipe.problem import Planning
 from gapless.errors import InputError
+from gapless.io.atomic import make_folder
 from gapless.profiles.traces.named import find_trace
 from gapless.profiles.traces.recommendation import FLOAT_BYTES
 from gapless.profiles.traces.trace import Trace, split_global_ids
@@ -20,7 +22,8 @@ from gapless.profiles.traces.trace_question import state_values
 from gapless.system import Answer, Session
 
 if TYPE_CHECKING:
-    from gapless.torch.embeddings.training import Task, Trained
+    from gapless.torch.embeddings.task import Task
+    from gapless.torch.embeddings.training import Trained
 
 __all__ = ["execute", "planned_bytes"]
 
@@ -30,24 +33,51 @@ _ROUNDING = 1e-3
 """A difference from one process beyond this part of the change that training made isn't rounding."""
 _PLANNING = ("trainers", "batch_size", "lookahead", "cache_rows", "objective", "ownership", "shares", "batches")
 
+_TRAINING = ("dimension", "model", "optimizer", "step_size", "wait")
+_SERVING = ("servers", "kill_trainer", "at_batch", "checkpoint", "checkpoint_every", "restore")
+
 
 def execute(values: Mapping[str, Any], session: Session) -> Answer:
     """What was trained, what it moved, and whether that is what the plans and one process say. Needs `torch`."""
-    from gapless.torch.embeddings.training import Task, train
+    from gapless.torch.embeddings.training import train
 
-    others = (*_PLANNING, "dimension", "model", "optimizer", "step_size", "wait")
+    others = (*_PLANNING, *_TRAINING, *_SERVING)
     trace = find_trace(**{name: value for name, value in values.items() if name not in others})
     planning = Planning(**{name: values[name] for name in _PLANNING if values.get(name) is not None})
     plans = list(batch_plans(trace, planning, options=replace(session.options, solver=None)))
-    task = Task(
-        planning.trainers, _table_rows(trace, plans), values["dimension"], values["optimizer"], values["step_size"],
-        session.options.seed, values["wait"], values["model"],
-    )  # fmt: skip
+    task = _task(values, planning.trainers, _table_rows(trace, plans), plans, session.options.seed)
     if sum(task.table_rows) * task.dimension > _MOST_VALUES:
         got = f"{sum(task.table_rows):,} rows of {task.dimension}"
         raise InputError(f"table_rows: times the dimension must be at most {_MOST_VALUES:,} values, got {got}")
-    session.say(f"running {task.trainers} processes ...")
+    session.say(f"running {task.ranks} processes ...")
     return _answer(task, plans, train(task, plans, session.options.stop))
+
+
+def _task(
+    values: Mapping[str, Any], trainers: int, table_rows: tuple[int, ...], plans: Sequence[BatchPlan], seed: int
+) -> Task:
+    """What is trained, by whom. Raises `InputError` for a loss or a checkpoint that there can't be."""
+    from gapless.torch.embeddings.checkpoints import checkpointed_batch
+    from gapless.torch.embeddings.task import Task
+
+    lost, folder = values.get("kill_trainer"), values.get("checkpoint") or ""
+    batch = len(plans) // 2 if values.get("at_batch") is None else values["at_batch"]
+    task = Task(
+        trainers, table_rows, values["dimension"], values["optimizer"], values["step_size"], seed, values["wait"],
+        values["model"], values.get("servers") or (0 if lost is None else 1), -1 if lost is None else lost, batch,
+        checkpoint=folder, checkpoint_every=values["checkpoint_every"] if folder else 0,
+    )  # fmt: skip
+    if lost is not None and not (lost < trainers and trainers > 1):
+        raise InputError(f"kill_trainer: must be one of at least two, in 0..{trainers - 1}, got {lost} of {trainers}")
+    if values.get("restore"):
+        if not folder:
+            raise InputError("restore: needs the folder of a checkpoint; give --checkpoint FOLDER")
+        task = replace(task, start=checkpointed_batch(Path(folder), task.question, plans) + 1)
+    if not task.start <= batch < len(plans) and (lost is not None or values.get("at_batch") is not None):
+        raise InputError(f"at_batch: must be a batch that is trained, {task.start}..{len(plans) - 1}, got {batch}")
+    if folder:
+        make_folder(folder)
+    return task
 
 
 def planned_bytes(actions: Sequence[Actions], users: Sequence[Mask], dimension: int, optimizer: str) -> dict[str, int]:
@@ -84,15 +114,31 @@ def _answer(task: Task, plans: Sequence[BatchPlan], trained: Trained) -> Answer:
     is_equal = max(trained.row_error, trained.dense_error, trained.loss_error) < _ROUNDING
     asked = {"batches": len(plans), "optimizer": task.optimizer, "model": task.model}
     data = {**asdict(trained), "planned_bytes": planned, **asked}
-    batches = f"{len(plans)} batches in {task.trainers} processes"
+    batches = f"{len(plans)} batches in {task.ranks} processes"
     lines = [
         ("trained", f"{task.model}, {batches}, {task.optimizer}, {task.dimension} values a row"),
         ("rows", f"{trained.row_error:.1e} of their change from one process, but for rounding"),
         ("dense part", f"{trained.dense_error:.1e} of its change from one process, but for rounding"),
         ("losses", f"{trained.loss_error:.1e} from one process, {trained.losses[0]:.4f} to {trained.losses[-1]:.4f}"),
     ]
-    for kind, size_bytes in trained.moved_bytes.items():
+    if trained.recovery is not None:
+        lines += _recovered(task, trained.recovery)
+        is_equal = is_equal and bool(trained.recovery["is_same"])
+    if task.start:
+        lines.append(("restored", f"after batch {task.start - 1}, from {task.checkpoint}"))
+    is_whole = trained.recovery is None and not task.start
+    for kind, size_bytes in trained.moved_bytes.items() if is_whole else ():
         said = "the plan's" if size_bytes == planned[kind] else f"the plan has {planned[kind]}"
         lines.append((f"{kind.replace('_', ' ')} bytes", f"{size_bytes}: {said}"))
     text = "\n".join(f"{title:<16} {text}" for title, text in lines)
-    return Answer(data, text, is_valid=is_equal and trained.moved_bytes == planned)
+    return Answer(data, text, is_valid=is_equal and not (is_whole and trained.moved_bytes != planned))
+
+
+def _recovered(task: Task, recovery: Mapping[str, int]) -> list[tuple[str, str]]:
+    kept, again = recovery["kept"], task.lost_batch - recovery["kept"]
+    end = "as" if recovery["is_same"] else "NOT as"
+    return [
+        ("lost", f"trainer {task.lost_trainer} in batch {task.lost_batch}; all go back to batch {kept}, {again} again"),
+        ("copied", f"{recovery['copied_bytes']} bytes from the other trainers to the new one"),
+        ("recovered", f"ends {end} an undisturbed run, bit for bit"),
+    ]

@@ -1,6 +1,7 @@
 """The LRPP cache of one trainer, executed as its plans say, for training in p processes of PyTorch.
 
-Every process is a trainer and an embedding server: it keeps the rows whose number is its rank modulo p. In each::
+Every process is a trainer and an embedding server: it keeps the rows whose number is its rank modulo p. With `Roles`,
+servers are processes of their own, which `servers.serve` their rows. In each trainer::
 
     cache = LrppCache(plans, sharding, weights, step_size=0.1)
     for inputs, targets in loader:
@@ -37,11 +38,9 @@ depend on the plan, only on which trainer has which example. Needs the extra `to
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,13 +49,13 @@ from gapless.array_types import Ints, Mask
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, chosen
 from gapless.profiles.traces.trace import split_global_ids
-from gapless.torch.embeddings.optimizers import stepped, with_state
+from gapless.torch.embeddings.journal import BEFORE_ALL, Journal
+from gapless.torch.embeddings.optimizers import stepped
 from gapless.torch.embeddings.plans import BatchPlan, Group, Sharding
-from gapless.torch.library import rank_count, torch
+from gapless.torch.embeddings.servers import EMPTY, Groups, Moves, Roles, ServedRows, Timeline, copied, exchanged
+from gapless.torch.library import torch
 
 __all__ = ["MOVES", "Lookup", "LrppCache", "add_gradients"]
-
-_EMPTY = -1
 
 MOVES = ("fetched", "written", "sync_now", "sync_later")
 """Kinds of what processes exchange: rows with their state, then gradients."""
@@ -87,31 +86,6 @@ class Lookup:
         return summed.reshape(*self.lengths.shape, -1)
 
 
-@dataclass(frozen=True)
-class _Moves:
-    """A plan as one trainer carries it out.
-
-    `server`, `local`: of each id, its server and its place there. `fetches`, `writes`: bool (n, p), which trainers
-    fetch a row and which write it back.
-    """
-
-    plan: BatchPlan
-    server: Ints
-    local: Ints
-    fetches: Mask
-    writes: Mask
-
-    @classmethod
-    def of(cls, plan: BatchPlan, sharding: Sharding) -> _Moves:
-        """Private rows move to and from their only user, the others to all trainers and from one of them."""
-        rows = sharding.rows(plan.step.ids)
-        server, trainers = rows % sharding.servers, np.arange(sharding.servers)
-        private = plan.is_private[:, None]
-        fetches = plan.step.prefetched[:, None] & (plan.users | ~private)
-        writes = plan.step.evicted[:, None] & np.where(private, plan.users, server[:, None] == trainers)
-        return cls(plan, server, rows // sharding.servers, fetches, writes)
-
-
 class LrppCache:
     """One trainer's cache, and its part of the embedding servers.
 
@@ -120,14 +94,23 @@ class LrppCache:
     plans
         Of all batches, in order, the same in every process. Taken as far ahead as prefetches may start.
     sharding, weights
-        Where the tables' rows are, and this process's: float, one row for each of `sharding.rows_of(rank)`. Changed in
-        place by write-backs.
+        Where the tables' rows are, and this process's: float, one row for each of its server's. Changed in place by
+        write-backs.
     step_size
         Of the optimiser; may be changed between batches.
     optimizer
         One of `OPTIMIZERS`; its state begins with zeros.
     timeout_s
         The longest that the background waits for another process.
+    roles
+        Who trains and who serves; all processes do both if None.
+    journal
+        Of what the last batches changed here, to `recover` by. Plans must be a sequence then.
+    state
+        What the optimiser keeps for each of `weights`, changed in place; its beginning if None.
+    start
+        The first batch to train, before which all rows are at the servers. None where `recover` will say, in a process
+        that stands in for a lost one.
 
     `moved_bytes`: by kind of `MOVES`, what has reached this process: rows from servers (its own too) and rows written
     back to its server, with their state, and gradients from other processes.
@@ -138,31 +121,33 @@ class LrppCache:
 
     def __init__(
         self, plans: Iterable[BatchPlan], sharding: Sharding, weights: torch.Tensor, *, step_size: float,
-        optimizer: str = "sgd", timeout_s: float = 300.0,
+        optimizer: str = "sgd", timeout_s: float = 300.0, roles: Roles | None = None, journal: Journal | None = None,
+        state: torch.Tensor | None = None, start: int | None = 0,
     ) -> None:  # fmt: skip
-        self.step_size, self._optimizer = step_size, optimizer
+        self.step_size, self._optimizer, self._timeout_s = step_size, optimizer, timeout_s
         self.moved_bytes = dict.fromkeys(MOVES, 0)
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             raise InputError("cache: needs a process group; call torch.distributed.init_process_group first")
-        self._rank, self._ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        if sharding.servers != self._ranks:
-            raise InputError(f"sharding: must have a server in each of {self._ranks} processes, got {sharding.servers}")
-        expected = len(sharding.rows_of(self._rank))
-        if weights.ndim != 2 or len(weights) != expected:
-            raise InputError(f"weights: must be {expected} rows x dimension, got shape {tuple(weights.shape)}")
-        self._sharding, self._weights = sharding, weights.detach()  # the same memory
+        ranks = torch.distributed.get_world_size()
+        self.roles = Roles(torch.distributed.get_rank(), ranks, ranks) if roles is None else roles
+        self._rank, self._ranks = self.roles.rank, self.roles.trainers
+        self._journal = Journal(is_kept=False) if journal is None else journal
+        self._groups = Groups(None, None, None) if start is None else Groups.of(self.roles, timeout_s)
+        self._rows = ServedRows(weights, optimizer, sharding, self.roles, self._groups.rows, self._journal, state)
         self._dimension = weights.shape[1]
-        self._state = with_state(optimizer, self._weights)[:, self._dimension :]
-        self._cached = self._weights.new_empty((0, self._dimension + self._state.shape[1]))
+        self._cached = self._rows.no_rows(np.empty(0, dtype=np.int64))
         self._held: Ints = np.empty(0, dtype=np.int64)  # the id in each row of the cache
         self._is_busy: Mask = np.empty(0, dtype=np.bool_)  # rows that the background works on
-        self._plans, self._coming = iter(plans), deque[_Moves]()
-        self._next = next(self._plans, None)
-        self._current: tuple[_Moves, torch.Tensor] | None = None
-        self._done = -1
-        self._group = torch.distributed.new_group(timeout=timedelta(seconds=timeout_s))
+        self._timeline = Timeline(plans, sharding, self._ranks)
+        self._current: tuple[Moves, torch.Tensor] | None = None
         self._thread = ThreadPoolExecutor(1, "cache")
-        self._background: Future[None] | None = self._thread.submit(self._fetch, self._released())
+        self._start = start or 0
+        self._background: Future[None] | None = None if start is None else self._begin()
+
+    def _begin(self) -> Future[None]:
+        first = self._timeline.begin(self._start)
+        self._make_room(max((int(moves.places.max(initial=-1)) + 1 for moves in first), default=0))
+        return self._thread.submit(self._fetch, first, self._start - 1)
 
     # -- one batch -----------------------------------------------------------------------------------------------------
 
@@ -173,9 +158,10 @@ class LrppCache:
         """
         if self._current is not None:
             raise InputError("cache: lookup must be followed by update, got another lookup")
-        moves = self._next_moves()
+        moves = self._timeline.take()
         plan = moves.plan
-        if plan.step.prefetch_after >= self._done:
+        assert plan is not None
+        if plan.step.prefetch_after >= self._timeline.done or self._timeline.done == self._start - 1:
             self._join()
         used = plan.users[:, self._rank]
         slots = self._slots(plan, used, "looked up")
@@ -198,14 +184,15 @@ class LrppCache:
         """
         moves, gradient = self._trained()
         plan = moves.plan
+        assert plan is not None
         self._join()
-        self._synchronise(plan, "sync_now", gradient, None)
+        self._synchronise(plan, "sync_now", gradient, self._groups.critical)
         self._apply_alone(plan, gradient)
         self._current = None
-        self._done += 1
+        self._timeline.done += 1
         self._is_busy[plan.step.rows[plan.sync_later | plan.step.evicted]] = True
         released = self._released()
-        self._background = self._thread.submit(self._after, moves, gradient, released)
+        self._background = self._thread.submit(self._after, moves, plan, gradient, released)
 
     def flush(self) -> None:
         """Wait for the background, and let the servers have the current value of every row that is still cached.
@@ -215,10 +202,44 @@ class LrppCache:
         if self._current is not None:
             raise InputError("cache: lookup must be followed by update, got flush")
         self._join()
-        slots = np.flatnonzero(self._held != _EMPTY)
-        rows = self._sharding.rows(self._held[slots])
-        own = rows % self._ranks == self._rank  # every trainer has these, up to date: private ones are evicted by now
-        self._store(rows[own] // self._ranks, self._cached[slots[own]])
+        held = self._rows.held()  # every trainer has these, up to date: private ones are evicted by now
+        self._rows.write_back(held, lambda places: self._cached[held.places[places]], self._timeline.done)
+
+    @property
+    def rows(self) -> ServedRows:
+        """The servers, as far as they are here; up to date after `flush`."""
+        return self._rows
+
+    @property
+    def trainers(self) -> Group:
+        """The group of all trainers, for what they exchange beside rows."""
+        return self._groups.critical
+
+    def abandon(self) -> None:
+        """Wait until the background ends, well or not, after another process was lost."""
+        if self._background is not None:
+            self._background.exception()
+
+    def recover(self, lost: int) -> int:
+        """Take up training where the journal was undone to, in new groups; how many bytes of rows the new trainer got.
+
+        All processes call it, servers as `ServedRows.recover`, once trainer `lost` has been replaced. The others send
+        it a slice each of what all trainers have; what it alone had fetched ahead it fetches from the servers again.
+        """
+        self._groups = Groups.of(self.roles, self._timeout_s)
+        last = self._journal.settled
+        self._rows.recover(self._groups.rows, lost)
+        self._current, self._background, self._is_busy[:] = None, None, False
+        if last == BEFORE_ALL:
+            self._background = self._begin()
+            return 0
+        coming, held = self._timeline.rewind(last), self._rows.held()
+        self._make_room(max(int(moves.places.max(initial=-1)) + 1 for moves in (held, *coming)))
+        values = copied(self._cached[held.places], self.roles, lost, self._groups.critical)
+        if self._rank == lost:
+            self._cached[held.places], self._held[held.places] = values, held.ids
+        self._fetch([moves.private_of(lost) for moves in coming], last)
+        return int(values.numel() * values.element_size())
 
     def close(self) -> None:
         """End the background thread."""
@@ -226,45 +247,39 @@ class LrppCache:
 
     # -- the background ------------------------------------------------------------------------------------------------
 
-    def _after(self, moves: _Moves, gradient: torch.Tensor, released: list[_Moves]) -> None:
+    def _after(self, moves: Moves, plan: BatchPlan, gradient: torch.Tensor, released: list[Moves]) -> None:
         """What is left of a batch, then the prefetches that had to wait for it."""
-        self._synchronise(moves.plan, "sync_later", gradient, self._group)
-        self._write_back(moves)
-        self._fetch(released)
+        self._synchronise(plan, "sync_later", gradient, self._groups.later)
+        self._write_back(moves, plan)
+        self._fetch(released, plan.step.batch)
 
-    def _write_back(self, moves: _Moves) -> None:
-        step = moves.plan.step
-        sent = [moves.writes[:, self._rank] & (moves.server == server) for server in range(self._ranks)]
-        received = [moves.writes[:, trainer] & (moves.server == self._rank) for trainer in range(self._ranks)]
-        slots = self._slots(moves.plan, _places(sent), "written back")
-        places, values = self._exchange(self._cached[slots], sent, received, self._group)
-        self._store(moves.local[places], values)
-        self._count("written", len(places), values)
-        self._held[step.rows[step.evicted]] = _EMPTY
+    def _write_back(self, moves: Moves, plan: BatchPlan) -> None:
+        def values(places: Ints) -> torch.Tensor:
+            return self._cached[self._slots(plan, places, "written back")]
 
-    def _fetch(self, released: list[_Moves]) -> None:
-        """Fetch what these batches prefetch. Raises `InputError` for a place in the cache that isn't free."""
+        self.moved_bytes["written"] += self._rows.write_back(moves, values, plan.step.batch)
+        self._hold(plan.step.rows[plan.step.evicted], EMPTY, plan.step.batch)
+
+    def _fetch(self, released: list[Moves], batch: int) -> None:
+        """Fetch what these batches prefetch, after a batch, which is settled then.
+
+        Raises `InputError` for a place in the cache that isn't free.
+        """
         for moves in released:
-            step = moves.plan.step
-            sent = [moves.fetches[:, trainer] & (moves.server == self._rank) for trainer in range(self._ranks)]
-            received = [moves.fetches[:, self._rank] & (moves.server == server) for server in range(self._ranks)]
-            stored = moves.local[_places(sent)]
-            rows = torch.cat([self._weights[stored], self._state[stored]], dim=1)
-            places, values = self._exchange(rows, sent, received, self._group)
-            self._count("fetched", len(places), values)
-            slots = step.rows[places]
-            if (self._held[slots] != _EMPTY).any():
-                slot = slots[(self._held[slots] != _EMPTY).argmax()]
-                raise InputError(f"batch {step.batch}: must prefetch into free rows of the cache, row {slot} isn't")
+            places, values = self._rows.fetch(moves, batch)
+            self.moved_bytes["fetched"] += values.numel() * values.element_size()
+            slots = moves.places[places]
+            if (self._held[slots] != EMPTY).any():
+                slot = slots[(self._held[slots] != EMPTY).argmax()]
+                rule = f"must prefetch into free rows of the cache, row {slot} isn't"
+                raise InputError(f"batch {'' if moves.plan is None else moves.plan.step.batch}: {rule}")
             self._cached[slots] = values
-            self._held[slots] = step.ids[places]
+            self._hold(slots, moves.ids[places], batch)
+        self._journal.settle(batch)
 
-    def _store(self, places: Ints, values: torch.Tensor) -> None:
-        """Take rows back into this process's part of the servers."""
-        self._weights[places], self._state[places] = values[:, : self._dimension], values[:, self._dimension :]
-
-    def _count(self, kind: str, rows: int, values: torch.Tensor) -> None:
-        self.moved_bytes[kind] += rows * values.shape[1] * values.element_size()
+    def _hold(self, slots: NDArray[np.integer], ids: Ints | int, batch: int) -> None:
+        self._journal.record(batch, self, "_held", slots)
+        self._held[slots] = ids
 
     def _join(self) -> None:
         """Wait for the background; raises what went wrong there."""
@@ -283,8 +298,8 @@ class LrppCache:
         own = gradient[_place_among(plan.users[:, self._rank])[used[self._rank]]]
         # Each trainer's rows arrive one after another, so that they are added in the order of ranks.
         everyone = [used[self._rank]] * self._ranks
-        _, values = self._exchange(own.repeat(self._ranks, 1), everyone, used, group)
-        self._count(kind, len(values) - len(own), values)
+        _, values = exchanged(own.repeat(self._ranks, 1), everyone, used, group)
+        self.moved_bytes[kind] += (values.numel() - own.numel()) * values.element_size()
         total = gradient.new_zeros((len(slots), gradient.shape[1]))
         place = _place_among(rows)
         for part, uses in zip(values.split([int(each.sum()) for each in used]), used, strict=True):
@@ -299,9 +314,10 @@ class LrppCache:
 
     def _descend(self, slots: NDArray[np.int32], gradient: torch.Tensor, plan: BatchPlan) -> None:
         step = plan.step.batch + 1
+        self._journal.record(plan.step.batch, self, "_cached", slots)
         self._cached[slots] = stepped(self._optimizer, self._cached[slots], gradient, self.step_size, step)
 
-    def _trained(self) -> tuple[_Moves, torch.Tensor]:
+    def _trained(self) -> tuple[Moves, torch.Tensor]:
         if self._current is None:
             raise InputError("cache: update must follow a lookup, got none")
         moves, rows = self._current
@@ -311,34 +327,17 @@ class LrppCache:
 
     # -- plans and places ----------------------------------------------------------------------------------------------
 
-    def _released(self) -> list[_Moves]:
+    def _released(self) -> list[Moves]:
         """The batches whose prefetches waited for what is done by now; the background must be idle."""
-        released = []
-        while self._next is not None and self._next.step.prefetch_after <= self._done:
-            if self._next.users.shape[1] != self._ranks:
-                raise InputError(
-                    f"plans: must be for {self._ranks} trainers, one a process, got {self._next.users.shape[1]}"
-                )
-            released.append(_Moves.of(self._next, self._sharding))
-            self._next = next(self._plans, None)
-        self._coming.extend(released)
-        self._make_room(max((int(moves.plan.step.rows.max()) + 1 for moves in released), default=0))
+        released = self._timeline.released()
+        self._make_room(max((int(moves.places.max()) + 1 for moves in released), default=0))
         return released
-
-    def _next_moves(self) -> _Moves:
-        if self._coming:
-            return self._coming.popleft()
-        if self._next is None:
-            raise InputError(f"cache: the plan has {self._done + 1} batches, got a lookup for one more")
-        step = self._next.step
-        rule = f"must not wait for batch {step.prefetch_after}"
-        raise InputError(f"batch {step.batch}: prefetches {rule}, which comes no earlier")
 
     def _make_room(self, rows: int) -> None:
         more = max(rows, 2 * len(self._held)) - len(self._held)
         if rows > len(self._held):
             self._cached = torch.cat([self._cached, self._cached.new_empty((more, self._cached.shape[1]))])
-            self._held = np.concatenate([self._held, np.full(more, _EMPTY, dtype=np.int64)])
+            self._held = np.concatenate([self._held, np.full(more, EMPTY, dtype=np.int64)])
             self._is_busy = np.concatenate([self._is_busy, np.zeros(more, dtype=np.bool_)])
 
     def _slots(self, plan: BatchPlan, rows: Mask | Ints, purpose: str) -> NDArray[np.int32]:
@@ -354,40 +353,20 @@ class LrppCache:
         table, id_ = split_global_ids(plan.step.ids[rows][is_bad][:1])
         return InputError(f"batch {plan.step.batch}: id {id_[0]} of table {table[0]} {rule}")
 
-    def _exchange(
-        self,
-        values: torch.Tensor,
-        sent: Sequence[Mask],
-        received: Sequence[Mask],
-        group: Group,
-    ) -> tuple[Ints, torch.Tensor]:
-        """Send each process its rows; which rows of the batch come back, process after process, and their values."""
-        numbers = [int(each.sum()) for each in received]
-        arrived = values.new_empty((sum(numbers), values.shape[1]))
-        torch.distributed.all_to_all_single(
-            arrived, values.contiguous(), numbers, [int(each.sum()) for each in sent], group=group
-        )
-        return _places(received), arrived
 
-
-def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Add up the gradients of all processes, in the order of ranks. A parameter without one counts as zero."""
+def add_gradients(parameters: Iterable[torch.nn.Parameter], group: Group = None) -> None:
+    """Add up the gradients of all processes of a group, in the order of ranks. A parameter without one counts as 0."""
     params = list(parameters)
     if not params:
         return
     own = torch.cat([(torch.zeros_like(each) if each.grad is None else each.grad).reshape(-1) for each in params])
-    parts = [torch.empty_like(own) for _ in range(rank_count())]
-    torch.distributed.all_gather(parts, own)
+    parts = [torch.empty_like(own) for _ in range(torch.distributed.get_world_size(group))]
+    torch.distributed.all_gather(parts, own, group=group)
     total = torch.zeros_like(own)
     for part in parts:
         total += part
     for parameter, gradient in zip(params, total.split([each.numel() for each in params]), strict=True):
         parameter.grad = gradient.reshape(parameter.shape)
-
-
-def _places(masks: Sequence[Mask]) -> Ints:
-    """Where they hold, mask after mask."""
-    return np.concatenate([np.flatnonzero(mask) for mask in masks])
 
 
 def _place_among(mask: Mask) -> Ints:

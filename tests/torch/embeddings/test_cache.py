@@ -181,7 +181,7 @@ def test_plan_that_cannot_be_followed_is_refused(said: dict[str, str], change: s
         ("no backward", "update must follow the backward pass"),
         ("past the end", "the plan has 1 batches, got a lookup for one more"),
         ("weights", r"weights: must be 219 rows x dimension, got shape \(7, 4\)"),
-        ("servers", "sharding: must have a server in each of 1 processes, got 2"),
+        ("servers", "sharding: must have 1 servers, as roles have, got 2"),
         ("trainers", "plans: must be for 1 trainers, one a process, got 2"),
         ("rank", r"rank: must be a trainer of the plan, 0\.\.1, got 2"),
         ("plans", "plans: must be given in process 0, and there only"),
