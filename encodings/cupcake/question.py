@@ -161,6 +161,7 @@ class RunQuestion(Running):
         group="time to a loss",
     )  # fmt: skip
     rate: float = asked(Number(0, strict=True, maximum=10**6), "learning rate of SGD", 0.1, group="time to a loss")
+    batches: int = asked(Whole(1, 10**6), "batches of each process, in turns", 4, metavar="N", group="time to a loss")
     loss: float | None = asked(
         Number(0, maximum=10**9), "the loss to be reached", otherwise="the greatest at an end",
         group="time to a loss",

@@ -89,6 +89,12 @@ def test_gradients_in_another_order_than_the_plans_are_said(tmp_path: Path, caps
 
 
 @needs_torch
+def test_a_picture_of_a_training_needs_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(solved(tmp_path), "--plot", str(tmp_path / "loss.svg"), "--quiet") == 2
+    assert "plot: goes with train, the number of steps to descend" in capsys.readouterr().err
+
+
+@needs_torch
 @pytest.mark.thorough
 def test_all_train_to_a_loss_and_exact_ones_have_the_same_losses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -103,7 +109,12 @@ def test_all_train_to_a_loss_and_exact_ones_have_the_same_losses(
     for row in plain[1:]:
         assert row["losses"] == pytest.approx(plain[0]["losses"], rel=1e-3)
     curves = found["time_to_loss"]["curves"]
-    assert [curve["name"] for curve in curves] == ROWS
+    assert [curve["name"] for curve in curves] == [*ROWS, "compress each"]
+    for curve in curves:
+        assert len(curve["looked_s"]) == len(curve["held_out"]) == len(curve["accuracy"]) == 16
+        assert curve["looked_s"] == curve["seconds"]
+        assert all(0 <= share <= 1 for share in curve["accuracy"])
+    assert curves[1]["held_out"] == pytest.approx(curves[3]["held_out"], rel=1e-3)
     assert max(curve["losses"][-1] for curve in curves) == found["time_to_loss"]["loss"]
     for row, curve in zip(found["rows"], curves, strict=True):
         assert curve["reached_s"] == pytest.approx(sum(row["train_s"][: curve["steps"]]))

@@ -34,6 +34,7 @@ MISSING = {
     "advise ranks --trace trace.npz --plot x.svg": "plot",
     "sweep monet --graph unet --budgets 0.8x -o curve --plot x.svg": "plot",
     "validate regimes --model train:net --epochs 4 --plot x.svg": "plot",
+    "run cupcake --plan cupcake.json --model train:net --train 1 --plot x.svg": "plot",
     "validate selection --model train:net --plot x.svg": "plot",
     "validate sparse --model train:net --plan oktopk.json --plot x.svg": "plot",
     "sweep file grid.json -o out --engine ray": "ray",

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.cupcake.commands.loss_curves import times_to_loss
 from gapless.encodings.cupcake.commands.profiling import measure_model
@@ -43,7 +43,8 @@ _LATE = 0.05
 _ROUNDED = 1e-10
 """A squared relative distance below this is the rounding of single precision."""
 
-_IS_DEFAULT = ("DDP's default", "compress all")
+_ALL, _EACH = "compress all", "compress each"
+_IS_DEFAULT = ("DDP's default", _ALL)
 """Those for which DDP makes the buckets itself."""
 
 
@@ -110,10 +111,13 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     costs = Costs.of(profile, None, decode)
     if question.loss is not None and not question.train:
         raise InputError("loss: goes with train, the number of steps to descend")
-    fusions, training = {"plan": fusion, **rival_fusions(profile, fusion)}, (question.train, question.rate)
-    rows = run_fusions(fusions, profile, costs, question, session, training)
+    fusions = {"plan": fusion, **rival_fusions(profile, fusion)}
+    if question.train and _ALL in fusions:  # GRACE
+        fusions[_EACH] = Fusion.uniform(range(1, profile.tensor_count + 1), fusions[_ALL].modes[0])
+    rows = run_fusions(fusions, profile, costs, question, session, question)
     is_valid = all(row.is_as_planned for row in rows)
-    reached = times_to_loss([row.measured for row in rows], question.loss) if question.train else None
+    measured = [row.measured for row in rows]
+    reached = times_to_loss(measured, question.loss, question.batches) if question.train else None
     data = {
         "ranks": question.ranks,
         "emulated": question.emulate,
@@ -142,7 +146,7 @@ def rival_fusions(profile: FusionProfile, fusion: Fusion) -> dict[str, Fusion]:
         if mode in held:
             held[mode] += sum(sizes[first : last + 1])
     if held:
-        found["compress all"] = Fusion.uniform(default, max(held, key=lambda mode: held[mode]))
+        found[_ALL] = Fusion.uniform(default, max(held, key=lambda mode: held[mode]))
     return found
 
 
@@ -152,10 +156,11 @@ def run_fusions(
     costs: Costs,
     running: Running,
     session: Session,
-    training: tuple[int, float] = (0, 0.1),
+    training: RunQuestion | None = None,
     warm_up: int = 3,
 ) -> list[Row]:
-    """Run fusions of a profile in turns. `training`: steps to descend with each afterwards, and the learning rate.
+    """Run fusions of a profile in turns. `training`: says how to descend with each afterwards, if at all.
+
     `warm_up`: steps before any counts, three at least.
     """
     from gapless.torch.ddp.comparison import RunTask, compare
@@ -175,8 +180,7 @@ def run_fusions(
         wait_s=running.wait,
         forward_s=dilation * profile.forward_s if is_step else None,
         gaps_s=tuple((dilation * profile.backward_s).tolist()) if is_step else (),
-        train_steps=training[0],
-        learning_rate=training[1],
+        **({} if training is None else _descent(training)),
         warm_up=warm_up,
         ranks_per_node=running.ranks_per_node,
     )
@@ -192,6 +196,10 @@ def run_fusions(
         )
         for fusion, measured in zip(fusions.values(), found, strict=True)
     ]
+
+
+def _descent(training: RunQuestion) -> dict[str, Any]:
+    return {"train_steps": training.train, "learning_rate": training.rate, "batches": training.batches}
 
 
 def _is_exact(profile: FusionProfile, fusion: Fusion) -> bool:

@@ -88,6 +88,30 @@ def _label(column: str, value: str | float) -> str | float:
     return f"{value:g}" if isinstance(value, float) else value
 
 
+def draw_training(data: Mapping[str, Any]) -> Figure | SubFigure:
+    """Draw loss, and held-out accuracy where there is one, against seconds, a curve for each fusion; returns the
+    figure.
+    """
+    check_plot()
+    reached = data["time_to_loss"]
+    curves = reached["curves"]
+    has_accuracy = all(curve["accuracy"] for curve in curves)
+    figure = new_axes(9.5 if has_accuracy else 6.5, 4.0).figure
+    figure.clear()
+    columns = [("seconds", "losses", "loss"), ("looked_s", "accuracy", "held-out accuracy (%)")][: 1 + has_accuracy]
+    scale, unit = time_scale(max(curve["seconds"][-1] for curve in curves))
+    for (along, what, label), axes in zip(columns, figure.subplots(1, len(columns), squeeze=False)[0], strict=True):
+        for curve, colour in zip(curves, PALETTE, strict=False):
+            values = [100 * value if what == "accuracy" else value for value in curve[what]]
+            axes.plot([at_s / scale for at_s in curve[along]], values, color=colour, label=curve["name"])
+        axes.set_xlabel(f"time ({unit})")
+        axes.set_ylabel(label)
+        if what == "losses":
+            axes.axhline(reached["loss"], color=GREY, linestyle="--", linewidth=1)
+        finish(axes, legend="beside" if what == columns[-1][1] else "")
+    return figure
+
+
 def draw_compression(data: Mapping[str, Any]) -> Figure | SubFigure:
     """Draw the step of every row as a bar in the colour of its class of error; returns the figure."""
     check_plot()

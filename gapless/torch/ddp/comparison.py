@@ -46,9 +46,9 @@ class RunTask:
 
     `profile`: the name of what was planned for. `wait_s`: the longest that a rank waits for another. `forward_s`,
     `gaps_s`: what forward takes and what lies between gradients in emulated time; None and empty where they take what
-    they take. `train_steps`: descended afterwards with each strategy, at `learning_rate`. `warm_up`: steps before any
-    counts, three at least: in the first DDP's buckets are others, in the second they are new. `ranks_per_node`: those
-    among which gradients stay plain.
+    they take. `train_steps`: descended afterwards with each strategy, at `learning_rate`, over as many `batches` of
+    each rank in turns. `warm_up`: steps before any counts, three at least: in the first DDP's buckets are others, in
+    the second they are new. `ranks_per_node`: those among which gradients stay plain.
     """
 
     model: str
@@ -66,6 +66,7 @@ class RunTask:
     learning_rate: float = 0.1
     warm_up: int = 3
     ranks_per_node: int = 1
+    batches: int = 4
 
     def buckets(self, strategy: Strategy) -> DdpBuckets:
         """A strategy's buckets."""
@@ -82,7 +83,8 @@ class Measured:
     squared distance from those, relative to them, and `mean_error` that of the mean over all steps, which error
     feedback brings down. `late_s`: by how much a collective was through later than an emulated wire says, the most in a
     step and the median over steps. `losses`: of the steps of a training, the mean of all ranks, and `train_s`: what
-    each of these steps took.
+    each of these steps took. `looked`: the steps after which rank 0's model was tried on batches that nobody trains on,
+    `held_out` its losses there, and `accuracy` the share of right guesses, empty where targets aren't to be guessed.
     """
 
     name: str
@@ -96,6 +98,9 @@ class Measured:
     losses: tuple[float, ...] = ()
     train_s: tuple[float, ...] = ()
     synced_s: tuple[float, ...] = ()
+    looked: tuple[int, ...] = ()
+    held_out: tuple[float, ...] = ()
+    accuracy: tuple[float, ...] = ()
 
 
 def compare(task: RunTask, stop: threading.Event | None = None) -> tuple[Measured, ...]:
@@ -168,8 +173,8 @@ def _work(task: RunTask, rank: int) -> dict[str, object]:
     return {"strategies": [asdict(each) for each in found]}
 
 
-BATCHES = 4
-"""Of each rank in a training, in turns."""
+_LOOKS = 16
+"""How often a training is tried on what nobody trains on, in as many batches."""
 
 
 def _trained(task: RunTask, found: Measured, rank: int) -> Measured:
@@ -178,16 +183,38 @@ def _trained(task: RunTask, found: Measured, rank: int) -> Measured:
     strategy = next(each for each in task.strategies if each.name == found.name)
     running = _running(task, strategy, model)
     optimizer = torch.optim.SGD(running.ddp.parameters(), lr=task.learning_rate)
-    works = [load_named(task.model, task.seed + 1 + rank + task.ranks * number) for number in range(BATCHES)]
-    losses, train_s = list[float](), list[float]()
+    works = [load_named(task.model, task.seed + 1 + rank + task.ranks * number) for number in range(task.batches)]
+    others = range(task.ranks * task.batches, task.ranks * task.batches + _LOOKS)
+    held_out = [load_named(task.model, task.seed + 1 + number) for number in others]
+    losses, train_s, looks = list[float](), list[float](), dict[int, tuple[float, float | None]]()
     for number in range(task.train_steps):
-        batch = works[number % BATCHES]
+        batch = works[number % task.batches]
         taken = _step(task, running, Workload(model, batch.inputs, batch.loss, batch.targets), rank)
         optimizer.step()
         torch.distributed.all_reduce(taken.loss)
         losses.append(float(taken.loss) / task.ranks)
         train_s.append(taken.step_s)
-    return replace(found, losses=tuple(losses), train_s=tuple(train_s))
+        if (number + 1) % max(1, task.train_steps // _LOOKS) == 0 or number + 1 == task.train_steps:
+            looks[number + 1] = _tried(running.ddp.module, held_out)
+    return replace(
+        found,
+        losses=tuple(losses),
+        train_s=tuple(train_s),
+        looked=tuple(looks),
+        held_out=tuple(loss for loss, _ in looks.values()),
+        accuracy=tuple(accuracy for _, accuracy in looks.values() if accuracy is not None),
+    )
+
+
+def _tried(model: Module, works: Sequence[Workload]) -> tuple[float, float | None]:
+    """The mean loss and accuracy on batches, without learning from them."""
+    model.eval()
+    with torch.no_grad():
+        loss = statistics.mean(float(work.loss_of(model)) for work in works)
+        accuracies = [work.accuracy_of(model) for work in works]
+    model.train()
+    known = [each for each in accuracies if each is not None]
+    return loss, statistics.mean(known) if known else None
 
 
 def _running(task: RunTask, strategy: Strategy, model: Module) -> _Running:

@@ -39,8 +39,19 @@ class Workload:
 
     def loss_of(self, model: Module) -> torch.Tensor:
         """The loss of a forward pass of the model, or of what stands for it."""
-        output = model(**self.inputs) if isinstance(self.inputs, Mapping) else model(*self.inputs)
+        output = self.output_of(model)
         return output if self.loss is None else self.loss(output, *self.targets)
+
+    def output_of(self, model: Module) -> torch.Tensor:
+        """What a forward pass gives, the loss where the model returns it."""
+        return model(**self.inputs) if isinstance(self.inputs, Mapping) else model(*self.inputs)
+
+    def accuracy_of(self, model: Module) -> float | None:
+        """The share of the targets that have the greatest score; None where outputs aren't scores of one target."""
+        output = None if self.loss is None or len(self.targets) != 1 else self.output_of(model)
+        if output is None or output.shape[:-1] != self.targets[0].shape or self.targets[0].is_floating_point():
+            return None
+        return float((output.argmax(-1) == self.targets[0]).double().mean())
 
     def train(self, step: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The loss of a planned step, as `run` makes it."""
