@@ -37,10 +37,14 @@ is made to be like the plan's. The result is compared with the collective's defi
 Under torchrun, or any launcher that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, it is one of the
 ranks; rank 0 prints. A plan is refused where the library's own algorithm is predicted to be faster, unless --anyway.
 
+With --model a model is trained twice instead, from one start and on data of each rank's own. Its gradients are summed
+by the plan, an ALLREDUCE, and by the library, in buckets of the plan's size. Losses must be equal but for rounding.
+
 exit codes: 0 the result is right, 2 bad input, or a process failed, 5 it is wrong
 
 example:
   gapless run taccl --plan plan.json
+  gapless run taccl --plan plan.json --model train:gpt,layers=2 --steps 20
   torchrun --nproc-per-node 4 -m gapless run taccl --plan plan.json --backend nccl -o measured.json
 """
 

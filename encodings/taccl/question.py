@@ -229,6 +229,11 @@ class RunQuestion(Asked):
     output: str | None = asked(
         Text(), "where to write what was measured; `report --measured` takes it", metavar="FILE", short="-o"
     )
+    model: str | None = asked(
+        Text(), "train this model too, gradients summed by the plan: train:gpt, or FILE.py:FACTORY",
+        metavar="MODULE:FACTORY[,OPTION=N]", group="training",
+    )  # fmt: skip
+    steps: int = asked(Whole(1, 10**6), "steps of the training", 20, metavar="N", group="training")
     without_turns: bool = asked(Flag(), "don't let ranks take what they share in turn", False)
     anyway: bool = asked(Flag(), "run a plan that the library is predicted to be faster than", False)
 
