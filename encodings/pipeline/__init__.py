@@ -6,11 +6,13 @@ from gapless.lazy import names_of
 
 if TYPE_CHECKING:
     from gapless.encodings.pipeline.problem import Problem
+    from gapless.encodings.pipeline.programs.training import training
     from gapless.encodings.pipeline.question import METHODS
 
-__all__ = ["METHODS", "Problem"]
+__all__ = ["METHODS", "Problem", "training"]
 
 __getattr__ = names_of(__name__, {
     "problem": ("Problem",),
+    "programs.training": ("training",),
     "question": ("METHODS",),
 })  # fmt: skip

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gapless.encodings.pipeline import advice
-from gapless.encodings.pipeline.programs import execution, frameworks
+from gapless.encodings.pipeline.programs import curves, execution, frameworks
 from gapless.encodings.pipeline.question import FORMS, ErrorsQuestion, LayersQuestion, Question, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of, picked
+from gapless.question.command_fields import drawn, plot
 from gapless.question.fields import Choice, Field, Flag, Number, Whole
 from gapless.system import Command, Export, answering_in_time, asking
 
@@ -42,6 +43,10 @@ EXPORTS = (
         (
             Field(
                 "micro_batch_size", Whole(1), "sequences of a micro-batch", 1, metavar="N",
+                group="megatron",
+            ),
+            Field(
+                "tensor_parallel", Whole(1), "devices that share a layer, those of the profile", 1, metavar="N",
                 group="megatron",
             ),
         ),
@@ -92,8 +97,10 @@ ADVICE = Command(
     answering_in_time(lambda: advice.advise), _ADVICE_HELP, is_limited=True,
 )  # fmt: skip
 RUN = Command(
-    "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine", fields_of(RunQuestion),
-    asking(RunQuestion, lazy(lambda: execution.execute)), _RUN_HELP, when_stopped="ending the processes",
+    "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine",
+    (*fields_of(RunQuestion), plot("the losses of a training")),
+    drawn(asking(RunQuestion, lazy(lambda: execution.execute)), lambda: curves.draw_training), _RUN_HELP,
+    when_stopped="ending the processes",
 )  # fmt: skip
 _MEASURED = ("model", "micro_batches", "repeats")
 PROFILES = (

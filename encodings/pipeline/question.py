@@ -73,7 +73,7 @@ class Question(Asked):
 
     profile: str | Path | PipelineProfile = asked(
         Object(("gapless.profiles.pipelines.profile.PipelineProfile",)),
-        "`gapless list profiles`, uniform:f=10,b=12,w=8 (seconds of a rank's part), or a file",
+        "`gapless list profiles`, gpt:layers=9,hidden=96, uniform:f=10,b=12,w=8 (seconds of a rank's part), or a file",
         is_required=True,
         metavar="NAME|FILE",
         names=lazy(lambda: named.pipeline_profile_names),
@@ -170,6 +170,22 @@ class RunQuestion(Asked):
     warm_up: int = asked(
         Whole(0, 10**6), "steps at the start in which nothing is compressed", 0, metavar="N", group="training"
     )
+    rules: Sequence[str] | None = asked(
+        Listed(Text()), "trained besides: rules of Optimus-CC on the plan's order, such as cb,naive-cb,cb+fe+sc75",
+        otherwise="none", metavar="RULE,RULE,...", group="training",
+    )  # fmt: skip
+    hop_mode: Sequence[str] = asked(
+        Listed(Text()), "modes of hops that rules compress, each in a training of its own", ("rank 4",),
+        metavar="MODE,MODE,...", group="training",
+    )  # fmt: skip
+    sum_mode: Sequence[str] = asked(
+        Listed(Text()), "modes of sums that rules compress, likewise", ("rank 4",), metavar="MODE,MODE,...",
+        group="training",
+    )  # fmt: skip
+    errors_every: int = asked(
+        Whole(0, 10**6), "look at what compressed hops lose every so many steps; 0: never", 0, metavar="N",
+        group="training",
+    )  # fmt: skip
     form: str = asked(Choice(FORMS), "of the schedule that torch gets", "compute")
     error_propagation: bool = asked(Flag(), "add what compression loses to the hop's next gradient", False)
     wait: float = said(WAIT)

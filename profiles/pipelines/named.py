@@ -29,7 +29,7 @@ from gapless.errors import InputError
 from gapless.profiles.devices import BANDWIDTH_EFFICIENCY, HALF_EFFICIENCY, Device, named_device
 from gapless.profiles.pipelines.compression import CompressionTable, read_compression_table
 from gapless.profiles.pipelines.profile import PipelineProfile, read_pipeline_profile, uniform_profile
-from gapless.question.fields import Number, Scaled
+from gapless.question.fields import Number, Scaled, Whole
 from gapless.units import parse_plain_seconds
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "transformer_profile",
 ]
 
-_UNIFORM = "uniform:"
+_UNIFORM, _SHAPED = "uniform:", "gpt:"
 _TIME = Scaled(parse_plain_seconds, Number(0, maximum=1e6))
 
 
@@ -53,14 +53,16 @@ def pipeline_profile_names() -> list[str]:
 
 def find_pipeline_profile(profile: str | Path | PipelineProfile, ranks: int, chunks: int) -> PipelineProfile:
     """A profile by its name, from a file, or as it is; `uniform:f=10,b=12,w=8` has a layer for each of the
-    `ranks` times `chunks` stages. Raises `InputError`.
+    `ranks` times `chunks` stages, `gpt:layers=80,hidden=3072,tensor_parallel=4` is such a model (see `Transformer`).
+    Raises `InputError`.
     """
     if isinstance(profile, PipelineProfile):
         return profile
     text = str(profile)
     if text.startswith(_UNIFORM):
         return uniform_profile(*_times(text), ranks, chunks, text)
-
+    if text.startswith(_SHAPED):
+        return transformer_profile(_shape(text))
     if text in NAMED:
         return NAMED[text]()
     if not Path(text).suffix and not os.path.exists(text):
@@ -183,12 +185,33 @@ def transformer_profile(shape: Transformer, device: str | Device = "a100", sourc
     )
 
 
-def _gpt(name: str, layers: int, hidden: int) -> Callable[[], PipelineProfile]:
-    """A model of Optimus-CC's table 1: micro-batches of 8 sequences on the 8 A100 of a node."""
-    shape = Transformer(
-        name, layers, hidden, sequence=1024, vocabulary=51200, micro_batch=8, tensor_parallel=8,
-        heads=hidden // _HEAD_SIZE,
+_OTHERWISE = {"sequence": 1024, "vocabulary": 51200, "micro_batch": 8, "tensor_parallel": 8}
+"""Of Optimus-CC's table 1: micro-batches of 8 sequences on the 8 A100 of a node."""
+
+
+def _shape(text: str) -> Transformer:
+    """Of `gpt:layers=80,hidden=3072`, and what else differs from Optimus-CC's table 1."""
+    given = dict(part.partition("=")[::2] for part in text.removeprefix(_SHAPED).split(","))
+    known = [name for name in Transformer.__dataclass_fields__ if name != "name"]
+    rule = f"profile: gpt needs layers and hidden, and takes {', '.join(known[2:])}"
+    if not {"layers", "hidden"} <= given.keys() <= set(known):
+        raise InputError(f"{rule}, got {text!r}")
+    try:
+        sizes = {name: int(Whole(1, 2**24)(value)) for name, value in given.items()}
+    except InputError as error:
+        raise InputError(f"{rule}, and each {error}") from None
+    return _transformer(text, **sizes)
+
+
+def _transformer(name: str, layers: int, hidden: int, **sizes: int) -> Transformer:
+    return Transformer(
+        name, layers, hidden, **{**_OTHERWISE, "heads": max(1, hidden // _HEAD_SIZE), **sizes}
     )  # fmt: skip
+
+
+def _gpt(name: str, layers: int, hidden: int) -> Callable[[], PipelineProfile]:
+    """A model of Optimus-CC's table 1."""
+    shape = _transformer(name, layers, hidden)
     source = "shapes of Optimus-CC's table 1 and the data sheet of 8 x a100; not fitted to its times"
     return lambda: transformer_profile(shape, "a100", source)
 

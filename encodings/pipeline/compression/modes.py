@@ -16,7 +16,7 @@ from gapless.model.knapsack import is_within, one_mode_each, within_budget
 from gapless.options import SolveOptions
 from gapless.solvers.proofs import solve_proven
 
-__all__ = ["ModedOrder", "Spoiling", "best_modes", "fastest_modes", "spoiling_of"]
+__all__ = ["ModedOrder", "Spoiling", "best_modes", "compressor_bytes", "fastest_modes", "spoiling_of"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,25 @@ def spoiling_of(problem: Problem, cut: Cut, crosses: Mask) -> Spoiling | None:
         hop[1 + number] = np.where(crosses, table.hop_error(number, hop_depth) / problem.micro_batches, 0.0)
         reduce[1 + number] = np.add.reduceat(table.reduce_error(number, middles), firsts[:-1]) / layers
     return Spoiling(hop, reduce, problem.error_budget)
+
+
+def compressor_bytes(problem: Problem, stages: Stages, order: Order) -> Floats:
+    """What the compressors of each stage keep from step to step, float of shape (S,).
+
+    Of a hop that is compressed at all, on the stage that sends: an error of the size of its gradient, and of a low rank
+    the factor on the side of the columns. Of a sum an error of the size of the stage's gradients, and both factors.
+    """
+    found = np.zeros(stages.count)
+    for hop, modes in enumerate(order.hop_modes):
+        used = [problem.modes[mode - 1] for mode in set(modes.tolist()) - {0}] if stages.crosses[hop] else []
+        size = float(stages.boundary_bytes[hop])
+        rows, _ = problem.profile.boundary_shape or (1, 1)
+        found[hop + 1] += (size if used else 0.0) + sum(mode.rank * size / rows for mode in used if rows > 1)
+    for stage, number in enumerate(order.reduce_modes.tolist()):
+        if number:
+            mode, size = problem.modes[number - 1], float(stages.parameter_bytes[stage])
+            found[stage] += size + (mode.ratio * size if mode.rank else 0.0)
+    return np.rint(found)
 
 
 _CHOSEN = 0.5

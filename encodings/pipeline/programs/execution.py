@@ -44,7 +44,7 @@ def execute(question: RunQuestion, session: Session) -> Answer:
         raise InputError(f"ranks: {path} is a plan for {program.order.ranks} ranks, got {question.ranks}")
     if question.steps > 1:
         return trained(question, session, program, asked, _task(question, session, program, layers))
-    for name in ("optimizer", "learning_rate", "warm_up"):
+    for name in ("optimizer", "learning_rate", "warm_up", "rules", "hop_mode", "sum_mode", "errors_every"):
         if getattr(question, name) != getattr(RunQuestion, name):
             raise InputError(f"{name}: goes with steps, two at least")
     if replicas > 1:

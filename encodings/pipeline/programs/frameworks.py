@@ -1,7 +1,8 @@
-"""Plans as arguments of Megatron-LM, which runs two orders and cuts evenly.
+"""Plans as arguments of Megatron-LM, which runs two orders, on any cut.
 
 It has 1F1B and, with several chunks a rank, interleaved 1F1B. Each stage has as many layers as the others, but for the
-first and the last one; the embedding goes with the first and the head with the last, or both count as a layer.
+first and the last one; the embedding goes with the first and the head with the last, or both count as a layer. Any
+other cut is written as its layout: `Et*3|t*4|t*2,L` has the embedding, layers and the loss by stage.
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ def check_torch_runs(program: Program) -> None:
         raise InputError(f"{rule}; solve with --recomputation none")
 
 
-def export_megatron(path: str, plan: SavedPlan, micro_batch_size: int) -> str:
+def export_megatron(path: str, plan: SavedPlan, micro_batch_size: int, tensor_parallel: int) -> str:
     """Write the arguments with which Megatron-LM runs the plan, one a line; says in a line what was written."""
     arguments = megatron_arguments(plan, program_of(plan), micro_batch_size)
+    if tensor_parallel > 1:
+        arguments.append(f"--tensor-model-parallel-size {tensor_parallel}")
     write_text(path, "".join(f"{argument}\n" for argument in arguments))
     return f"{len(arguments)} arguments of Megatron-LM, for pretrain_gpt.py $(cat {path})"
 
@@ -114,11 +117,9 @@ def _split(asked: Record, cut: tuple[int, ...], chunks: int) -> tuple[list[int],
     if chunks == 1 and len(set(blocks[1:-1])) <= 1 and min(blocks) > 0:
         ends = (("first", blocks[0]), ("last", blocks[-1]))
         return blocks, [f"--decoder-{end}-pipeline-num-layers {count}" for end, count in ends]
-    each, rest = divmod(sum(blocks), len(sizes))
-    even = ",".join(str(1 + each * stage) for stage in range(1, len(sizes)))
-    way_out = f"--cut {even}" if not rest else f"a number of stages that divides {sum(blocks)}"
-    rule = "Megatron-LM cuts evenly, but for the first and the last of linear stages"
-    raise InputError(f"{rule}, the plan has {blocks} layers a stage; solve with {way_out}")
+    layers = [f"t*{count}" if count > 1 else "t" * count for count in blocks]
+    layout = "|".join(["E" + layers[0], *layers[1:-1], ",".join(filter(None, [layers[-1], "L"]))])
+    return blocks, [f"--pipeline-model-parallel-layout {layout}"]
 
 
 def _recomputation(program: Program, blocks: list[int]) -> list[str]:

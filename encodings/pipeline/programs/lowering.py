@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats
-from gapless.encodings.pipeline.compression.modes import Spoiling
+from gapless.encodings.pipeline.compression.modes import Spoiling, compressor_bytes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, number
 from gapless.encodings.pipeline.problem import Problem
@@ -31,8 +31,8 @@ def to_schedule(
 ) -> Schedule:
     """One training step: every forward, backward, weight gradient, message and sum at its time.
 
-    A rank's memory holds its states, what its micro-batches keep, and messages until they are sent or used; where the
-    question counts micro-batches in flight, there is room for all messages besides.
+    A rank's memory holds its states, what compressors and micro-batches keep, and messages until they are sent or used;
+    where the question counts micro-batches in flight, there is room for all messages and compressors besides.
     """
     lowering = _Lowering(problem, stages, order, timeline, spoiling)
     lower = lowering.forward, lowering.backward, lowering.weight
@@ -63,9 +63,12 @@ class _Lowering:
         pairs = {pair for a, b in pairwise(rank) if a != b for pair in ((a, b), (b, a))}
         self.links = {pair: k for k, pair in enumerate(sorted(pairs))}
         self.shared_bytes = self.problem.profile.embedding_bytes if stages.embedding_s else 0
+        self.kept_bytes = compressor_bytes(self.problem, stages, self.order)
         for stage in range(stages.count):
             gradient_bytes = int(stages.parameter_bytes[stage])
             self.tensor(f"state {stage}", int(stages.state_bytes[stage]) - gradient_bytes)
+            if self.kept_bytes[stage]:
+                self.tensor(f"compressors {stage}", self.kept_bytes[stage])
             self.tensor(f"gradients {stage}", gradient_bytes - (self.shared_bytes if self._is_end(stage) else 0))
 
     def _is_end(self, stage: int) -> bool:
@@ -251,6 +254,8 @@ class _Lowering:
         builder, sums = self.builder, [(tensor, stage) for stage in range(stages.count) for tensor in self._sums(stage)]
         builder.initial += [(self.tensor(f"state {stage}"), rank[stage], 0) for stage in range(stages.count)]
         builder.initial += [(tensor, rank[stage], 0) for tensor, stage in sums]
+        for stage in np.flatnonzero(self.kept_bytes).tolist():
+            builder.initial.append((self.tensor(f"compressors {stage}"), rank[stage], 0))
         required = [(tensor, rank[stage]) for tensor, stage in sums]
         if self.problem.replicas.count > 1:
             required += [(self.tensor(f"summed {stage}"), rank[stage]) for stage in range(stages.count)]
@@ -285,4 +290,5 @@ class _Lowering:
             for stage in (hop, hop + 1):
                 messages[stages.rank[stage]] += 4 * size * stages.micro_batches
         messages[stages.rank[[0, -1]]] += self.shared_bytes
+        messages += np.bincount(stages.rank, self.kept_bytes, stages.ranks)
         return np.asarray(stages.memory_bytes + messages)

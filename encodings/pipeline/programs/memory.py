@@ -7,7 +7,7 @@ import numpy as np
 from gapless.array_types import Floats
 from gapless.checker import check
 from gapless.checker.timeline import RELATIVE_TOLERANCE
-from gapless.encodings.pipeline.compression.modes import Spoiling
+from gapless.encodings.pipeline.compression.modes import Spoiling, compressor_bytes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations
 from gapless.encodings.pipeline.problem import Problem
@@ -19,7 +19,7 @@ __all__ = ["held_bytes"]
 def held_bytes(
     problem: Problem, stages: Stages, order: Order, timeline: Timeline, spoiling: Spoiling | None = None
 ) -> Floats:
-    """The most that each rank holds at once besides its states, float of shape (P,).
+    """The most that each rank holds at once besides its states, float of shape (P,); compressors' errors are in it.
 
     A message is held by its sender from the op that makes it until it has arrived, and by its receiver from when it
     leaves until the op that uses it ends. Never less than the replay finds, at most a little more: a gradient counts
@@ -45,7 +45,7 @@ def held_bytes(
     if stages.embedding_s:  # at the end, when nothing else is kept
         ends = stages.rank[[0, -1]]
         peaks[ends] = np.maximum(peaks[ends], problem.profile.embedding_bytes)
-    return peaks
+    return peaks + np.bincount(stages.rank, compressor_bytes(problem, stages, order), stages.ranks)
 
 
 def _has_ties(stages: Stages, order: Order, timeline: Timeline) -> bool:

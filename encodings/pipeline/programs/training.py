@@ -7,21 +7,29 @@ What was sent is held against the plan's messages and the compressors' sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from gapless.encodings.pipeline.programs.program import Program
+from gapless.encodings.pipeline.programs.frameworks import check_torch_runs
+from gapless.encodings.pipeline.programs.program import Program, program_of
+from gapless.encodings.pipeline.programs.rules import variants_of
 from gapless.encodings.pipeline.question import RunQuestion
 from gapless.errors import InputError
+from gapless.io.formats.torch_pipeline import write_torch_pipeline
 from gapless.io.record import Record
+from gapless.processes.plans_to_run import plan_to_run
+from gapless.report.text import table
 from gapless.system import Answer, Session
 
 if TYPE_CHECKING:
     from gapless.torch.pipeline.layers import LayeredModel
     from gapless.torch.pipeline.run import Task
-    from gapless.torch.pipeline.training import Trained, Training, Variant
+    from gapless.torch.pipeline.training import PipelineTraining, Trained, Training, Variant
 
-__all__ = ["trained"]
+__all__ = ["trained", "training"]
 
 _LAST = 10
 """The last loss is the mean over this part of the steps: a tenth."""
@@ -34,17 +42,59 @@ def trained(question: RunQuestion, session: Session, program: Program, asked: Re
     from gapless.torch.pipeline.training import Training, train, trained_alone
 
     _check(question)
-    training = Training(
+    how = Training(
         question.steps, question.learning_rate, question.optimizer, question.warm_up, asked.integer("replicas", 1),
-        program.sum_modes if asked.integer("replicas", 1) > 1 else (), asked.boolean("fuses_embedding", True),
+        question.errors_every,
     )  # fmt: skip
-    variants = _variants(program, training)
-    processes = program.order.ranks * training.replicas
+    variants = variants_of(question, program, how.replicas, asked.boolean("fuses_embedding", True))
+    processes = program.order.ranks * how.replicas
     session.say(f"training {len(variants)} times in {processes} processes ...")
-    runs = train(program.order, task, training, variants, session.options.stop)
+    runs = train(program.order, task, how, variants, session.options.stop)
     session.say("training in one process ...")
-    alone = trained_alone(task, training)
-    return _answer(program, task, training, variants, [alone, *runs])
+    alone = trained_alone(task, how)
+    return _answer(program, task, how, variants, [alone, *runs])
+
+
+def training(
+    plan: str, model: LayeredModel | str, *, learning_rate: float = RunQuestion.learning_rate,
+    optimizer: str = RunQuestion.optimizer, error_propagation: bool = RunQuestion.error_propagation,
+    warm_up: int = RunQuestion.warm_up,
+) -> PipelineTraining:  # fmt: skip
+    """This process's part of a training through a plan file; `step(inputs, targets)` is one step of it.
+
+    All processes call it once `torch.distributed` has begun: process d * ranks + r is rank r of replica d. `model`: the
+    same in all of them, its layers or their name as `--model` has it. Raises `InputError` where the plan can't run, or
+    is for other layers or processes. Needs the extra `torch`.
+    """
+    from gapless.torch.pipeline.layers import load_layers
+    from gapless.torch.pipeline.run import Task
+    from gapless.torch.pipeline.sums import Groups
+    from gapless.torch.pipeline.training import PipelineTraining, Training
+
+    saved, report = plan_to_run(plan, "pipeline")
+    if not report.valid:
+        raise InputError(f"{plan}: must replay clean; gapless check says what it breaks")
+    program, asked = program_of(saved), Record(dict(saved.problem), "problem")
+    check_torch_runs(program)
+    micro_batches, ranks, replicas = (
+        program.order.micro_batches,
+        program.order.rank_of_stage,
+        asked.integer("replicas", 1),
+    )
+    layered = load_layers(model, micro_batches) if isinstance(model, str) else model
+    if len(layered.layers) != asked.integer("layers", 1):
+        raise InputError(f"model: {plan} is for {asked.integer('layers', 1)} layers, got {len(layered.layers)}")
+    question = RunQuestion(model=layered.name, plan=plan, ranks=program.order.ranks)
+    found = variants_of(question, program, replicas, asked.boolean("fuses_embedding", True))
+    variant = replace(found[min(1, len(found) - 1)], propagates=error_propagation)
+    task = Task(
+        layered.name, {}, 0, program.cut, ranks, micro_batches, (), error_propagation, question.form, question.wait
+    )
+    with TemporaryDirectory() as folder:
+        write_torch_pipeline(Path(folder) / "schedule.csv", program.order, question.form)
+        how = Training(1, learning_rate, optimizer, warm_up, replicas)
+        groups = Groups.made(program.order.ranks, replicas, (ranks[0], ranks[-1]))
+        return PipelineTraining(layered, task, how, variant, groups, Path(folder))
 
 
 def _check(question: RunQuestion) -> None:
@@ -54,28 +104,17 @@ def _check(question: RunQuestion) -> None:
         raise InputError(f"warm_up: must be less than steps, {question.steps}, got {question.warm_up}")
 
 
-def _variants(program: Program, training: Training) -> list[Variant]:
-    from gapless.torch.pipeline.training import Variant
-
-    variants = [Variant("plain")]
-    if program.hop_modes or any(mode != "plain" for mode in training.sum_modes):
-        variants.append(Variant("plan", compresses=True))
-    if program.hop_modes:
-        variants.append(Variant("plan, errors propagated", compresses=True, propagates=True))
-    return variants
-
-
 def _answer(
     program: Program, task: Task, training: Training, variants: Sequence[Variant], runs: Sequence[Trained]
 ) -> Answer:
     alone, plain, model = runs[0], runs[1], task.load()
     equal = sum(map(float.__eq__, alone.losses, plain.losses))
-    is_exact = training.replicas <= 2 and not (model.shared and training.replicas > 1 and training.fuses_embedding)
+    is_exact = training.replicas <= 2 and not (model.shared and training.replicas > 1 and variants[0].fuses_embedding)
     agrees = equal == training.steps if is_exact else _is_close(alone, plain)
     same_sizes = model.boundary_bytes(program.cut, task.micro_batches) == program.boundary_bytes
     expected = [_expected(program, model, training, variant, same_sizes) for variant in variants]
     sent = all(_is_sent(run, each) for run, each in zip(runs[1:], expected, strict=True))
-    rows = [{**asdict(run), "last_loss": _last(run)} for run in runs]
+    rows = [{**asdict(run), "last_loss": _last(run), **_means(run)} for run in runs]
     data = {
         **asdict(training), "runs": rows, "bit_equal_losses": equal, "expected_bytes": expected,
         "same_boundaries": same_sizes,
@@ -95,22 +134,41 @@ def _expected(
     """What each process sends in all steps: between stages, where sizes are the plan's, and to other replicas."""
     from gapless.torch.pipeline.sums import planned_sum_bytes
 
-    rank = program.order.rank_of_stage
-    compressed = training.steps - training.warm_up if variant.compresses else 0
-    steps = (training.steps - compressed, compressed)
-    hops = [
-        steps[0] * plain + steps[1] * coded
-        for plain, coded in zip(program.plain_sent_bytes, program.sent_bytes, strict=True)
-    ]
+    rank, compressed = program.order.rank_of_stage, training.steps - training.warm_up
     sums, parts = [0] * program.order.ranks, model.untied().stages(program.cut)
-    left_out = [name for pair in model.shared for name in pair] if training.fuses_embedding else []
+    left_out = [name for pair in model.shared for name in pair] if variant.fuses_embedding else []
     if training.replicas > 1:
-        modes = training.sum_modes or ("plain",) * len(parts)
+        modes = variant.sum_modes or ("plain",) * len(parts)
         for stage, part in enumerate(parts):
             each = [planned_sum_bytes(part, mode, left_out) for mode in ("plain", modes[stage])]
-            sums[rank[stage]] += steps[0] * each[0] + steps[1] * each[1]
+            sums[rank[stage]] += training.warm_up * each[0] + compressed * each[1]
     found = {"sum_bytes": sums * training.replicas}
-    return {"hop_bytes": hops * training.replicas, **found} if same_sizes else found
+    if not same_sizes:
+        return found
+    steps = ((training.warm_up, program.plain_sent_bytes), (compressed, _coded(program, model, variant)))
+    hops = [sum(count * sent[r] for count, sent in steps) for r in range(program.order.ranks)]
+    return {"hop_bytes": hops * training.replicas, **found}
+
+
+def _coded(program: Program, model: LayeredModel, variant: Variant) -> Sequence[int]:
+    """What each rank sends in a compressed step: the plan's bytes, or those that compressors say of its shapes."""
+    hops = {(hop, m): mode for hop, m, mode in variant.hop_modes}
+    if hops == program.hop_modes and not variant.forward_mode:
+        return program.sent_bytes
+    from gapless.torch.compression import HopCompressor
+
+    rank, sent = program.order.rank_of_stage, list(program.plain_sent_bytes)
+    values = model.boundaries(program.cut, program.order.micro_batches)
+
+    def saved_bytes(hop: int, mode: str) -> int:
+        return int(values[hop].nbytes - HopCompressor(mode).room(values[hop]).nbytes)
+
+    for (hop, _), mode in hops.items():
+        sent[rank[hop + 1]] -= saved_bytes(hop, mode)
+    for hop in range(len(values)) if variant.forward_mode else ():
+        if rank[hop] != rank[hop + 1]:
+            sent[rank[hop]] -= program.order.micro_batches * saved_bytes(hop, variant.forward_mode)
+    return sent
 
 
 def _is_sent(run: Trained, expected: dict[str, list[int]]) -> bool:
@@ -138,13 +196,48 @@ def _text(
         ("sent bytes", said),
     ]
     steps = training.steps
-    table: list[tuple[str, ...]] = [("", "last loss", "to plain", "hops", "sums", "embedding")]
+    rows = [["", "last loss", "to plain", "hops", "sums", "embedding"]]
     for run in runs:
         kinds = (run.hop_bytes, run.sum_bytes, run.embedding_bytes)
         cells = (f"{sum(kind) / steps:.0f}" if kind else "" for kind in kinds)
-        table.append((run.name, f"{_last(run):.4f}", f"{_last(run) / plain - 1:+.2%}", *cells))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    shown = ["  ".join(cell.rjust(width) if k else cell.ljust(width) for k, (cell, width) in
-                       enumerate(zip(row, widths, strict=True))).rstrip() for row in table]  # fmt: skip
+        rows.append([run.name, f"{_last(run):.4f}", f"{_last(run) / plain - 1:+.2%}", *cells])
     note = f"last loss: mean over the last {max(1, steps // _LAST)} steps; the others: bytes a step, of all processes"
-    return "\n".join([*(f"{title:<16} {text}" for title, text in lines), *shown, note])
+    return "\n".join([*(f"{title:<16} {text}" for title, text in lines), table(rows), note, *_errors(runs)])
+
+
+_OF_HOPS = {
+    "share": "error", "error_mean": "mean of E", "change_mean": "of dY", "cosine": "cos(E, dY)",
+    "errors_cosine": "cos(E, E')", "activations_cosine": "cos(Y, Y')", "off": "off", "inner": "inner", "end": "end",
+}  # fmt: skip
+"""What is said of hops, and in which words; of signed ones the mean of the absolute values."""
+
+
+def _means(run: Trained) -> dict[str, float]:
+    """Over all hops, micro-batches and steps that were looked at; empty where there were none."""
+    if not run.gradient_errors:
+        return {}
+    found = {}
+    for name in _OF_HOPS:
+        values = [getattr(each, name) for each in run.errors]
+        flat = [abs(x) for value in values for x in (value if isinstance(value, tuple) else (value,))]
+        found[f"mean_{name}"] = fmean(flat) if flat else 0.0
+    for name in ("error", "cosine"):
+        found[f"gradient_{name}"] = fmean(getattr(each, name) for each in run.gradient_errors)
+    return found
+
+
+def _errors(runs: Sequence[Trained]) -> list[str]:
+    """A line for each run that was looked at."""
+    found = {run.name: _means(run) for run in runs}
+    rows = [["", "gradient error", "cosine", *_OF_HOPS.values()]]
+    for name, means in found.items():
+        if means:
+            columns = ["gradient_error", "gradient_cosine", *(f"mean_{each}" for each in _OF_HOPS)]
+            rows.append([name, *(f"{means[column]:.3g}" for column in columns)])
+    if len(rows) == 1:
+        return []
+    return [
+        "", table(rows), "means over steps and hops. E: what a hop's compression adds to a gradient, dY: how its",
+        "activation differs from the next micro-batch's; off: of a weight's gradient there, inner and end: parts of it",
+        "with errors propagated (equation 12)",
+    ]  # fmt: skip

@@ -55,15 +55,18 @@ class LayeredModel:
         """All layers; `cut`: the first layer of each stage but the first."""
         return [self.stage(first, last) for first, last in pairwise((0, *cut, len(self.layers)))]
 
-    def boundary_bytes(self, cut: tuple[int, ...], micro_batches: int) -> tuple[int, ...]:
-        """Of what each stage but the last sends on of a micro-batch."""
+    def boundaries(self, cut: tuple[int, ...], micro_batches: int) -> list[Tensor]:
+        """What each stage but the last sends on of the first micro-batch."""
         (value, _), *_ = self.split(micro_batches)
-        sizes = []
+        found = list[Tensor]()
         with torch.no_grad():
             for stage in self.stages(cut)[:-1]:
-                value = stage(value)
-                sizes.append(int(value.numel() * value.element_size()))
-        return tuple(sizes)
+                found.append(stage(found[-1] if found else value))
+        return found
+
+    def boundary_bytes(self, cut: tuple[int, ...], micro_batches: int) -> tuple[int, ...]:
+        """Of what each stage but the last sends on of a micro-batch."""
+        return tuple(int(value.nbytes) for value in self.boundaries(cut, micro_batches))
 
     def split(self, micro_batches: int) -> list[tuple[Tensor, Tensor]]:
         """Inputs and targets of each micro-batch. Raises `InputError` where the batch doesn't divide into them."""

@@ -7,15 +7,18 @@ the same in every run. Needs the extra `torch`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gapless.io.formats.torch_pipeline import FORMS, ActionOrder, write_torch_pipeline
 from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.compression import HopCompressor
 from gapless.torch.library import Tensor, torch
 from gapless.torch.pipeline.layers import LayeredModel, load_layers, one_process, one_thread
+from gapless.torch.pipeline.observed import GradientErrors, HopErrors, HopObserver, gradient_sums, joined
 from gapless.torch.pipeline.run import Task
 from gapless.torch.pipeline.stage import CompressedStage
 from gapless.torch.pipeline.sums import Groups, ReplicaSums
@@ -29,8 +32,8 @@ __all__ = ["PipelineTraining", "Trained", "Training", "Variant", "prepared", "tr
 class Training:
     """How a plan is trained.
 
-    `warm_up`: the first steps, in which nothing is compressed. `sum_modes`: of each stage's sum among replicas; none
-    where all are plain. `fuses_embedding`: whether the gradients of shared weights are summed once.
+    `warm_up`: the first steps, in which nothing is compressed. `errors_every`: steps between those in which errors are
+    looked at, 0 for never.
     """
 
     steps: int
@@ -38,23 +41,31 @@ class Training:
     optimizer: str = "adam"
     warm_up: int = 0
     replicas: int = 1
-    sum_modes: tuple[str, ...] = ()
-    fuses_embedding: bool = True
+    errors_every: int = 0
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A run: whether it sends in the plan's modes, and whether a hop's error is added to its next gradient."""
+    """A run, by what it compresses.
+
+    `hop_modes`: rows of hop, micro-batch, mode. `sum_modes`: of each stage's sum among replicas; none where all are
+    plain. `propagates`: whether a hop's error is added to its next gradient. `forward_mode`: of all activations, empty
+    for plain. `fuses_embedding`: whether the gradients of shared weights are summed once.
+    """
 
     name: str
-    compresses: bool = False
+    hop_modes: tuple[tuple[int, int, str], ...] = ()
+    sum_modes: tuple[str, ...] = ()
     propagates: bool = False
+    forward_mode: str = ""
+    fuses_embedding: bool = True
 
 
 @dataclass(frozen=True)
 class Trained:
     """`losses[t]`: of step t before its update, the mean over micro-batches and replicas. Bytes are those of all steps,
-    of each process: messages between stages, payloads of sums among replicas, and of the shared embedding's.
+    of each process: messages between stages, payloads of sums among replicas, and of the shared embedding's. `errors`,
+    `gradient_errors`: of the first replica, in the steps that were looked at.
     """
 
     name: str
@@ -62,6 +73,8 @@ class Trained:
     hop_bytes: tuple[int, ...] = ()
     sum_bytes: tuple[int, ...] = ()
     embedding_bytes: tuple[int, ...] = ()
+    errors: tuple[HopErrors, ...] = ()
+    gradient_errors: tuple[GradientErrors, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +102,7 @@ class PipelineTraining:
 
         count = len(task.rank_of_stage)
         self.training, self.variant, self.groups, self.done = training, variant, groups, 0
-        self._modes = {(hop, m): mode for hop, m, mode in task.hop_modes}
+        self._modes = {(hop, m): mode for hop, m, mode in variant.hop_modes}
         parts = model.untied().stages(task.cut)
         here = [stage for stage, rank in enumerate(task.rank_of_stage) if rank == groups.rank]
         self._stages = [
@@ -98,8 +111,10 @@ class PipelineTraining:
             for stage in here
         ]  # fmt: skip
         self.sums = ReplicaSums(
-            groups, {stage: parts[stage] for stage in here}, count - 1, model.shared, training.fuses_embedding
+            groups, {stage: parts[stage] for stage in here}, count - 1, model.shared, variant.fuses_embedding
         )
+        self.errors: list[HopErrors] = []
+        self.gradient_sums: list[tuple[float, ...]] = []
         self.is_first, self.is_last = 0 in here, count - 1 in here
         self._runtime = _PipelineScheduleRuntime(self._stages, task.micro_batches, loss_fn=model.loss)
         self._runtime._load_csv(str(folder / "schedule.csv"), format=FORMS[task.form])  # noqa: SLF001
@@ -117,17 +132,43 @@ class PipelineTraining:
 
     def step(self, inputs: Tensor, targets: Tensor) -> list[float]:
         """One step on a replica's batch, and the update. The losses of the micro-batches, where the last stage is."""
-        compresses = self.variant.compresses and self.done >= self.training.warm_up
+        compresses, every = self.done >= self.training.warm_up, self.training.errors_every
+        is_observed = bool(every and compresses and self.variant.hop_modes and self.done % every == 0)
+        expected = self._plain_gradients(inputs, targets) if is_observed else []
         for stage in self._stages:
-            stage.set_modes(self._modes if compresses else {})
+            stage.set_modes(self._modes if compresses else {}, self.variant.forward_mode if compresses else "")
+            stage.observer = HopObserver() if is_observed else None
+        losses = self._backward(inputs, targets)
+        if is_observed:
+            self._look(expected)
+        self.sums(self.variant.sum_modes if compresses else ())
+        self.optimizer.step()
+        self.done += 1
+        return losses
+
+    def _backward(self, inputs: Tensor, targets: Tensor) -> list[float]:
         self.optimizer.zero_grad()
         losses: list[Tensor] = []
         target = {"target": targets, "losses": losses} if self.is_last else {}
         self._runtime.step(*((inputs,) if self.is_first else ()), **target, return_outputs=False)
-        self.sums(self.training.sum_modes if compresses else ())
-        self.optimizer.step()
-        self.done += 1
         return [float(loss.detach()) for loss in losses]
+
+    def _plain_gradients(self, inputs: Tensor, targets: Tensor) -> list[Tensor]:
+        """What the same step would find if it compressed nothing."""
+        with ExitStack() as stack:
+            for stage in self._stages:
+                stack.enter_context(stage.plain())
+            self._backward(inputs, targets)
+        return [gradient.clone() for gradient in self._gradients()]
+
+    def _gradients(self) -> list[Tensor]:
+        return [torch.zeros_like(each) if each.grad is None else each.grad for each in self.parameters]
+
+    def _look(self, expected: list[Tensor]) -> None:
+        self.gradient_sums.append((self.done, *gradient_sums(self._gradients(), expected)))
+        for stage in self._stages:
+            seen = None if stage.observer is None else stage.observer.seen(self.done, stage.stage_index - 1)
+            self.errors += [] if seen is None else [seen]
 
 
 def _batch(task: Task, training: Training, step: int, replica: int) -> LayeredModel:
@@ -153,8 +194,9 @@ def _trained(run: _Run, folder: Path) -> list[dict[str, object]]:
         for step in range(training.steps):
             batch = _batch(task, training, step, groups.replica)
             losses.append(own.step(batch.inputs, batch.targets))
-        sent = own.sums.sent_bytes
-        found.append({"losses": losses, "hops": own.hop_bytes, **sent})
+        errors = [vars(each) for each in own.errors]
+        found.append({"losses": losses, "hops": own.hop_bytes, **own.sums.sent_bytes, "errors": errors,
+                      "gradients": own.gradient_sums})  # fmt: skip
     return found
 
 
@@ -166,10 +208,11 @@ def train(
 
     Raises `InputError` for what can't run, `RunError` where a process fails.
     """
-    for mode in {mode for *_, mode in task.hop_modes}:
-        HopCompressor(mode)  # refused here, not in each rank
-    for mode in training.sum_modes:
-        method_of(mode)
+    for variant in variants:
+        for mode in {variant.forward_mode, *(mode for *_, mode in variant.hop_modes)} - {""}:
+            HopCompressor(mode)  # refused here, not in each rank
+        for mode in variant.sum_modes:
+            method_of(mode)
     task.load().split(task.micro_batches)
     run = _Run(task, training, tuple(variants))
 
@@ -183,9 +226,17 @@ def train(
             variant.name,
             _means([found[d * order.ranks + last]["runs"][number]["losses"] for d in replicas]),
             *(tuple(rank["runs"][number][kind] for rank in found) for kind in ("hops", "sums", "embedding")),
+            *_observed([rank["runs"][number] for rank in found[: order.ranks]]),
         )
         for number, variant in enumerate(run.variants)
     )
+
+
+def _observed(runs: Sequence[Mapping[str, Any]]) -> tuple[tuple[HopErrors, ...], tuple[GradientErrors, ...]]:
+    """Of a replica's ranks, by step and hop."""
+    errors = sorted((HopErrors(**each) for run in runs for each in run["errors"]), key=lambda x: (x.step, x.hop))
+    steps = zip(*(run["gradients"] for run in runs), strict=True)
+    return tuple(errors), tuple(joined(parts[0][0], [part[1:] for part in parts]) for parts in steps)
 
 
 def _means(losses: Sequence[Sequence[Sequence[float]]]) -> tuple[float, ...]:

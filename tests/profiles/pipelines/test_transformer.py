@@ -8,7 +8,7 @@ import pytest
 from gapless.errors import InputError
 from gapless.profiles.devices import BANDWIDTH_EFFICIENCY, HALF_EFFICIENCY, Device, named_device
 from gapless.profiles.pipelines.compression import CompressionMode
-from gapless.profiles.pipelines.named import NAMED, Transformer, transformer_profile
+from gapless.profiles.pipelines.named import NAMED, Transformer, find_pipeline_profile, transformer_profile
 
 TINY = Transformer("tiny", layers=3, hidden=64, sequence=32, vocabulary=100, micro_batch=2, tensor_parallel=2, heads=4)
 
@@ -66,3 +66,17 @@ def test_what_makes_no_transformer_is_refused() -> None:
     unknown = Device("old", 1.0, 1.0, 1, launch_s=0.0, idle_w=0, busy_w=1)
     with pytest.raises(InputError, match=r"device 'old': half_flops_per_s must be > 0, got 0\.0"):
         transformer_profile(TINY, unknown)
+
+
+def test_a_shape_may_be_typed_and_has_the_papers_settings_otherwise() -> None:
+    typed, named = find_pipeline_profile("gpt:layers=72,hidden=3072", 4, 1), NAMED["gpt-8.3b"]()
+    for title in ("forward_s", "backward_s", "stash_bytes", "boundary_bytes"):
+        np.testing.assert_array_equal(getattr(typed, title), getattr(named, title))
+    half = find_pipeline_profile("gpt:layers=72,hidden=3072,tensor_parallel=4", 4, 1)
+    assert half.forward_s[1] == pytest.approx(2 * named.forward_s[1], rel=0.2), "half as many devices"
+
+
+@pytest.mark.parametrize("text", ["gpt:", "gpt:layers=3", "gpt:layers=3,hidden=0", "gpt:layers=3,hidden=64,name=5"])
+def test_what_is_no_shape_is_refused_with_what_there_is(text: str) -> None:
+    with pytest.raises(InputError, match="profile: gpt needs layers and hidden, and takes sequence, vocabulary"):
+        find_pipeline_profile(text, 2, 1)

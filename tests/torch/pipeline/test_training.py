@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,11 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 from pipeline_plans import baseline_plan, errors_table, gpt_profile
 from pipeline_ranks import task_of
 
+import gapless
+from gapless.encodings.pipeline import training
+from gapless.encodings.pipeline.problem import problem
 from gapless.encodings.pipeline.programs.program import Program, program_of
+from gapless.errors import InputError
 from gapless.torch.pipeline.layers import load_layers, one_process
 from gapless.torch.pipeline.run import Task
 from gapless.torch.pipeline.sums import planned_sum_bytes
@@ -21,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 MESSAGE = 4 * 16 * 32
 """Bytes of what the small GPT sends of a micro-batch."""
-VARIANTS = (Variant("plain"), Variant("plan", True), Variant("propagated", True, True))
 
 
 def planned(name: str = "1f1b", tied: bool = False) -> tuple[Program, Task]:
@@ -33,10 +39,18 @@ def planned(name: str = "1f1b", tied: bool = False) -> tuple[Program, Task]:
     return program, task
 
 
-def trainings(how: Training, name: str = "1f1b", tied: bool = False) -> tuple[Trained, list[Trained]]:
+def variants(task: Task, **how: Any) -> list[Variant]:
+    """Plain, and in the plan's modes with and without error propagation."""
+    given = {"hop_modes": task.hop_modes, "sum_modes": how.pop("sum_modes", ()), **how}
+    return [
+        Variant("plain", **how), Variant("plan", **given), Variant("propagated", **given, propagates=True),
+    ]  # fmt: skip
+
+
+def trainings(how: Training, name: str = "1f1b", tied: bool = False, **kinds: Any) -> tuple[Trained, list[Trained]]:
     """In one process, and by ranks in all variants."""
     program, task = planned(name, tied)
-    return trained_alone(task, how), list(train(program.order, task, how, VARIANTS))
+    return trained_alone(task, how), list(train(program.order, task, how, variants(task, **kinds)))
 
 
 @pytest.mark.thorough
@@ -55,8 +69,8 @@ def test_a_plain_training_is_that_of_one_process_bit_by_bit_and_compression_begi
 
 @pytest.mark.thorough
 def test_replicas_train_on_their_own_batches_and_compress_the_sums_of_some_stages() -> None:
-    how = Training(4, 0.01, "sgd", warm_up=1, replicas=2, sum_modes=("rank 1", "plain"))
-    alone, (plain, plan, _) = trainings(how)
+    how = Training(4, 0.01, "sgd", warm_up=1, replicas=2)
+    alone, (plain, plan, _) = trainings(how, sum_modes=("rank 1", "plain"))
     assert plain.losses == alone.losses
     assert plan.losses[:2] == plain.losses[:2]
     assert plan.losses[2:] != plain.losses[2:]
@@ -70,7 +84,7 @@ def test_replicas_train_on_their_own_batches_and_compress_the_sums_of_some_stage
 def test_a_shared_embedding_is_summed_once_or_apart_and_stays_the_same_in_both_stages() -> None:
     how = Training(4, 0.01, replicas=2)
     alone, (fused, *_) = trainings(how, tied=True)
-    _, (apart, *_) = trainings(replace(how, fuses_embedding=False), tied=True)
+    _, (apart, *_) = trainings(how, tied=True, fuses_embedding=False)
     table = 4 * 128 * 32
     assert apart.losses == alone.losses
     assert fused.losses[0] == alone.losses[0]
@@ -94,3 +108,45 @@ def test_training_alone_is_pytorchs_own_where_weights_are_shared() -> None:
         optimizer.step()
     assert found.losses == pytest.approx(losses, rel=1e-6)
     assert found.losses[0] == losses[0]
+
+
+@pytest.mark.thorough
+def test_looking_at_errors_changes_no_loss_and_errors_begin_after_the_warm_up() -> None:
+    program, task = planned()
+    hops = tuple((0, m, "rank 2") for m in range(4))
+    runs = [
+        Variant("all", hops),
+        Variant("all, propagated", hops, propagates=True),
+        Variant("up", forward_mode="rank 2"),
+    ]
+    how = Training(4, 0.01, warm_up=1)
+    unseen, seen = (train(program.order, task, each, runs) for each in (how, replace(how, errors_every=1)))
+    assert [run.losses for run in seen] == [run.losses for run in unseen]
+    assert [run.hop_bytes for run in seen] == [run.hop_bytes for run in unseen]
+    assert [each.step for each in seen[0].gradient_errors] == [each.step for each in seen[0].errors] == [1, 2, 3]
+    assert all(0 < each.error < 1 and 0 < each.cosine < 1 for each in seen[1].gradient_errors)
+    assert not seen[2].errors
+    assert seen[2].losses[1] != seen[0].losses[1], "activations are compressed before the loss"
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """This process as the only rank."""
+    torch = pytest.importorskip("torch")
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_training_from_a_plan_file_is_that_of_one_process(tmp_path: Path) -> None:
+    path, model = str(tmp_path / "plan.json"), "train:gpt,layers=1,hidden=32,sequence=16,micro_batches=4"
+    gapless.solve(problem(gpt_profile(1, (16, 32)), ranks=1, micro_batches=4, hop=1.0)).save(path)
+    own = training(path, model, learning_rate=0.01)
+    task = Task(model, {}, 0, (), (0,), 4, (), False, "compute", 60.0)
+    expected = trained_alone(task, Training(3, 0.01)).losses
+    batches = [load_layers(model, 4, seed) for seed in (1, 2, 3)]
+    found = [own.step(batch.inputs, batch.targets) for batch in batches]
+    assert tuple(sum(losses) / 4 for losses in found) == expected
+    with pytest.raises(InputError, match=r"^model: .*plan.json is for 3 layers, got 4$"):
+        training(path, model.replace("layers=1", "layers=2"))

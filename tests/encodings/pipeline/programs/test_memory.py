@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gapless.checker import check
-from gapless.encodings.pipeline.compression.modes import spoiling_of
+from gapless.encodings.pipeline.compression.modes import compressor_bytes, spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
 from gapless.encodings.pipeline.order.baselines import BASELINES, whole
 from gapless.encodings.pipeline.order.timeline import Order, timed
@@ -61,3 +61,31 @@ def test_compressed_messages_and_recomputed_stages_are_held_at_least_as_long(nam
     held, replayed = held_and_replayed(question, name, mode=1, recomputes=recomputes)
     assert (held >= replayed).all()
     assert (held <= replayed + 2 * question.profile.boundary_bytes.max()).all()
+
+
+def test_compressors_keep_an_error_a_hop_and_a_sum_and_the_factors_of_low_ranks() -> None:
+    """Optimus-CC, section 9.3: matrices of low rank, and the error between micro-batches."""
+    low = CompressionTable(
+        "low", np.array([0.0, 1.0]), (CompressionMode("rank 2", 0.5, 2, 0.01, 0.01, ERRORS, ERRORS),)
+    )
+    profile = replace(asked().profile, boundary_shape=(10, 4))
+    question = asked(profile=profile, compression=low, error_budget=99.0, replicas=2, replica_bandwidth=1e9)
+    stages = stages_of(question, even_cut(8, 4))
+    plain = BASELINES["zb-h1"].order(stages)
+    hops, sums = plain.hop_modes.copy(), np.array([0, 1, 0, 0])
+    hops[2, 4:] = 1
+    order = Order(plain.sequences, hops, sums)
+    boundary, gradients = int(stages.boundary_bytes[2]), int(stages.parameter_bytes[1])
+    expected = [0, gradients + gradients // 2 + gradients % 2, 0, boundary + 2 * boundary // 10]
+    np.testing.assert_allclose(compressor_bytes(question, stages, order), expected, atol=0.5)
+    peaks = {}
+    for title, each in (("plain", plain), ("compressed", order)):
+        timeline = timed(stages, each)
+        assert timeline is not None
+        replay = check(
+            to_schedule(question, stages, each, timeline, spoiling_of(question, even_cut(8, 4), stages.crosses))
+        )
+        peaks[title] = np.array(replay.peak_bytes)
+        held = held_bytes(question, stages, each, timeline) + np.bincount(stages.rank, weights=stages.state_bytes)
+        assert (held >= peaks[title]).all()
+    assert peaks["compressed"][1] == peaks["plain"][1] + expected[1]

@@ -28,7 +28,8 @@ def asked() -> tuple[object, ...]:
     extra = {"ranks": 2, "micro_batches": 4, "compression": errors_table("rank 2"), "error_budget": 1.0}
     plan = baseline_plan("1f1b", hop_modes={(0, 2): 1, (0, 3): 1}, profile=gpt_profile(2, (16, 32)), **extra)
     program = program_of(plan)
-    return program, task_of(program, 2, "compute"), Training(3, 0.1, warm_up=1)
+    task = task_of(program, 2, "compute")
+    return program, task, Training(3, 0.1, warm_up=1), [Variant("plain"), Variant("plan", task.hop_modes)]
 
 
 RUNS = [
@@ -39,7 +40,7 @@ RUNS = [
 
 
 def test_a_training_is_right_where_losses_are_those_of_one_process_and_bytes_those_of_the_plan(asked) -> None:
-    answer = training._answer(*asked, [Variant("plain"), Variant("plan", True)], RUNS)  # noqa: SLF001
+    answer = training._answer(*asked, RUNS)  # noqa: SLF001
     assert answer.is_valid
     assert answer.data["bit_equal_losses"] == 3
     assert answer.data["runs"][2]["last_loss"] == 3.3
@@ -53,7 +54,7 @@ def test_a_training_is_right_where_losses_are_those_of_one_process_and_bytes_tho
 )
 def test_another_loss_or_other_bytes_are_a_difference(asked, number: int, changed: dict[str, object]) -> None:
     runs = [replace(run, **changed) if at == number else run for at, run in enumerate(RUNS)]
-    assert not training._answer(*asked, [Variant("plain"), Variant("plan", True)], runs).is_valid  # noqa: SLF001
+    assert not training._answer(*asked, runs).is_valid  # noqa: SLF001
 
 
 @pytest.mark.parametrize(
