@@ -49,7 +49,7 @@ def test_the_rules_of_optimus_cc(
 ) -> None:
     rules = RULES if method == "1f1b" else ("cb", "naive-cb")
     words = ["--rules", ",".join(rules), "--hop-mode", "rank 1", "--sum-mode", "rank 2", "--errors-every", "10"]
-    runs = trained(tmp_path, capsys, method, *words)
+    runs = trained(tmp_path, capsys, method, *words, "--plot", str(tmp_path / "losses.svg"))
     table = tables.table("pipeline_rules", f"A small GPT after {STEPS} steps")
     for name in ("plain", *rules):
         run, plain = runs[name], runs["plain"]

@@ -32,31 +32,34 @@ def draw_training(data: Mapping[str, Any]) -> Figure | SubFigure:
     looked = [run for run in runs if run["errors"]]
     figure = Figure(figsize=(10.0 if looked else 6.0, 3.8), layout="constrained")
     axes = figure.subplots(1, 2 if looked else 1, squeeze=False)[0]
-    colours = dict(zip((run["name"] for run in runs), cycle(PALETTE), strict=False))
-    _draw_losses(axes[0], [run for run in runs if run["hop_bytes"]], colours)
+    shown = [run for run in runs if run["hop_bytes"]]
+    looks = [(colour, style) for style in ("-", "--", ":") for colour in PALETTE]
+    look_of = {run["name"]: look for run, look in zip(shown, cycle(looks), strict=False)}
+    _draw_losses(axes[0], shown, look_of)
     if looked:
-        _draw_errors(axes[1], looked, colours)
+        _draw_errors(axes[1], looked, look_of)
     for each in axes:
         each.grid(alpha=0.3)
         each.set_xlabel("step")
     return figure
 
 
-def _draw_losses(axes: Axes, runs: Sequence[Mapping[str, Any]], colours: Mapping[str, str]) -> None:
+def _draw_losses(axes: Axes, runs: Sequence[Mapping[str, Any]], look_of: Mapping[str, tuple[str, str]]) -> None:
     for run in runs:
         losses = run["losses"]
         means = [_mean(losses[max(0, step - _MEAN_OF + 1) : step + 1]) for step in range(len(losses))]
-        axes.plot(means, label=f"{run['name']}: {run['last_loss']:.3f}", color=colours[run["name"]], linewidth=1)
+        colour, style = look_of[run["name"]]
+        axes.plot(means, style, label=f"{run['name']}: {run['last_loss']:.3f}", color=colour, linewidth=1)
     axes.set_ylabel(f"loss, mean of {_MEAN_OF} steps")
     axes.legend(fontsize=7)
 
 
-def _draw_errors(axes: Axes, runs: Sequence[Mapping[str, Any]], colours: Mapping[str, str]) -> None:
+def _draw_errors(axes: Axes, runs: Sequence[Mapping[str, Any]], look_of: Mapping[str, tuple[str, str]]) -> None:
     """As figure 11 of Optimus-CC: means and cosines near 0; and how far weights' gradients are off."""
     for run in runs:
         steps = sorted({each["step"] for each in run["errors"]})
         of_step = [[each for each in run["errors"] if each["step"] == step] for step in steps]
-        colour = colours[run["name"]]
+        colour, _ = look_of[run["name"]]
         for name, style in (("cosine", "-"), ("error_mean", ":"), ("change_mean", "--")):
             values = [_mean([x for each in rows for x in each[name]] or [0.0]) for rows in of_step]
             axes.plot(steps, values, style, color=colour, linewidth=1)
