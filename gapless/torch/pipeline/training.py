@@ -220,16 +220,19 @@ def train(
         write_torch_pipeline(folder / "schedule.csv", order, task.form)
 
     found = run_ranks(prepared, run, order.ranks * training.replicas, task.wait_s, stop, leave=leave)
-    last, replicas = task.rank_of_stage[-1], range(training.replicas)
     return tuple(
-        Trained(
-            variant.name,
-            _means([found[d * order.ranks + last]["runs"][number]["losses"] for d in replicas]),
-            *(tuple(rank["runs"][number][kind] for rank in found) for kind in ("hops", "sums", "embedding")),
-            *_observed([rank["runs"][number] for rank in found[: order.ranks]]),
-        )
+        _joined(variant.name, [rank["runs"][number] for rank in found], task)
         for number, variant in enumerate(run.variants)
     )
+
+
+def _joined(name: str, runs: Sequence[Mapping[str, Any]], task: Task) -> Trained:
+    """What all processes found of one variant, put together."""
+    ranks = max(task.rank_of_stage) + 1
+    errors, gradient_errors = _observed(runs[:ranks])
+    hops, sums, embedding = (tuple(run[kind] for run in runs) for kind in ("hops", "sums", "embedding"))
+    losses = _means([run["losses"] for run in runs[task.rank_of_stage[-1] :: ranks]])
+    return Trained(name, losses, hops, sums, embedding, errors, gradient_errors)
 
 
 def _observed(runs: Sequence[Mapping[str, Any]]) -> tuple[tuple[HopErrors, ...], tuple[GradientErrors, ...]]:
