@@ -17,11 +17,14 @@ import pytest
 from optimus_cc import PAPER_DAYS, speedup
 from result_tables import ResultTables
 
+from gapless.encodings.pipeline.compression.modes import compressor_bytes
 from gapless.encodings.pipeline.compression.recipes import follow
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import even_cut
+from gapless.encodings.pipeline.order.timeline import Candidate
 from gapless.encodings.pipeline.problem import EvenHops, Problem, problem
 from gapless.encodings.pipeline.programs.breakdown import exposed_s
+from gapless.encodings.pipeline.programs.memory import held_bytes
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 
 NIC = 25e9
@@ -55,11 +58,24 @@ def asked(model: str, ranks: int = 4, hop: float = NIC, replica: float = NIC, hi
                    compression=modes(hidden, devices), error_budget=1.0)  # fmt: skip
 
 
+def followed(question: Problem, rule: str, cut: tuple[int, ...] = (), rank: int = 128) -> Candidate:
+    """What a recipe makes of a cut, an even one if none is given."""
+    cut = cut or even_cut(question.profile.layer_count, question.ranks)
+    return follow(question, cut, RECIPES.get(rule, Recipe()), 1 + HOPS, 1 + RANKS.index(rank))[0]
+
+
 def parts(question: Problem, rule: str, cut: tuple[int, ...] = (), rank: int = 128) -> dict[str, float]:
     """Seconds of a step by kind."""
-    cut = cut or even_cut(question.profile.layer_count, question.ranks)
-    found, _ = follow(question, cut, RECIPES.get(rule, Recipe()), 1 + HOPS, 1 + RANKS.index(rank))
+    found = followed(question, rule, cut, rank)
     return exposed_s(found.stages, found.order)
+
+
+def kept(question: Problem, rule: str, cut: tuple[int, ...]) -> tuple[float, float]:
+    """Bytes that compressors keep on the rank where they are most, and their share of what plain ranks hold there."""
+    found, plain = followed(question, rule, cut), followed(question, "1f1b", cut)
+    each = compressor_bytes(question, found.stages, found.order)
+    held = plain.stages.state_bytes + held_bytes(question, plain.stages, plain.order, plain.timeline)
+    return float(each.max()), float((each / held).max())
 
 
 def step_s(question: Problem, rule: str, cut: tuple[int, ...] = (), rank: int = 128) -> float:
@@ -102,7 +118,8 @@ def test_table_2_by_parts(model: str, tables: ResultTables) -> None:
             f"{model}, {rule}", **{kind: f"{1e3 * seconds:.1f} ms" for kind, seconds in by_kind.items()},
             step=f"{steps[-1]:.3f} s", faster=f"{100 * speedup(plain_s, steps[-1]):.2f} %",
             paper=f"{paper_s:.2f} s", paper_faster=f"{100 * speedup(days['1f1b'], days[rule]):.2f} %",
-            bandwidth=bandwidth,
+            bandwidth=bandwidth, kept=f"{kept(question, rule, MODELS[model])[0] / 1e6:.0f} MB",
+            kept_share=f"{100 * kept(question, rule, MODELS[model])[1]:.1f} %",
         )  # fmt: skip
         before = rule
     assert steps == sorted(steps, reverse=True)
