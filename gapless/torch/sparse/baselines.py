@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from gapless.torch.library import rank_count, torch
-from gapless.torch.sparse.allreduce import WORDS_PER_ENTRY, Entries, SparseAllreduce, added, gathered_rows
+from gapless.torch.sparse.allreduce import WORDS_PER_ENTRY, Entries, SparseAllreduce, added
 from gapless.torch.sparse.plan import Regions, SparsePlan
-from gapless.torch.sparse.relay import Hop
+from gapless.torch.sparse.relay import EmulatedLink, Hop, Wire
 
 __all__ = ["SplitAllgather", "TreeTopk", "largest", "tree_hops", "tree_sum"]
 
@@ -33,10 +33,12 @@ class SplitAllgather:
     `dense_calls`: in which the sums were gathered without indices, since all of the region is fewer words.
     """
 
-    def __init__(self, length: int, group: torch.distributed.ProcessGroup | None = None) -> None:
+    def __init__(
+        self, length: int, group: torch.distributed.ProcessGroup | None = None, link: EmulatedLink | None = None
+    ) -> None:
         self.group, self.dense_calls = group, 0
         self._plan = _even_plan(length, rank_count(group))
-        self._allreduce = SparseAllreduce(self._plan, group)
+        self._allreduce = SparseAllreduce(self._plan, group, link=link)
         self._dense_words = 0
 
     @property
@@ -47,7 +49,7 @@ class SplitAllgather:
     def __call__(self, given: Entries, length: int, step: int) -> Entries:
         """The sums of all ranks' entries."""
         own = self._allreduce.reduced(given)
-        held = gathered_rows(torch.tensor([len(own)]), self.group).flatten().tolist()
+        held = self._allreduce.wire.numbers([len(own)])
         if WORDS_PER_ENTRY * sum(held) <= length:
             return self._allreduce.to_all(own, held, [])
         self.dense_calls += 1
@@ -57,15 +59,15 @@ class SplitAllgather:
         """All regions that have sums, each as its values alone; entries that are 0 aren't among the sums."""
         cuts, rank, relay = self._allreduce.regions.cuts, torch.distributed.get_rank(self.group), self._allreduce.relay
         lengths = [end - begin if count else 0 for (begin, end), count in zip(pairwise(cuts), held, strict=True)]
-        values = torch.zeros(lengths[rank])
+        values = torch.zeros(lengths[rank], device=own.values.device)
         values[own.places - cuts[rank]] = own.values
         hops = [Hop(source, target, (source,)) for source, target, _ in self._plan.sums]
         before = relay.received_words
         blocks = relay(hops, {rank: values.view(torch.int32)}, lengths)
         self._dense_words += relay.received_words - before
-        whole = torch.zeros(cuts[-1])
+        whole = torch.zeros(cuts[-1], device=own.values.device)
         for region, length in enumerate(lengths):
-            whole[cuts[region] : cuts[region] + length] = blocks[region].view(torch.float32)
+            whole[cuts[region] : cuts[region] + length] = blocks[region].view(torch.float32).to(whole.device)
         places = whole.nonzero().flatten()
         return Entries(places, whole[places])
 
@@ -111,9 +113,11 @@ class TreeTopk:
     `received_words`: by this rank, in all calls; the sizes that go ahead of messages don't count.
     """
 
-    def __init__(self, count: int, group: torch.distributed.ProcessGroup | None = None) -> None:
+    def __init__(
+        self, count: int, group: torch.distributed.ProcessGroup | None = None, link: EmulatedLink | None = None
+    ) -> None:
         self.group, self.received_words = group, 0
-        self.count = count
+        self.count, self._wire = count, Wire(group, link)
         self._rank, self._hops = torch.distributed.get_rank(group), tree_hops(rank_count(group))
         self._peers = torch.distributed.get_process_group_ranks(group)
 
@@ -124,26 +128,28 @@ class TreeTopk:
             if self._rank == source:
                 self._send(held, target)
             elif self._rank == target:
-                held = largest(added([held, self._receive(source)], 0, length), self.count)
+                held = largest(added([held, self._receive(source, given)], 0, length), self.count)
         for source, target in reversed(self._hops):
             if self._rank == target:
                 self._send(held, source)
             elif self._rank == source:
-                held = self._receive(target)
+                held = self._receive(target, given)
         return held
 
     def _send(self, entries: Entries, to: int) -> None:
-        size = torch.tensor([len(entries)])
+        size, words = self._wire.words(1).fill_(len(entries)), entries.packed().to(self._wire.device)
         torch.distributed.send(size, self._peers[to], group=self.group)
-        torch.distributed.send(entries.packed(), self._peers[to], group=self.group)
+        self._wire.wait("out", words.nbytes)
+        torch.distributed.send(words, self._peers[to], group=self.group)
 
-    def _receive(self, source: int) -> Entries:
-        size = torch.empty(1, dtype=torch.int64)
+    def _receive(self, source: int, like: Entries) -> Entries:
+        size = self._wire.words(1)
         torch.distributed.recv(size, self._peers[source], group=self.group)
-        words = torch.empty(WORDS_PER_ENTRY * int(size), dtype=torch.int32)
+        words = self._wire.words(WORDS_PER_ENTRY * int(size))
         torch.distributed.recv(words, self._peers[source], group=self.group)
+        self._wire.wait("in", words.nbytes)
         self.received_words += len(words)
-        return Entries.unpacked(words)
+        return Entries.unpacked(words, like.places.device)
 
     def state_dict(self) -> dict[str, int]:
         """What was received."""

@@ -10,7 +10,7 @@ Annotations are evaluated in this file, since DDP compares those of a hook with 
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from gapless.torch.library import rank_count, torch
 from gapless.torch.sparse.allreduce import Entries
 from gapless.torch.sparse.plan import SparsePlan, read_sparse_plan
 from gapless.torch.sparse.planned import PlannedExchange
+from gapless.torch.sparse.relay import EmulatedLink, Wire
 from gapless.torch.sparse.selection import Threshold, entry_count
 
 __all__ = ["Exchange", "Observer", "SparseState", "attach", "attach_exchange", "reduce_sparsely"]
@@ -61,7 +62,7 @@ class SparseState:
     two thresholds; `estimate`: how they are found, one of `ESTIMATES`. `scaler`: the `GradScaler` that scales the loss,
     if one does; error and thresholds are of gradients without its scale. `sent`, `summed`: places that this rank sent,
     and that were summed, in the last step. `selection_s`, `communication_s`: what selecting and the exchange took, in
-    all steps. `observer`: called in each step.
+    all steps. `observer`: called in each step; `before`: called once a step, before entries are selected.
     An error is what a rank didn't send, or what wasn't among the sums in the end.
     In a step that overflows in any rank, means are no numbers in all of them, and what is kept is as before the step.
     Raises `InputError` for a model that DDP doesn't reduce in plain buckets.
@@ -82,6 +83,8 @@ class SparseState:
         self.sent = self.summed = torch.empty(0, dtype=torch.int64)
         self.selection_s = self.communication_s = 0.0
         self.observer: Observer | None = None
+        self.before: Callable[[], None] = lambda: None
+        self._wire = Wire(exchange.group)
         self._scaler, self._scale = scaler, 1.0
         ranks = rank_count(exchange.group)
         self._most = min(torch.finfo(torch.float32).max / ranks, torch.finfo(first.dtype).max)
@@ -113,6 +116,7 @@ class SparseState:
     def _end(self) -> None:
         """All of the gradient is there."""
         waiting, self._waiting = self._waiting, []
+        self.before()
         try:
             mean = torch.full_like(self._total, torch.nan) if self._overflows() else self._mean()
         except Exception as error:
@@ -129,16 +133,14 @@ class SparseState:
         least, most = torch.aminmax(self._total)
         limit = self._most / max(self._scale, 1.0)
         is_fine = bool((least >= -limit) & (most <= limit))
-        any_overflow = torch.tensor([not is_fine], dtype=torch.int32)
-        torch.distributed.all_reduce(any_overflow, torch.distributed.ReduceOp.MAX, group=self.exchange.group)
-        return bool(any_overflow)
+        return any(self._wire.numbers([not is_fine]))
 
     def _mean(self) -> torch.Tensor:
         """Of what ranks send of the gradient with the error that was left."""
         error = self._total
         began_s = time.perf_counter()
         places = self.threshold.best(error)
-        given = Entries(places.cpu(), error[places].cpu())
+        given = Entries(places, error[places])
         selected_s = time.perf_counter()
         sums = self.exchange(given, self.length, self.step)
         self.selection_s += selected_s - began_s
@@ -147,9 +149,9 @@ class SparseState:
             self.observer(error, error - self.error, given, sums)
         self.sent, self.summed = given.places, sums.places
         mean = torch.zeros_like(error)
-        mean[sums.places.to(mean.device)] = sums.values.to(mean.device) / rank_count(self.exchange.group) * self._scale
+        mean[sums.places] = sums.values / rank_count(self.exchange.group) * self._scale
         is_summed = torch.zeros(self.length, dtype=torch.bool, device=mean.device)
-        is_summed[sums.places.to(mean.device)] = True
+        is_summed[sums.places] = True
         error[places[is_summed[places]]] = 0
         self.error = error
         self.step += 1
@@ -203,7 +205,7 @@ def attach_exchange(
 def attach(
     ddp: torch.nn.parallel.DistributedDataParallel, plan: SparsePlan | str | Path, density: float | None = None,
     period: int = 32, renewal: int | None = 64, scaler: Scaler | None = None, estimate: str = EXACT,
-    balance_above: float | None = None,
+    balance_above: float | None = None, link: EmulatedLink | None = None,
 ) -> SparseState:  # fmt: skip
     """Let a model in DDP send its gradients by a plan, with what isn't sent added to the next gradient.
 
@@ -211,14 +213,15 @@ def attach(
     default the plan's. `period`: steps between two thresholds; `renewal`: between two sets of regions, None to keep the
     plan's. `estimate`: how a rank's thresholds are found, one of `ESTIMATES`. `balance_above`: sums are balanced in
     steps in which a rank holds more than this factor of the mean, None: as the plan says. `scaler`: the `GradScaler`
-    that scales the loss, if one does. The state that is returned can be saved and loaded; it has the places that were
+    that scales the loss, if one does. `link`: an emulated one.
+    The state that is returned can be saved and loaded; it has the places that were
     sent, and words received (`exchange.received_words`).
     Raises `InputError` for a file that is no valid plan of sparse gradients, or of another model or number of ranks.
     """
     if not isinstance(plan, SparsePlan):
         plan = read_sparse_plan(plan)
     plan.check(sum(each.numel() for each in trainable(ddp.module).values()), rank_count(ddp.process_group))
-    exchange = PlannedExchange(plan, density, period, renewal, ddp.process_group, balance_above)
+    exchange = PlannedExchange(plan, density, period, renewal, ddp.process_group, balance_above, link)
     return attach_exchange(ddp, plan.density if density is None else density, exchange, period, scaler, estimate)
 
 

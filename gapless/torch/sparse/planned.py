@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.torch.library import torch
-from gapless.torch.sparse.allreduce import Entries, SparseAllreduce, Words, gathered_rows
+from gapless.torch.sparse.allreduce import Entries, SparseAllreduce, Words
 from gapless.torch.sparse.plan import Regions, SparsePlan
+from gapless.torch.sparse.relay import EmulatedLink
 from gapless.torch.sparse.selection import Threshold, entry_count
 
 __all__ = ["PlannedExchange"]
@@ -28,17 +29,18 @@ class PlannedExchange:
 
     The plan's `count` of sums are kept by a threshold, as `Threshold` says, or as many as another `density` gives.
     Regions are made anew after every `renewal` steps; None: they stay. `agreement_words`: what this rank
-    received to find thresholds and regions. `balance_above`: as for `SparseAllreduce`. Raises `InputError` where the
-    process group has another number of ranks.
+    received to find thresholds and regions. `balance_above`, `link`: as for `SparseAllreduce`. Raises `InputError`
+    where the process group has another number of ranks.
     """
 
     def __init__(
         self, plan: SparsePlan, density: float | None = None, period: int = 32, renewal: int | None = 64,
         group: torch.distributed.ProcessGroup | None = None, balance_above: float | None = None,
+        link: EmulatedLink | None = None,
     ) -> None:  # fmt: skip
         if renewal is not None and renewal < 1:
             raise InputError(f"renewal: must be at least 1 step, got {renewal}")
-        self.group, self.allreduce = group, SparseAllreduce(plan, group, balance_above)
+        self.group, self.allreduce = group, SparseAllreduce(plan, group, balance_above, link)
         self.agreement_words = 0
         count = plan.count
         if count is not None and density is not None:
@@ -91,18 +93,19 @@ class PlannedExchange:
         if self._threshold is None:
             return sums
         if self._threshold.is_due:
-            self._threshold.find(torch.cat(self._all_of(sums.values)))
+            self._threshold.find(torch.cat(self._all_of(sums.values)).to(sums.values.device))
         return sums.where(self._threshold.places(sums.values))
 
     def _sampled(self, given: Entries) -> list[NDArray[np.int32]]:
         """All ranks' places, or every so many of them."""
         every = -(-len(given) // _SAMPLE)
         places = given.places[:: max(every, 1)].to(torch.int32)
-        return [row.numpy() for row in self._all_of(places)]
+        return [row.cpu().numpy() for row in self._all_of(places)]
 
     def _all_of(self, own: torch.Tensor) -> list[torch.Tensor]:
         """What all ranks have, of unlike lengths, of words each."""
-        counts = gathered_rows(torch.tensor([own.numel()]), self.group).flatten().tolist()
-        rows = gathered_rows(torch.nn.functional.pad(own, (0, max(counts) - own.numel())), self.group)
+        wire = self.allreduce.wire
+        counts = wire.numbers([own.numel()])
+        rows = wire.gathered(torch.nn.functional.pad(own, (0, max(counts) - own.numel())))
         self.agreement_words += (len(rows) - 1) * max(counts)
         return [row[:count] for row, count in zip(rows, counts, strict=True)]
