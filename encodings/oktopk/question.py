@@ -173,6 +173,15 @@ class ValidationQuestion(Asked):
     beside: tuple[str, ...] = asked(
         Listed(Choice(BESIDE)), f"what else is trained by: {', '.join(BESIDE)}", ("TopkA",), metavar="NAME,..."
     )
+    bandwidth: float | None = asked(
+        Bandwidth(), "of an emulated wire, into and out of each rank", otherwise="as this machine has it", metavar="B",
+        group="network",
+    )  # fmt: skip
+    latency: float = asked(Seconds(), "of its messages", LATENCY_S, metavar="T", group="network")
+    compute: float = asked(
+        Seconds(), "what computing a step takes at least, two thirds of it in the backward pass", 0.0, metavar="T",
+        group="network",
+    )  # fmt: skip
     wait: float = said(WAIT)
 
 

@@ -77,7 +77,9 @@ def read_task(folder: Path, kind: type[Task]) -> Task:
 
 
 def built(kind: type[Task], data: Any) -> Task:
-    """What plain values of JSON stand for: frozen dataclasses, tuples and scalars."""
+    """What plain values of JSON stand for: frozen dataclasses, or None where there may be none, tuples and scalars."""
+    if data is not None and type(None) in get_args(kind):
+        kind = get_args(kind)[0]
     kinds = get_type_hints(kind) if is_dataclass(kind) else {}
     if kinds:
         return kind(**{name: built(kinds[name], value) for name, value in data.items()})

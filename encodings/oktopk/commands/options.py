@@ -77,7 +77,8 @@ _VALIDATION_HELP = f"""\
 All start from the same parameters and see the same batches, in as many processes as the plan has ranks. Gaussiank
 is TopkA with a threshold by a normal distribution, fitted in each step and adjusted. A step is split into selection,
 communication (the exchange, which waits for the slowest rank) and the rest; the dense one isn't, since it communicates
-during the backward pass.
+during the backward pass. With --bandwidth, messages are waited for until an emulated wire is through with them, and the
+dense ring takes what it would; so seconds are those of that network.
 
 example:
   gapless validate sparse --model train:gpt,micro_batch=8 --plan plan.json --steps 200 --plot losses.svg

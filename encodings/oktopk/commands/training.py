@@ -37,6 +37,7 @@ def validate_training(question: ValidationQuestion, session: Session) -> Answer:
     ranks = ranks_of(plan, question.ranks)
     from gapless.torch.sparse.comparison import Comparison, compare_training
     from gapless.torch.sparse.plan import sparse_plan
+    from gapless.torch.sparse.relay import EmulatedLink
     from gapless.torch.sparse.training import TrainingTask
 
     counts = question.steps, ranks, question.learning_rate, question.wait
@@ -44,16 +45,21 @@ def validate_training(question: ValidationQuestion, session: Session) -> Answer:
     whole = Comparison(
         TrainingTask(question.model, session.options.seed, *counts, *how), sparse_plan(plan), question.beside,
         question.balance_above, question.renewal,
+        None if question.bandwidth is None else EmulatedLink(question.bandwidth, question.latency), question.compute,
     )  # fmt: skip
     session.say(f"training {question.model} {len(set(question.beside)) + 2} times in {ranks} processes ...")
     found = compare_training(whole, session.options.stop, session.ranks)
-    rows = [{**vars(each), "first_loss": each.losses[0], "last_loss": _last(each.losses)} for each in found]
+    loss = max(_last(each.losses) for each in found)
+    rows = [
+        {**vars(each), "first_loss": each.losses[0], "last_loss": _last(each.losses), "to_loss_s": _reached(each, loss)}
+        for each in found
+    ]
     count = max(1, round(whole.plan.density * whole.plan.regions.length))
     data = {
         "model": question.model, "ranks": ranks, "steps": question.steps, "optimizer": question.optimizer,
-        "count": count, "rows": rows,
+        "count": count, "rows": rows, "loss": loss, "is_emulated": question.bandwidth is not None,
     }  # fmt: skip
-    return Answer(data, _training_text(question, ranks, found))
+    return Answer(data, _training_text(question, ranks, found, loss))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -65,16 +71,29 @@ def _last(values: Sequence[float]) -> float:
     return _mean(values[-_MEAN_OF:])
 
 
-def _training_text(question: ValidationQuestion, ranks: int, found: Sequence[Trained]) -> str:
-    rows = [["", "first loss", "last loss", "words a step", "sent", "summed", "step", "selection", "communication"]]
+def _means(losses: Sequence[float]) -> list[float]:
+    """After each step, of the last few."""
+    return [_mean(losses[max(0, step - _MEAN_OF + 1) : step + 1]) for step in range(len(losses))]
+
+
+def _reached(run: Trained, loss: float) -> float:
+    """Seconds to a loss that it ends with or below, in the mean of as many steps."""
+    first = min(_MEAN_OF, len(run.losses)) - 1
+    steps = next(step for step, mean in enumerate(_means(run.losses)) if step >= first and mean <= loss)
+    return (steps + 1) * run.step_s
+
+
+def _training_text(question: ValidationQuestion, ranks: int, found: Sequence[Trained], loss: float) -> str:
+    to = f"to {loss:.4f}"
+    rows = [["", "first loss", "last loss", to, "words a step", "sent", "summed", "step", "selection", "communication"]]
     for each in found:
         chosen = [f"{_mean(counts):,.0f}" if counts else "" for counts in (each.sent, each.summed)]
         parts = [
             "" if part_s is None else format_seconds(part_s) for part_s in (each.selection_s, each.communication_s)
         ]
         rows.append([
-            each.name, f"{each.losses[0]:.4f}", f"{_last(each.losses):.4f}", f"{each.received_words:,.0f}", *chosen,
-            format_seconds(each.step_s), *parts,
+            each.name, f"{each.losses[0]:.4f}", f"{_last(each.losses):.4f}", format_seconds(_reached(each, loss)),
+            f"{each.received_words:,.0f}", *chosen, format_seconds(each.step_s), *parts,
         ])  # fmt: skip
     plan = found[-1]
     lines = [
@@ -91,11 +110,11 @@ def draw_losses(data: Mapping[str, Any]) -> Figure | SubFigure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 3.6), layout="constrained")
-    for axes, title in zip(figure.subplots(1, 2, sharey=True), ("step", "seconds on this machine"), strict=True):
+    place = "on the emulated wire" if data["is_emulated"] else "on this machine"
+    for axes, title in zip(figure.subplots(1, 2, sharey=True), ("step", f"seconds {place}"), strict=True):
         for row, colour in zip(data["rows"], cycle(PALETTE), strict=False):
-            losses = row["losses"]
-            means = [_mean(losses[max(0, step - _MEAN_OF + 1) : step + 1]) for step in range(len(losses))]
-            places = [step * (row["step_s"] if title != "step" else 1) for step in range(len(losses))]
+            means = _means(row["losses"])
+            places = [step * (row["step_s"] if title != "step" else 1) for step in range(len(means))]
             axes.plot(places, means, label=f"{row['name']}, {row['received_words']:,.0f} words", color=colour)
         axes.set_xlabel(title)
         axes.grid(alpha=0.3)

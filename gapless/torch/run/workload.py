@@ -19,7 +19,10 @@ from gapless.torch.library import Loss, Module, Tensor, torch
 
 __all__ = ["Workload", "load_named", "load_workload"]
 
-_OWN = {"train:gpt": "gapless.torch.pipeline.gpt:gpt", "train:net": "gapless.torch.ddp.net:net"}
+_OWN = {
+    "train:gpt": "gapless.torch.pipeline.gpt:gpt", "train:net": "gapless.torch.ddp.net:net",
+    **{f"train:{name}": f"gapless.torch.run.tasks:{name}" for name in ("vgg", "lstm", "bert")},
+}  # fmt: skip
 """Our own small models, unless there is a module `train`."""
 
 
@@ -64,8 +67,8 @@ def load_named(text: str, seed: int = 0, own_defaults: Mapping[str, int] | None 
     """What a factory makes under the random numbers of a seed: MODULE:FACTORY or FILE.py:FACTORY, and its options, as
     in `train:gpt,layers=4`.
 
-    `train:gpt` and `train:net` are our own small models unless there is a module `train`; `own_defaults`: options of
-    those where the text doesn't say them. Raises `InputError`.
+    `train:gpt`, `train:net`, `train:vgg`, `train:lstm` and `train:bert` are our own small models unless there is a
+    module `train`; `own_defaults`: options of those where the text doesn't say them. Raises `InputError`.
     """
     place, *given = text.split(",")
     options = _options(given)

@@ -13,6 +13,7 @@ import numpy as np
 
 from gapless.profiles.sparsity.estimates import GAUSSIAN_ADJUSTED
 from gapless.torch.ddp.buckets import trainable
+from gapless.torch.ddp.emulation import sleep_until
 from gapless.torch.library import rank_count, torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
@@ -21,6 +22,7 @@ from gapless.torch.sparse.allreduce import TopkAllgather
 from gapless.torch.sparse.baselines import SplitAllgather, TreeTopk
 from gapless.torch.sparse.hook import Exchange, SparseState, attach, attach_exchange
 from gapless.torch.sparse.plan import SparsePlan
+from gapless.torch.sparse.relay import EmulatedLink
 from gapless.torch.sparse.selection import entry_count
 from gapless.torch.sparse.training import TrainingTask, trained
 
@@ -35,7 +37,9 @@ STRATEGIES = ("dense", "TopkA", "Gaussiank", "TopkDSA", "gTopk", "plan")
 @dataclass(frozen=True)
 class Comparison:
     """`task` by the dense allreduce, by those of `STRATEGIES` that are `beside`, and by the plan, whose sums are
-    balanced as `balance_above` of `attach` says, and whose regions are made anew after every `renewal` steps.
+    balanced as `balance_above` of `attach` says, and whose regions are made anew after every `renewal` steps. `link`:
+    an emulated one, over which a dense ring goes while the backward pass does. `compute_s`: what computing a step takes
+    at least.
     """
 
     task: TrainingTask
@@ -43,6 +47,38 @@ class Comparison:
     beside: tuple[str, ...]
     balance_above: float | None = None
     renewal: int = 64
+    link: EmulatedLink | None = None
+    compute_s: float = 0.0
+
+
+BACKWARD = 2 / 3
+"""The share of an emulated step's computation that is the backward pass."""
+
+
+class _Pace:
+    """The emulated time of a rank's steps."""
+
+    def __init__(self, whole: Comparison) -> None:
+        self._compute_s, self._link, self._begin_s = whole.compute_s, whole.link, 0.0
+        self._bytes, self._ranks = 4 * whole.plan.regions.length, whole.task.ranks
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._begin_s = time.monotonic()
+
+    def compute(self) -> None:
+        """Until a step is computed."""
+        sleep_until(self._begin_s + self._compute_s)
+
+    def reduce(self) -> None:
+        """Until a ring is through that goes on during the backward pass, and is over after it."""
+        if self._link is None:
+            self.compute()
+            return
+        others = self._ranks - 1
+        ring_s = self._link.time_s(2 * self._bytes * others / self._ranks, 2 * others)
+        computed_s = max(self._compute_s, time.monotonic() - self._begin_s)
+        sleep_until(self._begin_s + max(computed_s, (1 - BACKWARD) * computed_s + ring_s))
 
 
 @dataclass(frozen=True)
@@ -104,15 +140,19 @@ def _trained(name: str, whole: Comparison, rank: int) -> Trained:
     task, length, ranks = whole.task, whole.plan.regions.length, rank_count()
     ddp = torch.nn.parallel.DistributedDataParallel(load_named(task.model, task.seed).model, broadcast_buffers=False)
     state = None if name == "dense" else _state(name, ddp, whole)
-    sent, summed = list[float](), list[float]()
+    sent, summed, pace = list[float](), list[float](), _Pace(whole)
 
-    def count() -> None:
-        if state is not None:
+    def end() -> None:
+        if state is None:
+            pace.reduce()
+        else:
             sent.append(len(state.sent))
             summed.append(len(state.summed))
 
+    if state is not None:
+        state.before = pace.compute
     began_s = time.perf_counter()
-    losses = tuple(trained(ddp, task, rank, count))
+    losses = tuple(trained(ddp, task, rank, end, pace.begin))
     step_s = (time.perf_counter() - began_s) / task.steps
     if state is None:
         return Trained(name, losses, 2 * length * (ranks - 1) / ranks, step_s)  # words of a ring, as gloo's
@@ -129,13 +169,13 @@ def _state(name: str, ddp: torch.nn.parallel.DistributedDataParallel, whole: Com
     if name == "plan":
         return attach(
             ddp, plan, period=task.period, renewal=whole.renewal, estimate=task.estimate,
-            balance_above=whole.balance_above,
+            balance_above=whole.balance_above, link=whole.link,
         )  # fmt: skip
     if name == "Gaussiank":  # fits its threshold in every step, as published
-        return attach_exchange(ddp, plan.density, TopkAllgather(), 1, estimate=GAUSSIAN_ADJUSTED)
+        return attach_exchange(ddp, plan.density, TopkAllgather(link=whole.link), 1, estimate=GAUSSIAN_ADJUSTED)
     exchanges: dict[str, Callable[[], Exchange]] = {
-        "TopkA": TopkAllgather,
-        "TopkDSA": lambda: SplitAllgather(length),
-        "gTopk": lambda: TreeTopk(entry_count(plan.density, length)),
+        "TopkA": lambda: TopkAllgather(link=whole.link),
+        "TopkDSA": lambda: SplitAllgather(length, link=whole.link),
+        "gTopk": lambda: TreeTopk(entry_count(plan.density, length), link=whole.link),
     }
     return attach_exchange(ddp, plan.density, exchanges[name](), task.period)

@@ -130,6 +130,7 @@ class Relay:
             meanwhile(call.block)
         except Exception as error:
             call.fail(error)
+            raise
         for future in futures:
             future.exception()
         if call.error is not None:

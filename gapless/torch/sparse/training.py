@@ -55,11 +55,11 @@ OPTIMISERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
 
 def trained(
     ddp: torch.nn.parallel.DistributedDataParallel, task: TrainingTask, rank: int,
-    after: Callable[[], None] = lambda: None,
+    after: Callable[[], None] = lambda: None, before: Callable[[], None] = lambda: None,
 ) -> list[float]:  # fmt: skip
     """This rank's loss before each step. A step's batch is what the model's factory makes under a seed of its own, so
-    that it differs by rank and step, and is the same in each training under the same task. `after` is called when a
-    step's gradients are there.
+    that it differs by rank and step, and is the same in each training under the same task. `before` is called when a
+    step begins, `after` when its gradients are there.
     """
     made_by = OPTIMISERS[task.optimizer]
     optimizer = made_by(ddp.parameters(), lr=task.learning_rate, weight_decay=task.weight_decay)
@@ -68,6 +68,7 @@ def trained(
         made = load_named(task.model, task.seed + 1 + step * task.ranks + rank)
         batch = Workload(ddp.module, made.inputs, made.loss, made.targets)
         optimizer.zero_grad()
+        before()
         loss = batch.loss_of(ddp)
         loss.backward()
         after()
