@@ -78,6 +78,7 @@ def test_all_exchanges_train_from_one_start_and_say_what_they_sent(
     capsys.readouterr()
     words = ["validate", "sparse", "--model", MODEL, "--plan", plan, "--steps", "5", "--optimizer", "adamw"]
     more = ["--beside", "TopkA,Gaussiank,TopkDSA,gTopk", "--weight-decay", "0.01", "--balance-above", "1"]
+    more += ["--bandwidth", "10KB/s", "--latency", "1ms", "--compute", "20ms"]
     assert main([*words, *more, "--estimate", "gaussian-adjusted", "--period", "2", "--json", "--quiet"]) == 0
     data = json.loads(capsys.readouterr().out)
     rows = {row["name"]: row for row in data["rows"]}
@@ -91,6 +92,13 @@ def test_all_exchanges_train_from_one_start_and_say_what_they_sent(
         parts = [row["selection_s"], row["communication_s"]]
         assert parts == [None, None] if name == "dense" else 0 < sum(parts) < row["step_s"]
     assert rows["plan"]["balanced_steps"] > 0
+    assert data["is_emulated"]
+    for name, row in rows.items():
+        words = row["received_words"]
+        if name != "dense":  # agreements are of other words, and sent otherwise
+            words = 0.5 * words
+        assert row["step_s"] >= 4 * words / 10e3 + (0.02 / 3 if name == "dense" else 0.02)
+        assert 0 < row["to_loss_s"] <= 5 * row["step_s"] * (1 + 1e-9)
 
 
 @needs_torch

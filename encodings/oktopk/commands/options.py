@@ -49,8 +49,8 @@ example:
 """
 _FACTORY_HELP = """\
 FACTORY makes (model, inputs, loss, targets), or (model, inputs) where the model returns its loss; each step's batch is
-what it makes under another seed. train:net and train:gpt are small models of gapless, as for `profile gradients`, whose
-batches can be learnt.
+what it makes under another seed. train:net, train:gpt, train:vgg, train:lstm and train:bert are small models of
+gapless, whose batches can be learnt.
 """
 _PROFILE_HELP = f"""\
 {_FACTORY_HELP}
