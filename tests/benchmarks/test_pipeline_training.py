@@ -30,31 +30,38 @@ LOOKED = (
 )  # fmt: skip
 
 
-def trained(folder: Path, capsys: pytest.CaptureFixture[str], method: str, *words: str) -> dict[str, dict[str, Any]]:
-    """The runs of a training, by name."""
+def trained(
+    folder: Path, capsys: pytest.CaptureFixture[str], method: str, *words: str, sequences: int = 2
+) -> dict[str, dict[str, Any]]:
+    """The runs of a training, by name; `sequences`: of a micro-batch, 16 a step on each replica."""
     chunks = {"placement": "looped", "cut": "auto"} if method.startswith("inter") else {"cut": "even"}
-    profile = gpt_profile(6, (64, 32))
-    gapless.pipeline.solve(profile, ranks=4, micro_batches=8, bandwidth=1e9, replicas=2, embedding="separate",
-                           method=method, backward="whole", **chunks).save(folder / "plan.json")  # fmt: skip
-    common = ["run", "pipeline", "--model", MODEL, "--ranks", "4", "--plan", str(folder / "plan.json"), "--json"]
+    profile, model = gpt_profile(6, (32 * sequences, 32)), MODEL.replace("micro_batch=2", f"micro_batch={sequences}")
+    shape = {"ranks": 4, "micro_batches": 16 // sequences, "replicas": 2, **chunks}
+    how = {"method": method, "backward": "whole", "embedding": "separate", "bandwidth": 1e9}
+    gapless.pipeline.solve(profile, **shape, **how).save(folder / "plan.json")
+    common = ["run", "pipeline", "--model", model, "--ranks", "4", "--plan", str(folder / "plan.json"), "--json"]
     capsys.readouterr()
     assert main([*common, "--steps", str(STEPS), "--learning-rate", "0.003", "--warm-up", "10", *words]) == 0
     return {run["name"]: run for run in json.loads(capsys.readouterr().out)["runs"]}
 
 
 @pytest.mark.usefixtures("takes_minutes")
-@pytest.mark.parametrize("method", ["1f1b", "interleaved-1f1b"])
+@pytest.mark.parametrize(
+    ("method", "sequences", "rules"),
+    [("1f1b", 2, RULES), ("interleaved-1f1b", 2, ("cb", "naive-cb")), ("1f1b", 1, ("naive-cb", "naive-cb+lep"))],
+)
 def test_the_rules_of_optimus_cc(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, tables: ResultTables
-) -> None:
-    rules = RULES if method == "1f1b" else ("cb", "naive-cb")
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, sequences: int, rules: tuple[str, ...],
+    tables: ResultTables,
+) -> None:  # fmt: skip
     words = ["--rules", ",".join(rules), "--hop-mode", "rank 1", "--sum-mode", "rank 2", "--errors-every", "10"]
-    runs = trained(tmp_path, capsys, method, *words, "--plot", str(tmp_path / "losses.svg"))
+    runs = trained(tmp_path, capsys, method, *words, "--plot", str(tmp_path / "losses.svg"), sequences=sequences)
     table = tables.table("pipeline_rules", f"A small GPT after {STEPS} steps")
     for name in ("plain", *rules):
         run, plain = runs[name], runs["plain"]
         table.add(
-            f"{method}, {name}", loss=f"{run['last_loss']:.3f}", sent=f"{100 * _sent(run) / _sent(plain):.1f} %",
+            f"{method if sequences == 2 else '16 micro-batches'}, {name}", loss=f"{run['last_loss']:.3f}",
+            sent=f"{100 * _sent(run) / _sent(plain):.1f} %",
             **{key.removeprefix("mean_"): f"{run[key]:.3f}" for key in LOOKED if key in run},
         )  # fmt: skip
     assert runs["plain"]["last_loss"] < 2
