@@ -261,6 +261,10 @@ class LinksQuestion(Asked):
         Number(0, strict=True, maximum=MOST_SECONDS), "seconds for all of it; what is known then is written", 60.0,
         metavar="S",
     )  # fmt: skip
+    machine: str | None = asked(
+        Text(), "say in which order of its ranks each node is wired as this machine, what is near the NIC first",
+        metavar="NAME", names=topology_names,
+    )  # fmt: skip
     relabel: bool = asked(Flag(), "number the ranks of each node anew, those near the NIC first", False)
     wait: float = said(_WAIT)
     output: str = said(output("the topology file to write"))

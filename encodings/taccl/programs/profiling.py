@@ -14,7 +14,9 @@ from gapless.errors import InputError
 from gapless.io.atomic import check_writable, write_text
 from gapless.report.text import table
 from gapless.system import Answer, Session
+from gapless.topologies.files import named_node
 from gapless.topologies.measured.machine import ClassRow, class_rows
+from gapless.topologies.measured.order import order_as
 from gapless.topologies.writing import cluster_text
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ __all__ = ["drowned_costs", "profile_links"]
 def profile_links(question: LinksQuestion, session: Session) -> Answer:
     """Measure between processes, and write the topology file. Raises `RunError` where a process fails."""
     check_writable(question.output)
+    if question.machine is not None:
+        named_node(question.machine)  # an unknown name is refused before anything is measured
     from gapless.torch.links.rank import LinksTask, measured_links
 
     ranks = _ranks(question.ranks, session)
@@ -93,14 +97,35 @@ def _written(machine: MeasuredMachine, question: LinksQuestion, begun: str, sess
     if session.is_first:
         write_text(output, cluster_text(machine.cluster(name, order), source, measured))
     nodes = _nodes(machine)
+    wired = [] if question.machine is None else _wired(machine, nodes, question.machine)
     data = {
         "machine": name, "source": source, "structure": [asdict(node) for node in nodes], **measured, "output": output,
+        "orders_as_machine": wired,
     }  # fmt: skip
     notes = [] if machine.is_precise else ["not every interval is as small as was asked for: the time was over"]
     notes += drowned_costs(classes)
+    notes += [
+        f"node {number} is not wired as {question.machine}" for number, found in enumerate(wired) if found is None
+    ]
     if list(order) != sorted(order):
         notes.append(f"ranks of the file are to be started in this order: {_listed(order)}")
-    return Answer(data, _text(machine, nodes, classes, source), tuple(notes))
+    as_known = [
+        f"{'order':<10} CUDA_VISIBLE_DEVICES={_listed(found)} makes node {number} a {question.machine}"
+        for number, found in enumerate(wired)
+        if found is not None
+    ]
+    return Answer(data, "\n".join([*as_known, _text(machine, nodes, classes, source)]), tuple(notes))
+
+
+def _wired(machine: MeasuredMachine, nodes: Sequence[_Node], name: str) -> list[list[int] | None]:
+    """For each node its ranks, by their places in it, in the order of the machine of that name; None if it is none."""
+    known = named_node(name)
+    beta = {pair: each.line.beta_s_per_byte for each in machine.classes for pair in each.pairs}
+    found = []
+    for node in nodes:
+        order = order_as(known, beta, [node.ranks[place] for place in node.near_first])
+        found.append(None if order is None else [node.ranks.index(rank) for rank in order])
+    return found
 
 
 def drowned_costs(classes: Sequence[ClassRow]) -> list[str]:
