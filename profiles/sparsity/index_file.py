@@ -3,7 +3,7 @@
 A file is an .npz of format `gapless.index-sets`, version 1. `meta`: a JSON object as bytes (uint8), with `format`,
 `version`, `name`, `elements`, `steps`, `ranks`, and `parameter_names`, a list that may be empty. `start`: int64,
 (steps * ranks + 1,). `indices`: int32, ascending in each set. `values`: float32, may be left out. `parameter_start`:
-int64, one for each name.
+int64, one for each name. `fitted`: float32, one for each set, may be left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ __all__ = [
 
 FORMAT, VERSION = "gapless.index-sets", 1
 
-_COLUMNS = {"start": np.int64, "indices": np.int32, "values": np.float32, "parameter_start": np.int64}
+_COLUMNS = {
+    "start": np.int64, "indices": np.int32, "values": np.float32, "parameter_start": np.int64, "fitted": np.float32,
+}  # fmt: skip
+_OPTIONAL = ("values", "fitted")
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ def write_index_sets(path: str | Path, sets: IndexSets) -> None:
 
 def read_index_sets(path: str | Path) -> IndexSets:
     """The sets in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
-    needed = [name for name in _COLUMNS if name != "values"]
-    meta, arrays = read_archive(_Meta, path, FORMAT, VERSION, needed, ["values"], written_by="gapless profile")
+    needed = [name for name in _COLUMNS if name not in _OPTIONAL]
+    meta, arrays = read_archive(_Meta, path, FORMAT, VERSION, needed, list(_OPTIONAL), written_by="gapless profile")
     for name, kind in _COLUMNS.items():
         if name in arrays and (arrays[name].ndim != 1 or arrays[name].dtype != kind):
             got = f"{arrays[name].dtype} of shape {arrays[name].shape}"
@@ -59,7 +62,7 @@ def read_index_sets(path: str | Path) -> IndexSets:
         return IndexSets(
             meta.name, meta.elements, meta.steps, meta.ranks, start=arrays["start"], indices=arrays["indices"],
             values=arrays.get("values"), parameter_start=arrays["parameter_start"],
-            parameter_names=meta.parameter_names,
+            parameter_names=meta.parameter_names, fitted=arrays.get("fitted"),
         )  # fmt: skip
 
 

@@ -27,8 +27,9 @@ class IndexSets(Brief):
     `elements`: n, the gradient's entries. `start`: int64 of shape (T * P + 1,). `indices`: int32, ascending within a
     set, in 0..n-1. `values`: float32, the entry at each index (None where only the places were recorded): lower
     densities and the global top-k are found from them. `parameter_start`: int64, the first entry of each parameter,
-    ascending from 0, with `parameter_names`; both empty where unknown. Raises `InputError` for columns that don't fit
-    together, and for indices out of order or range.
+    ascending from 0, with `parameter_names`; both empty where unknown. `fitted`: float32 (T * P,), the thresholds that
+    Gaussiank would have taken for the whole gradients of which the sets are, None where unknown. Raises `InputError`
+    for columns that don't fit together, and for indices out of order or range.
     """
 
     name: str
@@ -40,6 +41,7 @@ class IndexSets(Brief):
     values: NDArray[np.float32] | None = None
     parameter_start: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     parameter_names: tuple[str, ...] = ()
+    fitted: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         where = f"index sets {self.name!r}"
@@ -58,6 +60,8 @@ class IndexSets(Brief):
         if self.values is not None and self.values.shape != self.indices.shape:
             rule = f"values must be one for each of {len(self.indices)} indices"
             raise InputError(f"{where}: {rule}, got shape {self.values.shape}")
+        if self.fitted is not None and (self.fitted.shape != (sets,) or not (self.fitted >= 0).all()):
+            raise InputError(f"{where}: fitted must be {sets} thresholds, none below 0, got shape {self.fitted.shape}")
         for number in range(sets):  # set by set, so that checks of a long record need little memory
             self._check_set(where, number)
         self._check_parameters(where)
@@ -152,7 +156,10 @@ class IndexSets(Brief):
         start = np.append(0, np.cumsum([len(piece) for piece in pieces]))
         kept = np.concatenate(pieces)
         values = None if self.values is None else self.values[kept]
-        return replace(self, steps=len(chosen), ranks=ranks, start=start, indices=self.indices[kept], values=values)
+        fitted = self.fitted[rows] if self.fitted is not None and density is None else None
+        return replace(
+            self, steps=len(chosen), ranks=ranks, start=start, indices=self.indices[kept], values=values, fitted=fitted
+        )
 
     def _largest(self, number: int, most: int) -> Ints:
         """The places of a set's `most` largest entries; all of them where no values are there."""

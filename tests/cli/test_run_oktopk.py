@@ -41,6 +41,8 @@ def test_a_generated_plan_runs_with_the_bits_and_words_that_it_must_have(
     assert (found["ranks"], found["steps"], found["wrong"], found["valid"]) == (3, [0, 1], 0, True)
     assert [sum(words) for words in found["received_words"]] == found["planned_words"]
     assert found["sums"] == 2 * 3 * 50
+    assert (found["count"], found["chosen"]) == (50, {"plan": 50})
+    assert 0 < found["add_s"] < 1e-2
     assert list(found["measured_s"]) == ["plan", "other balancing", "TopkA", "TopkDSA", "gTopk", "dense"]
     assert found["wrong_by"] == {"plan": 0, "other balancing": 0, "TopkDSA": 0, "gTopk": 0}
     for row in found["beside"].values():
@@ -57,7 +59,10 @@ def test_what_is_recorded_is_planned_for_run_and_trained_by(tmp_path: Path, caps
     assert len(found["losses"]) == 3
     plan = solved(tmp_path, indices=sets, ranks="2")
     assert main(["run", "oktopk", "--plan", plan, "--indices", sets, "--ranks", "2", "--repeats", "1"]) == 0
-    assert "the bits of the dense sum" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "the bits of the dense sum" in out
+    assert "Gaussiank" in out.splitlines()[-1]
+    assert f"of k = {round(0.1 * ELEMENTS)}: plan {round(0.1 * ELEMENTS)} (1.00 k), Gaussiank " in out
     words = ["validate", "sparse", "--model", MODEL, "--plan", plan, "--steps", "3"]
     drawn = ["--plot", str(tmp_path / "losses.svg")]
     assert main([*words, *drawn, "--json", "--quiet"]) == 0
@@ -114,6 +119,11 @@ def test_what_thresholds_select_is_counted_and_xi_measured(tmp_path: Path, capsy
     assert found["sent"][1] != found["count"]
     assert min(found["adjusted"]) >= 0.75 * found["count"]
     assert 0 < found["xi"][0] < found["most_xi"]
+    values = found["values"]
+    assert (values["step"], values["age"]) == (5, 2)
+    assert sum(values["entries"]) == ELEMENTS
+    assert sum(values["entries"]) - found["count"] > 0
+    assert values["thresholds"]["reused"] != values["thresholds"]["exact"] > 0
     assert (tmp_path / "selection.svg").exists()
     assert main([*words, "--density", "1", "--steps", "2", "--json", "--quiet"]) == 0
     assert max(json.loads(capsys.readouterr().out)["xi"]) < 1e-6  # all is sent: nothing is off

@@ -64,7 +64,9 @@ _RUN_HELP = """\
 Runs the steps that the plan's schedule has, over gloo. Each sum is compared, to the bit, with the dense sum of the
 ranks' entries in the order of ranks. The words that each rank receives are compared with those of the plan. Beside it
 run the plan with the other choice about balancing, TopkA, which gathers all entries on all ranks, TopkDSA, gTopk, and
-the library's dense allreduce. Sums and words of TopkDSA and gTopk are compared with those of their schedules.
+the library's dense allreduce. Sums and words of TopkDSA and gTopk are compared with those of their schedules. Of
+sets that `profile sparsity` recorded, Gaussiank runs too: TopkA of those entries that its fitted threshold chooses. It
+also says how many entries ranks chose against k, and what adding an entry took.
 
 exit codes: 0 all are equal, 2 bad input, or a process failed, 5
 something differs
@@ -123,7 +125,7 @@ VALIDATION = Command(
 )  # fmt: skip
 SELECTION = Command(
     "selection", "what thresholds select in training, reused or of a fitted normal, and the xi of Ok-Topk's assumption",
-    (*fields_of(SelectionQuestion), plot("both, by step")),
+    (*fields_of(SelectionQuestion), plot("both by step, and a histogram of values with thresholds")),
     drawn(asking(SelectionQuestion, lazy(lambda: training.validate_selection)), lambda: training.draw_selection),
     _SELECTION_HELP, when_stopped="ending the processes",
 )  # fmt: skip

@@ -71,6 +71,9 @@ def execute(question: RunQuestion, session: Session) -> Answer:
         "beside": beside,
         "received_words": received.tolist(),
         "planned_words": planned.tolist(),
+        "count": max(1, round(Record(dict(plan.problem), "plan: problem").number("density") * sets.elements)),
+        "chosen": {name: float(counts.mean()) for name, counts in found.chosen.items()},
+        "add_s": found.add_s,
         "predicted_s": report.makespan_s / sets.steps,
         "measured_s": {name: float(np.median(times_s)) for name, times_s in found.times_s.items()},
         "times_s": {name: times_s.tolist() for name, times_s in found.times_s.items()},
@@ -140,6 +143,7 @@ def _chosen(sets: IndexSets, steps: Sequence[int]) -> IndexSets:
     assert sets.values is not None
     return replace(
         sets, steps=len(steps), start=np.append(0, np.cumsum(np.diff(sets.start)[rows])),
+        fitted=None if sets.fitted is None else sets.fitted[rows],
         indices=sets.indices[places], values=sets.values[places],
     )  # fmt: skip
 
@@ -154,11 +158,19 @@ def _run_text(data: Mapping[str, Any], machine: str) -> str:
         ("sums", f"{data['sums']:,} on all ranks: {wrong}"),
         ("received", f"{max(words):,} words by the busiest rank, {'as' if is_planned else 'other than'} planned"),
         ("", f"{parts} words by all: contributions, balancing, sums"),
+        ("chosen", _chosen_text(data)),
+        ("adding", f"{format_seconds(data['add_s'])} an entry, for `solve oktopk --add`"),
         ("predicted", f"{format_seconds(data['predicted_s'])} a step on {machine}"),
         *(("", _beside_text(name, row)) for name, row in data["beside"].items()),
         *(("measured" if name == "plan" else name, format_seconds(time_s)) for name, time_s in measured_s.items()),
     ]
     return "\n".join(f"{title:<15} {text}" for title, text in lines)
+
+
+def _chosen_text(data: Mapping[str, Any]) -> str:
+    """Entries of a rank against k."""
+    shares = [f"{name} {chosen:,.0f} ({chosen / data['count']:.2f} k)" for name, chosen in data["chosen"].items()]
+    return f"by a rank, of k = {data['count']:,}: {', '.join(shares)}"
 
 
 def _beside_text(name: str, row: _Beside) -> str:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.oktopk.commands.processes import ranks_of
 from gapless.encodings.oktopk.question import SelectionQuestion, ValidationQuestion
-from gapless.plot.style import PALETTE
+from gapless.plot.style import PALE, PALETTE
 from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.report.text import table
 from gapless.system import Answer, Session
 from gapless.units import format_seconds
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
     from gapless.torch.sparse.comparison import Trained
@@ -136,7 +137,7 @@ def validate_selection(question: SelectionQuestion, session: Session) -> Answer:
     found = observed(task, question.density, session.options.stop, session.ranks)
     data = {
         "model": question.model, "ranks": question.ranks, "steps": question.steps, "density": question.density,
-        "period": question.period, **vars(found),
+        "period": question.period, **vars(found), "values": vars(found.values),
         "off": {name: _off(getattr(found, name), found.count) for name in _SELECTED},
         "last": {name: _last_half(getattr(found, name)) / found.count for name in _SELECTED},
         "last_xi": _last_half(found.xi), "most_xi": max(found.xi),
@@ -175,11 +176,12 @@ def _selection_text(data: Mapping[str, Any]) -> str:
 
 
 def draw_selection(data: Mapping[str, Any]) -> Figure | SubFigure:
-    """Entries selected over k, and xi, by step; returns the figure."""
+    """Entries selected over k, and xi, by step; values of a step with thresholds; returns the figure."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.0, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure = Figure(figsize=(14.0, 3.6), layout="constrained")
+    left, right, values = figure.subplots(1, 3)
+    _draw_values(data["values"], values)
     for (name, title), colour in zip(_SELECTED.items(), cycle(PALETTE), strict=False):
         left.plot([each / data["count"] for each in data[name]], label=title, color=colour, linewidth=1)
     left.axhline(1.0, color="black", linewidth=0.6)
@@ -194,3 +196,16 @@ def draw_selection(data: Mapping[str, Any]) -> Figure | SubFigure:
         axes.grid(alpha=0.3)
     figure.suptitle(f"{data['model']}, {data['ranks']} ranks, density {data['density']:.2%}", fontsize=9)
     return figure
+
+
+def _draw_values(values: Mapping[str, Any], axes: Axes) -> None:
+    """A histogram with thresholds."""
+    axes.stairs(values["entries"], values["edges"], color=PALE, fill=True)
+    for (name, threshold), colour in zip(values["thresholds"].items(), cycle(PALETTE), strict=False):
+        for sign in (-1, 1):
+            label = f"{name}: {threshold:.3g}" if sign > 0 else None
+            axes.axvline(sign * threshold, color=colour, linewidth=1, label=label)
+    axes.set_yscale("symlog")
+    axes.set_xlabel(f"what rank 0 has in step {values['step']}; the reused threshold is {values['age']} steps old")
+    axes.set_ylabel("entries")
+    axes.legend(fontsize=8)

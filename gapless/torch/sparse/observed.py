@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gapless.profiles.sparsity.estimates import GAUSSIAN, GAUSSIAN_ADJUSTED
+from gapless.profiles.sparsity.estimates import EXACT, GAUSSIAN, GAUSSIAN_ADJUSTED
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.library import rank_count, torch
 from gapless.torch.processes import Program, read_task
@@ -29,7 +29,7 @@ from gapless.torch.sparse.training import KeptSums, TrainingTask, trained
 if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
 
-__all__ = ["Observed", "observed", "prepared"]
+__all__ = ["Histogram", "Observed", "observed", "prepared"]
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,24 @@ class _Task:
     density: float
 
 
+@dataclass(frozen=True)
+class Histogram:
+    """Of a rank's gradient with the error that is left, in a step in which its threshold is `age` steps old. `edges`:
+    of bins, one more than their `entries`. `thresholds`: reused, exact, and of a fitted normal.
+    """
+
+    step: int
+    age: int
+    edges: list[float]
+    entries: list[int]
+    thresholds: dict[str, float]
+
+
 @dataclass
 class Observed:
     """By step. `losses`, `sent`, `gaussian`, `adjusted`: means over ranks, of the loss before the step, and of entries
     at or above the reused threshold, the one of a fitted normal, and the latter adjusted; `summed`: sums at or above
-    the reused global threshold. `xi`: of Assumption 1. `count`: k.
+    the reused global threshold. `xi`: of Assumption 1. `count`: k. `values`: rank 0's in one step.
     """
 
     count: int
@@ -52,6 +65,10 @@ class Observed:
     adjusted: list[float] = field(default_factory=list)
     summed: list[float] = field(default_factory=list)
     xi: list[float] = field(default_factory=list)
+    values: Histogram = field(default_factory=lambda: Histogram(0, 0, [], [], {}))
+
+
+_BINS = 128
 
 
 def observed(
@@ -65,7 +82,7 @@ def observed(
         name: np.mean([getattr(rank, name) for rank in ranks], axis=0).tolist()
         for name in ("losses", "sent", "gaussian", "adjusted", "summed", "xi")
     }
-    return Observed(ranks[0].count, **columns)
+    return Observed(ranks[0].count, **columns, values=Histogram(**answers[0]["values"]))
 
 
 def prepared(folder: Path) -> Program:
@@ -81,25 +98,38 @@ def _observe(task: TrainingTask, density: float, rank: int) -> Observed:
     state = attach_exchange(ddp, density, KeptSums(count, task.period), task.period)
     state.threshold = Threshold(count, task.period, slack=None)
     found = Observed(count)
-    state.observer = _Noting(found)
+    last = max(task.steps - task.steps % task.period - 1, 0) if task.steps >= task.period else task.steps - 1
+    state.observer = _Noting(found, state.threshold, last)
     found.losses = trained(ddp, task, rank)
     return found
 
 
 class _Noting:
-    """Called in each step: what is noted in each step, in `found`."""
+    """Called in each step: what is noted in each step, in `found`; values in step `at`, with the threshold in use."""
 
-    def __init__(self, found: Observed) -> None:
-        self._found = found
+    def __init__(self, found: Observed, threshold: Threshold, at: int) -> None:
+        self._found, self._threshold, self._at = found, threshold, at
 
     def __call__(self, accumulated: torch.Tensor, gradient: torch.Tensor, given: Entries, sums: Entries) -> None:
         found, magnitudes = self._found, accumulated.abs()
+        if len(found.sent) == self._at:
+            found.values = self._histogram(accumulated)
         found.sent.append(len(given))
         found.summed.append(len(sums))
         for estimate, counts in ((GAUSSIAN, found.gaussian), (GAUSSIAN_ADJUSTED, found.adjusted)):
             threshold = estimated_threshold(accumulated, found.count, estimate)
             counts.append(int(((magnitudes >= threshold) & (magnitudes > 0)).sum()))
         found.xi.append(_xi(accumulated, gradient, sums, found.count))
+
+    def _histogram(self, values: torch.Tensor) -> Histogram:
+        most, threshold, count = float(values.abs().max()), self._threshold, self._found.count
+        entries = torch.histc(values, _BINS, -most, most)
+        thresholds = {
+            "reused": threshold.value, "exact": estimated_threshold(values, count, EXACT),
+            "fitted normal": estimated_threshold(values, count, GAUSSIAN),
+        }  # fmt: skip
+        edges = np.linspace(-most, most, _BINS + 1).tolist()
+        return Histogram(self._at, self._at % threshold.period, edges, entries.int().tolist(), thresholds)
 
 
 def _xi(accumulated: torch.Tensor, gradient: torch.Tensor, sums: Entries, count: int) -> float:

@@ -27,13 +27,17 @@ from gapless.torch.sparse.plan import SparsePlan
 if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
 
-__all__ = ["BESIDE", "NAMES", "SparseRun", "prepared", "run_sparse"]
+__all__ = ["BESIDE", "GAUSSIANK", "NAMES", "SparseRun", "prepared", "run_sparse"]
 
 
 BESIDE = ("TopkDSA", "gTopk")
 """Those whose sums are checked, and whose words are counted, too."""
+GAUSSIANK = "Gaussiank"
+"""TopkA of the entries at or above the thresholds that were recorded for it."""
 NAMES = ("plan", "other balancing", "TopkA", *BESIDE, "dense")
-"""`other balancing`: the plan with its sums balanced before they go to all where it doesn't, or the other way round."""
+"""All but `GAUSSIANK`. `other balancing`: the plan with its sums balanced before they go to all where it doesn't, or
+the other way round.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,10 @@ class _Found:
     wrong: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("plan", "other balancing", *BESIDE), 0))
     words: list[list[int]] = field(default_factory=list)
     words_beside: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in BESIDE})
-    times_s: dict[str, list[list[float]]] = field(default_factory=lambda: {name: [] for name in NAMES})
+    times_s: dict[str, list[list[float]]] = field(default_factory=dict)
+    chosen: dict[str, list[int]] = field(default_factory=lambda: {"plan": [], GAUSSIANK: []})
+    added: int = 0
+    adding_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,13 +66,17 @@ class SparseRun:
     """What the ranks found. `wrong[name]`: sums, of all steps and ranks, that have other bits than the dense sum (of
     gTopk: than its tree's in one process), or aren't among those selected, or are missing. `received_words`: of the
     plan, int64 (steps, ranks, 3), the contributions, what balancing moved, and sums. `words_beside[name]`: of others,
-    int64 (steps, ranks). `times_s[name]`: float (steps, repeats), until the slowest rank is done.
+    int64 (steps, ranks). `times_s[name]`: float (steps, repeats), until the slowest rank is done. `chosen[name]`:
+    entries that ranks send, int64 (steps, ranks); of `GAUSSIANK` where its thresholds were recorded. `add_s`: what an
+    owner took to add an entry, in the mean of all calls of the plan.
     """
 
     wrong: dict[str, int]
     received_words: NDArray[np.int64]
     words_beside: dict[str, NDArray[np.int64]]
     times_s: dict[str, NDArray[np.float64]]
+    chosen: dict[str, NDArray[np.int64]]
+    add_s: float
 
 
 def run_sparse(
@@ -89,7 +100,9 @@ def run_sparse(
         wrong={name: sum(rank.wrong[name] for rank in found) for name in found[0].wrong},
         received_words=np.array([rank.words for rank in found], dtype=np.int64).transpose(1, 0, 2),
         words_beside={name: np.array([rank.words_beside[name] for rank in found]).T for name in BESIDE},
-        times_s={name: np.array([rank.times_s[name] for rank in found]).max(axis=0) for name in NAMES},
+        times_s={name: np.array([rank.times_s[name] for rank in found]).max(axis=0) for name in found[0].times_s},
+        chosen={name: np.array([rank.chosen[name] for rank in found]).T for name in found[0].chosen},
+        add_s=sum(rank.adding_s for rank in found) / max(1, sum(rank.added for rank in found)),
     )
 
 
@@ -122,6 +135,7 @@ def _work(folder: Path, task: _Task, rank: int) -> dict[str, object]:
             chosen = torch.from_numpy(selected[f"arr_{step}"])
             calls = _checked(found, allreduces, sets, chosen, (step, rank))
             _time(found, calls, task.repeats)
+    found.added, found.adding_s = allreduces.plan.adding.entries, allreduces.plan.adding.took_s
     return asdict(found)
 
 
@@ -167,7 +181,14 @@ def _checked(
         ),
         library,
     )
-    return dict(zip(NAMES, calls, strict=True))
+    found.chosen["plan"].append(len(own))
+    named = dict(zip(NAMES, calls, strict=True))
+    if sets.fitted is None:
+        found.chosen.pop(GAUSSIANK, None)
+        return named
+    fewer = own.where(own.values.abs() >= float(sets.fitted[at[0] * sets.ranks + at[1]]))
+    found.chosen[GAUSSIANK].append(len(fewer))
+    return {**named, GAUSSIANK: lambda: allreduces.gathered(fewer, sets.elements, at[0])}
 
 
 def _time(found: _Found, calls: Mapping[str, Callable[[], object]], repeats: int) -> None:
@@ -182,7 +203,7 @@ def _time(found: _Found, calls: Mapping[str, Callable[[], object]], repeats: int
             call()
             times_s[name].append(time.perf_counter() - begin_s)
     for name, each_s in times_s.items():
-        found.times_s[name].append(each_s)
+        found.times_s.setdefault(name, []).append(each_s)
 
 
 def _entries(sets: IndexSets, step: int, rank: int) -> Entries:

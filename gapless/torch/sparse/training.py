@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gapless.profiles.sparsity.estimates import EXACT
+from gapless.profiles.sparsity.estimates import EXACT, GAUSSIAN_ADJUSTED
 from gapless.profiles.sparsity.index_sets import IndexSets
 from gapless.torch.ddp.buckets import trainable
 from gapless.torch.library import Tensor, torch
@@ -19,7 +19,7 @@ from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import Workload, load_named
 from gapless.torch.sparse.allreduce import Entries, TopkAllgather
 from gapless.torch.sparse.hook import attach_exchange
-from gapless.torch.sparse.selection import Threshold, entry_count
+from gapless.torch.sparse.selection import Threshold, entry_count, estimated_threshold
 
 if TYPE_CHECKING:
     from gapless.torch.ranks import Ranks
@@ -146,20 +146,23 @@ def recorded(
         values=torch.cat(values).numpy(),
         parameter_start=np.append(0, np.cumsum(lengths)[:-1]).astype(np.int64),
         parameter_names=tuple(parameters),
+        fitted=np.array([rank["fitted"][step] for step in range(task.steps) for rank in answers], dtype=np.float32),
     )
     return Recording(sets, tuple(np.mean([rank["losses"] for rank in answers], axis=0).tolist()))
 
 
 class _Sent:
-    """Called in each step: what this rank sends in each of them."""
+    """Called in each step: what this rank sends in each of them, and the threshold that Gaussiank would take."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
+        self.count, self.fitted = count, list[float]()
         self.places: list[Tensor] = []
         self.values: list[Tensor] = []
 
     def __call__(self, accumulated: Tensor, gradient: Tensor, given: Entries, sums: Entries) -> None:
         self.places.append(given.places.to(torch.int32))
         self.values.append(given.values)
+        self.fitted.append(estimated_threshold(accumulated, self.count, GAUSSIAN_ADJUSTED))
 
 
 def prepared_recording(folder: Path) -> Program:
@@ -171,8 +174,8 @@ def prepared_recording(folder: Path) -> Program:
 def _record(task: TrainingTask, density: float, rank: int) -> dict[str, object]:
     model = load_named(task.model, task.seed).model
     ddp = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
-    exchange = KeptSums(entry_count(density, sum(each.numel() for each in trainable(model).values())))
-    state = attach_exchange(ddp, density, exchange, period=1, estimate=task.estimate)
-    state.observer = sent = _Sent()
+    count = entry_count(density, sum(each.numel() for each in trainable(model).values()))
+    state = attach_exchange(ddp, density, KeptSums(count), period=1, estimate=task.estimate)
+    state.observer = sent = _Sent(count)
     losses = trained(ddp, task, rank)
-    return {"places": sent.places, "values": sent.values, "losses": losses}
+    return {"places": sent.places, "values": sent.values, "fitted": sent.fitted, "losses": losses}
