@@ -206,6 +206,6 @@ def _draw_values(values: Mapping[str, Any], axes: Axes) -> None:
             label = f"{name}: {threshold:.3g}" if sign > 0 else None
             axes.axvline(sign * threshold, color=colour, linewidth=1, label=label)
     axes.set_yscale("symlog")
-    axes.set_xlabel(f"what rank 0 has in step {values['step']}; the reused threshold is {values['age']} steps old")
+    axes.set_xlabel(f"value, in step {values['step']}; reused for {values['age']} steps")
     axes.set_ylabel("entries")
     axes.legend(fontsize=8)
