@@ -265,6 +265,7 @@ class System:
     validations: tuple[Command, ...] = ()
     decision: Callable[[], type[Decision]] | None = None
     package: str = ""
+    plans_steps: bool = False
     trial: Callable[[], tuple[Any, SolveOptions]] | None = None
     narrowing: Callable[[Any, Mapping[str, object]], Sequence[Narrowing]] = lambda problem, said: ()
     challenges: Callable[[Any, SavedPlan], Sequence[Challenge]] = lambda problem, plan: ()

@@ -42,6 +42,7 @@ def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
 
 SYSTEM = System(
     name="monet",
+    plans_steps=True,
     what="checkpointing and operator selection under a memory budget",
     question=Question,
     problem=lazy(lambda: problem.problem_of),

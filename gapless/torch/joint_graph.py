@@ -25,8 +25,9 @@ TOLERANCE = 1e-4
 class Role:
     """What an input or output of the joint graph is.
 
-    `kind`: "parameter", "buffer" (as an output: its new value), "input", "tangent", "loss" or "gradient" (of a
-    parameter). `name`: of the parameter or buffer; `index`: of the input.
+    `kind`: "parameter", "buffer" (as an output: its new value), "input", "tangent" (the gradient of an output),
+    "output", "gradient" (of a parameter) or "input gradient". `name`: of the parameter or buffer; `index`: of the input
+    or output.
     """
 
     kind: str
@@ -38,7 +39,7 @@ class Role:
 class JointGraph:
     """A captured step: `module` is an fx graph module; a role for each of its placeholders and of its outputs.
 
-    An output that isn't there (an input's gradient) has no role.
+    An output that isn't there, as the gradient of what needs none, has no role.
     """
 
     module: torch.fx.GraphModule

@@ -26,7 +26,6 @@ __all__ = [
     "StepState",
     "Tensor",
     "TreeSpec",
-    "compact",
     "device_name",
     "has_layout",
     "laid_out",
@@ -153,16 +152,6 @@ def has_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:
 def laid_out(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
     """A copy of a tensor in memory that is laid out by these strides."""
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def compact(tensor: Tensor | None, most_bytes: int) -> Tensor | None:
-    """The tensor, copied if it lies in more memory than it should: some losses leave a scalar in a large buffer.
-
-    None, which an operator returns where nobody asked for a gradient, stays what it is.
-    """
-    if tensor is None or tensor.untyped_storage().nbytes() <= most_bytes:
-        return tensor
-    return tensor.clone()
 
 
 def named_tensors(model: Module) -> dict[str, dict[str, Tensor]]:

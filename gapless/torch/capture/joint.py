@@ -51,7 +51,7 @@ _WITHOUT_DATA = (("_is_compiling_flag",), ("_is_compiling_flag", "_is_exporting_
 
 
 def trace_joint(step: Module, arguments: tuple[Tensor, ...]) -> JointGraph:
-    """Trace a module that returns a scalar loss, with its backward pass, without running it on real data.
+    """Trace a module that returns tensors, such as its loss, with its backward pass, without running it on real data.
 
     Where the model looks into its data, it is traced once more with the values that depend on no argument. If it looks
     into others, it is traced with `torch.compiler.is_compiling()` true, and then `is_exporting()` too, by which models
@@ -163,8 +163,6 @@ def _read(module: torch.fx.GraphModule) -> JointGraph:
                 role = None if value is None else _output_role(descriptor)
                 if role is not None:
                     outputs.append((value, role))
-    if sum(role.kind == "loss" for _, role in outputs) != 1:
-        raise InputError("capture: the loss must be one scalar tensor that depends on a parameter")
     return JointGraph(module, inputs, tuple(outputs))
 
 
@@ -177,7 +175,7 @@ def _input_role(descriptor: AOTInput) -> Role:
     if kind == "PlainAOTInput":
         return Role("input", index=descriptor.idx)
     if kind == "TangentAOTInput":
-        return Role("tangent")
+        return Role("tangent", index=descriptor.output.idx)
     if kind.endswith("TokenAOTInput"):
         rule = "capture: an op of the model checks its result or prints, which a plan can't do"
         raise InputError(f"{rule}; take the form that doesn't, such as torch.linalg.inv_ex for torch.linalg.inv")
@@ -187,7 +185,7 @@ def _input_role(descriptor: AOTInput) -> Role:
 def _output_role(descriptor: AOTOutput) -> Role | None:
     kind = type(descriptor).__name__
     if kind == "PlainAOTOutput":
-        return Role("loss")
+        return Role("output", index=descriptor.idx)
     if kind == "InputMutationAOTOutput":
         mutated = _input_role(descriptor.mutated_input)
         if mutated.kind != "buffer":
@@ -195,7 +193,7 @@ def _output_role(descriptor: AOTOutput) -> Role | None:
         return mutated
     if kind == "GradAOTOutput":
         of = _input_role(descriptor.grad_of)
-        return Role("gradient", of.name) if of.kind == "parameter" else None
+        return Role("gradient", of.name) if of.kind == "parameter" else Role("input gradient", index=of.index)
     raise _changed(f"an output of the joint graph is described as {kind}")
 
 

@@ -253,6 +253,8 @@ def refuse_autocast(what: str) -> None:
 class ModelStep:
     """The module to trace: model and loss in one, with tensors only as its arguments."""
 
+    returns_outputs = False
+
     def __init__(
         self, model: Module, loss: Loss | None, inputs: Collection[object], targets: tuple[object, ...]
     ) -> None:

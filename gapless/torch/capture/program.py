@@ -108,10 +108,11 @@ class CapturedStep:
     `graph` counts bytes above parameters, buffers and inputs; its times are zero until `profile` has measured them.
     `operators`: one for each node of the graph, forward nodes first; None for the loss, which only stands for the end
     of the forward pass. `roles`: of the joint graph's placeholders. `constants`: of its attributes. `updates`: graph
-    nodes of the buffers' new values. `late_gradients`: those that no operator completes. `inputs`: what the arguments
-    must be, in the order in which `structure` flattens them. `state`: what else of the model must be as it was.
-    `objective`: the loss that `capture` was given, None where the model returns it. `close`: the kinds that were asked
-    for.
+    nodes of the buffers' new values. `outputs`: what the forward pass returns, the loss alone where it ends with one.
+    `late_gradients`: those that no operator completes. `inputs`: what the arguments must be, in the order in which
+    `structure` flattens them. `state`: what else of the model must be as it was. `objective`: the loss that `capture`
+    was given, None where the model returns it. `close`: the kinds that were asked for. `returns_outputs`: it is a call
+    of the model, whose loss is computed elsewhere; `input_gradients` are for arguments, by their numbers.
     """
 
     graph: TrainingGraph
@@ -119,7 +120,7 @@ class CapturedStep:
     roles: dict[Node, Role]
     constants: dict[Node, Tensor]
     updates: tuple[tuple[Node, str], ...]
-    loss: Node
+    outputs: tuple[Node, ...]
     late_gradients: tuple[Gradient, ...]
     inputs: tuple[InputShape, ...]
     structure: TreeSpec
@@ -128,6 +129,8 @@ class CapturedStep:
     objective: Loss | None = None
     close: tuple[str, ...] = ()
     target_count: int = 0
+    returns_outputs: bool = False
+    input_gradients: tuple[tuple[Node, int], ...] = ()
 
     @property
     def device(self) -> torch.device:

@@ -110,9 +110,9 @@ def _offer_bits(joint: JointGraph, node: Node, rewrites: Rewrites) -> None:
     """A ReLU's gradient from one bit an element, where no other op of the backward pass reads its output."""
     gradient, output, threshold = node.args
     relu = maker(output)
-    loss = _loss_maker(joint)
     order = {other: number for number, other in enumerate(joint.module.graph.nodes)}
-    others = [user for user in readers(relu) if user is not node and order[user] > order[loss]]
+    last = max(order[maker(value)] for value, role in joint.outputs if role.kind == "output")
+    others = [user for user in readers(relu) if user is not node and order[user] > last]
     if threshold != 0 or relu.target is not aten.relu.default or others:
         return
     if not (_is_contiguous(output) and _is_contiguous(gradient)):  # bits lie in this order
@@ -121,11 +121,6 @@ def _offer_bits(joint: JointGraph, node: Node, rewrites: Rewrites) -> None:
         bits = joint.module.graph.call_function(functions.relu_bits, (relu,))
     rewrites.beside[bits] = relu
     rewrites.offer(node, Alternative("1-bit mask", functions.relu_bits_backward, (gradient, bits)))
-
-
-def _loss_maker(joint: JointGraph) -> Node:
-    (loss,) = [value for value, role in joint.outputs if role.kind == "loss"]
-    return maker(loss)
 
 
 _PRECISE = (torch.float32, torch.float64)

@@ -14,7 +14,6 @@ from gapless.torch.library import (
     Made,
     Node,
     Tensor,
-    compact,
     has_layout,
     laid_out,
     random_state,
@@ -24,8 +23,10 @@ from gapless.torch.library import (
 from gapless.torch.run.events import PlannedCall, drawn_again, planned_calls
 from gapless.torch.run.step_plan import StepPlan
 
-__all__ = ["Program"]
+__all__ = ["Program", "Writer"]
 
+Mend = Callable[[Tensor], Tensor]
+Look = Callable[[Node, Tensor | None], Tensor | None]
 _LITERALS = (bool, int, str, type(None))
 
 
@@ -36,17 +37,16 @@ class Program:
     on sizes. From the second run on only those are laid out or copied that had to be.
     """
 
-    def __init__(self, plan: StepPlan, parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
-        self._step, self._calls = plan.step, planned_calls(plan)
-        self._tensors = {"parameter": parameters, "buffer": buffers}
-        self._mended: dict[Node, Callable[[Tensor], Tensor]] = {}
+    def __init__(self, plan: StepPlan, parameters: dict[str, Tensor]) -> None:
+        self._step, self._calls, self._parameters = plan.step, planned_calls(plan), parameters
+        self._mended: dict[Node, Mend] = {}
         self._function: Callable[[Sequence[Tensor]], Tensor] | None = None
 
     def __call__(self, placed: Sequence[Tensor]) -> Tensor:
         """Run it. `placed`: a tensor for each placeholder and constant, in the order of `roles` and `constants`."""
         if self._function is not None:
             return self._function(placed)
-        loss = self._written(self._look)(placed)
+        loss = self._written(looking(self._step, self._mended))(placed)
         self._function = self._written(None)
         return loss
 
@@ -60,33 +60,39 @@ class Program:
         pairs = [[call.arguments[place] for place in INVERTING[call.function]] for call in calls]
         return tuple((self._step.roles[gamma].name, self._step.roles[beta].name) for gamma, beta in pairs)
 
-    def _written(self, look: Callable[[Node, Tensor], Tensor] | None) -> Callable[[Sequence[Tensor]], Tensor]:
-        return _Writer(self._step, self._calls, self._tensors, self._mended, look).function()
+    def _written(self, look: Look | None) -> Callable[[Sequence[Tensor]], Tensor]:
+        return Writer(self._step, self._calls, self._parameters, self._mended, look).function()
 
-    def _look(self, value: Node, tensor: Tensor) -> Tensor:
-        """What an operator has returned, as it was traced; from now on without looking."""
-        strides = self._step.storages.fake[value].stride()
-        (storage,) = self._step.storages.of[value]
-        most_bytes = self._step.storages.size_bytes[storage]
+
+def looking(step: CapturedStep, mended: dict[Node, Mend]) -> Look:
+    """Looks at what operators return, notes in `mended` what isn't as it was traced, and mends it."""
+
+    def look(value: Node, tensor: Tensor | None) -> Tensor | None:
+        if tensor is None:  # of an operator where nobody asked for a gradient
+            return None
+        strides = step.storages.fake[value].stride()
+        (storage,) = step.storages.of[value]
         if not has_layout(tensor, strides):
-            self._mended[value] = lambda made: compact(laid_out(made, strides), most_bytes)
-        elif compact(tensor, most_bytes) is not tensor:
-            self._mended[value] = torch.clone
-        return self._mended[value](tensor) if value in self._mended else tensor
+            mended[value] = lambda made: laid_out(made, strides)
+        elif tensor.untyped_storage().nbytes() > step.storages.size_bytes[storage]:
+            mended[value] = torch.clone  # some losses leave a scalar in a large buffer
+        return mended[value](tensor) if value in mended else tensor
+
+    return look
 
 
-class _Writer:
+class Writer:
     """Writes the code of a program, statement by statement, and keeps what is defined at each."""
 
     def __init__(
         self,
         step: CapturedStep,
         calls: Sequence[PlannedCall],
-        tensors: dict[str, dict[str, Tensor]],
-        mended: dict[Node, Callable[[Tensor], Tensor]],
-        look: Callable[[Node, Tensor], Tensor] | None,
+        parameters: dict[str, Tensor],
+        mended: dict[Node, Mend],
+        look: Look | None,
     ) -> None:
-        self._step, self._calls, self._tensors, self._mended, self._look = step, calls, tensors, mended, look
+        self._step, self._calls, self._parameters, self._mended, self._look = step, calls, parameters, mended, look
         self._saved = drawn_again(calls)
         self._lines: list[str] = []
         self._globals: dict[str, object] = {"give": _give, "copied": _copied, "again": _draw_again}
@@ -97,23 +103,31 @@ class _Writer:
         self._defined: set[Node] = set()
         self._views: dict[int, list[Node]] = {}
         """The views that are there, by the storage that they look at."""
-        parameters = tensors["parameter"]
+        self._placed = [*step.roles, *step.constants]
+        self._defined.update(self._placed)
+        self._named = {(role.kind, role.name): node for node, role in step.roles.items()}
         self._left = Counter(id(parameters[gradient.parameter]) for gradient in self._gradients())
+        """How many gradients of a parameter, by its identity, are still to come."""
         self._summed: set[int] = set()
 
     def function(self) -> Callable[[Sequence[Tensor]], Tensor]:
         """Compile what the plan says."""
-        placed = [*self._step.roles, *self._step.constants]
-        self._defined.update(placed)
         for event in self._calls:
             self._call(event)
         for gradient in self._step.late_gradients:
             self._collect(gradient)
+        self._update()
+        return self._compiled("return loss")
+
+    def _update(self) -> None:
+        """Let buffers have their new values, which no call of this step has read."""
         for value, name in self._step.updates:
-            buffer = self._object(self._tensors["buffer"][name])
-            self._lines.append(f"{buffer}.copy_({self._text(value)})")
-        read = [f"{self._names[node]} = placed[{place}]" for place, node in enumerate(placed) if node in self._names]
-        body = "\n    ".join((*read, *self._lines, "return loss"))
+            self._lines.append(f"{self._text(self._named['buffer', name])}.copy_({self._text(value)})")
+
+    def _compiled(self, last: str) -> Callable[[Sequence[Tensor]], Tensor]:
+        places = enumerate(self._placed)
+        read = [f"{self._names[node]} = placed[{place}]" for place, node in places if node in self._names]
+        body = "\n    ".join((*read, *self._lines, last))
         code: CodeType = compile(f"def step(placed):\n    {body}\n", f"<plan of {self._step.graph.name}>", "exec")
         exec(code, self._globals)  # written above, of names and literals alone
         made: Callable[[Sequence[Tensor]], Tensor] = self._globals["step"]  # type: ignore[assignment]
@@ -185,25 +199,30 @@ class _Writer:
             return
         storages = self._step.storages
         made = {storage for value, _, _ in event.operator.values for storage in storages.of[value]}
-        if made.intersection(storages.of[self._step.loss]):
-            self._lines.append(f"loss = {self._text(self._step.loss)}")
+        if made.intersection(storages.of[self._step.outputs[0]]):
+            self._lines.append(f"loss = {self._text(self._step.outputs[0])}")
 
     def _collect(self, gradient: Gradient) -> None:
         """Give a gradient to its parameter; those of one parameter under several names together, as autograd does."""
-        parameter = self._tensors["parameter"][gradient.parameter]
-        own, value, key = self._object(parameter), self._text(gradient.value), id(parameter)
+        key = id(self._parameters[gradient.parameter])
+        own, value = self._text(self._named["parameter", gradient.parameter]), self._text(gradient.value)
         self._left[key] -= 1
-        is_last, total = not self._left[key], f"sum_{own}"
+        is_last, total = not self._left[key], f"sum_{key}"
         if key in self._summed:
             self._lines.append(f"{total}.add_({value})")
         elif is_last:
-            self._lines.append(f"give({own}, {value}, {gradient.is_taken})")
+            self._give(gradient, own, value, gradient.is_taken)
             return
         else:
             self._lines.append(f"{total} = {value if gradient.is_taken else f'copied({own}, {value})'}")
             self._summed.add(key)
         if is_last:
-            self._lines += [f"give({own}, {total}, True)", f"del {total}"]
+            self._give(gradient, own, total, True)
+            self._lines.append(f"del {total}")
+
+    def _give(self, gradient: Gradient, own: str, value: str, is_taken: bool) -> None:
+        """Give a gradient to its parameter."""
+        self._lines.append(f"give({own}, {value}, {is_taken})")
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 

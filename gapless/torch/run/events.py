@@ -21,7 +21,8 @@ _IN_PLACE = "in place"
 class PlannedCall:
     """An event that computes: the node of the training graph that runs, how, and the values that go after it.
 
-    `claimed`: the intermediates that are made with it. `is_first`: the node has not run before.
+    `claimed`: the intermediates that are made with it. `is_first`: the node has not run before. `is_after`: the forward
+    pass is over.
     """
 
     node: int
@@ -30,6 +31,7 @@ class PlannedCall:
     claimed: frozenset[int]
     gone: tuple[Node, ...]
     is_first: bool
+    is_after: bool
 
 
 def planned_calls(plan: StepPlan) -> tuple[PlannedCall, ...]:
@@ -38,16 +40,19 @@ def planned_calls(plan: StepPlan) -> tuple[PlannedCall, ...]:
     nodes = _nodes(plan, events)
     planned: list[PlannedCall] = []
     ran: set[int] = set()
+    end = len(plan.step.graph.forward) - 1
     for place, (event, node) in enumerate(zip(events, nodes, strict=True)):
         operator, gone = plan.step.operators[node], _gone(plan, event)
         if operator is not None and operator.calls:
             claimed = _claimed(plan, nodes[place + 1 :])
             planned.append(
-                PlannedCall(node, operator, _call(plan, event, operator, claimed), claimed, gone, node not in ran)
+                PlannedCall(
+                    node, operator, _call(plan, event, operator, claimed), claimed, gone, node not in ran, end in ran
+                )
             )
-            ran.add(node)
         elif gone:  # an intermediate, or the loss: nothing runs, but what ends here goes
             planned[-1] = replace(planned[-1], gone=(*planned[-1].gone, *gone))
+        ran.add(node)
     return tuple(planned)
 
 

@@ -48,7 +48,7 @@ class Step:
         self.plan, self._model = plan, model
         self._captured, self._tensors = plan.step, named_tensors(model)
         _check_model(plan.step, self._tensors)
-        self._program = Program(plan, self._tensors["parameter"], self._tensors["buffer"])
+        self._program = Program(plan, self._tensors["parameter"])
         self.close, self._inverted = self._program.close(), self._program.inverted()
         self.difference: Difference | None = None
         self._tolerance, self._report = tolerance, report

@@ -1,0 +1,100 @@
+"""A call of a model as what is traced: its tensors are arguments, all else of it is a constant, and it returns tensors.
+
+Needs the extra `torch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gapless.errors import InputError
+from gapless.torch.library import Module, Tensor, TreeSpec, torch, tree_flatten, tree_unflatten
+
+__all__ = ["ModelCall"]
+
+
+class ModelCall:
+    """The module to trace for a call of a model, whose loss is computed elsewhere.
+
+    `leaves`: the tensors among the arguments. `module`: takes these, and returns the tensors that `forward` returns,
+    each once; `result` puts them where they were. What looks at other outputs or at arguments is copied there, since
+    PyTorch's tracer knows no gradient of it.
+    """
+
+    returns_outputs = True
+    objective = None
+    target_count = 0
+
+    def __init__(
+        self, model: Module, forward: Callable[..., object], arguments: Sequence[object], named: Mapping[str, object]
+    ) -> None:
+        parts, self.structure = tree_flatten((tuple(arguments), dict(named)))
+        places = [place for place, part in enumerate(parts) if isinstance(part, torch.Tensor)]
+        self.leaves = [parts[place] for place in places]
+        self.module = _traced(self, model, forward, parts, places)
+        self._returned: TreeSpec | None = None
+        self._parts: list[object] = []
+        """What a call returns, flat: constants, and for a tensor its place among outputs."""
+
+    @property
+    def batch(self) -> int:
+        """The first dimension of the first tensor."""
+        shape: tuple[int, ...] = tuple(self.leaves[0].shape) if self.leaves else ()
+        return max(shape[0], 1) if shape else 1
+
+    def flat(self, returned: object, arguments: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The tensors of what the model returns, each once. Raises `InputError` for none."""
+        parts, self._returned = tree_flatten(returned)
+        outputs: list[Tensor] = []
+        places: dict[int, int] = {}
+        held = {_storage(argument) for argument in arguments}
+        self._parts = []
+        for part in parts:
+            if not isinstance(part, torch.Tensor):
+                self._parts.append(part)
+                continue
+            if id(part) not in places:
+                places[id(part)] = len(outputs)
+                outputs.append(part.clone() if _storage(part) in held else part)
+                held.add(_storage(part))
+            self._parts.append(_Place(places[id(part)]))
+        if not outputs:
+            raise InputError("capture: the model returns no tensor that a gradient could come from")
+        return tuple(outputs)
+
+    def result(self, outputs: Sequence[Tensor]) -> object:
+        """What the model returns, with these outputs."""
+        assert self._returned is not None, "traced first"
+        parts = [outputs[part.number] if isinstance(part, _Place) else part for part in self._parts]
+        return tree_unflatten(parts, self._returned)
+
+
+class _Place:
+    """Of an output, in the place of a tensor."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001
+
+
+def _traced(
+    call: ModelCall, model: Module, forward: Callable[..., object], parts: list[object], places: list[int]
+) -> Module:
+    class Called(torch.nn.Module):  # type: ignore[misc,unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *leaves: Tensor) -> tuple[Tensor, ...]:
+            filled = list(parts)
+            for place, leaf in zip(places, leaves, strict=True):
+                filled[place] = leaf
+            arguments, named = tree_unflatten(filled, call.structure)
+            return call.flat(forward(*arguments, **named), leaves)
+
+    traced = Called()
+    traced.training = model.training  # without touching the modes of the model's parts
+    return traced

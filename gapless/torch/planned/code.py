@@ -1,0 +1,153 @@
+"""A plan of a model's call as code that stops twice: with outputs, and with gradients, a segment at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+from gapless.torch.capture.program import CapturedStep, Gradient
+from gapless.torch.library import Node, Tensor
+from gapless.torch.run.code import Look, Mend, Writer, looking
+from gapless.torch.run.events import PlannedCall, planned_calls
+from gapless.torch.run.step_plan import StepPlan
+
+__all__ = ["CallProgram", "Running", "Segment"]
+
+Running = Generator[Sequence[Tensor], Sequence[Tensor] | None, None]
+"""Of a call: yields its outputs, is sent their gradients, and yields the gradients of each segment in turn."""
+
+_SEGMENTS = 16
+"""So many at most: each is a node of autograd, which takes some microseconds."""
+_SEGMENT_BYTES = 2**20
+"""And none of less than what data-parallel training sends first."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Gradients that are given together: of parameters, by name, and after them of arguments, by number.
+
+    `needs[k]`: the outputs whose gradients the k-th is made of.
+    """
+
+    parameters: tuple[str, ...]
+    arguments: tuple[int, ...]
+    needs: tuple[frozenset[int], ...]
+
+
+class CallProgram:
+    """A plan for calls of a model; its first run looks at layouts, as that of a step does."""
+
+    def __init__(self, plan: StepPlan, parameters: dict[str, Tensor]) -> None:
+        self._step, self._calls, self._parameters = plan.step, planned_calls(plan), parameters
+        self._mended: dict[Node, Mend] = {}
+        self._function: Callable[[Sequence[Tensor]], Running] | None = None
+        _, self.segments = self._written(None)
+
+    def start(self, placed: Sequence[Tensor]) -> Running:
+        """A run. `placed`: a tensor for each placeholder and constant; those of outputs' gradients are not read."""
+        if self._function is not None:
+            return self._function(placed)
+        return self._first(placed)
+
+    def _first(self, placed: Sequence[Tensor]) -> Running:
+        function, _ = self._written(looking(self._step, self._mended))
+        yield from function(placed)
+        self._function, _ = self._written(None)
+
+    def _written(self, look: Look | None) -> tuple[Callable[[Sequence[Tensor]], Running], tuple[Segment, ...]]:
+        writer = _CallWriter(self._step, self._calls, self._parameters, self._mended, look)
+        return writer.running(), tuple(writer.segments)
+
+
+class _CallWriter(Writer):
+    """Writes the forward pass, a stop with its outputs, and the backward pass with a stop after each segment."""
+
+    def __init__(
+        self,
+        step: CapturedStep,
+        calls: Sequence[PlannedCall],
+        parameters: dict[str, Tensor],
+        mended: dict[Node, Mend],
+        look: Look | None,
+    ) -> None:
+        super().__init__(step, calls, parameters, mended, look)
+        self.segments: list[Segment] = []
+        self._needs = _outputs_behind(step)
+        self._names_given: list[tuple[str, frozenset[int]]] = []
+        self._given_bytes = 0
+        total_bytes = sum(parameters[gradient.parameter].nbytes for gradient in self._gradients())
+        self._most_bytes = max(total_bytes // _SEGMENTS, _SEGMENT_BYTES)
+        self._stop = -1
+        """The line at which the forward pass is over; before it none is read for what comes after."""
+        self._read_after: set[Node] = set()
+        self._at_stop: set[Node] = set()
+        self._update_at = 0
+
+    def running(self) -> Callable[[Sequence[Tensor]], Running]:
+        """Compile what the plan says, as a generator."""
+        for event in self._calls:
+            if event.is_after and self._stop < 0:
+                self._end_forward()
+            self._call(event)
+            if self._given_bytes >= self._most_bytes:
+                self._end_segment(())
+        for gradient in self._step.late_gradients:
+            self._collect(gradient)
+        for value, _ in self._step.input_gradients:
+            self._lines.append(f"given.append({self._text(value)})")
+            self._names_given.append(("", self._needs[value]))
+        if self._names_given or not self.segments:
+            self._end_segment(tuple(number for _, number in self._step.input_gradients))
+        self._keep_what_is_read()
+        return self._compiled("return")  # type: ignore[return-value]
+
+    def _note_loss(self, event: PlannedCall) -> None:
+        """A call ends with outputs instead."""
+
+    def _name(self, node: Node) -> str:
+        if self._stop >= 0:
+            self._read_after.add(node)
+        return super()._name(node)
+
+    def _end_forward(self) -> None:
+        outputs = "".join(f"{self._text(output)}, " for output in self._step.outputs)
+        buffers = [(self._named["buffer", name], self._text(value)) for value, name in self._step.updates]
+        self._lines += [f"buffer{place} = {self._name(node)}" for place, (node, _) in enumerate(buffers)]
+        self._update_at = len(self._lines)
+        self._lines += [f"buffer{place}.copy_({value})" for place, (_, value) in enumerate(buffers)]
+        self._lines.append(f"tangents = yield ({outputs})")
+        self._stop = len(self._lines)
+        tangents = [(node, role.index) for node, role in self._step.roles.items() if role.kind == "tangent"]
+        self._lines += [f"{self._name(node)} = tangents[{index}]" for node, index in tangents]
+        self._lines += ["del tangents", "given = []"]
+        self._at_stop = self._defined.difference(self._placed)
+
+    def _keep_what_is_read(self) -> None:
+        """Let go at the stop what nobody reads after it, since outputs are the caller's; and keep the old values of
+        buffers that are read again."""
+        gone = sorted(self._names[node] for node in self._at_stop - self._read_after)
+        self._lines[self._stop : self._stop] = [f"del {', '.join(gone)}"] if gone else []
+        again = {self._named["buffer", name] for _, name in self._step.updates} & self._read_after
+        kept = [f"{name} = {name}.clone()" for name in sorted(self._names[node] for node in again)]
+        self._lines[self._update_at : self._update_at] = kept
+
+    def _give(self, gradient: Gradient, own: str, value: str, is_taken: bool) -> None:
+        self._lines.append(f"given.append({value if is_taken else f'copied({own}, {value})'})")
+        self._names_given.append((gradient.parameter, self._needs[gradient.value]))
+        self._given_bytes += self._parameters[gradient.parameter].nbytes
+
+    def _end_segment(self, arguments: tuple[int, ...]) -> None:
+        self._lines += ["yield given", "given = []"]
+        names = tuple(name for name, _ in self._names_given if name)
+        self.segments.append(Segment(names, arguments, tuple(needs for _, needs in self._names_given)))
+        self._names_given, self._given_bytes = [], 0
+
+
+def _outputs_behind(step: CapturedStep) -> dict[Node, frozenset[int]]:
+    """For each value, the outputs whose gradients it is made of."""
+    behind: dict[Node, frozenset[int]] = {}
+    for node in next(iter(step.roles)).graph.nodes:
+        role = step.roles.get(node)
+        own = {role.index} if role is not None and role.kind == "tangent" else set()
+        behind[node] = frozenset(own).union(*(behind[source] for source in node.all_input_nodes))
+    return behind

@@ -1,0 +1,135 @@
+"""A planned call in autograd: its outputs are of one function, and the gradients of each segment are of another.
+
+Segments hang on each other by tokens, so that autograd runs them in the plan's order, and gives the gradients of each
+away, to hooks and all-reduces, before the next begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from gapless.torch.library import Tensor, torch
+from gapless.torch.planned.code import Running, Segment
+
+__all__ = ["Flight", "outputs_of"]
+
+_Like: TypeAlias = tuple[torch.Size, torch.dtype, torch.device]
+
+_CHANGED = (
+    "a parameter or argument of a planned call was changed in place between its forward and its backward pass; "
+    "change it after backward(), as optimisers do"
+)
+_AGAIN = (
+    "a planned call runs its backward pass once, and frees what it kept; call the model again in the place of "
+    "retain_graph=True"
+)
+
+
+class Flight:
+    """A call between its forward and its backward pass.
+
+    `segments`: as of its program. `trained[k]`: the tensors that the k-th segment has gradients of; as autograd does,
+    a backward pass is refused after one of them has changed. `differentiable`: the outputs that may get a gradient.
+    """
+
+    def __init__(
+        self,
+        running: Running,
+        segments: Sequence[Segment],
+        trained: Sequence[Sequence[Tensor]],
+        differentiable: frozenset[int],
+    ) -> None:
+        self.segments, self.trained, self.differentiable = segments, trained, differentiable
+        self._running, self._versions = running, _versions(trained)
+        self._ready: list[Tensor] = []
+        self._with_gradient: frozenset[int] = frozenset()
+
+    def forward(self) -> tuple[Tensor, ...]:
+        """Run until the outputs are there; autograd writes on what it gets, so that it gets tensors of its own."""
+        with _as_traced():
+            return tuple(output.detach() for output in next(self._running))
+
+    def backward(self, tangents: Sequence[Tensor | None], like: Sequence[_Like]) -> None:
+        """Take the gradients of the outputs; None for one that the loss doesn't depend on."""
+        if _versions(self.trained) != self._versions:
+            raise RuntimeError(_CHANGED)
+        self._with_gradient = frozenset(number for number, tangent in enumerate(tangents) if tangent is not None)
+        filled = [
+            torch.zeros(shape, dtype=dtype, device=device) if tangent is None else tangent
+            for tangent, (shape, dtype, device) in zip(tangents, like, strict=True)
+        ]
+        try:
+            with _as_traced():
+                self._ready = self._running.send(filled)
+        except StopIteration:
+            raise RuntimeError(_AGAIN) from None
+
+    def gradients(self, number: int) -> tuple[Tensor | None, ...]:
+        """Of a segment: None for what no output with a gradient depends on."""
+        if number:
+            with _as_traced():
+                self._ready = next(self._running)
+        needs = self.segments[number].needs
+        found = tuple(
+            gradient if needed & self._with_gradient else None
+            for gradient, needed in zip(self._ready, needs, strict=True)
+        )
+        self._ready.clear()  # the code that runs holds the list, too
+        if number + 1 == len(self.segments):
+            self._running.close()
+        return found
+
+
+def outputs_of(flight: Flight) -> tuple[Tensor, ...]:
+    """Run a call's forward pass, and let autograd know of its backward pass."""
+    token = torch.empty(0)
+    for number in range(len(flight.segments) - 1, 0, -1):  # autograd runs what was made last first
+        token = _Rest.apply(flight, number, token, *flight.trained[number])
+    outputs: tuple[Tensor, ...] = _Outputs.apply(flight, token, *flight.trained[0])
+    return outputs
+
+
+class _Outputs(torch.autograd.Function):  # type: ignore[misc,unused-ignore]
+    """The forward pass, and the first segment of the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, flight: Flight, token: Tensor, *trained: Tensor) -> tuple[Tensor, ...]:
+        outputs = flight.forward()
+        ctx.flight, ctx.like = flight, [(output.shape, output.dtype, output.device) for output in outputs]
+        ctx.set_materialize_grads(False)
+        given = flight.differentiable
+        ctx.mark_non_differentiable(*(output for number, output in enumerate(outputs) if number not in given))
+        return outputs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.flight.backward(tangents, ctx.like)
+        return None, torch.empty(0), *ctx.flight.gradients(0)
+
+
+class _Rest(torch.autograd.Function):  # type: ignore[misc,unused-ignore]
+    """A later segment of the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, flight: Flight, number: int, token: Tensor, *trained: Tensor) -> Tensor:
+        ctx.flight, ctx.number = flight, number
+        return torch.empty(0)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, torch.empty(0), *ctx.flight.gradients(ctx.number)
+
+
+def _versions(trained: Sequence[Sequence[Tensor]]) -> list[list[int]]:
+    return [[tensor._version for tensor in tensors] for tensors in trained]  # noqa: SLF001
+
+
+@contextmanager
+def _as_traced() -> Iterator[None]:
+    """What a plan runs has its casts in it, and its gradients are its own."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        yield
