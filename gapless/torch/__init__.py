@@ -1,7 +1,7 @@
 """Everything that needs PyTorch, the extra `torch`: steps captured and run, gradients measured, embeddings cached.
 
-Nothing else in gapless but the command line imports this package. `gapless.torch.load(path, model, loss)` makes a step
-of a plan file.
+Nothing else in gapless but the command line imports this package. `gapless.torch.planned(model, budget)` lets a model's
+calls follow plans, `gapless.torch.load(path, model, loss)` makes a step of a plan file.
 """
 
 from __future__ import annotations
@@ -9,15 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gapless.torch.calls.model import planned, unplanned
     from gapless.torch.run.step import load_step as load
 
-__all__ = ["load"]
+__all__ = ["load", "planned", "unplanned"]
 
 
 def __getattr__(name: str) -> object:
-    """Import `load` on first use."""
-    if name != "load":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from gapless.torch.run.step import load_step
+    """Import what is asked for on first use."""
+    if name == "load":
+        from gapless.torch.run.step import load_step
 
-    return load_step
+        return load_step
+    if name in __all__:
+        from gapless.torch.calls import model
+
+        return getattr(model, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,8 +20,10 @@ __all__ = [
     "ModelStep",
     "ModelWatch",
     "check_plain",
+    "check_traceable",
     "loss_of",
     "refuse_autocast",
+    "refuse_inner_hooks",
     "same",
     "shown",
 ]
@@ -146,7 +148,17 @@ class ModelState:
     def check(self, model: Module, loss: Loss | None = None) -> None:
         """Raise `InputError` where a model is in another state, or has hooks that a planned step doesn't run."""
         refuse_hooks(model)
-        now = ModelState.of(model, loss)
+        self._compare(ModelState.of(model, loss))
+
+    def fits(self, now: ModelState) -> bool:
+        """Whether a model in that state computes what was captured in this one."""
+        try:
+            self._compare(now)
+        except InputError:
+            return False
+        return True
+
+    def _compare(self, now: ModelState) -> None:
         for title in sorted({*now.modules, *self.modules}):
             self._check_module(title, self.modules.get(title), now.modules.get(title))
         for (title, name), was, value in self._changed(now):
@@ -195,6 +207,12 @@ def titled_modules(model: Module, loss: Loss | None = None) -> Iterator[tuple[st
 
 def check_plain(model: Module) -> None:
     """Raise `InputError` for a wrapped, sharded or compiled model, and for hooks that a planned step doesn't run."""
+    check_traceable(model)
+    refuse_hooks(model)
+
+
+def check_traceable(model: Module) -> None:
+    """Raise `InputError` for a wrapped, sharded or compiled model, or one without shapes."""
     for name, module in model.named_modules():
         title = _titled(name)
         for kind in type(module).__mro__:
@@ -208,7 +226,13 @@ def check_plain(model: Module) -> None:
         if type(parameter.data) is not torch.Tensor:
             got = type(parameter.data).__name__
             raise InputError(f"parameter {name!r} must be a plain tensor, got a {got}; capture before it is sharded")
-    refuse_hooks(model)
+
+
+def refuse_inner_hooks(model: Module) -> None:
+    """Raise `InputError` for a hook on a module inside of a model, or on all: its planned call doesn't run it."""
+    for hook in _module_hooks(model):
+        if not hook.startswith(f"{_MODEL} "):
+            raise InputError(f"{hook}, which a planned call doesn't run; remove it, or put it on the model itself")
 
 
 def refuse_hooks(model: Module) -> None:
@@ -220,6 +244,13 @@ def refuse_hooks(model: Module) -> None:
 
 
 def _hooks(model: Module) -> Iterator[str]:
+    yield from _module_hooks(model)
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # noqa: SLF001
+            yield f"parameter {name!r} has a hook on its gradient"
+
+
+def _module_hooks(model: Module) -> Iterator[str]:
     everywhere = vars(torch.nn.modules.module)
     for attribute, kind in HOOKS.items():
         if everywhere.get(f"_global{attribute}"):
@@ -229,9 +260,6 @@ def _hooks(model: Module) -> Iterator[str]:
             hooks = getattr(module, attribute)
             if any(not _is_traced(hook) for hook in hooks.values()):
                 yield f"{_titled(name)} has a {kind}"
-    for name, parameter in model.named_parameters():
-        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # noqa: SLF001
-            yield f"parameter {name!r} has a hook on its gradient"
 
 
 def _is_traced(hook: object) -> bool:
@@ -305,9 +333,15 @@ _WATCHED = ("training", "_modules", *HOOKS)
 
 
 class ModelWatch:
-    """Remembers a model, and a loss that is a module; `advanced`: as in `ModelState`, what may change."""
+    """Remembers a model, and a loss that is a module; `advanced`: as in `ModelState`, what may change.
 
-    def __init__(self, model: Module, loss: Loss | None, advanced: Collection[tuple[str, str]]) -> None:
+    `are_hooked`: parameters may have hooks, since autograd itself gives them their gradients.
+    """
+
+    def __init__(
+        self, model: Module, loss: Loss | None, advanced: Collection[tuple[str, str]], are_hooked: bool = False
+    ) -> None:
+        self._are_hooked = are_hooked
         everywhere = vars(torch.nn.modules.module)
         self._everywhere = [everywhere[f"_global{name}"] for name in HOOKS]
         self._rows, self._tensors = [], []
@@ -339,6 +373,7 @@ class ModelWatch:
         except Exception:  # what is there no more, or tensors and arrays, which don't compare as wholes
             return False
         return all(
-            each.requires_grad is was and not each._backward_hooks and not each._post_accumulate_grad_hooks  # noqa: SLF001
+            each.requires_grad is was
+            and (self._are_hooked or not (each._backward_hooks or each._post_accumulate_grad_hooks))  # noqa: SLF001
             for each, was in self._trained
         )

@@ -21,14 +21,14 @@ from gapless.options import SolveOptions
 from gapless.question.entry import Entry
 from gapless.recipe import solve
 from gapless.system import find_system, system_names
+from gapless.torch.calls.code import CallProgram
+from gapless.torch.calls.functions import Flight, outputs_of
 from gapless.torch.capture.calls import ModelCall
 from gapless.torch.capture.graph import capture_call
-from gapless.torch.capture.model_state import ModelState, ModelWatch
+from gapless.torch.capture.model_state import ModelState, ModelWatch, check_traceable, refuse_inner_hooks
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.capture.timing import profile
 from gapless.torch.library import Module, Tensor, named_tensors, torch, tree_flatten
-from gapless.torch.planned.code import CallProgram
-from gapless.torch.planned.functions import Flight, outputs_of
 from gapless.torch.run.step_plan import StepPlan
 from gapless.torch.run.step_plan import planned as planned_step
 from gapless.units import format_bytes
@@ -64,6 +64,7 @@ def planned(
     """
     if on_new not in _ON_NEW:
         raise InputError(f"on_new: must be one of {', '.join(_ON_NEW)}, got {on_new!r}")
+    check_traceable(model)
     if isinstance(model.__dict__.get("forward"), Planned):
         raise InputError("model: follows plans already; gapless.torch.unplanned(model) takes that back")
     model.forward = Planned(model, budget, on_new, tuple(close), cache, options, report or _say)
@@ -84,7 +85,7 @@ def _say(text: str) -> None:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A kind of calls, planned. `places`: where a call's placed tensors come from."""
+    """A kind of calls, planned. `differentiable`: the outputs that may get a gradient."""
 
     call: ModelCall
     step: CapturedStep
@@ -113,20 +114,25 @@ class Planned:
         self._watch: tuple[ModelWatch, int] | None = None
         self.plans: list[StepPlan] = []
 
+    def __getstate__(self) -> dict[str, object]:
+        """Copies plan anew: what is planned names the tensors of this model."""
+        return {**self.__dict__, "_entries": {}, "_states": [], "_watch": None, "plans": []}
+
     def __call__(self, *arguments: object, **named: object) -> object:
         """What the model returns."""
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._forward(*arguments, **named)
         parts, structure = tree_flatten((arguments, named))
-        key = (structure, self._state(), _autocast(), *map(_kind, parts))
+        state = self._state()
+        key = (structure, state, _autocast(), *map(_kind, parts))
         if key not in self._entries:
-            self._entries[key] = self._new(arguments, named)
+            self._entries[key] = self._new(arguments, named, state)
         entry = self._entries[key]
         if entry is None:
             return self._forward(*arguments, **named)
         return self._run(entry, [part for part in parts if isinstance(part, torch.Tensor)])
 
-    def _new(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> _Entry | None:
+    def _new(self, arguments: tuple[object, ...], named: Mapping[str, object], state: int) -> _Entry | None:
         if self._on_new == "eager":
             return None
         call = ModelCall(self._model, self._forward, arguments, named)
@@ -136,11 +142,13 @@ class Planned:
                 f"planned: no plan for arguments of {shapes}; on_new='plan' makes one, 'eager' runs without"
             )
         step = profile(capture_call(self._model, call, self._close), self._cache)
+        self._states[state], self._watch = step.state, None  # which knows what the forward pass itself changes
         system = next(find_system(name) for name in system_names() if find_system(name).plans_steps)
         problem = Entry(system).problem(step.graph, budget=self._budget)
-        plan = planned_step(step, solve(problem, self._options or problem.default_options))
+        result = solve(problem, self._options or problem.default_options)
+        plan = planned_step(step, result)
         self.plans.append(plan)
-        self._report(f"planned a call of {shapes}: {format_bytes(plan.peak_bytes)} {plan.result.status.value}")
+        self._report(f"planned a call of {shapes}: at most {format_bytes(plan.peak_bytes)}, {result.status.value}")
         program = CallProgram(plan, named_tensors(self._model)["parameter"])
         tangents = frozenset(role.index for role in step.roles.values() if role.kind == "tangent")
         return _Entry(call, step, program, tangents)
@@ -164,11 +172,12 @@ class Planned:
         """The number of the state that the model is in: modes, settings, what is trained and tied."""
         if self._watch is not None and self._watch[0].is_unchanged():
             return self._watch[1]
+        refuse_inner_hooks(self._model)
         now = ModelState.of(self._model)
-        if now not in self._states:
+        number = next((k for k, state in enumerate(self._states) if state.fits(now)), len(self._states))
+        if number == len(self._states):
             self._states.append(now)
-        number = self._states.index(now)
-        self._watch = ModelWatch(self._model, None, now.advanced), number
+        self._watch = ModelWatch(self._model, None, self._states[number].advanced, are_hooked=True), number
         return number
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gapless.torch.capture.program import CapturedStep, Gradient
 from gapless.torch.library import Node, Tensor
@@ -13,8 +14,9 @@ from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["CallProgram", "Running", "Segment"]
 
-Running = Generator[Sequence[Tensor], Sequence[Tensor] | None, None]
-"""Of a call: yields its outputs, is sent their gradients, and yields the gradients of each segment in turn."""
+Running = Generator[Any, Any, None]
+"""Of a call: yields a tuple of outputs, is sent a list of their gradients, and yields a list of gradients for each
+segment in turn."""
 
 _SEGMENTS = 16
 """So many at most: each is a node of autograd, which takes some microseconds."""
@@ -99,7 +101,7 @@ class _CallWriter(Writer):
         if self._names_given or not self.segments:
             self._end_segment(tuple(number for _, number in self._step.input_gradients))
         self._keep_what_is_read()
-        return self._compiled("return")  # type: ignore[return-value]
+        return self._compiled("return")
 
     def _note_loss(self, event: PlannedCall) -> None:
         """A call ends with outputs instead."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from gapless.torch.calls.code import Running, Segment
 from gapless.torch.library import Tensor, torch
-from gapless.torch.planned.code import Running, Segment
 
 __all__ = ["Flight", "outputs_of"]
 
@@ -104,7 +104,7 @@ class _Outputs(torch.autograd.Function):  # type: ignore[misc,unused-ignore]
         return outputs
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator,unused-ignore]
     def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         ctx.flight.backward(tangents, ctx.like)
         return None, torch.empty(0), *ctx.flight.gradients(0)
@@ -119,7 +119,7 @@ class _Rest(torch.autograd.Function):  # type: ignore[misc,unused-ignore]
         return torch.empty(0)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator,unused-ignore]
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
         return None, None, torch.empty(0), *ctx.flight.gradients(ctx.number)
 

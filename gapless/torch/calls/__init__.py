@@ -1,5 +1,5 @@
 """Models whose calls follow plans: `planned(model, budget)`."""
 
-from gapless.torch.planned.model import Planned, planned, unplanned
+from gapless.torch.calls.model import Planned, planned, unplanned
 
 __all__ = ["Planned", "planned", "unplanned"]
