@@ -72,6 +72,7 @@ class _Bagpipe:
         examples: int | str | None = None,
         trace_seed: int | str | None = None,
         pooling_factors: Sequence[float] | str | None = None,
+        repeats: float | str | None = None,
     ) -> Any: ...
     def solve(
         self,
@@ -112,6 +113,7 @@ class _Bagpipe:
         examples: int | str | None = None,
         trace_seed: int | str | None = None,
         pooling_factors: Sequence[float] | str | None = None,
+        repeats: float | str | None = None,
         time_limit: float | str | None = None,
         gap: float | str | None = None,
         threads: int | str = 0,

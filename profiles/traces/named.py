@@ -24,7 +24,7 @@ from gapless.question import fields_of, from_question
 
 __all__ = ["find_trace", "trace_of"]
 
-_GENERATED = ("examples", "trace_seed", "pooling_factors")
+_GENERATED = ("examples", "trace_seed", "pooling_factors", "repeats")
 _SUITS = {
     "criteo-like": _GENERATED,
     "avazu-like": _GENERATED,
@@ -86,13 +86,13 @@ def _generated(kind: str, asked: TraceQuestion) -> Trace:
     """The trace of a generator; what isn't given is the data set's that it is like, else Criteo Kaggle's."""
     dataset = named_embedding_dataset(_LIKE.get(kind, "criteo-kaggle"))
     examples = dataset.examples if asked.examples is None else asked.examples
-    seed, pooling = asked.trace_seed or 0, asked.pooling_factors
+    seed, pooling, repeats = asked.trace_seed or 0, asked.pooling_factors, asked.repeats or 1.0
     table_rows = asked.table_rows or dataset.table_rows
     if kind in _LIKE:
         like = {"avazu-like": avazu_like_trace, "terabyte-like": terabyte_like_trace}
-        return like[kind](examples, seed, pooling)
+        return like[kind](examples, seed, pooling, repeats)
     if kind == "zipf":
-        return zipf_trace(table_rows, asked.exponent or EXPONENT, examples, seed, pooling)
+        return zipf_trace(table_rows, asked.exponent or EXPONENT, examples, seed, pooling, repeats)
     if kind == "skew":
-        return skew_trace(table_rows, asked.hot_share or HOT_SHARE, examples, seed, pooling)
-    return criteo_like_trace(examples, seed, pooling)
+        return skew_trace(table_rows, asked.hot_share or HOT_SHARE, examples, seed, pooling, repeats)
+    return criteo_like_trace(examples, seed, pooling, repeats)

@@ -86,3 +86,7 @@ class TraceQuestion(Asked):
         Listed(Number(1)), "for generators: mean ids of a bag, one for each table or for all", metavar="F,F,...",
         group=_GROUP,
     )  # fmt: skip
+    repeats: float | None = asked(
+        Number(1), "for generators: mean lookups near each other that an id serves once it is drawn", otherwise=1,
+        metavar="R", group=_GROUP,
+    )  # fmt: skip

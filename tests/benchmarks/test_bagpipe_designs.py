@@ -225,3 +225,49 @@ def test_skew(tables: ResultTables, batch: int) -> None:
             fetched_rows=round(ahead.fetched_rows), critical_rows=round(ahead.critical_rows),
         )  # fmt: skip
     assert found[0.01][1] > found[0.01][0]
+
+
+@pytest.mark.parametrize("repeats", [1.0, 2.0, 3.0])
+def test_rows_used_once(tables: ResultTables, batch: int, repeats: float) -> None:
+    """Section 5.2.3: around 25 % of a batch's rows serve one example alone, of 65 K; 22.7 K are in the next one too.
+
+    For independent examples the expected distinct rows U(n) of n are concave, and those used once n U'(n) are at least
+    U(2n) - U(n), the rows of a batch that aren't in the next one: the three published counts exclude each other there.
+    """
+    trace = criteo_like_trace(101 * batch, repeats=repeats)
+    first, second = (np.asarray(each) for each, _ in zip(trace.batches(batch), range(2), strict=False))
+    counts = [np.unique(column, return_counts=True) for column in first.T]
+    rows = sum(len(ids) for ids, _ in counts)
+    once = sum(int((uses == 1).sum()) for _, uses in counts)
+    again = sum(len(np.intersect1d(ids, column)) for (ids, _), column in zip(counts, second.T, strict=True))
+    planned = counted_run(trace, Planning(TRAINERS, batch, lookahead=50, method="contiguous"))
+    found = {entry.design: entry for entry in compare_designs(planned, as_long(CLUSTER, batch))}
+    lrpp, replicated, delayed = (found[name] for name in ("lrpp", "replicated", "lrpp-delayed"))
+    tables.table("bagpipe-once", "Rows used once (section 5.2.3: 65 K, 25 %, 22.7 K), L = 50, contiguous").add(
+        f"{repeats:g}", repeats=repeats, rows=rows, used_once=f"{once / rows:.1%}", in_next=again,
+        independent_at_least=f"{1 - again / rows:.1%}", lrpp_rows=round(lrpp.critical_rows),
+        lrpp_saves=f"{1 - lrpp.iteration_s / replicated.iteration_s:.1%}",
+        delayed_saves=f"{1 - delayed.sync_s / lrpp.sync_s:.1%}", iteration_ms=ms(delayed.iteration_s),
+    )  # fmt: skip
+    if repeats == 1:
+        assert once / rows > 1 - again / rows - 0.02
+    assert lrpp.critical_rows < replicated.critical_rows
+
+
+@pytest.mark.parametrize("hot_rows", [337_626, 1_306_546, 4_659_943])
+def test_hot_examples(tables: ResultTables, batch: int, hot_rows: int, sized: Any) -> None:
+    """Section 5.1 on FAE: examples that look up hot rows alone, of which it makes its hot batches.
+
+    Hot are the rows that most of 60 batches use: 1 % of all, and as many as the caches of L = 50 and 300 hold.
+    """
+    batches = sized(60, 4)
+    trace = criteo_like_trace((batches + 4) * batch)
+    blocks = [np.asarray(each) + (np.arange(26, dtype=np.int64) << 32) for each in trace.batches(batch)]
+    ids, uses = np.unique(np.concatenate(blocks[:batches]), return_counts=True)
+    hot = np.sort(ids[np.argsort(-uses, kind="stable")[:hot_rows]])
+    later = np.concatenate(blocks[batches:])
+    is_hot = hot[np.minimum(np.searchsorted(hot, later), len(hot) - 1)] == later
+    tables.table("bagpipe-hot", "Hot rows, accesses and examples (section 5.1, FAE)").add(
+        str(hot_rows), hot_rows=hot_rows, accesses=f"{is_hot.mean():.1%}", examples=f"{is_hot.all(axis=1).mean():.1%}"
+    )
+    assert is_hot.all(axis=1).mean() < is_hot.mean()

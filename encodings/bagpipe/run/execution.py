@@ -123,7 +123,7 @@ def _answer(task: Task, plans: Sequence[BatchPlan], trained: Trained) -> Answer:
     ]
     if trained.recovery is not None:
         lines += _recovered(task, trained.recovery)
-        is_equal = is_equal and bool(trained.recovery["is_same"])
+        is_equal = is_equal and not trained.recovery["values_apart"]
     if task.start:
         lines.append(("restored", f"after batch {task.start - 1}, from {task.checkpoint}"))
     is_whole = trained.recovery is None and not task.start
@@ -136,9 +136,8 @@ def _answer(task: Task, plans: Sequence[BatchPlan], trained: Trained) -> Answer:
 
 def _recovered(task: Task, recovery: Mapping[str, int]) -> list[tuple[str, str]]:
     kept, again = recovery["kept"], task.lost_batch - recovery["kept"]
-    end = "as" if recovery["is_same"] else "NOT as"
     return [
         ("lost", f"trainer {task.lost_trainer} in batch {task.lost_batch}; all go back to batch {kept}, {again} again"),
         ("copied", f"{recovery['copied_bytes']} bytes from the other trainers to the new one"),
-        ("recovered", f"ends {end} an undisturbed run, bit for bit"),
+        ("recovered", f"{recovery['values_apart']} values have other bits than in an undisturbed run"),
     ]

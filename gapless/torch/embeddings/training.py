@@ -24,7 +24,7 @@ from gapless.torch.embeddings.workers import prepared
 from gapless.torch.library import torch
 from gapless.torch.ranks import run_ranks
 
-__all__ = ["Trained", "compared", "same", "train"]
+__all__ = ["Trained", "compared", "train", "values_apart"]
 
 _EPSILON = 1e-10
 
@@ -37,7 +37,7 @@ class Trained:
     float32 rounds in each batch is no distance.
     `loss_error`: the largest difference of a batch's loss, by that loss. `moved_bytes`: of all processes, by kind.
     `recovery`: after a trainer was lost, the last batch that was kept (`kept`), the bytes that the new one got of the
-    others (`copied_bytes`), and whether all ends as an undisturbed run does, to the bit (`is_same`).
+    others (`copied_bytes`), and how many values end with other bits than in an undisturbed run (`values_apart`).
     """
 
     row_error: float
@@ -68,17 +68,17 @@ def train(task: Task, plans: Sequence[BatchPlan], stop: threading.Event | None =
         return trained
     undisturbed = in_processes(replace(task, lost_trainer=-1, checkpoint="", checkpoint_every=0))
     recovery = of_ranks[task.lost_trainer]["recovery"]
-    return replace(trained, recovery={**recovery, "is_same": int(same(of_ranks, undisturbed))})
+    return replace(trained, recovery={**recovery, "values_apart": values_apart(of_ranks, undisturbed)})
 
 
-def same(of_ranks: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> bool:
-    """Whether two runs end with the same bits: rows, dense parameters, losses."""
-    return all(
-        torch.equal(one["rows"], other["rows"])
-        and torch.equal(one["dense"], other["dense"])
-        and one["losses"] == other["losses"]
-        for one, other in zip(of_ranks, others, strict=True)
-    )
+def values_apart(of_ranks: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> int:
+    """How many values differ in their bits between two runs: rows, dense parameters, losses."""
+    apart = 0
+    for one, other in zip(of_ranks, others, strict=True):
+        apart += sum(each != again for each, again in zip(one["losses"], other["losses"], strict=True))
+        for name in ("rows", "dense"):
+            apart += int((one[name].view(torch.int32) != other[name].view(torch.int32)).sum())
+    return apart
 
 
 def compared(

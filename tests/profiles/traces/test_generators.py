@@ -24,6 +24,7 @@ GENERATORS: dict[str, Callable[[int, int], Trace]] = {
     "terabyte": terabyte_like_trace,
     "zipf": lambda examples, seed: zipf_trace([5, 100_000], 1.2, examples, seed),
     "skew": lambda examples, seed: skew_trace([5, 100_000], 0.4, examples, seed),
+    "repeats": lambda examples, seed: zipf_trace([5, 100_000], 1.2, examples, seed, repeats=3),
 }
 
 
@@ -50,6 +51,18 @@ def test_most_ids_of_a_criteo_like_batch_are_used_by_one_example() -> None:
     (batch,) = criteo_like_trace(16_384).batches(16_384)
     counts = np.concatenate([np.unique(column, return_counts=True)[1] for column in np.asarray(batch).T])
     assert np.mean(counts == 1) == pytest.approx(0.77, abs=0.005)
+
+
+def test_repeats_make_rows_that_one_example_uses_as_few_as_published() -> None:
+    """A batch's rows: around 25 % in the text. An id lies near where it was drawn, and is drawn as often as before."""
+    (batch,) = criteo_like_trace(16_384, repeats=3).batches(16_384)
+    counts = np.concatenate([np.unique(column, return_counts=True)[1] for column in np.asarray(batch).T])
+    assert np.mean(counts == 1) == pytest.approx(0.25, abs=0.02)
+    ids = whole(zipf_trace([10**9], 1.0, 16_384, repeats=4))[:, 0]
+    values, first, uses = np.unique(ids[:12_000], return_index=True, return_counts=True)
+    last = 11_999 - np.unique(ids[:12_000][::-1], return_index=True)[1]
+    assert (last - first)[values > 10**7].max() < 4096 + 100
+    assert uses[values > 10**7].mean() == pytest.approx(4, rel=0.1)
 
 
 def test_criteo_like_counts_are_near_the_published_ones() -> None:
@@ -91,6 +104,7 @@ def test_a_table_of_one_row_has_one_id() -> None:
         (lambda: zipf_trace([5], 0.5, 10), "the exponent must be in 1..5, got 0.5"),
         (lambda: skew_trace([5], 1.0, 10), "the hottest 1 % must be in 0.01..1, below 1, got 1.0"),
         (lambda: skew_trace([0], 0.5, 10), "table 'table0': rows must be in 1.., got 0"),
+        (lambda: criteo_like_trace(5, repeats=0.5), "trace 'criteo-like': repeats must be in 1..1000, got 0.5"),
         (lambda: criteo_like_trace(0), "trace 'criteo-like': examples must be >= 1, got 0"),
         (lambda: criteo_like_trace(5, seed=-1), "trace 'criteo-like': the seed must be >= 0, got -1"),
         (lambda: power_law_trace("none", [], 10), "trace 'none': tables must number 1.."),
