@@ -2,8 +2,8 @@
 4.5), 3D-UNet (Figure A.2), solver times of MONeT-NoOp and Checkmate (Table 4.4), plans at another batch size.
 
 `pytest tests/benchmarks/test_monet_rivals.py --tables FOLDER`, on one thread, 30 s (`--limit-s`) for each solve.
-Overheads are over a step that keeps everything on 16 GiB with the fastest convolutions that fit, memory ratios over
-what the network's step takes without any saving.
+Overheads are over a step that keeps everything on 16 GiB with the fastest convolutions that fit (those of carried plans
+over a step without a budget), memory ratios over what the network's step takes without any saving.
 
 What is asserted: every plan replays clean within its budget. More zeros never take Gist more memory, and cuSPARSE's
 rate is never faster than the memory's. No ablation beats the bound of full MONeT, no plan the bound of its question,
@@ -126,16 +126,18 @@ def test_googlenet_needs_all_choices(tables: ResultTables, limit_s: Limit, budge
 
 
 @pytest.mark.usefixtures("keep_tables")
-@pytest.mark.parametrize("share", [0.54, 0.81])
+@pytest.mark.parametrize("share", [0.54, 0.62, 0.81])
 def test_unet_in_three_dimensions(tables: ResultTables, limit_s: Limit, share: float) -> None:
     graph = build("unet_3d", 22)
-    result = solved(Problem(graph, int(share * peak_without_saving_bytes(graph))), limit_s(LIMIT_S))
-    row = {"GiB": round(share * peak_without_saving_bytes(graph) / GIB, 2)}
+    whole_bytes, least_s = peak_without_saving_bytes(graph), base_s(graph)
+    result = solved(Problem(graph, int(share * whole_bytes)), limit_s(2 * LIMIT_S))
+    needed = result.details.get("least_budget_bound_bytes")
     tables.table("monet_unet_3d", "Overhead of 3D-UNet at batch 22 (Figure A.2)").add(
-        f"{share}", share=share, **row, overhead=overhead(result.report, base_s(graph)),
-        bound=f"{100 * (result.solution.bound / base_s(graph) - 1):.1f}",
+        f"{share}", share=share, GiB=round(share * whole_bytes / GIB, 2), overhead=overhead(result.report, least_s),
+        bound=f"{100 * (result.solution.bound / least_s - 1):.1f}",
+        least_share=None if needed is None else round(needed / whole_bytes, 2),
     )  # fmt: skip
-    assert result.report is not None
+    assert (result.report is None) == (share < 0.55), "the least budget is proven to be above 0.54"
 
 
 def cpu_s() -> float:
@@ -180,19 +182,19 @@ def test_time_to_five_percent_of_checkmates_program(
 
 
 @pytest.mark.usefixtures("keep_tables")
-@pytest.mark.parametrize("share", [0.25, 0.5, 0.75, 1.25])
+@pytest.mark.parametrize("share", [0.5, 0.75, 1.25])
 @pytest.mark.parametrize("name", ["resnet50", "unet", "vgg16"])
 def test_plans_are_carried_to_another_batch(tables: ResultTables, limit_s: Limit, name: str, share: float) -> None:
     batch = THESIS[name][0]
     plan = _plan(name, batch, limit_s(LIMIT_S))
     other = max(1, round(share * batch))
     graph = build(name, other)
-    budget_bytes = int(0.5 * peak_without_saving_bytes(graph))
+    budget_bytes = int(0.52 * peak_without_saving_bytes(graph))  # parameters don't shrink with the batch
     carried = solved(gapless.monet.problem(graph, budget=budget_bytes, carry=plan), 10.0)
     fresh = solved(Problem(graph, budget_bytes), limit_s(LIMIT_S))
     needed = carried.details.get("needed_bytes", None if carried.report is None else carried.report.peak_bytes[0])
-    least_s = base_s(graph)
-    tables.table("monet_carried", "Plans of one batch at another, at half of its memory").add(
+    least_s = carried.details.get("unlimited_s", fresh.details["unlimited_s"])  # not every batch fits 16 GiB
+    tables.table("monet_carried", "Plans for half of the memory at another batch, with 0.52 of its memory").add(
         f"{name}-{share}", network=name, batch=other, GiB=round(budget_bytes / GIB, 2),
         needs_GiB=round(needed / GIB, 2), carried=overhead(carried.report, least_s),
         fresh=overhead(fresh.report, least_s), largest=largest(name, plan),
