@@ -36,7 +36,8 @@ class Problem(BriefQuestion):
 
     `distance`: a name of `DISTANCES`, or `loss`. `context`: tokens that are cached when the step that is timed begins,
     of each of `batch` sequences. `element_bytes`: of a number in the cache and in the weights. `swaps`: so many swaps
-    of heads are tried on the true loss of `model`, on the text in the file `calibration`. Raises `InputError`.
+    of heads are tried on the true loss of `model`, on the text in the file `calibration`. `query_saving`: the share of
+    heads whose attention isn't computed, at least. Raises `InputError`.
     """
 
     profile: HeadProfile
@@ -50,11 +51,16 @@ class Problem(BriefQuestion):
     swaps: int = Question.swaps
     model: str = ""
     calibration: str = ""
+    query_saving: float = Question.query_saving
 
     def __post_init__(self) -> None:
         check_known("distance", self.distance, (*DISTANCES, LOSS))
         if self.distance == LOSS:
             self._check_loss()
+        if not 0 <= self.query_saving < 1:
+            raise InputError(f"query_saving: must be a share of the heads, 0 <= S < 1, got {self.query_saving}")
+        if self.query_saving and self.swaps:
+            raise InputError("query_saving: doesn't go with swaps, which exchange key heads")
         if not 0 <= self.kv_saving < 1:
             raise InputError(f"kv_saving: must be a share of the cache, 0 <= S < 1, got {self.kv_saving}")
         for name in ("model", "calibration"):
@@ -67,7 +73,15 @@ class Problem(BriefQuestion):
         if self.profile.rises is None:
             rule = f"loss needs rises of the loss, which profile {self.profile.name!r} has none of"
             raise InputError(f"distance: {rule}; measure it again with `gapless profile heads`, or take output")
-        other = "swaps" if self.swaps else self.method if self.method not in _RISEN else ""
+        other = (
+            "query_saving"
+            if self.query_saving
+            else "swaps"
+            if self.swaps
+            else self.method
+            if self.method not in _RISEN
+            else ""
+        )
         if other:
             raise InputError(f"distance: loss is not measured for the heads of {other}; take output or scores")
 
@@ -96,6 +110,12 @@ class Problem(BriefQuestion):
         """So many heads' keys may be kept, of all layers together; fewer than layers where the question has no plan."""
         kept = (1 - 2 * self.kv_saving) * self.profile.layers * self.profile.key_heads
         return int(np.floor(kept * (1 + 1e-12)))
+
+    @property
+    def most_used(self) -> int:
+        """So many heads' attention may be computed, of all layers together; at least one in each is."""
+        used = (1 - self.query_saving) * self.profile.layers * self.profile.heads
+        return max(int(np.floor(used * (1 + 1e-12))), self.profile.layers)
 
     def cache_bytes(self, kept: int) -> int:
         """Of the keys of so many heads, and of all values."""
@@ -142,6 +162,7 @@ class Problem(BriefQuestion):
             "distances_sha256": digest.hexdigest(),
             **{name: getattr(self, name) for name in of_question},
             "device": self.device.name,
+            **({"query_saving": self.query_saving} if self.query_saving else {}),
             **({"swaps": self.swaps, "model": self.model, "calibration": self.calibration} if self.swaps else {}),
         }
 
@@ -155,12 +176,12 @@ def problem_of(asked: Question) -> Problem:
     """The question about the heads of a profile. Raises `InputError` that names the field."""
     heads, distance = find_head_profile(asked.profile), asked.distance
     if distance == AUTO:
-        has_loss = heads.rises is not None and asked.method in _RISEN and not asked.swaps
+        has_loss = heads.rises is not None and asked.method in _RISEN and not (asked.swaps or asked.query_saving)
         distance = LOSS if has_loss else "output"
     return Problem(
         heads, asked.kv_saving, distance, asked.method, asked.context, asked.batch, asked.element_bytes,
         asked.device if isinstance(asked.device, Device) else named_device(asked.device), asked.swaps,
-        asked.model or "", asked.calibration or "",
+        asked.model or "", asked.calibration or "", asked.query_saving,
     )  # fmt: skip
 
 

@@ -11,16 +11,20 @@ from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.heads import named
 from gapless.question import Asked, asked, said
-from gapless.question.command_fields import PLAN, output
-from gapless.question.fields import Choice, Field, Number, Object, Text, Whole
+from gapless.question.command_fields import PLAN, output, plot
+from gapless.question.fields import Choice, Field, Listed, Number, Object, Text, Whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gapless.profiles.devices import Device
     from gapless.profiles.heads.profile import HeadProfile
 
-__all__ = ["AUTO", "LOSS", "METHODS", "ProfileQuestion", "Question", "RequestsQuestion", "RunQuestion"]
+__all__ = [
+    "AUTO", "COPY", "DROPPING", "LOSS", "METHODS", "LatencyQuestion", "ProfileQuestion", "Question",
+    "RequestsQuestion", "RunQuestion",
+]  # fmt: skip
 
 METHODS = ("exact", "uniform", "elbow", "random")
 """`uniform`: equal counts; `elbow`: the paper's rule, k-means on scores; `random`: equal counts of heads drawn."""
@@ -28,7 +32,11 @@ LOSS = "loss"
 """The measure beside `DISTANCES`: rises of the loss, for the profile's own heads of each layer and count."""
 AUTO = "auto"
 """`loss` where the profile has it for the question, else `output`."""
-_MODEL_HELP = "hf:tiny-llama, hf:tiny-llama-gqa, hf:tiny-gpt2, hf:tiny-opt, or the folder of a saved model"
+COPY = "copy"
+"""The task of repeating what was read."""
+DROPPING = ("spatten", "dejavu")
+"""What drops heads, beside heads that share."""
+_MODEL_HELP = "hf:tiny-llama, -llama-gqa, -gpt2, -opt, hf:small-llama, or the folder of a saved model"
 
 _STEP, _SWAPS = "decode step", "swaps"
 
@@ -52,6 +60,10 @@ class Question(Asked):
         "output; scores; auto is loss where it is measured, else output", AUTO,
     )  # fmt: skip
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "exact", metavar="NAME")
+    query_saving: float = asked(
+        Number(0, maximum=0.999), "share of the heads whose queries are saved too, more than with the keys alone where "
+        "queries are grouped", 0.0, metavar="S",
+    )  # fmt: skip
     context: int = asked(Whole(1), "tokens that are cached", 2048, metavar="N", group=_STEP)
     batch: int = asked(Whole(1, 10**6), "sequences at once", 1, metavar="N", group=_STEP)
     element_bytes: int = asked(
@@ -70,9 +82,11 @@ class Question(Asked):
 
 _MODEL = Field("model", Text(), _MODEL_HELP, is_required=True, metavar="NAME|FOLDER", extra="hf")
 _PLACE = Field("device", Text(), "where the model runs: cpu, cuda, cuda:N", "cpu", metavar="NAME")
-_DTYPE = Field(
-    "dtype", Choice(("float32", "bfloat16", "float16")), "numbers of weights and cache: float32, bfloat16, float16",
-    "float32",
+_DTYPES = Choice(("float32", "bfloat16", "float16"))
+_DTYPE = Field("dtype", _DTYPES, "numbers of weights and cache: float32, bfloat16, float16", "float32")
+_FIRST = Field(
+    "first_tokens", Whole(1, 10**6), "tokens of a request that all heads attend to; then heads are clustered", 5,
+    metavar="N",
 )  # fmt: skip
 _SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
 _SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N")
@@ -94,6 +108,7 @@ class ProfileQuestion(Asked):
     output: str = said(output("the profile to write"))
     device: str = said(_PLACE)
     dtype: str = said(_DTYPE)
+    plot: str | None = said(plot("correlations of heads, and errors of clusters, by layer"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,12 +135,36 @@ class RequestsQuestion(Asked):
     model: str = said(_MODEL)
     plan: str = said(PLAN)
     text: str = asked(Text(), "a text: its sequences are the requests' prompts", is_required=True, metavar="FILE")
-    first_tokens: int = asked(
-        Whole(1, 10**6), "tokens of a request that all heads attend to; then heads are clustered", 5, metavar="N"
-    )
+    first_tokens: int = said(_FIRST)
     new_tokens: int = asked(Whole(1, 10**6), "tokens that are generated for each request", 16, metavar="N")
+    task: str = asked(
+        Choice(("text", COPY)), "what counts: text, its tokens after the first ones; copy, the second half of prompts "
+        "that say their first half twice", "text",
+    )  # fmt: skip
+    beside: Sequence[str] | None = asked(
+        Listed(Choice(("values", *DROPPING))), "values, which are shared too; spatten, dejavu, which drop heads",
+        metavar="NAME,...",
+    )  # fmt: skip
+    calibration: str | None = asked(Text(), "the text on which dejavu fits its predictor", metavar="FILE")
+    calibration_sequences: int = asked(Whole(1, 10**6), "sequences of it at most", 64, metavar="N")
+    plot: str | None = said(plot("how many heads change their cluster, token by token"))
     batch: int = asked(Whole(1, 10**6), "requests that are served at once", 8, metavar="N")
     sequence: int = said(_SEQUENCE)
     sequences: int = said(_SEQUENCES)
     device: str = said(_PLACE)
     dtype: str = said(_DTYPE)
+
+
+@dataclass(frozen=True, repr=False)
+class LatencyQuestion(Asked):
+    """A plan's counts in a model: how long the first and the next token take."""
+
+    model: str = said(_MODEL)
+    plan: str = said(PLAN)
+    lengths: Sequence[int] = asked(Listed(Whole(2, 10**6)), "tokens of a prompt", (128, 512, 2048), metavar="N,...")
+    batches: Sequence[int] = asked(Listed(Whole(1, 10**6)), "requests that are served at once", (1,), metavar="N,...")
+    dtypes: Sequence[str] = asked(Listed(_DTYPES), "numbers of weights and cache", ("float32",), metavar="NAME,...")
+    first_tokens: int = said(_FIRST)
+    new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated for each request", 9, metavar="N")
+    repeats: int = asked(Whole(1, 10**6), "rounds of which the median is taken", 5, metavar="N")
+    device: str = said(_PLACE)

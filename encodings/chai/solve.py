@@ -17,6 +17,7 @@ from gapless.encodings.chai.medians import LayerMedians, ranked
 from gapless.encodings.chai.methods import IN_ORDER, Baselines, Fronts, HeadSearch, Medians, items_of
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem
+from gapless.encodings.chai.queries import fewer_queries
 from gapless.encodings.chai.question import LOSS
 from gapless.errors import InputError
 from gapless.io.typed import data_of
@@ -95,7 +96,15 @@ class _Search(HeadSearch):
         maps |= {} if beside is None else beside.within(asked.most_kept)
         if asked.method not in maps:
             maps[asked.method] = baselines.named(asked.method, asked.most_kept)
+        if asked.query_saving:
+            apart, key_heads = asked.profile.distance(asked.distance), asked.profile.key_heads
+            maps = {
+                name: fewer_queries(each, apart, key_heads, asked.most_used, parameters.most_work)
+                for name, each in maps.items()
+            }
         chosen, details = maps[asked.method], dict[str, object]()
+        if asked.query_saving:
+            details["used_heads"] = sum(len(set(row)) for row in chosen.representative.tolist())
         if asked.swaps and beside is not None:
             chosen, details["swaps"] = with_swaps(asked, chosen, parameters, self.options.seed, self.deadline)
         details["baselines"] = {name: _row(asked, each) for name, each in maps.items() if name != asked.method}

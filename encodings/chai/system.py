@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gapless.encodings.chai import head_map, parameters, problem, solve, view
-from gapless.encodings.chai.commands import profile, requests, run
-from gapless.encodings.chai.question import ProfileQuestion, Question, RequestsQuestion, RunQuestion
+from gapless.encodings.chai.commands import options
+from gapless.encodings.chai.question import Question
 from gapless.lazy import lazy
-from gapless.question import fields_of
-from gapless.system import Command, System, asking
+from gapless.system import System
 
 __all__ = ["SYSTEM"]
 
@@ -30,57 +29,6 @@ def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
     return ()
 
 
-_MODELS_HELP = """\
-MODEL has the attention of Llama, its grouped queries too, of OPT, or of GPT-2. hf:tiny-llama, hf:tiny-llama-gqa,
-hf:tiny-gpt2 and hf:tiny-opt have random weights; a folder is what save_pretrained of transformers writes. Nothing is
-downloaded. Without a tokenizer in the folder, a token is a byte.
-"""
-_PROFILE_HELP = f"""\
-{_MODELS_HELP}
-Measures what it costs when a head takes over another one's attention: by how much the attention changes, and by how
-much the layer's output. Both are squared distances, means over the text's tokens. It also measures by how much the loss
-rises when one layer alone keeps the keys of some heads, the best by output. Counts of heads are all up to 8 key heads,
-else 1, 2, 3, 4, 6, 8, 12 ... When it is stopped, what is measured is written, once one head in each layer is.
-
-example:
-  gapless profile heads --model hf:tiny-llama --calibration text.txt -o heads.npz
-"""
-_RUN_HELP = f"""\
-{_MODELS_HELP}
-Generates with the full cache, with the plan's, and with a plain model whose rows of queries and keys are copies of the
-representatives'. exit codes: 0 the last two have equal logits, and the cache has the plan's bytes, 2 bad input, 5
-something differs
-
-example:
-  gapless run chai --model hf:tiny-llama --plan plan.json --text text.txt
-"""
-
-_REQUESTS_HELP = f"""\
-{_MODELS_HELP}
-CHAI as published: each request is begun with all heads. From the scores of its first tokens, k-means clusters the heads
-of each layer, as many clusters as the plan keeps key heads. The cache drops the others' keys. Beside it: the full
-cache, the plan's map for all requests, and the least errors that the first and all later tokens allow.
-
-exit codes: 0 logits are those of all heads with replaced attention, caches have the plan's bytes, no error is below the
-proven least, 2 bad input, 5 something differs
-
-example:
-  gapless run chai-requests --model hf:tiny-llama --plan plan.json --text text.txt
-"""
-
-_PROFILE = Command(
-    "heads", "how far the attention heads of a language model are from each other", fields_of(ProfileQuestion),
-    asking(ProfileQuestion, lazy(lambda: profile.profile_heads)), _PROFILE_HELP,
-)  # fmt: skip
-_RUN = Command(
-    "chai", "a plan in a language model, beside the full cache", fields_of(RunQuestion),
-    asking(RunQuestion, lazy(lambda: run.execute)), _RUN_HELP,
-)  # fmt: skip
-_REQUESTS = Command(
-    "chai-requests", "heads clustered for each request after its first tokens, beside a plan and the optimum",
-    fields_of(RequestsQuestion), asking(RequestsQuestion, lazy(lambda: requests.execute_requests)), _REQUESTS_HELP,
-)  # fmt: skip
-
 SYSTEM = System(
     name="chai",
     what="which attention heads share one head's keys",
@@ -93,7 +41,7 @@ SYSTEM = System(
   gapless solve chai --profile heads.npz --kv-saving 0.3 --distance scores -o plan.json
 """,
     notes=_SWAPS_HELP,
-    summary=("method", "saved", "kept_heads", "cache_bytes", "full_step_s"),
+    summary=("method", "saved", "kept_heads", "used_heads", "cache_bytes", "full_step_s"),
     remarks=_remarks,
     lighter="fewer layers",
     view=lazy(lambda: view.render),
@@ -101,8 +49,8 @@ SYSTEM = System(
     pictures=("front", "heads", "gantt"),
     drawers={"front": lazy(lambda: view.draw_front), "heads": lazy(lambda: view.draw_heads)},
     device_names=lambda plan: (plan.schedule.topology.name,),
-    runs=(_RUN, _REQUESTS),
-    profiles=(_PROFILE,),
+    runs=options.RUNS,
+    profiles=(options.PROFILE,),
     pinned=lazy(lambda: solve.pinned),
     cost=lazy(lambda: solve.cost),
     decision=lambda: head_map.HeadDecision,

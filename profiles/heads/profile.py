@@ -29,8 +29,9 @@ class HeadProfile(Brief):
     `scores[l, h, j]`, `output[l, h, j]`: float, shape (layers, heads, heads), >= 0, the distances of `DISTANCES` of
     head h in layer l that takes over the attention of head j; 0 for itself. `key_heads`: heads that have keys and
     values of their own, as many query heads to each in turn. `dimension`: of a head. `parameters`: of the whole model.
-    `tokens`: how many the means are over. `rises`: of the loss, where they are measured. Raises
-    `InputError` where one doesn't fit the others.
+    `tokens`: how many the means are over. `rises`: of the loss, where they are measured. `squares`: of each head's
+    scores, summed over the tokens that a token attends to, float, shape (layers, heads). Raises `InputError` where one
+    doesn't fit the others.
     """
 
     name: str
@@ -42,6 +43,7 @@ class HeadProfile(Brief):
     tokens: int
     source: str = ""
     rises: Rises | None = None
+    squares: Floats | None = None
 
     def __post_init__(self) -> None:
         shape = self.scores.shape
@@ -58,6 +60,8 @@ class HeadProfile(Brief):
         if shape[1] % self.key_heads:
             rule = f"must divide the {shape[1]} heads"
             raise InputError(f"head profile {self.name!r}: key_heads {rule}, got {self.key_heads}")
+        if self.squares is not None and not (self.squares.shape == shape[:2] and (self.squares >= 0).all()):
+            raise InputError(f"head profile {self.name!r}: squares must be {shape[:2]}, layers and heads, and >= 0")
         if self.rises is not None and self.rises.loss.shape != (shape[0], self.key_heads):
             rule = f"rise must be {(shape[0], self.key_heads)}, layers and key heads"
             raise InputError(f"head profile {self.name!r}: {rule}, got {self.rises.loss.shape}")
@@ -76,6 +80,17 @@ class HeadProfile(Brief):
     def group(self) -> int:
         """Query heads that share one key head."""
         return self.heads // self.key_heads
+
+    def correlation(self, visible: float) -> Floats | None:
+        """Of the scores of each two heads, (layers, heads, heads); None where squares aren't measured.
+
+        `visible`: how many tokens a token attends to, in the mean; the scores of a token are 1 in sum.
+        """
+        if self.squares is None:
+            return None
+        products = (self.squares[:, :, None] + self.squares[:, None] - self.scores) / 2 - 1 / visible
+        spread = np.sqrt(np.maximum(np.einsum("lhh->lh", products), np.finfo(np.float64).tiny))
+        return np.asarray(products / (spread[:, :, None] * spread[:, None]))
 
     def distance(self, name: str) -> Floats:
         """The distances of one name of `DISTANCES`."""

@@ -1,6 +1,6 @@
 """Head profile files: a `.npz` with the arrays `scores` and `output`, and `meta`, a JSON object as UTF-8 bytes.
 
-Where rises of the loss are measured, also `rise` and `rise_kept`: the fields of `Rises`.
+Where rises of the loss are measured, also `rise` and `rise_kept`: the fields of `Rises`; where squares are, `squares`.
 
 {"format": "gapless.head-profile", "version": 1, "name": "tiny-llama", "key_heads": 4, "dimension": 16,
  "parameters": 91200, "tokens": 512, "source": "..."}
@@ -26,6 +26,7 @@ _FORMAT = "gapless.head-profile"
 _VERSION = 1
 _LARGEST = 2**53
 _RISES = ("rise", "rise_kept")
+_SQUARES = "squares"
 
 
 @dataclass(frozen=True)
@@ -44,19 +45,21 @@ def write_head_profile(path: str | Path, profile: HeadProfile) -> None:
     arrays: dict[str, NDArray[np.generic]] = {name: profile.distance(name) for name in DISTANCES}
     if profile.rises is not None:
         arrays |= dict(zip(_RISES, (profile.rises.loss, profile.rises.kept), strict=True))
+    if profile.squares is not None:
+        arrays[_SQUARES] = profile.squares
     write_archive(path, _Meta(profile.name, *counts, profile.source), _FORMAT, _VERSION, arrays)
 
 
 def read_head_profile(path: str | Path) -> HeadProfile:
     """The profile in a file. Raises `InputError`, one line that names the file, the field, the rule and the value."""
     meta, arrays = read_archive(
-        _Meta, path, _FORMAT, _VERSION, tuple(DISTANCES), _RISES, written_by="gapless profile heads"
+        _Meta, path, _FORMAT, _VERSION, tuple(DISTANCES), (*_RISES, _SQUARES), written_by="gapless profile heads"
     )
     scores, output = (_floats(path, arrays, title) for title in ("scores", "output"))
     with located(str(path)):
         return HeadProfile(
             meta.name, scores, output, meta.key_heads, meta.dimension, meta.parameters, meta.tokens, meta.source,
-            _rises(arrays),
+            _rises(arrays), _floats(path, arrays, _SQUARES) if _SQUARES in arrays else None,
         )  # fmt: skip
 
 

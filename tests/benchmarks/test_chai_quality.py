@@ -18,20 +18,49 @@ import pytest
 from extras import needs_transformers
 from result_tables import ResultTables
 
+import gapless
 from gapless.encodings.chai.commands.profile import rises_of
+from gapless.encodings.chai.commands.requests import execute_requests
 from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.medians import guessed
 from gapless.encodings.chai.methods import Baselines
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem, problem
+from gapless.encodings.chai.question import RequestsQuestion
 from gapless.encodings.chai.solve import solve
 from gapless.options import SolveOptions
 from gapless.profiles.heads.profile import HeadProfile
+from gapless.system import Session
 
 TITLE = "Heads shared: rise of the validation loss of a small language model, 4 layers of 8 heads"
 CLUSTERS = (24, 20, 16, 12, 8)
 TRAINED = os.environ.get("GAPLESS_SMALL_LM")
 """A folder with a model that `tests/support/small_lm.py` has trained."""
+
+
+REQUESTS = "Heads shared and dropped for each request: a language model of 4 layers of 8 heads, and one that copies"
+
+DROPPED = ("values", "spatten", "dejavu")
+RUNS: tuple[tuple[str, str, int, tuple[str, ...] | None, tuple[str, ...]], ...] = (
+    ("", "loss", 5, DROPPED, ("full", "static", "request", "request-least", "hindsight", *DROPPED)),
+    (", 32 tokens", "loss", 32, None, ("request",)),
+    (", counts by scores", "scores", 5, None, ("static", "request", "hindsight")),
+)
+"""What is run: its name, the distance of the plan, the first tokens, what is served beside, and rows of the table."""
+
+
+@pytest.fixture(scope="module")
+def copying(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is trained to repeat 8 to 32 bytes, whatever they are; calibrated on such texts."""
+    from small_lm import train_copying
+
+    folder = Path(TRAINED) / "copying" if TRAINED else tmp_path_factory.mktemp("copying")
+    if not (folder / "config.json").exists():
+        train_copying(folder)
+    text = (folder / "calibration.txt").read_bytes()
+    pieces = [text[first : first + 32] for first in range(0, len(text), 32)]
+    (folder / "calibration.txt").write_bytes(b"".join(piece + piece for piece in pieces))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -66,20 +95,64 @@ def maps(profile: HeadProfile, clusters: int, seed: int = 0) -> dict[str, HeadMa
     return found | {name: beside[name] for name in ("elbow", "random")}
 
 
+def profiled(folder: Path, length: int) -> tuple[Any, HeadProfile]:
+    """A model, and its heads and rises measured on 64 sequences."""
+    from gapless.torch.heads.measurement import measure_heads
+    from gapless.torch.heads.models import load_language_model, sequences_of
+
+    model = load_language_model(str(folder))
+    calibration = sequences_of(model.tokens(folder / "calibration.txt"), length, 64, "calibration")
+    profile = measure_heads(model, calibration, "the benchmark")
+    return model, replace(profile, rises=rises_of(model, profile, calibration, SolveOptions())[1])
+
+
+@needs_transformers
+@pytest.mark.parametrize(("task", "length"), [("text", 128), ("copy", 64)])
+def test_no_choice_of_heads_has_less_error_than_hindsight(
+    takes_minutes: None,
+    tables: ResultTables,
+    keep_tables: None,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    task: str,
+    length: int,
+) -> None:
+    folder = request.getfixturevalue("trained" if task == "text" else "copying")
+    _, profile = profiled(folder, length)
+    for clusters in (24, 16):
+        for kind, distance, first, beside, rows in RUNS:
+            plan = tmp_path / "plan.json"
+            saving = 0.5 * (1 - clusters / (profile.layers * profile.key_heads))
+            gapless.chai.solve(profile, kv_saving=saving, distance=distance).save(plan)
+            question = RequestsQuestion(
+                str(folder), str(plan), str(folder / "validation.txt"), new_tokens=1, task=task, sequence=length,
+                sequences=64, first_tokens=first, beside=beside,
+                calibration=str(folder / "calibration.txt") if beside else None,
+            )  # fmt: skip
+            answer = execute_requests(question, Session(SolveOptions(), print))
+            assert answer.is_valid
+            full = answer.data["maps"]["full"]
+            for name in rows:
+                each = answer.data["maps"][name]
+                words = {} if task == "copy" else {"word": round(100 * each["word_accuracy"], 1)}
+                error = {} if each["error"] is None else {"error": round(each["error"], 3)}
+                tables.table("chai_requests", REQUESTS).add(
+                    f"{task} {clusters} {name}{kind}", task=task, clusters=clusters, heads=name + kind,
+                    loss=round(each["loss"], 4), token=round(100 * each["token_accuracy"], 1), **words, **error,
+                    cache=round(100 * each["cache_bytes"] / full["cache_bytes"], 1),
+                )  # fmt: skip
+                assert name == "full" or each["loss"] > full["loss"]
+
+
 @needs_transformers
 def test_counts_by_measured_rises_lose_at_most_what_equal_counts_lose(
     takes_minutes: None, tables: ResultTables, trained: Path
 ) -> None:
-    from gapless.torch.heads.attention import sharing
-    from gapless.torch.heads.measurement import measure_heads
-    from gapless.torch.heads.models import load_language_model, mean_loss, sequences_of
+    from gapless.torch.heads.models import mean_loss, sequences_of
+    from gapless.torch.heads.sharing import sharing
 
-    model = load_language_model(str(trained))
-    calibration, validation = (
-        sequences_of(model.tokens(trained / f"{name}.txt"), 128, 64, name) for name in ("calibration", "validation")
-    )
-    profile = measure_heads(model, calibration, "the benchmark")
-    profile = replace(profile, rises=rises_of(model, profile, calibration, SolveOptions())[1])
+    model, profile = profiled(trained, 128)
+    validation = sequences_of(model.tokens(trained / "validation.txt"), 128, 64, "validation")
     base = mean_loss(model.model, validation)
     for clusters in CLUSTERS:
         rises: dict[str, Any] = {}

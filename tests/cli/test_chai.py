@@ -241,4 +241,39 @@ def test_requests_are_served_by_memberships_of_their_own(capsys: pytest.CaptureF
     assert all(maps["hindsight"]["error"] <= maps[name]["error"] for name in ("static", "request", "request-least"))
     assert {maps[name]["cache_bytes"] for name in maps if name != "full"} == {0.75 * maps["full"]["cache_bytes"]}
     assert maps["full"]["equal_tokens"] == data["generated_tokens"] == 6
+    refused(capsys, [*asked, "--beside", "dejavu"], "--calibration: goes with --beside dejavu")
+    refused(capsys, [*asked, "--sequence", "9", "--task", "copy"], "--sequence: must be even for a copy")
     refused(capsys, [*asked, "--sequence", "5"], "--first-tokens: must be fewer than the 5 tokens of a sequence, got 5")
+
+
+@needs_transformers
+def test_latencies_have_a_row_for_each_length_batch_and_precision(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = str(tmp_path / "plan.json")
+    printed(capsys, "solve", "chai", "--profile", "synthetic:layers=2,heads=8", "--kv-saving", "0.25", "-o", plan)
+    asked = ("run", "chai-latency", "--model", "hf:tiny-llama", "--plan", plan, "--repeats", "1", "--new-tokens", "2")
+    data = printed(capsys, *asked, "--lengths", "8,12", "--batches", "1,2", "--dtypes", "float32,bfloat16")
+    rows: list[dict[str, float]] = data["rows"]  # type: ignore[assignment]
+    assert len(rows) == 2 * 2 * 2 * 3
+    assert [rows[k]["cache_bytes"] / rows[0]["cache_bytes"] for k in (1, 2, 3, 6, 12)] == [0.75, 0.75, 13 / 9, 2, 0.5]
+    assert all(row["first_token_s"] > 0 and row["next_token_s"] > 0 for row in rows)
+    refused(capsys, [*asked, "--lengths", "5"], "lengths: must be more than the 5 first tokens, got 5")
+
+
+@needs_transformers
+@pytest.mark.thorough
+def test_requests_are_served_with_heads_dropped_and_values_shared(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text, plan = str(tmp_path / "text.txt"), str(tmp_path / "plan.json")
+    Path(text).write_text(TEXT)
+    printed(capsys, "solve", "chai", "--profile", "synthetic:layers=2,heads=8", "--kv-saving", "0.25", "-o", plan)
+    asked = ("run", "chai-requests", "--model", "hf:tiny-llama", "--plan", plan, "--text", text)
+    few = ("--sequence", "16", "--sequences", "3", "--batch", "2", "--new-tokens", "2")
+    maps: dict[str, dict[str, float]] = printed(capsys, *asked, *few)["maps"]  # type: ignore[assignment]
+    beside = ("--beside", "values,spatten,dejavu", "--calibration", text, "--task", "copy")
+    more: dict[str, dict[str, float]] = printed(capsys, *asked, *few, *beside)["maps"]  # type: ignore[assignment]
+    assert [more[name]["error"] is None for name in more] == [False] * 6 + [True] * 2
+    assert more["values"]["cache_bytes"] == 0.5 * more["full"]["cache_bytes"] == 0.5 * more["dejavu"]["cache_bytes"]
+    assert more["full"]["loss"] != maps["full"]["loss"]

@@ -42,6 +42,7 @@ MISSING = {
     "completion bash": "cli",
     "run bagpipe --trace zipf --trainers 2 --batch-size 64": "torch",
     "run chai --model some-folder --plan chai.json --text text.txt": "hf",
+    "run chai-latency --model some-folder --plan chai.json": "hf",
     "run chai-requests --model some-folder --plan chai.json --text text.txt": "hf",
     "run cupcake --plan cupcake.json --model train:net": "torch",
     "run monet --model train:small_gpt --budget 0.8x": "torch",

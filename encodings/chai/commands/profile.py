@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.encodings.chai.commands.pictures import cluster_errors, draw_profile
 from gapless.encodings.chai.head_map import nearest
 from gapless.encodings.chai.medians import guessed, proven
 from gapless.encodings.chai.problem import Problem
 from gapless.encodings.chai.question import ProfileQuestion
 from gapless.io.atomic import check_writable
 from gapless.options import Deadline, SolveOptions
+from gapless.plot.style import check_plot, save
 from gapless.profiles.heads.profile import HeadProfile, Rises, counts_to_measure
 from gapless.profiles.heads.profile_file import write_head_profile
 from gapless.report.text import table
@@ -33,6 +35,8 @@ def profile_heads(question: ProfileQuestion, session: Session) -> Answer:
     from gapless.torch.heads.models import load_language_model, sequences_of
 
     check_writable(question.output)
+    if question.plot is not None:
+        check_plot(question.plot)
     model = load_language_model(question.model, session.options.seed, question.device, question.dtype)
     tokens = model.tokens(question.calibration)
     sequences = sequences_of(tokens, question.sequence, question.sequences, f"calibration: {question.calibration}")
@@ -45,6 +49,8 @@ def profile_heads(question: ProfileQuestion, session: Session) -> Answer:
         used = f"; rises of the loss on {len(asked_sequences)} of them"
         profile = replace(profile, rises=rises, source=source + (used if rises is not None else ""))
     write_head_profile(question.output, profile)
+    correlation = profile.correlation((question.sequence + 1) / 2)
+    assert correlation is not None, "it was measured"
     data = {
         "profile": profile.name,
         "source": profile.source,
@@ -52,8 +58,12 @@ def profile_heads(question: ProfileQuestion, session: Session) -> Answer:
         **{name: getattr(profile, name) for name in ("heads", "key_heads", "dimension", "parameters", "tokens")},
         "full_loss": full_loss,
         "rises": None if rises is None else [_known(row) for row in rises.loss.tolist()],
+        "correlations": correlation.tolist(),
+        "cluster_errors": cluster_errors(profile).tolist(),
         "output": question.output,
     }
+    if question.plot is not None:
+        save(draw_profile(data), question.plot)
     missing = 0 if rises is None else _missing(rises)
     is_complete = not len(asked_sequences) or (rises is not None and not missing)
     said = "no rise of the loss is in the profile" if rises is None else f"{missing} rises of the loss are interpolated"

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.encodings.chai.head_map import HeadMap, map_of
+from gapless.encodings.chai.commands.opening import Opened, opened, tolerance_of
+from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.question import RunQuestion
-from gapless.errors import InputError
-from gapless.io.record import Record
-from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.report.text import table
 from gapless.system import Answer, Session
 from gapless.units import format_bytes
@@ -18,33 +16,20 @@ if TYPE_CHECKING:
     from gapless.torch.heads.generation import Comparison
     from gapless.torch.heads.models import LanguageModel
 
-__all__ = ["check_model", "execute", "tolerance_of"]
-
-_TOLERANCES = {"float32": 1e-6, "bfloat16": 2**-4, "float16": 2**-7}
-"""Of logits, of the largest of them: eight units in the last place, but a millionth in single precision."""
-
-
-def tolerance_of(dtype: str, largest: float) -> float:
-    """By how much logits may differ where the largest of them is so large."""
-    return _TOLERANCES[dtype] * max(1.0, largest)
+__all__ = ["execute"]
 
 
 def execute(question: RunQuestion, session: Session) -> Answer:
     """Tokens, logits, cache, loss and speed beside those of the full model."""
-    path = question.plan
-    plan, report = plan_to_run(path, "chai")
-    if not report.valid:
-        return not_run(report)
-    chosen = map_of(plan, path)
-    from gapless.torch.heads.generation import compare
-    from gapless.torch.heads.models import load_language_model, sequences_of
+    return opened(question, session, question.dtype, lambda found: _compared(found, question, session))
 
-    model = load_language_model(question.model, session.options.seed, question.device, question.dtype)
-    check_model(model, Record(dict(plan.problem), f"{path}: problem"), question.model)
-    tokens = model.tokens(question.text)
-    where = f"text: {question.text}"
-    sequences = sequences_of(tokens, question.sequence, question.sequences, where)
-    prompt = sequences_of(tokens, question.prompt, 1, where)[0]
+
+def _compared(opened: Opened, question: RunQuestion, session: Session) -> Answer:
+    from gapless.torch.heads.generation import compare
+
+    model, chosen = opened.model, opened.chosen
+    sequences = opened.sequences(question.text, question.sequence, question.sequences)
+    prompt = opened.sequences(question.text, question.prompt, 1)[0]
     found = compare(model, chosen.kept, chosen.representative, prompt, question.new_tokens, sequences, session.say)
     run = _Run(
         found, len(prompt), question.new_tokens, *_cache_bytes(model, chosen, found, len(prompt)), question.dtype
@@ -52,7 +37,7 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     asked = {
         "model": question.model,
         "dtype": question.dtype,
-        "plan": path,
+        "plan": question.plan,
         "prompt": run.prompt,
         "new_tokens": run.new_tokens,
     }
@@ -65,15 +50,6 @@ def _cache_bytes(model: LanguageModel, chosen: HeadMap, found: Comparison, promp
     head_bytes = cached * first.dimension * found.full.logits.element_size()
     everything = len(model.layers) * first.key_heads
     return (int(chosen.counts.sum()) + everything) * head_bytes, 2 * everything * head_bytes
-
-
-def check_model(model: LanguageModel, asked: Record, name: str) -> None:
-    """Raises `InputError` where a plan's problem is of a model of another shape."""
-    first = model.layers[0]
-    here = {"layers": len(model.layers), "heads": first.heads, "key_heads": first.key_heads}
-    for title, count in here.items():
-        if asked.integer(title, 1) != count:
-            raise InputError(f"model: {name} has {count} {title}, the plan {asked.integer(title, 1)}; measure it again")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A model whose heads share attention, with a cache of the keys that are kept. Needs the extra `hf`.
+"""Attention functions of a model that stand in for its own, and a plain model with copied rows. Needs the extra `hf`.
 
 An attention function that is registered with transformers without its mask function gets a mask of another kind, or
 none, and gives wrong logits without a word: here both are registered, that of `eager`, which is added to the scores.
@@ -9,19 +9,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.torch.heads.models import Attention, Cache, DynamicLayer, LanguageModel, eager_mask, transformers
+from gapless.torch.heads.models import Attention, LanguageModel, eager_mask, transformers
 from gapless.torch.library import Module, Tensor, torch
 
-__all__ = [
-    "AttentionFunction", "Rows", "attending", "cache_bytes", "edited", "kept_cache", "probabilities", "repeated",
-    "sharing",
-]  # fmt: skip
+__all__ = ["AttentionFunction", "Rows", "attending", "edited", "probabilities", "repeated"]
 
 _NAME = "gapless"
 
@@ -76,57 +72,6 @@ def probabilities(query: Tensor, key: Tensor, mask: Tensor | None, scaling: floa
 def repeated(states: Tensor, times: int) -> Tensor:
     """Keys or values of each key head for each of its query heads."""
     return states if times == 1 else states.repeat_interleave(times, dim=1)
-
-
-class KeptLayer(DynamicLayer):  # type: ignore[misc]
-    """A layer of a cache that holds the keys of some heads, and the values of all."""
-
-    def __init__(self, kept: Sequence[int]) -> None:
-        super().__init__()
-        self.kept = torch.tensor(list(kept))
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *rest: object, **others: object
-    ) -> tuple[Tensor, Tensor]:
-        """Add the tokens' keys of the kept heads, and all their values."""
-        return super().update(key_states[:, self.kept.to(key_states.device)], value_states, *rest, **others)  # type: ignore[no-any-return]
-
-
-def kept_cache(kept: Sequence[Sequence[int]]) -> Cache:
-    """An empty cache that will hold the keys of these key heads of each layer alone."""
-    return Cache(layers=[KeptLayer(heads) for heads in kept])
-
-
-def cache_bytes(cache: Cache) -> int:
-    """What a cache's keys and values hold."""
-    return sum(int(part.nbytes) for layer in cache.layers for part in (layer.keys, layer.values))
-
-
-@contextmanager
-def sharing(found: LanguageModel, kept: Sequence[Sequence[int]], representative: Rows) -> Iterator[None]:
-    """Within the block, head h of layer l uses the attention of `representative[l][h]`, whose key head is kept.
-
-    Scores are computed once for each head that is used. For calls without a cache, and with `kept_cache`.
-    """
-    functions, place_of = [], partial(torch.tensor, device=found.device)
-    for layer, heads, row in zip(found.layers, kept, representative, strict=True):
-        used = sorted(set(map(int, row)))
-        place = {head: number for number, head in enumerate(heads)}
-        keys = place_of([place[head // (layer.heads // layer.key_heads)] for head in used])
-        of_head = place_of([used.index(int(head)) for head in row])
-        functions.append(partial(_share, layer, place_of(list(heads)), place_of(used), keys, of_head))
-    with attending(found, functions):
-        yield
-
-
-def _share(
-    layer: Attention, kept: Tensor, used: Tensor, keys: Tensor, of_head: Tensor, query: Tensor, key: Tensor,
-    value: Tensor, mask: Tensor | None, scaling: float,
-) -> tuple[Tensor, None]:  # fmt: skip
-    held = key if key.shape[1] == len(kept) else key[:, kept]
-    attention = probabilities(query[:, used], held[:, keys], mask, scaling)[:, of_head]
-    value = repeated(value, layer.heads // layer.key_heads)
-    return torch.matmul(attention, value).transpose(1, 2).contiguous(), None
 
 
 def edited(found: LanguageModel, representative: Rows) -> Module:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gapless.torch.heads.attention import Rows, cache_bytes, edited, kept_cache, sharing
+from gapless.torch.heads.attention import Rows, edited
 from gapless.torch.heads.models import Cache, LanguageModel, check_length, mean_loss
+from gapless.torch.heads.sharing import cache_bytes, kept_cache, sharing
 from gapless.torch.library import Module, Tensor, torch
 
 __all__ = ["Comparison", "Generated", "compare", "generated"]

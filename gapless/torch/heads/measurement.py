@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.profiles.heads.profile import HeadProfile
-from gapless.torch.heads.attention import attending, probabilities, repeated, sharing
+from gapless.torch.heads.attention import attending, probabilities, repeated
 from gapless.torch.heads.models import Attention, LanguageModel, mean_loss
+from gapless.torch.heads.sharing import sharing
 from gapless.torch.library import Tensor, torch
 
 __all__ = ["measure_heads", "measured_rises"]
@@ -26,7 +27,10 @@ def measure_heads(
     """The profile of a model's heads, means over all tokens of sequences of shape (count, length)."""
     layers, heads = len(found.layers), found.layers[0].heads
     sums = torch.zeros(2, layers, heads, heads, dtype=torch.float64, device=found.device)
-    functions = [partial(_measure, layer, sums[:, number]) for number, layer in enumerate(found.layers)]
+    squares = torch.zeros(layers, heads, dtype=torch.float64, device=found.device)
+    functions = [
+        partial(_measure, layer, sums[:, number], squares[number]) for number, layer in enumerate(found.layers)
+    ]
     with torch.no_grad(), attending(found, functions):
         for number, sequence in enumerate(sequences):
             report(f"sequence {number + 1} of {len(sequences)} ...")
@@ -35,18 +39,28 @@ def measure_heads(
     first = found.layers[0]
     parameters = sum(each.numel() for each in found.model.parameters())
     return HeadProfile(
-        found.name, scores, output, first.key_heads, first.dimension, parameters, sequences.numel(), source
+        found.name,
+        scores,
+        output,
+        first.key_heads,
+        first.dimension,
+        parameters,
+        sequences.numel(),
+        source,
+        squares=(squares / sequences.numel()).cpu().numpy(),
     )
 
 
 def _measure(
-    layer: Attention, sums: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float
-) -> tuple[Tensor, None]:
-    """Attend as `eager` does, and add to the two sums of a layer, (heads, heads) each."""
+    layer: Attention, sums: Tensor, squares: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+    scaling: float,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """Attend as `eager` does, and add to the two sums of a layer, (heads, heads) each, and to its squares, (heads,)."""
     times = layer.heads // layer.key_heads
     value = repeated(value, times)
     attention = probabilities(query, repeated(key, times), mask, scaling)
     attention64, value64, output64 = attention.double(), value.double(), layer.output.double()
+    squares += attention64.square().sum(dim=(0, 2, 3))
     for head in range(layer.heads):
         apart = attention64 - attention64[:, head : head + 1]
         sums[0, head] += apart.square().sum(dim=(0, 2, 3))

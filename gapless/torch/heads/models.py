@@ -1,7 +1,7 @@
 """Language models by name, and texts as their tokens. Needs the extra `hf`.
 
-`hf:tiny-llama`, `hf:tiny-llama-gqa`, `hf:tiny-gpt2` and `hf:tiny-opt` are small models with random weights, the same
-for a seed; a folder is what `save_pretrained` has written. Nothing is downloaded.
+`hf:tiny-llama`, `hf:tiny-llama-gqa`, `hf:tiny-gpt2`, `hf:tiny-opt`, and `hf:small-llama` for times, have random
+weights, the same for a seed; a folder is what `save_pretrained` has written. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ _LLAMA = {
     **_TINY, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 8,
     "max_position_embeddings": 2048,
 }  # fmt: skip
+_SMALL = {
+    **_TINY, "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 4, "num_attention_heads": 8,
+    "num_key_value_heads": 8, "max_position_embeddings": 8192,
+}  # fmt: skip
 _GPT2 = {**_TINY, "n_embd": 64, "n_layer": 2, "n_head": 8, "n_positions": 2048}
 _INITIAL_STD = 0.2
 """Of random weights: with the usual 0.02 every head attends to all tokens alike."""
@@ -52,6 +56,7 @@ _OWN: dict[str, tuple[str, Mapping[str, float | None]]] = {
     "tiny-llama": ("LlamaConfig", {**_LLAMA, "num_key_value_heads": 8}),
     "tiny-llama-gqa": ("LlamaConfig", {**_LLAMA, "num_key_value_heads": 4}),
     "tiny-gpt2": ("GPT2Config", _GPT2),
+    "small-llama": ("LlamaConfig", _SMALL),
     "tiny-opt": ("OPTConfig", _OPT),
 }
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.torch.heads.attention import sharing
 from gapless.torch.heads.models import LanguageModel, mean_loss
+from gapless.torch.heads.sharing import sharing
 from gapless.torch.library import Tensor
 
 __all__ = ["Swapped", "swapped"]

@@ -57,8 +57,8 @@ def test_shared_heads_give_the_logits_of_copied_rows(found: Any) -> None:
 
 
 def test_the_cache_holds_kept_keys_and_all_values(found: Any) -> None:
-    from gapless.torch.heads.attention import kept_cache, sharing
     from gapless.torch.heads.generation import generated
+    from gapless.torch.heads.sharing import kept_cache, sharing
 
     kept, rows = some_map(found)
     first = found.layers[0]
@@ -71,7 +71,7 @@ def test_the_cache_holds_kept_keys_and_all_values(found: Any) -> None:
 def test_one_step_at_a_time_is_all_at_once(found: Any) -> None:
     import torch
 
-    from gapless.torch.heads.attention import kept_cache, sharing
+    from gapless.torch.heads.sharing import kept_cache, sharing
 
     kept, rows = some_map(found)
     text = tokens(1, 12)
@@ -86,8 +86,8 @@ def test_distances_are_what_one_head_changes(found: Any) -> None:
     """The distance to another head's attention is the squared change of the first layer's attention output."""
     import torch
 
-    from gapless.torch.heads.attention import sharing
     from gapless.torch.heads.measurement import measure_heads
+    from gapless.torch.heads.sharing import sharing
 
     text = tokens(2, 24)
     profile = measure_heads(found, text, "a test")
@@ -174,9 +174,9 @@ def test_rises_are_those_of_one_layer_alone(found: Any) -> None:
     from gapless.encodings.chai.commands.profile import rises_of
     from gapless.encodings.chai.head_map import HeadMap
     from gapless.options import SolveOptions
-    from gapless.torch.heads.attention import sharing
     from gapless.torch.heads.measurement import measure_heads
     from gapless.torch.heads.models import mean_loss
+    from gapless.torch.heads.sharing import sharing
 
     text = tokens(2, 32)
     profile = measure_heads(found, text, "a test")

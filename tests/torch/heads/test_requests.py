@@ -10,7 +10,7 @@ from extras import needs_transformers
 
 from gapless.errors import InputError
 
-pytestmark = needs_transformers
+pytestmark = [needs_transformers, pytest.mark.thorough(but=("gqa",))]
 
 FIRST, PROMPT = 5, 14
 TEXT = "Each request has a membership of its own, chosen from the scores of its first five tokens alone. " * 3
@@ -98,9 +98,9 @@ def test_the_cache_drops_keys_of_each_request_s_own_heads(found: Any) -> None:
 def test_what_is_kept_are_the_bits_of_the_full_keys(found: Any) -> None:
     import torch
 
-    from gapless.torch.heads.requests import RequestLayer
+    from gapless.torch.heads.sharing import HeadLayer
 
-    layer, keys = RequestLayer(), torch.randn(2, 8, 5, 4)
+    layer, keys = HeadLayer(), torch.randn(2, 8, 5, 4)
     layer.update(keys, keys)
     layer.shrink(torch.tensor([[1, 3], [0, 7]]))
     assert torch.equal(layer.keys, torch.stack([keys[0, [1, 3]], keys[1, [0, 7]]]))
@@ -158,3 +158,32 @@ def test_other_counts_and_too_long_contexts_are_refused(found: Any) -> None:
         serve(found, prompts(), lambda distance: (next(kept), rows), FIRST)
     with pytest.raises(InputError, match=r"must be <= 2048, got 14 \+ 2035"):
         serve(found, prompts(), drawn(found), FIRST, 2035)
+
+
+def test_the_cache_drops_values_too_where_they_are_shared(found: Any) -> None:
+    import torch
+
+    from gapless.torch.heads.requests import replaced, serve
+
+    served = serve(found, prompts(), drawn(found), FIRST, 3, with_values=True)
+    assert served.cache_bytes == 2 * 5 * 3 * (PROMPT + 2) * found.layers[0].dimension * 8
+    assert torch.allclose(replaced(found, served, PROMPT, FIRST, with_values=True), served.logits, atol=1e-9)
+    assert not torch.allclose(replaced(found, served, PROMPT, FIRST), served.logits, atol=1e-3)
+
+
+def test_blocks_of_queries_are_all_queries_at_once(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from gapless.torch.heads import sharing
+    from gapless.torch.heads.requests import serve
+
+    whole = serve(found, prompts(), drawn(found), FIRST, 3)
+    monkeypatch.setattr(sharing, "BLOCK", 4)
+    assert torch.allclose(serve(found, prompts(), drawn(found), FIRST, 3).logits, whole.logits, atol=1e-9)
+    one = drawn(found)(np.zeros(0))
+    with torch.no_grad():
+        with sharing.sharing(found, *one):
+            in_blocks = found.model(prompts(), use_cache=False).logits
+        monkeypatch.setattr(sharing, "BLOCK", 128)
+        with sharing.sharing(found, *one):
+            assert torch.allclose(found.model(prompts(), use_cache=False).logits, in_blocks, atol=1e-9)
