@@ -123,7 +123,7 @@ def _answer(task: Task, plans: Sequence[BatchPlan], trained: Trained) -> Answer:
     ]
     if trained.recovery is not None:
         lines += _recovered(task, trained.recovery)
-        is_equal = is_equal and not trained.recovery["values_apart"]
+        is_equal = is_equal and not trained.recovery.get("values_apart")
     if task.start:
         lines.append(("restored", f"after batch {task.start - 1}, from {task.checkpoint}"))
     is_whole = trained.recovery is None and not task.start
@@ -135,9 +135,14 @@ def _answer(task: Task, plans: Sequence[BatchPlan], trained: Trained) -> Answer:
 
 
 def _recovered(task: Task, recovery: Mapping[str, int]) -> list[tuple[str, str]]:
-    kept, again = recovery["kept"], task.lost_batch - recovery["kept"]
+    """What is said of a lost trainer, whether it was to be lost or somebody else killed it."""
+    lost, kept = f"trainer {recovery['lost']}", f"all go back to batch {recovery['kept']}"
+    copied = f"{recovery['copied_bytes']} bytes from the other trainers to the new one"
+    if "values_apart" not in recovery:
+        return [("lost", f"{lost}; {kept}"), ("copied", copied)]
+    again = task.lost_batch - recovery["kept"]
     return [
-        ("lost", f"trainer {task.lost_trainer} in batch {task.lost_batch}; all go back to batch {kept}, {again} again"),
-        ("copied", f"{recovery['copied_bytes']} bytes from the other trainers to the new one"),
+        ("lost", f"{lost} in batch {task.lost_batch}; {kept}, {again} again"),
+        ("copied", copied),
         ("recovered", f"{recovery['values_apart']} values have other bits than in an undisturbed run"),
     ]

@@ -36,8 +36,9 @@ class Trained:
     `row_error`, `dense_error`: the distance of all values from those of one process, by how far those have come; what
     float32 rounds in each batch is no distance.
     `loss_error`: the largest difference of a batch's loss, by that loss. `moved_bytes`: of all processes, by kind.
-    `recovery`: after a trainer was lost, the last batch that was kept (`kept`), the bytes that the new one got of the
-    others (`copied_bytes`), and how many values end with other bits than in an undisturbed run (`values_apart`).
+    `recovery`: after trainer `lost` was lost, the last batch that was `kept`, the bytes that the new one got of the
+    others (`copied_bytes`), and, where it was to be lost, how many values end with other bits than in an undisturbed
+    run (`values_apart`).
     """
 
     row_error: float
@@ -64,11 +65,11 @@ def train(task: Task, plans: Sequence[BatchPlan], stop: threading.Event | None =
 
     of_ranks = in_processes(task)
     trained = compared(task, plans, of_ranks, stop)
-    if task.lost_trainer < 0:
+    if task.lost_trainer < 0 or trained.recovery is None:
         return trained
     undisturbed = in_processes(replace(task, lost_trainer=-1, checkpoint="", checkpoint_every=0))
-    recovery = of_ranks[task.lost_trainer]["recovery"]
-    return replace(trained, recovery={**recovery, "values_apart": values_apart(of_ranks, undisturbed)})
+    apart = values_apart(of_ranks, undisturbed)
+    return replace(trained, recovery={**trained.recovery, "values_apart": apart})
 
 
 def values_apart(of_ranks: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> int:
@@ -99,6 +100,7 @@ def compared(
         loss_error=float(np.abs(seen / losses - 1).max()),
         losses=tuple(seen.tolist()),
         moved_bytes={kind: sum(each["moved_bytes"][kind] for each in of_ranks) for kind in MOVES},
+        recovery=next((each["recovery"] for each in trainers if each["recovery"]), None),
     )
 
 

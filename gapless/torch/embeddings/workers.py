@@ -140,7 +140,11 @@ class _Trainer(_Worker):
         state = copied(state[:, None], self._roles, lost, self._cache.trainers)[:, 0]
         if is_new:
             self._take_over(state)
-            self._recovery = {"kept": last, "copied_bytes": copied_bytes + state.numel() * state.element_size()}
+            self._recovery = {
+                "lost": lost,
+                "kept": last,
+                "copied_bytes": copied_bytes + state.numel() * state.element_size(),
+            }
 
     def _train(self, plan: BatchPlan) -> None:
         own = np.flatnonzero(plan.trainer == self._roles.rank)

@@ -169,11 +169,12 @@ def test_training_survives_the_loss_of_a_trainer_to_the_bit(
     assert max(trained.row_error, trained.dense_error, trained.loss_error) < 1e-5
     # The new trainer gets what all caches hold then, with state, the dense parameters and the losses so far.
     kept = trained.recovery["kept"]
-    first = Timeline(plans(ranks), asked.sharding, ranks).begin(kept + 1)
+    start = max(kept, -1) + 1
+    first = Timeline(plans(ranks), asked.sharding, ranks).begin(start)
     rows = sum(int(moves.fetches.all(axis=1).sum()) for moves in first)
     values = DIMENSION + {"sgd": 0, "rowwise-adagrad": 1, "adagrad": DIMENSION, "adam": 2 * DIMENSION}[optimizer]
-    dense = len(flat(asked.started()[0])) + kept + 1
-    assert trained.recovery["copied_bytes"] == 4 * (dense + (0 if kept < 0 else rows * values))
+    dense = len(flat(asked.started()[0])) + start
+    assert trained.recovery["copied_bytes"] == 4 * (dense + (0 if kept == BEFORE_ALL else rows * values))
 
 
 @pytest.mark.thorough
