@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 from gapless.cli.main import main
 
 MODELS = {
-    "convolutional": ("train:net,width=32,classes=10,batch=16", 0.05),
+    "convolutional": ("train:net,width=32,classes=100,batch=32,size=8", 0.1),
     "transformer": ("train:gpt,hidden=128,layers=2,micro_batch=4", 0.3),
 }
 SMALL = "train:net,layers=2,width=8,batch=2,size=8,classes=10"

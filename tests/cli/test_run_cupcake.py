@@ -122,6 +122,21 @@ def test_all_train_to_a_loss_and_exact_ones_have_the_same_losses(
 
 @needs_torch
 @pytest.mark.thorough
+def test_in_two_levels_exact_gradients_are_those_of_one_but_for_rounding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(solved(tmp_path), "--ranks", "4", "--ranks-per-node", "2", "--json", "--quiet") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in found["rows"]] == ROWS
+    for row in found["rows"]:
+        assert row["buckets"]
+        assert (row["error"] < 1e-10) == row["is_exact"]
+    assert run(solved(tmp_path), "--ranks", "3", "--ranks-per-node", "2", "--quiet") == 2
+    assert "ranks_per_node: must divide the 3 ranks, got 2" in capsys.readouterr().err
+
+
+@needs_torch
+@pytest.mark.thorough
 def test_what_is_printed_says_what_is_emulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(solved(tmp_path), "--emulate", "step", "--dilation", "5", "--ranks", "4") == 0
     lines = capsys.readouterr().out.splitlines()

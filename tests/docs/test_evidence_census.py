@@ -15,6 +15,7 @@ NUMERIC = 0.3
 """From this share of cells that begin with a number on, a table holds results."""
 FACTS = {
     ("docs/formats.md", "array"): "what a file holds",
+    ("docs/mathematics.md", "allreduce"): "formulas",
     ("docs/topologies.md", "name"): "machines as their data sheets have them",
     ("docs/how-to/groups.md", "`--group`"): "ranks",
     ("docs/how-to/profile-a-machine.md", "flow"): "formulas",
@@ -64,7 +65,7 @@ RESULTS = [table for table in printed() if table.has_results]
 
 def test_there_are_tables_of_results_and_of_facts() -> None:
     assert len(RESULTS) > 30
-    assert len(list(printed())) > 2 * len(RESULTS) - 10
+    assert len(list(printed())) > 1.5 * len(RESULTS)
 
 
 @pytest.mark.parametrize("table", RESULTS, ids=lambda table: f"{table.page}: {' | '.join(table.heads)[:40]}")
