@@ -21,8 +21,8 @@ __all__ = ["measured_tables"]
 
 _PORTS = 3
 """Switch ports, and NICs, that are measured."""
-_LEAST = 1.08
-"""A table whose largest slowdown is smaller is noise."""
+_LEAST = 1.2
+"""A table whose largest slowdown is smaller is what many flows cost the processors: 1.14 on a busy emulated cluster."""
 _WITHIN = 1.05
 """Of several slowdowns the lowest counts that another one is within this factor of: much is noise."""
 
