@@ -31,8 +31,11 @@ def test_two_processes_are_measured_and_the_file_is_planned_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "machine.json"
-    assert profile(path, *QUICK, "--by", "pair", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    assert profile(path, *QUICK, "--by", "pair", "--machine", "ndv2", "--json") == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["orders_as_machine"] == [None]
+    assert "node 0 is not wired as ndv2" in err
     assert [row["name"] for row in found["classes"]] == ["rank 0 to 1", "rank 1 to 0"]
     for row in found["classes"]:  # on a busy machine one of them may drown in noise
         assert min(row["alpha_us"], row["beta_us_per_mb"]) >= 0 < row["alpha_us"] + row["beta_us_per_mb"]
@@ -58,6 +61,13 @@ def test_people_see_nodes_classes_and_the_source(tmp_path: Path, capsys: pytest.
     assert first.startswith("node 0     ranks 0")
     assert row.lstrip().startswith(("inside of nodes", "between nodes"))
     assert source.endswith("3 ranks over gloo")
+
+
+def test_an_unknown_machine_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert profile(tmp_path / "machine.json", "--machine", "abacus") == 2
+    assert "must be one of dgx-a100" in capsys.readouterr().err
 
 
 @needs_torch

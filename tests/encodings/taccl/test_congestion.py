@@ -16,7 +16,7 @@ from gapless.encodings.taccl.sketch.format import InterNode, Policy
 from gapless.ir.simulate import retime
 from gapless.result import Result
 from gapless.topologies.congestion import Slowdown
-from gapless.topologies.files import named_node
+from gapless.topologies.files import load_topology
 from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
 from gapless.topologies.topology import Topology
 
@@ -63,14 +63,12 @@ def test_few_connections_are_faster_for_large_sizes_and_many_for_small_ones() ->
 
 @pytest.mark.thorough
 def test_dgx2_sk_1_has_few_connections_for_large_sizes_and_many_for_small_ones() -> None:
-    node, given = named_node("dgx2"), load_sketch("dgx2-sk-1")
-    table = Slowdown((1, 2, 4, 8, 15), (1.0, 1.02, 1.05, 1.15, 1.3))
-    cluster = replace(node, switches=tuple(replace(one, congestion=table) for one in node.switches)).cluster(2)
+    cluster = load_topology("dgx2-congested", 2)
     few, many = (
         [
             makespan_s(
                 gapless.solve(
-                    Chunked.of(cluster, "allgather", size, replace(given, policies=(policy,)), method="milp"),
+                    Chunked.of(cluster, "allgather", size, load_sketch(f"dgx2-sk-1:{policy}"), method="milp"),
                     SolveOptions(threads=1),
                 )
             )
