@@ -60,7 +60,7 @@ import os, signal, sys, time
 from gapless.torch.pipeline.gpt import gpt
 
 def made(what):
-    if sys.argv[0].endswith("rank.py") and sys.argv[2] == "1":
+    if sys.argv[0].endswith("processes.py") and sys.argv[2] == "1":
         what()
     return gpt(layers=2, hidden=32, sequence=16, micro_batches=3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from gapless.errors import InputError
@@ -49,7 +50,8 @@ def _draw_losses(axes: Axes, runs: Sequence[Mapping[str, Any]], look_of: Mapping
         losses = run["losses"]
         means = [_mean(losses[max(0, step - _MEAN_OF + 1) : step + 1]) for step in range(len(losses))]
         colour, style = look_of[run["name"]]
-        axes.plot(means, style, label=f"{run['name']}: {run['last_loss']:.3f}", color=colour, linewidth=1)
+        last = "diverged" if run["last_loss"] is None else f"{run['last_loss']:.3f}"
+        axes.plot(means, style, label=f"{run['name']}: {last}", color=colour, linewidth=1)
     axes.set_ylabel(f"loss, mean of {_MEAN_OF} steps")
     axes.legend(fontsize=7)
 
@@ -71,5 +73,6 @@ def _draw_errors(axes: Axes, runs: Sequence[Mapping[str, Any]], look_of: Mapping
     axes.legend(fontsize=7)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _mean(values: Sequence[float | None]) -> float:
+    """None stands for what isn't finite."""
+    return sum(nan if value is None else value for value in values) / len(values)

@@ -6,8 +6,9 @@ What was sent is held against the plan's messages and the compressors' sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -114,12 +115,21 @@ def _answer(
     same_sizes = model.boundary_bytes(program.cut, task.micro_batches) == program.boundary_bytes
     expected = [_expected(program, model, training, variant, same_sizes) for variant in variants]
     sent = all(_is_sent(run, each) for run, each in zip(runs[1:], expected, strict=True))
-    rows = [{**asdict(run), "last_loss": _last(run), **_means(run)} for run in runs]
+    rows = [_stored({**asdict(run), "last_loss": _last(run), **_means(run)}) for run in runs]
     data = {
         **asdict(training), "runs": rows, "bit_equal_losses": equal, "expected_bytes": expected,
         "same_boundaries": same_sizes,
     }  # fmt: skip
     return Answer(data, _text(program, training, runs, equal, sent, same_sizes), is_valid=agrees and sent)
+
+
+def _stored(value: object) -> object:
+    """As JSON has it: None for numbers that aren't finite, as a training that diverges has them."""
+    if isinstance(value, Mapping):
+        return {key: _stored(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_stored(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _is_close(alone: Trained, plain: Trained) -> bool:

@@ -31,6 +31,13 @@ def test_each_run_of_ranks_has_a_curve_and_errors_stand_beside() -> None:
     assert len(draw_training({"runs": [row(runs[1])]}).axes) == 1
 
 
+def test_a_training_that_diverges_has_a_curve_that_ends() -> None:
+    diverged = {**row(Trained("cb", (5.0, 4.5), (1,))), "losses": [5.0, None], "last_loss": None}
+    (line,) = draw_training({"runs": [diverged]}).axes[0].lines
+    assert line.get_label() == "cb: diverged"
+    assert [str(loss) for loss in line.get_ydata()] == ["5.0", "nan"]
+
+
 def test_a_single_step_has_no_picture() -> None:
     with pytest.raises(InputError, match="plot: draws a training"):
         draw_training({"gradients": 3})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -46,6 +47,14 @@ def test_a_training_is_right_where_losses_are_those_of_one_process_and_bytes_tho
     assert answer.data["runs"][2]["last_loss"] == 3.3
     assert any(line.split()[:3] == ["plan", "3.3000", "+10.00%"] for line in answer.text.splitlines())
     assert "as the plan and the compressors say" in answer.text
+
+
+def test_losses_that_are_not_finite_are_none_in_json(asked) -> None:
+    runs = [RUNS[0], RUNS[1], replace(RUNS[2], losses=(5.0, float("nan"), float("inf")))]
+    answer = training._answer(*asked, runs)  # noqa: SLF001
+    assert answer.data["runs"][2]["losses"] == [5.0, None, None]
+    assert answer.data["runs"][2]["last_loss"] is None
+    assert json.loads(json.dumps(answer.data, allow_nan=False))["steps"] == 3
 
 
 @pytest.mark.parametrize(
