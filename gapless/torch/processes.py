@@ -181,13 +181,16 @@ def _wait(
 
 
 def _what_failed(folder: Path, codes: list[int | None]) -> str:
-    """One line: of a process that was killed, if there is one, since others fail for want of it."""
+    """One line: of a process that was killed, if there is one, or of the first to fail: others fail for want of it."""
     killed = [rank for rank, code in enumerate(codes) if code is not None and code < 0]
     if killed:
         return f"rank {killed[0]}: its process was killed by signal {-(codes[killed[0]] or 0)}; the others were ended"
-    rank = next(rank for rank, code in enumerate(codes) if code)
-    path = folder / f"rank{rank}.error"
-    return f"rank {rank}: {path.read_text('utf-8') if path.exists() else f'ended with {codes[rank]}'}"
+    left = {rank: path for rank in range(len(codes)) if (path := folder / f"rank{rank}.error").exists()}
+    if not left:
+        rank = next(rank for rank, code in enumerate(codes) if code)
+        return f"rank {rank}: ended with {codes[rank]}"
+    rank = min(left, key=lambda rank: left[rank].stat().st_mtime_ns)
+    return f"rank {rank}: {left[rank].read_text('utf-8')}"
 
 
 def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
