@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Literal, TypeAlias
 
 from gapless.errors import InputError
@@ -107,6 +108,7 @@ class Planned:
         report: Callable[[str], None],
     ) -> None:
         self._model, self._forward = model, model.forward
+        self.__signature__ = signature(model.forward)  # by which trainers know what a model takes
         self._budget, self._on_new, self._close, self._cache = budget, on_new, close, cache
         self._options, self._report = options, report
         self._entries: dict[object, _Entry | None] = {}

@@ -6,6 +6,7 @@ Without torch these tests are skipped.
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import weakref
 from collections.abc import Callable
@@ -268,6 +269,11 @@ def test_hook_inside_of_the_model_is_refused_and_one_on_it_runs() -> None:
     model.norm.register_forward_hook(lambda *_: None)
     with pytest.raises(InputError, match="module 'norm' has a forward hook"):
         model(examples())
+
+
+def test_trainers_see_what_the_model_takes() -> None:
+    _, model = pair()
+    assert list(inspect.signature(model.forward).parameters) == ["given", "scale"]
 
 
 def test_copy_plans_anew() -> None:
