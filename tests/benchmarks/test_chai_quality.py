@@ -145,6 +145,24 @@ def test_no_choice_of_heads_has_less_error_than_hindsight(
 
 
 @needs_transformers
+def test_memberships_settle_with_tokens(
+    takes_minutes: None, tables: ResultTables, tmp_path: Path, trained: Path
+) -> None:
+    plan, (_, profile) = str(tmp_path / "plan.json"), profiled(trained, 128)
+    gapless.chai.solve(profile, kv_saving=0.125).save(plan)
+    question = RequestsQuestion(
+        str(trained), plan, str(trained / "validation.txt"), new_tokens=1, sequence=64, plot=str(tmp_path / "c.svg")
+    )
+    changed = [
+        sum(row) / len(row) for row in execute_requests(question, Session(SolveOptions(), print)).data["changes"]
+    ]
+    table = tables.table("chai_changes", "Heads that use another one than a token before, by tokens of a request")
+    for tokens in (2, 3, 5, 10, 24, 32):
+        table.add(str(tokens), tokens=tokens, changed=round(100 * changed[tokens - 2], 1))
+    assert max(changed[30:]) < changed[3] < changed[0]
+
+
+@needs_transformers
 def test_counts_by_measured_rises_lose_at_most_what_equal_counts_lose(
     takes_minutes: None, tables: ResultTables, trained: Path
 ) -> None:

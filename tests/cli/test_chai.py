@@ -277,3 +277,26 @@ def test_requests_are_served_with_heads_dropped_and_values_shared(
     assert [more[name]["error"] is None for name in more] == [False] * 6 + [True] * 2
     assert more["values"]["cache_bytes"] == 0.5 * more["full"]["cache_bytes"] == 0.5 * more["dejavu"]["cache_bytes"]
     assert more["full"]["loss"] != maps["full"]["loss"]
+
+
+@needs_transformers
+@pytest.mark.thorough
+def test_heads_and_their_changes_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text, heads, plan, out = (str(tmp_path / name) for name in ("text.txt", "heads.npz", "plan.json", "out.svg"))
+    Path(text).write_text(TEXT)
+    few = ("--model", "hf:tiny-llama", "--sequence", "16", "--sequences", "3")
+    made = printed(capsys, "profile", "heads", *few, "--calibration", text, "-o", heads, "--plot", out)
+    assert "correlation of scores" in Path(out).read_text()
+    correlations: list[list[list[float]]] = made["correlations"]  # type: ignore[assignment]
+    assert all(row[head] == pytest.approx(1) for layer in correlations for head, row in enumerate(layer))
+    squares = read_head_profile(heads).squares
+    assert squares is not None
+    assert squares.shape == (2, 8)
+    assert (squares <= 1).all()
+    printed(capsys, "solve", "chai", "--profile", heads, "--kv-saving", "0.25", "-o", plan)
+    data = printed(capsys, "run", "chai-requests", *few, "--plan", plan, "--text", text, "--plot", out)
+    changes: list[list[float]] = data["changes"]  # type: ignore[assignment]
+    assert [len(row) for row in changes] == [2] * 15
+    assert "heads are clustered" in Path(out).read_text()
+    refused(capsys, ["profile", "heads", *few, "--calibration", text, "-o", heads, "--plot", "x.gif"], "must end in")
