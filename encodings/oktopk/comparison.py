@@ -7,7 +7,6 @@ that this cost and the extra load of old boundaries are least in the mean.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
@@ -15,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.checker import check
-from gapless.encodings.oktopk.allreduce.bounds import WORDS, least_words, lower_bound_words, upper_bound_words
+from gapless.encodings.oktopk.allreduce.bounds import (
+    WORDS,
+    least_words,
+    lower_bound_words,
+    table_1,
+    upper_bound_words,
+)
 from gapless.encodings.oktopk.allreduce.lowering import lower, received_words
 from gapless.encodings.oktopk.allreduce.network import ENTRY_BYTES, Network
 from gapless.encodings.oktopk.allreduce.others import dense_ring, gtopk, topka, topkdsa
@@ -110,8 +115,8 @@ def words_of_others(sets: IndexSets, step: int) -> dict[str, float]:
     return {
         "topka": float(WORDS * (counts.sum() - counts.min())),
         "topkdsa": float((first + gathered - own).max()),
-        "gtopk": 4.0 * float(counts.max()) * math.ceil(math.log2(ranks)),
-        "dense ring": 2.0 * sets.elements * (ranks - 1) / ranks,
+        "gtopk": table_1("gTopk", sets.elements, int(counts.max()), ranks).words_most,
+        "dense ring": table_1("dense", sets.elements, int(counts.max()), ranks).words_most,
     }
 
 

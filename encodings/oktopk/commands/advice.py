@@ -135,6 +135,8 @@ def advise(
     nodes: int | None = None,
     bandwidth: float | None = None,
     latency: float | None = None,
+    add: float = 0.0,
+    add_start: float = 0.0,
     selection: str = "auto",
 ) -> Advice:
     """Plans of the last step at several densities, and the drift over all steps.
@@ -152,6 +154,8 @@ def advise(
         nodes=nodes,
         bandwidth=bandwidth,
         latency=latency,
+        add=add,
+        add_start=add_start,
     )
     sets = asked.sets
     if densities is None:

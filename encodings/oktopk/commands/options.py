@@ -26,7 +26,7 @@ _ADVICE = (
         "densities", Listed(Number(0, strict=True, maximum=1)), "at which plans are made",
         otherwise="the recorded one and shares of it", metavar="D,D,...",
     ),
-    *picked(Question, "selection", "topology", "nodes", "bandwidth", "latency"),
+    *picked(Question, "selection", "topology", "nodes", "bandwidth", "latency", "add", "add_start"),
     plot(),
 )  # fmt: skip
 

@@ -168,8 +168,11 @@ def _run_text(data: Mapping[str, Any], machine: str) -> str:
 
 
 def _chosen_text(data: Mapping[str, Any]) -> str:
-    """Entries of a rank against k."""
-    shares = [f"{name} {chosen:,.0f} ({chosen / data['count']:.2f} k)" for name, chosen in data["chosen"].items()]
+    """Entries of a rank against k. Of Gaussiank's, no more are known than were recorded, which are the plan's."""
+    shares = []
+    for name, chosen in data["chosen"].items():
+        more = " or more" if name != "plan" and chosen == data["chosen"]["plan"] else ""
+        shares.append(f"{name} {chosen:,.0f} ({chosen / data['count']:.2f} k){more}")
     return f"by a rank, of k = {data['count']:,}: {', '.join(shares)}"
 
 

@@ -13,9 +13,11 @@ from gapless.encodings.oktopk.allreduce.bounds import step_bound_s
 from gapless.encodings.oktopk.allreduce.lowering import StepSizes, lower, received_words
 from gapless.encodings.oktopk.allreduce.network import Adding, Network, flat_topology
 from gapless.encodings.oktopk.allreduce.others import gtopk, topka, topkdsa
+from gapless.encodings.oktopk.commands.advice import advise
 from gapless.encodings.oktopk.cuts.boundaries import even_cuts
 from gapless.encodings.oktopk.cuts.loads import region_counts
 from gapless.ir.schedule import Schedule
+from gapless.options import SolveOptions
 from gapless.profiles.sparsity.index_file import find_index_sets
 
 RANKS, BYTES_PER_S = 8, 8e6  # an entry takes a microsecond
@@ -94,3 +96,12 @@ def test_a_plan_takes_the_bucket_that_is_soonest_done(tmp_path: Path) -> None:
 
     pairs = {(rank, owner) for rank in range(4) for owner in range(4) if rank != owner}
     assert {route[2:] for route in read_sparse_plan(tmp_path / "eager.json").contributions} == pairs
+
+
+def test_advice_counts_adding() -> None:
+    asked = "clustered:elements=4000,steps=1"
+    free, paid = (
+        advise(asked, options=SolveOptions(), ranks=4, latency=0.0, add=add_s).rows[0] for add_s in (0.0, 1e-6)
+    )
+    assert paid.sparse_s > free.sparse_s
+    assert paid.topka_s - free.topka_s > paid.sparse_s - free.sparse_s
