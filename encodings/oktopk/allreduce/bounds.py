@@ -95,13 +95,13 @@ def table_1(name: str, elements: int, count: int, ranks: int) -> Overhead:
     A ring has the words of the paper's dense allreduce (Rabenseifner's), but 2 (P - 1) latencies for 2 log P.
     """
     levels, share = math.ceil(math.log2(ranks)), (ranks - 1) / ranks
-    gathered = 2.0 * count * (ranks - 1)
+    gathered, everything = 2.0 * count * (ranks - 1), 2.0 * elements * (ranks - 1) / ranks
     known = {
-        "dense": Overhead(2 * elements * share, 2 * elements * share, 2 * (ranks - 1)),
+        "dense": Overhead(everything, everything, 2 * (ranks - 1)),
         "TopkA": Overhead(gathered, gathered, levels),
         "Gaussiank": Overhead(0, gathered, levels),
         "TopkDSA": Overhead(4 * count * share, (2 * count + elements) * share, ranks + 2 * levels),
-        "gTopk": Overhead(4 * count * levels, 4 * count * levels, 2 * levels),
+        "gTopk": Overhead(4.0 * count * levels, 4.0 * count * levels, 2 * levels),
     }  # fmt: skip
     own = Overhead(lower_bound_words(count, ranks), upper_bound_words(count, ranks), 2 * ranks + 2 * levels)
     return known.get(name.partition(",")[0], own)
