@@ -19,7 +19,6 @@ FACTS = {
     ("docs/topologies.md", "name"): "machines as their data sheets have them",
     ("docs/how-to/groups.md", "`--group`"): "ranks",
     ("docs/how-to/profile-a-machine.md", "flow"): "formulas",
-    ("docs/mathematics.md", "allreduce"): "formulas",
     ("docs/how-to/stopping.md", "what happens"): "exit codes",
 }
 """Tables of numbers that nobody measured, by page and the first head, and what they are."""
