@@ -157,6 +157,7 @@ def test_a_step_fits_where_it_is_proven_not_to_with_gradients_together(monkeypat
 @pytest.mark.parametrize(
     "make", [Images, lambda: nn.Sequential(nn.ConvTranspose2d(4, 6, 3, 2), nn.Conv2d(6, 4, 3), Sum())]
 )
+@pytest.mark.thorough("Images")
 def test_steps_within_little_memory_have_eagers_bits(make: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     model, image = make(), torch.randn(2, 4, 16, 16)
