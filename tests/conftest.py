@@ -227,6 +227,16 @@ def random_schedule() -> Callable[[random.Random], Schedule]:
     return _random_schedule
 
 
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    """A process group of this process alone."""
+    import torch
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """PyTorch as in the processes of `gloo_ranks`, since the number of threads can decide how a product rounds."""

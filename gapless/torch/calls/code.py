@@ -62,36 +62,27 @@ class CallProgram:
 
 
 class _CallWriter(Writer):
-    """Writes the forward pass, a stop with its outputs, and the backward pass with a stop after each segment."""
+    """Writes the forward pass, a stop with its outputs, and the backward pass with a stop after each segment.
 
-    def __init__(
-        self,
-        step: CapturedStep,
-        calls: Sequence[PlannedCall],
-        parameters: dict[str, Tensor],
-        mended: dict[Node, Mend],
-        look: Look | None,
-    ) -> None:
-        super().__init__(step, calls, parameters, mended, look)
-        self.segments: list[Segment] = []
-        self._needs = _outputs_behind(step)
-        self._names_given: list[tuple[str, frozenset[int]]] = []
-        self._given_bytes = 0
-        total_bytes = sum(parameters[gradient.parameter].nbytes for gradient in self._gradients())
-        self._most_bytes = max(total_bytes // _SEGMENTS, _SEGMENT_BYTES)
-        self._stop = -1
-        """The line at which the forward pass is over; before it none is read for what comes after."""
-        self._read_after: set[Node] = set()
-        self._at_stop: set[Node] = set()
-        self._update_at = 0
+    `_stop`: the line after the outputs, -1 before it is there; `_read_after`: what is read from then on.
+    """
+
+    _stop = -1
 
     def running(self) -> Callable[[Sequence[Tensor]], Running]:
         """Compile what the plan says, as a generator."""
+        self.segments: list[Segment] = []
+        self._needs = _outputs_behind(self._step)
+        self._names_given: list[tuple[str, frozenset[int]]] = []
+        self._given_bytes = 0
+        self._read_after: set[Node] = set()
+        total_bytes = sum(self._parameters[gradient.parameter].nbytes for gradient in self._gradients())
+        most_bytes = max(total_bytes // _SEGMENTS, _SEGMENT_BYTES)
         for event in self._calls:
             if event.is_after and self._stop < 0:
                 self._end_forward()
             self._call(event)
-            if self._given_bytes >= self._most_bytes:
+            if self._given_bytes >= most_bytes:
                 self._end_segment(())
         for gradient in self._step.late_gradients:
             self._collect(gradient)

@@ -6,7 +6,7 @@ Without torch these tests are skipped.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,13 +44,6 @@ def refusal(model: nn.Module) -> str:
 
 
 # -- wrapped models ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def one_rank() -> Iterator[None]:
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.usefixtures("one_rank")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from gapless.torch.sparse.relay import EmulatedLink, Hop, Relay, Wire
 from gapless.torch.sparse.selection import Threshold
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def one_rank() -> Iterator[None]:
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.usefixtures("one_rank")

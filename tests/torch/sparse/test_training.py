@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -27,13 +25,6 @@ def test_each_rank_sends_its_share_of_a_training_that_makes_progress() -> None:
     assert sets.values is not None
     assert np.abs(sets.values).min() > 0
     assert np.mean(found.losses[-4:]) < np.mean(found.losses[:4])
-
-
-@pytest.fixture
-def one_rank() -> Iterator[None]:
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.usefixtures("one_rank")
