@@ -1,54 +1,81 @@
-"""Training of planned models under DistributedDataParallel, in processes. Imports torch."""
+"""Plans of collectives, called by real processes; what each rank gives and gets. Imports torch."""
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.nn.parallel import DistributedDataParallel
 
-from gapless.torch import planned
+from gapless.errors import InputError
+from gapless.ir.collective import Collective
+from gapless.torch.collectives import AllGather, AllReduce, PlannedCollective, planned
 
-__all__ = ["train"]
-
-STEPS, WIDTH, LAYERS = 3, 512, 6
+LENGTH = 3
+"""Numbers in a chunk."""
 
 
-def deep() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU())))
+def numbers(collective: Collective, rank: int) -> torch.Tensor:
+    """A rank's input, whole numbers that say whose they are; of one that only passes on, as long as a chunk."""
+    is_relay = not collective.inputs[rank] and not collective.outputs[rank]
+    return torch.arange(LENGTH * (len(collective.inputs[rank]) + is_relay), dtype=torch.float64) + 1000 * rank
 
 
-def train(rank: int, folder: Path) -> dict[str, Any]:
-    """Losses and weights of eager's model and the planned one, and when gradients were there and buckets sent."""
-    found: dict[str, Any] = {}
-    eager = deep()
-    for name, model in (
-        ("eager", eager),
-        ("planned", planned(copy.deepcopy(eager), "0.9x", report=lambda _: None)),
+def expected(collective: Collective, rank: int) -> torch.Tensor:
+    """A rank's output, by the definition of the collective."""
+    parts: dict[int, torch.Tensor] = {}
+    for other, chunks in enumerate(collective.inputs):
+        for chunk, part in zip(chunks, numbers(collective, other).split(LENGTH), strict=False):
+            parts[chunk] = parts[chunk] + part if chunk in parts else part
+    return torch.cat([parts[chunk] for chunk in collective.outputs[rank]] or [torch.empty(0, dtype=torch.float64)])
+
+
+def call_all(rank: int, folder: Path) -> dict[str, Any]:
+    """Which plans of the folder end right on this rank: twice into new memory, and in place where that is possible."""
+    found = {}
+    for path in sorted(folder.glob("*.plan")):
+        collective = planned(path)
+        given, wanted = numbers(collective.collective, rank), expected(collective.collective, rank)
+        before = given.clone()
+        result = torch.full_like(wanted, -1)
+        calls = [collective(given, result).equal(wanted), collective(given, result).equal(wanted), given.equal(before)]
+        buffers = zip(collective.collective.inputs, collective.collective.outputs, strict=True)
+        if all(0 < len(one) == len(other) for one, other in buffers):
+            calls.append(collective(given, given).equal(wanted))
+        found[path.stem] = (calls, collective.sent_bytes)
+    return found
+
+
+def refused(collective: PlannedCollective, *buffers: torch.Tensor) -> str:
+    """What is said of buffers that don't suit a collective."""
+    try:
+        collective(*buffers)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def call_otherwise(rank: int, folder: Path) -> dict[str, Any]:
+    """What is refused, what other kinds of numbers end with, and a plan for two ranks on ranks 0 and 2."""
+    plan, pair = AllGather(folder / "allgather.plan"), folder / "allgather.pair"
+    own = torch.full((LENGTH,), rank)
+    group = torch.distributed.new_group([0, 2])
+    found = {
+        "undivided": refused(planned(folder / "alltoall.plan"), torch.zeros(LENGTH + 1)),
+        "not flat": refused(plan, torch.zeros(2, 2)),
+        "other type": refused(plan, own, torch.zeros(3 * LENGTH)),
+        "other length": refused(plan, own, torch.zeros(6 * LENGTH, dtype=own.dtype)),
+        "kinds": [plan(own.to(kind)).tolist() for kind in (torch.uint8, torch.bfloat16, torch.int64)],
+        "learned": plan(own.float().requires_grad_()).requires_grad,
+        "pair": AllGather(pair, group=group)(own).tolist() if rank != 1 else [],
+    }
+    found["slower, anyway"] = AllGather(folder / "allgather.slow", anyway=True)(own).tolist()
+    for name, make, path in (
+        ("other collective", AllReduce, "allgather.plan"),
+        ("slower", AllGather, "allgather.slow"),
     ):
-        wrapped = DistributedDataParallel(model, bucket_cap_mb=1)
-        seen: list[str] = []
-        for label, parameter in model.named_parameters():
-            parameter.register_post_accumulate_grad_hook(lambda _, label=label, seen=seen: seen.append(label))
-
-        def send(group, bucket, seen=seen):  # type: ignore[no-untyped-def]  # DDP takes its own types alone, no texts
-            seen.append("sent")
-            return allreduce_hook(group, bucket)
-
-        wrapped.register_comm_hook(None, send)
-        optimiser, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
-        for number in range(STEPS):
-            optimiser.zero_grad()
-            given = torch.randn(512, WIDTH, generator=torch.Generator().manual_seed(10 * number + rank))
-            loss = (wrapped(given) - given).pow(2).mean()
-            seen.clear()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.item())
-        found[name] = losses, dict(model.state_dict()), list(seen)
+        try:
+            make(folder / path)
+        except InputError as error:
+            found[name] = str(error)
     return found

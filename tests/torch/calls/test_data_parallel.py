@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 import torch
 from gloo_ranks import run_ranks
-from planned_ranks import train
+from planned_model_ranks import train
 
 
 @pytest.mark.thorough
