@@ -78,7 +78,7 @@ def _draw_sent(ax: Axes, row: Mapping[str, Any], by_cost: Sequence[str]) -> None
     ax.plot(epochs, layers, ".", color=ORANGE, markersize=4, gid=f"dots-{row['name']}", label="critical by the rule")
     handles = [Patch(color=shades(number), label=name) for number, name in enumerate(names)]
     ax.legend(handles=[*handles, *ax.lines], fontsize=8, frameon=False, loc="upper center", ncols=3,
-              bbox_to_anchor=(0.5, -0.12))  # fmt: skip
+              bbox_to_anchor=(0.5, -0.2))  # fmt: skip
     ax.set_ylabel("the whole model" if row["name"] == BATCHES else "layer")
     ax.set_yticks([])
 
