@@ -15,23 +15,20 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from inspect import signature
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from gapless.errors import InputError
 from gapless.options import SolveOptions
-from gapless.question.entry import Entry
-from gapless.recipe import solve
-from gapless.system import find_system, system_names
 from gapless.torch.calls.code import CallProgram
 from gapless.torch.calls.functions import Flight, outputs_of
+from gapless.torch.calls.kept import KeptPlans
 from gapless.torch.capture.calls import ModelCall
 from gapless.torch.capture.graph import capture_call
 from gapless.torch.capture.model_state import ModelState, ModelWatch, check_traceable, refuse_inner_hooks
 from gapless.torch.capture.program import CapturedStep, InputShape
-from gapless.torch.capture.timing import profile
 from gapless.torch.library import Module, Tensor, named_tensors, torch, tree_flatten
 from gapless.torch.run.step_plan import StepPlan
-from gapless.torch.run.step_plan import planned as planned_step
 from gapless.units import format_bytes
 
 __all__ = ["Planned", "planned", "unplanned"]
@@ -46,7 +43,7 @@ def planned(
     *,
     on_new: OnNew = "plan",
     close: Collection[str] = (),
-    cache: str | None = None,
+    cache: str | Path | None = None,
     options: SolveOptions | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Module:
@@ -58,8 +55,9 @@ def planned(
     `budget`: of a call's activations and gradients, in bytes above parameters, buffers and arguments, or a share of
     what it takes without a plan, as "0.6x". Outputs count as held until the gradients are there; a loss that is
     computed outside of the model has memory of its own. `on_new`: what a call does that has no plan yet: "plan" makes
-    one, "eager" runs without, "refuse" raises `InputError`. `close`, `cache`: as for `capture` and `profile`.
-    `report`: is called with a line for each new plan; by default it goes to stderr.
+    one, "eager" runs without, "refuse" raises `InputError`. `close`: as for `capture`. `cache`: a folder that keeps
+    plans and operators' times by all that they rest on, so that nothing is timed or solved again; or a `.json` file
+    of times alone, as for `profile`. `report`: is called with a line for each new plan; by default it goes to stderr.
 
     Raises `InputError` for a wrong argument; a call, where the model can't be captured or nothing fits the budget.
     """
@@ -103,14 +101,14 @@ class Planned:
         budget: str | int,
         on_new: OnNew,
         close: tuple[str, ...],
-        cache: str | None,
+        cache: str | Path | None,
         options: SolveOptions | None,
         report: Callable[[str], None],
     ) -> None:
         self._model, self._forward = model, model.forward
         self.__signature__ = signature(model.forward)  # by which trainers know what a model takes
-        self._budget, self._on_new, self._close, self._cache = budget, on_new, close, cache
-        self._options, self._report = options, report
+        self._on_new, self._close, self._report = on_new, close, report
+        self._kept = KeptPlans(budget, options, cache, report)
         self._entries: dict[object, _Entry | None] = {}
         self._states: list[ModelState] = []
         self._watch: tuple[ModelWatch, int] | None = None
@@ -143,14 +141,13 @@ class Planned:
             raise InputError(
                 f"planned: no plan for arguments of {shapes}; on_new='plan' makes one, 'eager' runs without"
             )
-        step = profile(capture_call(self._model, call, self._close), self._cache)
+        step = capture_call(self._model, call, self._close)
         self._states[state], self._watch = step.state, None  # which knows what the forward pass itself changes
-        system = next(find_system(name) for name in system_names() if find_system(name).plans_steps)
-        problem = Entry(system).problem(step.graph, budget=self._budget)
-        result = solve(problem, self._options or problem.default_options)
-        plan = planned_step(step, result)
+        plan, source = self._kept.plan(step, shapes)
         self.plans.append(plan)
-        self._report(f"planned a call of {shapes}: at most {format_bytes(plan.peak_bytes)}, {result.status.value}")
+        status = "" if plan.result is None else f", {plan.result.status.value}"
+        made = f"took the plan {source} for" if source else "planned"
+        self._report(f"{made} a call of {shapes}: at most {format_bytes(plan.peak_bytes)}{status}")
         program = CallProgram(plan, named_tensors(self._model)["parameter"])
         tangents = frozenset(role.index for role in step.roles.values() if role.kind == "tangent")
         return _Entry(call, step, program, tangents)

@@ -63,8 +63,9 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
             else []
             for operator in step.operators
         ]
-    if cache is not None:
-        _write(Path(cache), {**known, where: measured_here})
+    if cache is not None and measured_here.keys() != known.get(where, {}).keys():
+        latest = _read(Path(cache))  # others may have written meanwhile
+        _write(Path(cache), {**latest, where: {**latest.get(where, {}), **measured_here}})
     estimates = sum(times.is_estimate for calls in measured for times in calls)
     source = f"captured and timed on {where}" + (f"; {estimates} ops estimated" if estimates else "")
     return replace(step, graph=_timed(step, measured, source))
