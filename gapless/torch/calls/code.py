@@ -53,8 +53,13 @@ class CallProgram:
 
     def _first(self, placed: Sequence[Tensor]) -> Running:
         function, _ = self._written(looking(self._step, self._mended))
-        yield from function(placed)
-        self._function, _ = self._written(None)
+        running = function(placed)
+        given = running.send((yield next(running)))
+        for _ in self.segments[1:]:
+            yield given
+            given = next(running)
+        self._function, _ = self._written(None)  # before the last stop, where who called ends the run
+        yield given
 
     def _written(self, look: Look | None) -> tuple[Callable[[Sequence[Tensor]], Running], tuple[Segment, ...]]:
         writer = _CallWriter(self._step, self._calls, self._parameters, self._mended, look)

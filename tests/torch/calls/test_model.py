@@ -290,3 +290,20 @@ def test_planned_model_can_be_pickled() -> None:
     model = pickle.loads(pickle.dumps(planned(Net(), "0.95x")))
     assert model.forward.plans == []
     assert isinstance(unplanned(model), Net)
+
+
+def test_code_is_written_once_however_many_calls_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    def counting(source: str, *rest: Any) -> Any:
+        written.append(source)
+        return compile(source, *rest)
+
+    monkeypatch.setattr("gapless.torch.run.code.compile", counting, raising=False)
+    _, model = pair()
+    counts = []
+    for _ in range(4):
+        model(examples())["out"].sum().backward()
+        counts.append(len(written))
+    assert counts[0] > 0
+    assert counts[1:] == counts[:-1], "the first call that ends leaves the code of all later ones"
