@@ -12,11 +12,11 @@ A call is planned when one like it comes first: of these shapes and types, in th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -26,7 +26,7 @@ from gapless.torch.calls.kept import KeptPlans
 from gapless.torch.capture.calls import ModelCall
 from gapless.torch.capture.graph import capture_call
 from gapless.torch.capture.model_state import ModelState, ModelWatch, check_traceable, refuse_inner_hooks
-from gapless.torch.capture.program import CapturedStep, InputShape
+from gapless.torch.capture.program import InputShape
 from gapless.torch.library import Module, Tensor, named_tensors, torch, tree_flatten
 from gapless.torch.run.step_plan import StepPlan
 from gapless.units import format_bytes
@@ -34,7 +34,11 @@ from gapless.units import format_bytes
 __all__ = ["Planned", "planned", "unplanned"]
 
 OnNew: TypeAlias = Literal["plan", "eager", "refuse"]
+_Key: TypeAlias = tuple[Any, ...]
+"""Of a kind of calls: the number of the model's state, the structure of arguments, autocast, and a part an argument."""
 _ON_NEW = ("plan", "eager", "refuse")
+_FEW_KINDS = 8
+"""Kinds keep coming where there are more, which a line says whenever they have doubled."""
 
 
 def planned(
@@ -42,6 +46,7 @@ def planned(
     budget: str | int,
     *,
     on_new: OnNew = "plan",
+    most_kinds: int = 32,
     close: Collection[str] = (),
     cache: str | Path | None = None,
     options: SolveOptions | None = None,
@@ -55,18 +60,22 @@ def planned(
     `budget`: of a call's activations and gradients, in bytes above parameters, buffers and arguments, or a share of
     what it takes without a plan, as "0.6x". Outputs count as held until the gradients are there; a loss that is
     computed outside of the model has memory of its own. `on_new`: what a call does that has no plan yet: "plan" makes
-    one, "eager" runs without, "refuse" raises `InputError`. `close`: as for `capture`. `cache`: a folder that keeps
-    plans and operators' times by all that they rest on, so that nothing is timed or solved again; or a `.json` file
-    of times alone, as for `profile`. `report`: is called with a line for each new plan; by default it goes to stderr.
+    one, "eager" runs without, "refuse" raises `InputError`. `most_kinds`: kinds of calls that are held at most; the
+    one that was called longest ago goes. `close`: as for `capture`. `cache`: a folder that keeps plans and operators'
+    times by all that they rest on, so that nothing is timed or solved again; or a `.json` file of times alone, as for
+    `profile`. `report`: is called with a line for each new plan; by default it goes to stderr.
 
     Raises `InputError` for a wrong argument; a call, where the model can't be captured or nothing fits the budget.
     """
     if on_new not in _ON_NEW:
         raise InputError(f"on_new: must be one of {', '.join(_ON_NEW)}, got {on_new!r}")
+    if most_kinds < 1:
+        raise InputError(f"most_kinds must be >= 1, got {most_kinds}")
     check_traceable(model)
     if isinstance(model.__dict__.get("forward"), Planned):
         raise InputError("model: follows plans already; gapless.torch.unplanned(model) takes that back")
-    model.forward = Planned(model, budget, on_new, tuple(close), cache, options, report or _say)
+    report = report or _say
+    model.forward = Planned(model, on_new, most_kinds, tuple(close), KeptPlans(budget, options, cache, report), report)
     return model
 
 
@@ -82,41 +91,46 @@ def _say(text: str) -> None:
     print(f"gapless: {text}", file=sys.stderr)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Entry:
-    """A kind of calls, planned. `differentiable`: the outputs that may get a gradient."""
+    """A kind of calls, planned. `differentiable`: the outputs that may get a gradient. `called_at`: its last call."""
 
     call: ModelCall
-    step: CapturedStep
+    plan: StepPlan
     program: CallProgram
     differentiable: frozenset[int]
+    called_at: int = 0
 
 
 class Planned:
-    """The forward pass of a model by plans. `plans`: of the kinds of calls that have come, in their order."""
+    """The forward pass of a model by plans."""
 
     def __init__(
         self,
         model: Module,
-        budget: str | int,
         on_new: OnNew,
+        most_kinds: int,
         close: tuple[str, ...],
-        cache: str | Path | None,
-        options: SolveOptions | None,
+        kept: KeptPlans,
         report: Callable[[str], None],
     ) -> None:
         self._model, self._forward = model, model.forward
         self.__signature__ = signature(model.forward)  # by which trainers know what a model takes
-        self._on_new, self._close, self._report = on_new, close, report
-        self._kept = KeptPlans(budget, options, cache, report)
-        self._entries: dict[object, _Entry | None] = {}
-        self._states: list[ModelState] = []
+        self._on_new, self._most_kinds, self._close = on_new, most_kinds, close
+        self._kept, self._report = kept, report
+        self._entries: dict[_Key, _Entry] = {}
+        self._states: dict[int, ModelState] = {}
         self._watch: tuple[ModelWatch, int] | None = None
-        self.plans: list[StepPlan] = []
+        self._calls = self._kinds = 0
 
     def __getstate__(self) -> dict[str, object]:
         """Copies plan anew: what is planned names the tensors of this model."""
-        return {**self.__dict__, "_entries": {}, "_states": [], "_watch": None, "plans": []}
+        return {**self.__dict__, "_entries": {}, "_states": {}, "_watch": None, "_calls": 0, "_kinds": 0}
+
+    @property
+    def plans(self) -> list[StepPlan]:
+        """Of the kinds of calls that are held, in the order in which they came."""
+        return [entry.plan for entry in self._entries.values()]
 
     def __call__(self, *arguments: object, **named: object) -> object:
         """What the model returns."""
@@ -124,43 +138,60 @@ class Planned:
             return self._forward(*arguments, **named)
         parts, structure = tree_flatten((arguments, named))
         state = self._state()
-        key = (structure, state, _autocast(), *map(_kind, parts))
-        if key not in self._entries:
-            self._entries[key] = self._new(arguments, named, state)
-        entry = self._entries[key]
+        key: _Key = (state, structure, _autocast(), *map(_kind, parts))
+        entry = self._entries.get(key)
         if entry is None:
-            return self._forward(*arguments, **named)
+            if self._on_new == "eager":
+                return self._forward(*arguments, **named)
+            entry = self._new(ModelCall(self._model, self._forward, arguments, named), key)
+        self._calls += 1
+        entry.called_at = self._calls
         return self._run(entry, [part for part in parts if isinstance(part, torch.Tensor)])
 
-    def _new(self, arguments: tuple[object, ...], named: Mapping[str, object], state: int) -> _Entry | None:
-        if self._on_new == "eager":
-            return None
-        call = ModelCall(self._model, self._forward, arguments, named)
+    def _new(self, call: ModelCall, key: _Key) -> _Entry:
         shapes = ", ".join(str(list(leaf.shape)) for leaf in call.leaves)
         if self._on_new == "refuse":
             raise InputError(
                 f"planned: no plan for arguments of {shapes}; on_new='plan' makes one, 'eager' runs without"
             )
         step = capture_call(self._model, call, self._close)
-        self._states[state], self._watch = step.state, None  # which knows what the forward pass itself changes
+        self._states[key[0]], self._watch = step.state, None  # which knows what the forward pass itself changes
         plan, source = self._kept.plan(step, shapes)
-        self.plans.append(plan)
         status = "" if plan.result is None else f", {plan.result.status.value}"
         made = f"took the plan {source} for" if source else "planned"
         self._report(f"{made} a call of {shapes}: at most {format_bytes(plan.peak_bytes)}{status}")
+        self._say_how_many(key)
         program = CallProgram(plan, named_tensors(self._model)["parameter"])
         tangents = frozenset(role.index for role in step.roles.values() if role.kind == "tangent")
-        return _Entry(call, step, program, tangents)
+        while len(self._entries) >= self._most_kinds:
+            del self._entries[min(self._entries, key=lambda each: self._entries[each].called_at)]
+        entry = self._entries[key] = _Entry(call, plan, program, tangents)
+        return entry
+
+    def _say_how_many(self, key: _Key) -> None:
+        """Say that kinds keep coming, and what is other than in the last one, whenever they have doubled."""
+        self._kinds += 1
+        if self._kinds < _FEW_KINDS or self._kinds & (self._kinds - 1) or not self._entries:
+            return
+        before = list(self._entries)[-1]
+        if before[0] != key[0]:
+            differ = ", ".join(self._states[before[0]].differences(self._states[key[0]]))
+            advice = "what changes at every step is read from a buffer without a new kind"
+        elif [part for part in before if not isinstance(part, tuple)] != [p for p in key if not isinstance(p, tuple)]:
+            differ, advice = "arguments that are no tensors", "pass what changes at every step as a tensor"
+        else:
+            differ, advice = "shapes or types of tensors", "pad to a few lengths, or let on_new='eager' run new ones"
+        self._report(f"{self._kinds} kinds of calls have come; the last two differ in {differ}; {advice}")
 
     def _run(self, entry: _Entry, leaves: list[Tensor]) -> object:
         tensors = named_tensors(self._model)
         placed: list[Tensor | None] = []
-        for role in entry.step.roles.values():
+        for role in entry.plan.step.roles.values():
             if role.kind == "input":
                 placed.append(leaves[role.index])
             else:
                 placed.append(None if role.kind == "tangent" else tensors[role.kind][role.name])
-        running = entry.program.start([*placed, *entry.step.constants.values()])
+        running = entry.program.start([*placed, *entry.plan.step.constants.values()])
         trained = [
             [*(tensors["parameter"][name] for name in segment.parameters), *(leaves[k] for k in segment.arguments)]
             for segment in entry.program.segments
@@ -173,9 +204,12 @@ class Planned:
             return self._watch[1]
         refuse_inner_hooks(self._model)
         now = ModelState.of(self._model)
-        number = next((k for k, state in enumerate(self._states) if state.fits(now)), len(self._states))
-        if number == len(self._states):
-            self._states.append(now)
+        number = next((k for k, state in self._states.items() if state.fits(now)), None)
+        if number is None:
+            held = {key[0] for key in self._entries}
+            self._states = {number: state for number, state in self._states.items() if number in held}
+            number = max(held, default=-1) + 1
+            self._states[number] = now
         self._watch = ModelWatch(self._model, None, self._states[number].advanced, are_hooked=True), number
         return number
 

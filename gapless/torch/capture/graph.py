@@ -18,8 +18,9 @@ from gapless.errors import InputError
 from gapless.torch.capture.builder import GraphBuilder
 from gapless.torch.capture.calls import ModelCall
 from gapless.torch.capture.joint import trace_joint
-from gapless.torch.capture.model_state import ModelState, ModelStep
+from gapless.torch.capture.model_state import ModelState, ModelStep, titled_modules
 from gapless.torch.capture.program import CapturedStep
+from gapless.torch.capture.settings import nothing_drawn, reads_of
 from gapless.torch.capture.storages import find_storages
 from gapless.torch.joint_graph import CLOSE
 from gapless.torch.library import named_tensors, torch
@@ -64,9 +65,26 @@ def _captured(model: torch.nn.Module, step: ModelStep | ModelCall, name: str, cl
         if kind not in CLOSE:
             raise InputError(f"close: must be among {', '.join(CLOSE)}, got {kind!r}")
     before = ModelState.of(model, step.objective)
-    joint = trace_joint(step.module, tuple(step.leaves))
-    joint, rewrites = rewrite(joint, close, named_tensors(step.module)["parameter"])
+    with nothing_drawn(model):
+        joint = trace_joint(step.module, tuple(step.leaves))
     state = before.after_forward(model, step.objective)
+    if state.advanced:
+        _check_advanced(model, step, state, joint.module.code)
+    joint, rewrites = rewrite(joint, close, named_tensors(step.module)["parameter"])
     parameters = named_tensors(model)["parameter"]
     title = name or type(model).__name__
     return GraphBuilder(joint, find_storages(joint), rewrites, parameters, state, title, tuple(close)).build(step)
+
+
+def _check_advanced(model: torch.nn.Module, step: ModelStep | ModelCall, state: ModelState, code: str) -> None:
+    """Raise `InputError` where what the forward pass changes of its own, such as a counter, has a say in what it does.
+
+    `code`: of the joint graph that was traced first. It is traced once more, with the next numbers.
+    """
+    modules = dict(titled_modules(model, step.objective))
+    with reads_of(modules, step.objective, state.advanced) as seen:
+        if trace_joint(step.module, tuple(step.leaves)).module.code != code:
+            seen.update(f"{name} of {title}" for title, name in state.advanced)
+    if seen:
+        rule = f"capture: the forward pass changes {min(seen)} and goes by it, and a plan would keep its first value"
+        raise InputError(f"{rule}; make it a buffer that forward computes with, or set it outside of the model")

@@ -163,6 +163,9 @@ def _read(module: torch.fx.GraphModule) -> JointGraph:
                 role = None if value is None else _output_role(descriptor)
                 if role is not None:
                     outputs.append((value, role))
+        if node.op == "get_attr" and isinstance(getattr(module, node.target), torch.Generator):
+            rule = "capture: the model draws from a torch.Generator of its own, whose state a plan doesn't keep"
+            raise InputError(f"{rule}; draw without generator=, or before the call, and pass what is drawn")
     return JointGraph(module, inputs, tuple(outputs))
 
 

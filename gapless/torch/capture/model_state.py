@@ -6,12 +6,12 @@ is seen in microseconds; what differs then is for `ModelState.check` to say. Nee
 
 from __future__ import annotations
 
-import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from gapless.errors import InputError
+from gapless.torch.capture.settings import ABSENT, plain_attributes, same, settings_of, shown
 from gapless.torch.library import Loss, Module, Tensor, TreeSpec, named_tensors, torch, tree_flatten, tree_unflatten
 
 __all__ = [
@@ -24,57 +24,8 @@ __all__ = [
     "loss_of",
     "refuse_autocast",
     "refuse_inner_hooks",
-    "same",
-    "shown",
+    "titled_modules",
 ]
-
-
-ABSENT = object()
-"""In the place of an attribute that isn't there, or isn't plain."""
-
-_PLAIN = (
-    int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
-    types.FunctionType, types.BuiltinFunctionType, type,
-)  # fmt: skip
-_MOST_ENTRIES = 1000
-"""Lists and mappings with more are data that a forward pass looks up, not settings."""
-_MOST_SHOWN = 60
-_OWN = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
-"""What every module has, and the mark that `torch.compile` leaves on a module that it is given."""
-
-
-def plain_attributes(module: Module) -> dict[str, object]:
-    """A module's own attributes that are plain, or short lists, tuples and mappings of plain values, by name."""
-    copies = {name: _copied(value) for name, value in vars(module).items() if name not in _OWN}
-    return {name: value for name, value in copies.items() if value is not ABSENT}
-
-
-def same(one: object, other: object) -> bool:
-    """Whether two plain values are: of one type and equal, or neither a number."""
-    return one is other or (type(one) is type(other) and (one == other or (one != one and other != other)))
-
-
-def shown(value: object) -> str:
-    """A plain value for people."""
-    text = getattr(value, "__name__", None) or repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
-
-
-def _copied(value: object) -> object:
-    """A plain value; copied where it may change in place."""
-    if isinstance(value, _PLAIN):
-        return value
-    if (
-        not isinstance(value, tuple | list | dict)
-        or type(value) not in (tuple, list, dict)
-        or len(value) > _MOST_ENTRIES
-    ):
-        return ABSENT
-    if isinstance(value, dict):
-        pairs = {key: _copied(part) for key, part in value.items()}
-        return pairs if all(isinstance(key, _PLAIN) and part is not ABSENT for key, part in pairs.items()) else ABSENT
-    parts = [_copied(part) for part in value]
-    return ABSENT if any(part is ABSENT for part in parts) else type(value)(parts)
 
 
 _AVERAGE = "and average the gradients of all ranks after each step"
@@ -97,7 +48,7 @@ _REPARAMETRISES = "torch.nn.utils."
 
 @dataclass(frozen=True)
 class ModuleState:
-    """Of a module: its type, whether it trains, and its plain attributes, by name."""
+    """Of a module: its type, whether it trains, and its plain attributes, by name; likewise of other settings."""
 
     kind: type
     is_training: bool
@@ -108,9 +59,9 @@ class ModuleState:
 class ModelState:
     """What a capture takes for granted beside shapes: it is traced into the graph.
 
-    `modules`: of the model, and of a loss that is a module, by their titles. `trainable`: the parameters that get
-    gradients. `shared`: the names of each tensor that has several. `advanced`: (title, attribute) of what the forward
-    pass itself has changed, such as counters, which may go on.
+    `modules`: of the model, and of a loss that is a module, by their titles; and other settings. `trainable`: the
+    parameters that get gradients. `shared`: the names of each tensor that has several. `advanced`: (title, attribute)
+    of what the forward pass itself has changed, such as counters, which may go on.
     """
 
     modules: Mapping[str, ModuleState]
@@ -125,10 +76,17 @@ class ModelState:
         names: dict[int, set[str]] = {}
         for name, tensor in (*parameters.items(), *buffers.items()):
             names.setdefault(id(tensor), set()).add(name)
+        modules = dict(titled_modules(model, loss))
         return cls(
             {
-                title: ModuleState(type(module), bool(module.training), plain_attributes(module))
-                for title, module in titled_modules(model, loss)
+                **{
+                    title: ModuleState(type(module), bool(module.training), plain_attributes(vars(module)))
+                    for title, module in modules.items()
+                },
+                **{
+                    settings.title: ModuleState(settings.kind, False, settings.plain)
+                    for settings in settings_of(modules.items(), loss)
+                },
             },
             frozenset(name for name, parameter in parameters.items() if parameter.requires_grad),
             frozenset(frozenset(same) for same in names.values() if len(same) > 1),
@@ -157,6 +115,11 @@ class ModelState:
         except InputError:
             return False
         return True
+
+    def differences(self, now: ModelState) -> list[str]:
+        """What of a model in that state is otherwise than in this one, for people."""
+        names = [f"{name} of {title}" for (title, name), _, _ in self._changed(now)]
+        return names or ["what is trained or tied, or a mode" if self != now else "nothing"]
 
     def _compare(self, now: ModelState) -> None:
         for title in sorted({*now.modules, *self.modules}):
@@ -345,14 +308,20 @@ class ModelWatch:
         everywhere = vars(torch.nn.modules.module)
         self._everywhere = [everywhere[f"_global{name}"] for name in HOOKS]
         self._rows, self._tensors = [], []
-        for title, module in titled_modules(model, loss):
+        modules = dict(titled_modules(model, loss))
+        for title, module in modules.items():
             values = vars(module)
-            plain = {name: value for name, value in plain_attributes(module).items() if (title, name) not in advanced}
+            own = plain_attributes(values)
+            plain = {name: value for name, value in own.items() if (title, name) not in advanced}
             seen = (values["training"], *(dict(values[name]) for name in _WATCHED[1:]), *plain.values())
             sizes = tuple(len(values[name]) for name in _TABLES)
             self._rows.append((values, type(module), module, itemgetter(*_WATCHED, *plain), seen, len(values), sizes))
             self._tensors += [(values[name], key, tensor) for name in _TABLES for key, tensor in values[name].items()]
         self._trained = [(each, each.requires_grad) for each in model.parameters()]
+        self._settings = [
+            settings.watch({name for title, name in advanced if title == settings.title})
+            for settings in settings_of(modules.items(), loss)
+        ]
 
     def is_unchanged(self) -> bool:
         """Whether modules, their plain attributes, tensors and hooks are as they were."""
@@ -369,6 +338,8 @@ class ModelWatch:
                 ):
                     return False
             if any(table[name] is not tensor for table, name, tensor in self._tensors):
+                return False
+            if not all(is_unchanged() for is_unchanged in self._settings):
                 return False
         except Exception:  # what is there no more, or tensors and arrays, which don't compare as wholes
             return False

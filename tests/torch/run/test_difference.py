@@ -6,6 +6,7 @@ Without torch these tests are skipped.
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -146,15 +147,15 @@ def test_buffer_that_differs_is_refused(model: Small) -> None:
 def test_loss_that_is_not_the_captured_one_is_refused() -> None:
     """A model that computes something else than at its capture, which no shape gives away."""
 
-    elsewhere = {"factor": 1.0}
+    elsewhere = deque([1.0])  # no list, tuple or mapping, whose values are watched
 
     class Scaled(Small):
         def forward(self, given: torch.Tensor) -> torch.Tensor:
-            return super().forward(given) * elsewhere["factor"]
+            return super().forward(given) * elsewhere[0]
 
     model = Scaled()
     step = run(planned(model), model)
-    elsewhere["factor"] = 3.0
+    elsewhere[0] = 3.0
     with pytest.raises(DifferenceError, match="is off eager's"):
         step(Given)
 
