@@ -1,7 +1,9 @@
 """A planned call in autograd: its outputs are of one function, and the gradients of each segment are of another.
 
 Segments hang on each other by tokens, so that autograd runs them in the plan's order, and gives the gradients of each
-away, to hooks and all-reduces, before the next begins.
+away, to hooks and all-reduces, before the next begins. Within a segment autograd keeps no order of its own: among
+ranks, where buckets of gradients wait for their last, each gradient goes through a view that was made before those of
+earlier ones, since autograd runs first what was made last.
 """
 
 from __future__ import annotations
@@ -84,11 +86,18 @@ class Flight:
 
 def outputs_of(flight: Flight) -> tuple[Tensor, ...]:
     """Run a call's forward pass, and let autograd know of its backward pass."""
-    token = torch.empty(0)
+    token, is_ordered = torch.empty(0), torch.distributed.is_available() and torch.distributed.is_initialized()
     for number in range(len(flight.segments) - 1, 0, -1):  # autograd runs what was made last first
-        token = _Rest.apply(flight, number, token, *flight.trained[number])
-    outputs: tuple[Tensor, ...] = _Outputs.apply(flight, token, *flight.trained[0])
+        token = _Rest.apply(flight, number, token, *_given(flight.trained[number], is_ordered))
+    outputs: tuple[Tensor, ...] = _Outputs.apply(flight, token, *_given(flight.trained[0], is_ordered))
     return outputs
+
+
+def _given(trained: Sequence[Tensor], is_ordered: bool) -> Sequence[Tensor]:
+    """What a segment has gradients of, as autograd is to see it."""
+    if not is_ordered:
+        return trained
+    return [tensor.view_as(tensor) for tensor in reversed(trained)][::-1]
 
 
 class _Outputs(torch.autograd.Function):  # type: ignore[misc,unused-ignore]
