@@ -19,7 +19,7 @@ from gapless.io.formats.ddp_buckets import DdpBuckets
 from gapless.torch import planned
 from gapless.torch.ddp import distribute
 
-__all__ = ["SETUPS", "Setup", "Trained", "of_whole_batch", "train_all", "trained"]
+__all__ = ["IN_EAGERS_PLACES", "SETUPS", "Setup", "Trained", "of_whole_batch", "train_all", "trained"]
 
 STEPS, WIDTH, LAYERS, BATCH = 3, 256, 6, 64
 
@@ -64,6 +64,7 @@ def _power_sgd(ddp: DistributedDataParallel) -> None:
 
 SETUPS = {
     "plain": Setup(),
+    "a bucket a parameter": Setup(bucket_cap_mb=1e-5),
     "no_sync": Setup(micro_batches=3),
     "find_unused_parameters": Setup({"find_unused_parameters": True}, skips=True),
     "gradient_as_bucket_view": Setup({"gradient_as_bucket_view": True}),
@@ -72,6 +73,9 @@ SETUPS = {
     "PowerSGD hook": Setup(hook=_power_sgd, layers=3, bucket_cap_mb=25),  # one bucket: over gloo it mixes up several
     "fused buckets": Setup(modes=("plain", "topk:0.1", "fp16")),
 }
+
+IN_EAGERS_PLACES = ("a bucket a parameter", "find_unused_parameters")
+"""Where gradients lie in buckets as eager's do, so that sums over four ranks add up in the same order."""
 
 
 @dataclass(frozen=True)
