@@ -31,7 +31,7 @@ from gapless.torch.library import Module, Tensor, named_tensors, torch, tree_fla
 from gapless.torch.run.step_plan import StepPlan
 from gapless.units import format_bytes
 
-__all__ = ["Planned", "planned", "unplanned"]
+__all__ = ["Planned", "planned", "plans_of", "unplanned"]
 
 OnNew: TypeAlias = Literal["plan", "eager", "refuse"]
 _Key: TypeAlias = tuple[Any, ...]
@@ -72,7 +72,7 @@ def planned(
     if most_kinds < 1:
         raise InputError(f"most_kinds must be >= 1, got {most_kinds}")
     check_traceable(model)
-    if isinstance(model.__dict__.get("forward"), Planned):
+    if plans_of(model) is not None:
         raise InputError("model: follows plans already; gapless.torch.unplanned(model) takes that back")
     report = report or _say
     model.forward = Planned(model, on_new, most_kinds, tuple(close), KeptPlans(budget, options, cache, report), report)
@@ -81,10 +81,19 @@ def planned(
 
 def unplanned(model: Module) -> Module:
     """The same model as before `planned`. Raises `InputError` for one that follows no plans."""
-    if not isinstance(model.__dict__.get("forward"), Planned):
+    found = plans_of(model)
+    if found is None:
         raise InputError("model: follows no plans")
-    del model.forward
+    found.leave()
     return model
+
+
+def plans_of(model: Module) -> Planned | None:
+    """What lets a model's calls follow plans; a trainer may have put its own forward around it since."""
+    forward: object = model.__dict__.get("forward")
+    while forward is not None and not isinstance(forward, Planned):
+        forward = getattr(forward, "__wrapped__", None) or getattr(forward, "__func__", None)
+    return forward if forward is not None and not forward.is_over else None
 
 
 def _say(text: str) -> None:
@@ -103,7 +112,7 @@ class _Entry:
 
 
 class Planned:
-    """The forward pass of a model by plans."""
+    """The forward pass of a model by plans. `is_over`: whether calls run without plans again."""
 
     def __init__(
         self,
@@ -114,7 +123,8 @@ class Planned:
         kept: KeptPlans,
         report: Callable[[str], None],
     ) -> None:
-        self._model, self._forward = model, model.forward
+        self._model, self._forward, self._own = model, model.forward, model.__dict__.get("forward")
+        self.is_over = False
         self.__signature__ = signature(model.forward)  # by which trainers know what a model takes
         self._on_new, self._most_kinds, self._close = on_new, most_kinds, close
         self._kept, self._report = kept, report
@@ -134,7 +144,9 @@ class Planned:
 
     def __call__(self, *arguments: object, **named: object) -> object:
         """What the model returns."""
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if arguments and arguments[0] is self._model:  # Accelerate's `unwrap_model` makes a method of it
+            arguments = arguments[1:]
+        if self.is_over or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._forward(*arguments, **named)
         parts, structure = tree_flatten((arguments, named))
         state = self._state()
@@ -147,6 +159,14 @@ class Planned:
         self._calls += 1
         entry.called_at = self._calls
         return self._run(entry, [part for part in parts if isinstance(part, torch.Tensor)])
+
+    def leave(self) -> None:
+        """Let the model be as before, or run as before where a trainer has wrapped this."""
+        self.is_over = True
+        if self._model.__dict__.get("forward") is self:
+            del self._model.forward
+            if self._own is not None:
+                self._model.forward = self._own
 
     def _new(self, call: ModelCall, key: _Key) -> _Entry:
         shapes = ", ".join(str(list(leaf.shape)) for leaf in call.leaves)

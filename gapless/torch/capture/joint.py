@@ -79,7 +79,14 @@ def _traced(step: Module, arguments: tuple[Tensor, ...]) -> JointGraph:
         from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
     except ImportError as error:
         raise _changed(str(error)) from None
-    with contextlib.ExitStack() as stack, warnings.catch_warnings(), _quiet(), _as_eager(), real_layouts():
+    with (
+        contextlib.ExitStack() as stack,
+        warnings.catch_warnings(),
+        _quiet(),
+        _as_eager(),
+        real_layouts(),
+        _attributes(torch._functorch.config, backward_pass_autocast="off"),  # noqa: SLF001  # loops leave it first
+    ):
         warnings.simplefilter("ignore")  # tracing speaks of PyTorch's own insides
         return _read(aot_export_joint_with_descriptors(stack, step, arguments).graph_module)
 

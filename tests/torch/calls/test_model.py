@@ -6,8 +6,10 @@ Without torch these tests are skipped.
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import pickle
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -148,6 +150,29 @@ def test_scaler_and_autocast_have_eagers_bits() -> None:
     assert same(state_of(model), state_of(eager))
 
 
+class Attention(nn.Module):
+    """Attention with dropout computes in float32 within autocast, forward and backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.inner(given).chunk(3, -1)
+        return self.outer(nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=0.1))
+
+
+def test_backward_pass_runs_outside_of_autocast_as_in_a_loop() -> None:
+    eager = Attention()
+    model = planned(copy.deepcopy(eager), "1.0x", report=lambda _: None)
+    for its in (eager, model):
+        torch.manual_seed(1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = its(torch.randn(2, 16, 8))
+        found.float().pow(2).sum().backward()
+    assert same(gradients(model), gradients(eager))
+
+
 def test_evaluation_and_a_changed_setting_are_kinds_of_their_own() -> None:
     eager, model = pair()
     for its in (eager, model):
@@ -274,6 +299,28 @@ def test_hook_inside_of_the_model_is_refused_and_one_on_it_runs() -> None:
 def test_trainers_see_what_the_model_takes() -> None:
     _, model = pair()
     assert list(inspect.signature(model.forward).parameters) == ["given", "scale"]
+
+
+def test_plans_under_a_trainers_forward_are_found_and_taken_back() -> None:
+    eager, model = pair()
+    forward = model.forward
+    model.forward = functools.wraps(forward)(lambda *given, **named: forward(*given, **named))
+    with pytest.raises(InputError, match="follows plans already"):
+        planned(model, "0.9x")
+    model.forward = types.MethodType(forward, model)  # as `accelerator.unwrap_model` leaves it
+    for its in (eager, model):
+        torch.manual_seed(1)
+        its(examples())["out"].sum().backward()
+    assert same(gradients(model), gradients(eager))
+    assert len(forward.plans) == 1
+    assert unplanned(model)(examples(5))["out"].requires_grad
+    assert len(forward.plans) == 1
+
+
+def test_forward_that_a_trainer_has_put_there_comes_back() -> None:
+    model = Net()
+    own = model.forward = functools.partial(model.forward, scale=2.0)
+    assert unplanned(planned(model, "0.9x")).forward is own
 
 
 def test_copy_plans_anew() -> None:
