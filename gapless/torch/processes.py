@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar,
 from gapless.errors import GaplessError, InputError, RunError
 from gapless.io.atomic import write_text
 from gapless.processes.exit import undone_on_leaving
+from gapless.torch.devices import gpu_count, own_gpu
 from gapless.torch.library import torch
 
 if TYPE_CHECKING:
@@ -241,11 +242,10 @@ def backend_device(backend: str) -> torch.device:
     check_backend(backend)
     if backend != "nccl":
         return torch.device("cpu")
-    place, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    place, count = int(os.environ.get("LOCAL_RANK", "0")), gpu_count()
     if place >= count:
         raise InputError(f"backend: nccl takes a GPU for each rank, this machine has {count}; got local rank {place}")
-    torch.cuda.set_device(place)
-    return torch.device("cuda", place)
+    return own_gpu(place)
 
 
 def begin(program: Program, rank: int, **meeting: str | torch.distributed.Store) -> None:

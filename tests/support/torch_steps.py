@@ -14,7 +14,7 @@ from torch import nn
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.search.retention import just_in_time
 from gapless.torch.capture.program import CapturedStep
-from gapless.torch.library import measure_peak
+from gapless.torch.devices import device_of, measure_peak
 from gapless.torch.run import StepPlan, run
 
 __all__ = ["Left", "keep_all", "left_by_eager", "left_by_plan", "random_plan"]
@@ -68,12 +68,11 @@ def left_by_plan(model: nn.Module, plan: StepPlan, *arguments: Any, steps: int =
 
 def _left(model: nn.Module, step: Callable[[], torch.Tensor], steps: int) -> Left:
     device = next(model.parameters()).device
-    is_gpu = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if is_gpu else []):
+    with device_of(device).forked_random():
         torch.manual_seed(_SEED)
         peak_bytes, first = measure_peak(step, device)
         losses = [first, *(step() for _ in range(steps - 1))]
-        state = torch.cuda.get_rng_state(device) if is_gpu else torch.get_rng_state()
+        state = device_of(device).random_state()
     gradients = {name: its.grad for name, its in model.named_parameters()}
     return Left(losses, gradients, dict(model.named_buffers()), state, peak_bytes)
 

@@ -25,7 +25,8 @@ from gapless.system import find_system, system_names
 from gapless.torch.capture.program import CapturedStep, Operator
 from gapless.torch.capture.storages import tensors_in
 from gapless.torch.capture.timing import profile
-from gapless.torch.library import Argument, Node, device_name, torch
+from gapless.torch.devices import device_of
+from gapless.torch.library import Argument, Node, torch
 from gapless.torch.run.step_plan import StepPlan, planned
 
 __all__ = ["KeptPlans", "plan_key"]
@@ -122,7 +123,7 @@ class KeptPlans:
 def plan_key(step: CapturedStep, budget: str | int, options: SolveOptions | None) -> str:
     """What a plan rests on, as a hexadecimal number: equal keys, and one's plan is the other's."""
     wanted = None if options is None else [getattr(options, name) for name in _SOLVE]
-    where = f"{device_name(step.device)}, PyTorch {torch.__version__}"
+    where = f"{device_of(step.device).name}, PyTorch {torch.__version__}"
     graph = step.graph
     nodes = [repr(node) for node in (*graph.forward, *graph.backward)]
     operators = ["" if operator is None else _operator_text(operator, step) for operator in step.operators]

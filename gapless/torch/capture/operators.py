@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gapless.torch.capture.program import Call
+from gapless.torch.devices import random_state
 from gapless.torch.kernels import attention, functions, norms
-from gapless.torch.library import Argument, Made, Node, Tensor, random_state, torch
+from gapless.torch.library import Argument, Made, Node, Tensor, torch
 
 __all__ = ["COMMUTES", "IN_PLACE", "is_random", "op_name", "state_bytes", "written_over"]
 

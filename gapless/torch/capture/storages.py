@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.torch.capture.joint import real_layouts
+from gapless.torch.devices import device_of
 from gapless.torch.joint_graph import JointGraph
 from gapless.torch.library import Argument, Made, Node, Tensor, torch
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
 __all__ = ["Storages", "allocated_bytes", "find_storages", "tensors_in"]
-
-_CUDA_BLOCK_BYTES = 512
-"""PyTorch's CUDA allocator hands out whole blocks of this size."""
 
 
 @dataclass
@@ -55,13 +53,7 @@ class Storages:
 
 def allocated_bytes(tensor: Tensor) -> int:
     """What the allocator of a tensor's device takes for its elements."""
-    return _rounded_bytes(tensor.numel() * tensor.element_size(), tensor.device)
-
-
-def _rounded_bytes(size_bytes: int, device: torch.device) -> int:
-    if device.type != "cuda":
-        return size_bytes
-    return -(-size_bytes // _CUDA_BLOCK_BYTES) * _CUDA_BLOCK_BYTES
+    return device_of(tensor.device).rounded_bytes(tensor.numel() * tensor.element_size())
 
 
 def find_storages(joint: JointGraph) -> Storages:
@@ -86,7 +78,7 @@ def find_storages(joint: JointGraph) -> Storages:
                 if key not in numbers:
                     numbers[key] = len(numbers)
                     new.append(numbers[key])
-                    storages.size_bytes.append(_rounded_bytes(int(storage.nbytes()), tensor.device))
+                    storages.size_bytes.append(device_of(tensor.device).rounded_bytes(int(storage.nbytes())))
                 of.append(numbers[key])
             storages.of[node] = tuple(of)
             if new and node.op == "call_function":

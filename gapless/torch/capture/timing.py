@@ -19,7 +19,8 @@ from gapless.io.atomic import write_text
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph
 from gapless.torch.capture.program import Call, CapturedStep, Operator
 from gapless.torch.capture.storages import allocated_bytes, tensors_in
-from gapless.torch.library import Made, Marks, Node, Tensor, device_name, has_layout, measure_peak, torch
+from gapless.torch.devices import device_of, measure_peak
+from gapless.torch.library import Made, Node, Tensor, has_layout, torch
 
 __all__ = ["Measured", "profile"]
 
@@ -53,10 +54,10 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
     if repeats < 1:
         raise InputError(f"repeats must be >= 1, got {repeats}")
     device = step.device
-    where = f"{device_name(device)}, PyTorch {torch.__version__}"
+    where = f"{device_of(device).name}, PyTorch {torch.__version__}"
     known = {} if cache is None else _read(Path(cache))
     measured_here = dict(known.get(where, {}))
-    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with torch.no_grad(), device_of(device).forked_random():
         measured = [
             [_measure(operator, call, step, measured_here, repeats, device) for call in operator.calls]
             if operator is not None
@@ -167,11 +168,7 @@ def _run(operator: Operator, call: Call, step: CapturedStep, repeats: int, devic
     del made
     taken: list[float] = []
     while len(taken) < repeats or (sum(taken) < _ENOUGH_S and len(taken) < _MOST_RUNS):
-        marks = Marks(device)
-        marks.mark()
-        call.function(*arguments, **options)
-        marks.mark()
-        taken.append(marks.elapsed_s()[-1])
+        taken.append(device_of(device).timed_s(lambda: call.function(*arguments, **options)))
     duration_s = statistics.median(taken)
     return Measured(duration_s if duration_s >= _TINY_S else 0.0, peak_bytes)
 

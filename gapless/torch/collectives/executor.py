@@ -22,6 +22,7 @@ from gapless.io.plan import read_plan
 from gapless.ir.collective import Collective
 from gapless.system import known_system
 from gapless.torch.collectives.steps import Step, steps_of
+from gapless.torch.devices import device_of
 from gapless.torch.library import rank_count, torch
 from gapless.torch.processes import error_line
 
@@ -113,8 +114,7 @@ class PlannedCollective:
 
     def _work(self, call: _Call, places: list[int]) -> None:
         """The messages to, or from, one rank."""
-        if call.device.type == "cuda":
-            torch.cuda.set_device(call.device)  # every thread has one of its own
+        device_of(call.device).make_current()
         peer = self._steps[places[0]].peer
         open_ = deque[tuple[int, torch.Tensor, torch.distributed.Work]]()
         try:

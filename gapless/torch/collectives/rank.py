@@ -18,6 +18,7 @@ from gapless.array_types import Floats
 from gapless.ir.collective import Collective
 from gapless.torch.collectives.executor import PlannedCollective, planned
 from gapless.torch.collectives.libraries import library_call
+from gapless.torch.devices import device_of
 from gapless.torch.library import torch
 from gapless.torch.processes import Program, backend_device, built, read_task
 from gapless.torch.ranks import Ranks, run_ranks
@@ -80,12 +81,10 @@ def _compare(plan: PlannedCollective, task: Task, rank: int) -> _Found:
     for _ in range(task.repeats):
         for name, call in calls.items():
             torch.distributed.barrier()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            device_of(device).synchronize()
             begin_s = time.perf_counter()
             call()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            device_of(device).synchronize()
             times_s[name].append(time.perf_counter() - begin_s)
     return _Found(wrong, plan.sent_bytes, tuple(times_s["plan"]), tuple(times_s["library"]))
 

@@ -17,10 +17,12 @@ from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.torch.ddp.buckets import size_bytes, trainable
 from gapless.torch.ddp.hook import HookState, Sent, reduce_bucket
-from gapless.torch.library import Marks, Module, Tensor, rank_count, torch, unchanged
+from gapless.torch.devices import Marks
+from gapless.torch.library import Module, Tensor, rank_count, torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
 from gapless.torch.run.workload import load_named
+from gapless.torch.step_state import unchanged
 
 __all__ = ["Gradients", "HookTimes", "ProfileTask", "measure_gradients", "measure_hook", "measured", "sample_groups"]
 

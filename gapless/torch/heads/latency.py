@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from gapless.torch.devices import device_of
 from gapless.torch.heads.attention import AttentionFunction, attending
 from gapless.torch.heads.models import Cache, DynamicLayer, LanguageModel, check_length
 from gapless.torch.heads.requests import Choose, watching
@@ -82,8 +83,7 @@ def latencies(
 
 
 def _now(found: LanguageModel) -> _Span:
-    if found.device.type == "cuda":
-        torch.cuda.synchronize(found.device)
+    device_of(found.device).synchronize()
     return _Span(time.perf_counter(), time.process_time())
 
 

@@ -31,6 +31,7 @@ try:
 except ImportError as error:
     raise missing_extra("a language model", error.name or "transformers", "hf") from None
 
+from gapless.torch.devices import KINDS, gpu_count  # isort: skip  (after the lines that name the extra)
 
 _PREFIX = "hf:"
 _BYTES = 256
@@ -134,10 +135,10 @@ def _checked_device(text: str) -> torch.device:
         place = torch.device(text)
     except RuntimeError:
         place = None
-    if place is None or place.type not in ("cpu", "cuda"):
+    if place is None or place.type not in KINDS:
         raise InputError(f"device: must be cpu, cuda or cuda:N, got {text!r}")
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device: {text} isn't here: PyTorch sees {torch.cuda.device_count()} CUDA devices; take cpu")
+    if place.type != "cpu" and (place.index or 0) >= gpu_count():
+        raise InputError(f"device: {text} isn't here: PyTorch sees {gpu_count()} CUDA devices; take cpu")
     return place
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from gapless.array_types import Floats
 from gapless.errors import InputError
+from gapless.torch.devices import device_of, gpu_count
 from gapless.torch.library import torch
 
 __all__ = ["DeviceCopies"]
@@ -25,11 +26,11 @@ class DeviceCopies:
     """
 
     def __init__(self, devices: Sequence[str] | None = None, size_bytes: int = _COPY_BYTES) -> None:
-        named = devices or [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        named = devices or [f"cuda:{number}" for number in range(gpu_count())]
         if not named:
             raise InputError("devices: this machine has no GPU; name devices that there are")
         self._devices = [torch.device(name) for name in named]
-        is_pinned = any(device.type == "cuda" for device in self._devices)
+        is_pinned = any(device.type != "cpu" for device in self._devices)
         self._there = [torch.ones(size_bytes, dtype=torch.uint8, device=device) for device in self._devices]
         self._here = [torch.ones(size_bytes, dtype=torch.uint8, pin_memory=is_pinned) for _ in self._devices]
         self._threads = ThreadPoolExecutor(len(self._devices), "gapless-copy")
@@ -49,6 +50,5 @@ class DeviceCopies:
         source, target = (self._there, self._here) if to_host else (self._here, self._there)
         begin_s = time.perf_counter()
         target[gpu].copy_(source[gpu], non_blocking=True)
-        if self._devices[gpu].type == "cuda":
-            torch.cuda.synchronize(self._devices[gpu])
+        device_of(self._devices[gpu]).synchronize()
         return time.perf_counter() - begin_s

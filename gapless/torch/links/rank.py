@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from gapless.errors import InputError
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Settings
 from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
+from gapless.torch.devices import gpu_count, own_gpu
 from gapless.torch.library import torch
 from gapless.torch.links.transfers import Transfers
 from gapless.torch.processes import WAITS, Program, built, read_task
@@ -88,8 +89,8 @@ def _check_backend(task: LinksTask, among: Ranks | None) -> None:
     is_there = distributed.is_available() and distributed.is_backend_available(task.backend)
     if not is_there:
         raise InputError(f"backend: this installation of torch has no {task.backend}; take gloo")
-    if task.backend == "nccl" and among is None and torch.cuda.device_count() < task.ranks:
-        got = torch.cuda.device_count()
+    if task.backend == "nccl" and among is None and gpu_count() < task.ranks:
+        got = gpu_count()
         raise InputError(f"backend: nccl needs a GPU for each of {task.ranks} ranks, this machine has {got}")
 
 
@@ -119,8 +120,4 @@ def _work(task: LinksTask, folder: Path, rank: int) -> dict[str, object]:
 
 
 def _device(backend: str) -> torch.device:
-    if backend != "nccl":
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
-    return device
+    return own_gpu(int(os.environ.get("LOCAL_RANK", "0"))) if backend == "nccl" else torch.device("cpu")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.topologies.measured.experiments import Flow
+from gapless.torch.devices import device_of
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["Transfers"]
@@ -100,8 +101,7 @@ class Transfers:
 
     def settle(self) -> None:
         """Wait until the device has done what it was given."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        device_of(self._device).synchronize()
 
 
 class _End:

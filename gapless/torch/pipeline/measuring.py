@@ -18,7 +18,8 @@ from gapless.errors import InputError
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.torch.compression import HopCompressor
-from gapless.torch.library import Marks, Module, Tensor, device_name, torch
+from gapless.torch.devices import Marks, device_of
+from gapless.torch.library import Module, Tensor, torch
 from gapless.torch.pipeline.layers import Gradients, LayeredModel, one_process, squared_error
 
 __all__ = ["MODES", "measure_errors", "measure_layers"]
@@ -75,7 +76,7 @@ def measure_layers(
         boundary_bytes=np.array([*map(_size_bytes, boundaries), 0], dtype=np.int64),
         embedding_bytes=_shared_bytes(model),
         boundary_shape=_shape(boundaries),
-        source=f"measured on {device_name(value.device)}, torch {torch.__version__}, medians of {repeats}",
+        source=f"measured on {device_of(value.device).name}, torch {torch.__version__}, medians of {repeats}",
     )
 
 
@@ -191,7 +192,7 @@ def measure_errors(
             mode, ratio, rank, *cost_s,
             np.interp(depth, np.array(boundaries) / count, hops), np.interp(depth, middles, sums),
         ))  # fmt: skip
-    source = f"measured on {device_name(sample.device)}, torch {torch.__version__}, {micro_batches} micro-batches"
+    source = f"measured on {device_of(sample.device).name}, torch {torch.__version__}, {micro_batches} micro-batches"
     return CompressionTable(model.name, depth, tuple(found), source)
 
 

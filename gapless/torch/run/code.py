@@ -8,6 +8,7 @@ from operator import getitem
 from types import CodeType
 
 from gapless.torch.capture.program import LASTS, PASSES, CapturedStep, Gradient
+from gapless.torch.devices import random_state, set_random_state
 from gapless.torch.kernels.norms import INVERTING
 from gapless.torch.library import (
     Argument,
@@ -16,8 +17,6 @@ from gapless.torch.library import (
     Tensor,
     has_layout,
     laid_out,
-    random_state,
-    set_random_state,
     torch,
 )
 from gapless.torch.run.events import PlannedCall, drawn_again, planned_calls

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gapless.torch.library import Argument, Module, Tensor, measure_peak, torch, unchanged
+from gapless.torch.devices import device_of, measure_peak
+from gapless.torch.library import Argument, Module, Tensor, torch
 from gapless.torch.run.difference import Outcome, buffer_difference, gradient_difference
 from gapless.torch.run.step import Step
 from gapless.torch.run.workload import Workload
+from gapless.torch.step_state import unchanged
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -185,6 +187,5 @@ def _untouched(work: Workload) -> Iterator[None]:
 
 
 def _now_s(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    device_of(device).synchronize()
     return time.perf_counter()

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from math import hypot, inf, isfinite
 
 from gapless.errors import lacks_memory
-from gapless.torch.library import Module, StepState, Tensor, torch
+from gapless.torch.devices import Device, device_of
+from gapless.torch.library import Module, Tensor, torch
+from gapless.torch.step_state import StepState
 
 __all__ = ["Compared", "Difference", "Outcome", "buffer_difference", "compared", "difference", "gradient_difference"]
 
@@ -139,7 +141,7 @@ def compared(model: Module, planned: Callable[[], Tensor], eager: Callable[[], T
         loss = planned()
         planned_outcome, after = Outcome.of(loss, model), StepState.of(model, devices)
         before.without_gradients()
-        expected = _outcome_of(eager, model, any(device.type == "cuda" for device in devices))
+        expected = _outcome_of(eager, model, [device_of(device) for device in devices])
     finally:
         before.put_back()
     apart = None if expected is None else difference(planned_outcome, expected)
@@ -154,15 +156,17 @@ def compared(model: Module, planned: Callable[[], Tensor], eager: Callable[[], T
     return Compared(loss, apart, keep)
 
 
-def _outcome_of(eager: Callable[[], Tensor], model: Module, on_gpu: bool) -> Outcome | None:
-    """What eager's step leaves; on a GPU its saved tensors lie in the host's memory, since it may not fit there."""
+def _outcome_of(eager: Callable[[], Tensor], model: Module, devices: list[Device]) -> Outcome | None:
+    """What eager's step leaves; its saved tensors lie in the host's memory, since it may not fit on a GPU."""
     try:
-        with torch.enable_grad(), torch.autograd.graph.save_on_cpu() if on_gpu else contextlib.nullcontext():
+        with torch.enable_grad(), contextlib.ExitStack() as saving:
+            for device in devices:
+                saving.enter_context(device.saving_on_host())
             return Outcome.of(eager(), model)
     except (MemoryError, RuntimeError) as error:
         if not (lacks_memory(error) or isinstance(error, torch.OutOfMemoryError)):
             raise
         return None
     finally:
-        if on_gpu:
-            torch.cuda.empty_cache()
+        for device in devices:
+            device.give_back()

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gapless.torch.ddp.emulation import sleep_until
+from gapless.torch.devices import own_gpu
 from gapless.torch.library import rank_count, torch
 
 __all__ = ["EmulatedLink", "Hop", "Relay", "Wire"]
@@ -47,7 +48,7 @@ class Wire:
     def __init__(self, group: torch.distributed.ProcessGroup | None = None, link: EmulatedLink | None = None) -> None:
         self.group, self._link = group, link
         is_of_cpu = torch.distributed.get_backend(group) in _OF_THE_CPU
-        self.device = torch.device("cpu") if is_of_cpu else torch.device("cuda", torch.cuda.current_device())
+        self.device = torch.device("cpu") if is_of_cpu else own_gpu()
         self._busy = threading.Lock()
         self._until_s = {"out": 0.0, "in": 0.0}
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from gapless.errors import InputError
 from gapless.torch import planned, unplanned
-from gapless.torch.library import measure_peak
+from gapless.torch.devices import measure_peak
 
 
 class Net(nn.Module):

@@ -16,9 +16,9 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 from torch_closeness import CLOSE, distance
 
+from gapless.torch.devices import measure_peak
 from gapless.torch.kernels import attention
 from gapless.torch.kernels import attention as flash
-from gapless.torch.library import measure_peak
 
 B, H, T, S, D = 3, 4, 10, 7, 8
 SHAPE = [B, H, T, S]

@@ -15,8 +15,8 @@ import torch
 from torch.nn import functional
 from torch_closeness import CLOSE, distance
 
+from gapless.torch.devices import measure_peak
 from gapless.torch.kernels import chunked_loss as chunked
-from gapless.torch.library import measure_peak
 
 ROWS, WIDTH, WORDS, IGNORED = 37, 8, 50, -100
 
