@@ -1,7 +1,8 @@
 """Everything that needs PyTorch, the extra `torch`: steps captured and run, gradients measured, embeddings cached.
 
 Nothing else in gapless but the command line imports this package. `gapless.torch.planned(model, budget)` lets a model's
-calls follow plans, `gapless.torch.load(path, model, loss)` makes a step of a plan file.
+calls follow plans, `gapless.torch.load(path, model, loss)` makes a step of a plan file, and `gapless.torch.Compiler` is
+the backend "gapless" of `torch.compile`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gapless.torch.calls.model import planned, unplanned
+    from gapless.torch.compiler.backend import Compiler
     from gapless.torch.run.step import load_step as load
 
-__all__ = ["load", "planned", "unplanned"]
+__all__ = ["Compiler", "load", "planned", "unplanned"]
 
 
 def __getattr__(name: str) -> object:
@@ -21,6 +23,10 @@ def __getattr__(name: str) -> object:
         from gapless.torch.run.step import load_step
 
         return load_step
+    if name == "Compiler":
+        from gapless.torch.compiler.backend import Compiler
+
+        return Compiler
     if name in __all__:
         from gapless.torch.calls import model
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from gapless.errors import InputError
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
-from gapless.torch.capture.calls import ModelCall
+from gapless.torch.capture.calls import GraphCall, ModelCall
 from gapless.torch.capture.model_state import ModelState, ModelStep
 from gapless.torch.capture.operators import is_random, op_name, state_bytes, written_over
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
@@ -53,6 +53,8 @@ class GraphBuilder:
     state: ModelState
     name: str
     close: tuple[str, ...]
+    in_place: bool = True
+    """Whether operators may be offered to run over an input."""
     forward: list[ForwardNode] = field(default_factory=list)
     backward: list[BackwardNode] = field(default_factory=list)
     operators: list[Operator | None] = field(default_factory=list)
@@ -64,7 +66,7 @@ class GraphBuilder:
     """The storages that stay until the step is over: new values of buffers, outputs that a caller holds, gradients of
     inputs."""
 
-    def build(self, step: ModelStep | ModelCall) -> CapturedStep:
+    def build(self, step: ModelStep | ModelCall | GraphCall) -> CapturedStep:
         nodes = [
             _Node(node, self.storages.read_by((node.args, node.kwargs)), made)
             for node, made in self.storages.made.items()
@@ -201,7 +203,7 @@ class GraphBuilder:
         """The same written over an input, where that is possible; whether it pays is for the solver to say."""
         candidates = [
             (storage in self.kept_for_backward, -self.last_read.get(storage, 0), written)
-            for written in written_over(call)
+            for written in (written_over(call) if self.in_place else ())
             for storage in self.storages.of[written.arguments[0]]
             if self._covers(storage, written, node, main) and self.storages.of[written.arguments[0]][0] in self.node_of
         ]
@@ -338,7 +340,7 @@ class GraphBuilder:
 
     def _ends_in_place(self, call: Call, node: _Node, number: int, outputs: list[int]) -> Call:
         loss = len(self.forward) - 1
-        for written in written_over(call):
+        for written in written_over(call) if self.in_place else ():
             (storage,) = set(self.storages.of[written.arguments[0]])
             is_gradient = self.node_of.get(storage, -1) > loss and self.last_read.get(storage) == number
             if is_gradient and self._covers(storage, written, node, outputs):

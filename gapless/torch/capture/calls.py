@@ -6,11 +6,12 @@ Needs the extra `torch`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from gapless.errors import InputError
 from gapless.torch.library import Module, Tensor, TreeSpec, torch, tree_flatten, tree_unflatten
 
-__all__ = ["ModelCall"]
+__all__ = ["GraphCall", "ModelCall"]
 
 
 class ModelCall:
@@ -67,6 +68,22 @@ class ModelCall:
         assert self._returned is not None, "traced first"
         parts = [outputs[part.number] if isinstance(part, _Place) else part for part in self._parts]
         return tree_unflatten(parts, self._returned)
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """A call of a graph that others have traced. `leaves`: tensors without data, one for each that it takes."""
+
+    leaves: Sequence[Tensor]
+    batch: int
+    returns_outputs = True
+    objective = None
+    target_count = 0
+
+    @property
+    def structure(self) -> TreeSpec:
+        """That of the arguments."""
+        return tree_flatten(tuple(self.leaves))[1]
 
 
 class _Place:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -43,12 +43,15 @@ class Measured:
     is_estimate: bool = False
 
 
-def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 5) -> CapturedStep:
+def profile(
+    step: CapturedStep, cache: str | Path | None = None, repeats: int = 5, namespaces: Collection[str] = ()
+) -> CapturedStep:
     """The step with measured times and workspaces in its graph.
 
     Every distinct operator runs once to warm up and then at least `repeats` times, on random data of its own, so that
     the model itself needn't fit. `cache`: a JSON file, read if it is there and written. An operator that can't run
-    on such data gets an estimate from the bytes that it moves; the graph's `source` says how many did.
+    on such data gets an estimate from the bytes that it moves; the graph's `source` says how many did. `namespaces`: if
+    there are any, PyTorch's operators of others are estimated, too, since running them may have effects.
     Raises `InputError` for fewer than one repeat, and for a file of something else.
     """
     if repeats < 1:
@@ -59,7 +62,12 @@ def profile(step: CapturedStep, cache: str | Path | None = None, repeats: int = 
     measured_here = dict(known.get(where, {}))
     with torch.no_grad(), device_of(device).forked_random():
         measured = [
-            [_measure(operator, call, step, measured_here, repeats, device) for call in operator.calls]
+            [
+                _measure(operator, call, step, measured_here, repeats, device)
+                if _may_run(call, namespaces)
+                else _estimate(call, step)
+                for call in operator.calls
+            ]
             if operator is not None
             else []
             for operator in step.operators
@@ -154,6 +162,12 @@ def _measure(
         except (RuntimeError, IndexError, ValueError):  # made-up data that the operator doesn't take
             known[key] = _estimate(call, step)
     return known[key]
+
+
+def _may_run(call: Call, namespaces: Collection[str]) -> bool:
+    if not namespaces:
+        return True
+    return isinstance(call.function, torch._ops.OpOverload) and call.function.namespace in namespaces  # noqa: SLF001
 
 
 def _run(operator: Operator, call: Call, step: CapturedStep, repeats: int, device: torch.device) -> Measured:
