@@ -24,7 +24,8 @@ from gapless.torch.capture.program import CapturedStep
 from gapless.torch.capture.storages import find_storages
 from gapless.torch.capture.timing import profile
 from gapless.torch.compiler import aot
-from gapless.torch.library import Argument, Node, Tensor, random_state, torch, tree_flatten
+from gapless.torch.devices import random_state
+from gapless.torch.library import Argument, Node, Tensor, torch, tree_flatten
 from gapless.torch.rewrite.matching import Rewrites
 from gapless.torch.run.events import PlannedCall, planned_calls
 from gapless.torch.run.step_plan import StepPlan

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from gapless.torch import Compiler
-from gapless.torch.library import measure_peak
+from gapless.torch.devices import measure_peak
 from gapless.torch.run.events import planned_calls
 
 CPU = torch.device("cpu")

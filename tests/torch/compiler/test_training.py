@@ -17,7 +17,7 @@ from compiled_ranks import train
 from gloo_ranks import run_ranks
 
 from gapless.torch import Compiler
-from gapless.torch.library import measure_peak
+from gapless.torch.devices import measure_peak
 from gapless.torch.pipeline.gpt import gpt
 
 STEPS = 50
