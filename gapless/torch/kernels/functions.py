@@ -19,6 +19,7 @@ __all__ = [
     "dropout_in_place",
     "max_pool",
     "max_pool_backward",
+    "max_pool_backward_from_bytes",
     "relu_bits",
     "relu_bits_backward",
 ]
@@ -79,22 +80,30 @@ def dropout_factor(share: float, dtype: Tensor) -> float:
 
 def max_pool(
     tensor: Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool
-) -> tuple[Tensor, Tensor]:
-    """Max-pooling, and the place of each maximum in its window, in a byte instead of PyTorch's eight."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Max-pooling, the place of each maximum in the image, and in its window: a byte instead of PyTorch's eight."""
     found, place = torch.ops.aten.max_pool2d_with_indices(tensor, kernel, stride, padding, dilation, ceil_mode)
-    return found, _window_places(place, tensor.shape, kernel, stride, padding, dilation)
+    return found, place, _window_places(place, tensor.shape, kernel, stride, padding, dilation)
 
 
 def max_pool_backward(
-    gradient: Tensor, small: Tensor, shape: list[int], kernel: list[int], stride: list[int], padding: list[int],
+    gradient: Tensor, place: Tensor, shape: list[int], kernel: list[int], stride: list[int], padding: list[int],
     dilation: list[int], ceil_mode: bool,
 ) -> Tensor:  # fmt: skip
-    """The gradient of max-pooling's input, from the places in the windows: the input itself isn't needed."""
-    place = _image_places(small, shape, kernel, stride, padding, dilation)
+    """The gradient of max-pooling's input of that shape, from the places in the image: the input itself isn't read."""
     like = gradient.new_empty(1).expand(shape)  # only its shape is looked at
     return torch.ops.aten.max_pool2d_with_indices_backward(
         gradient, like, kernel, stride, padding, dilation, ceil_mode, place
     )
+
+
+def max_pool_backward_from_bytes(
+    gradient: Tensor, small: Tensor, shape: list[int], kernel: list[int], stride: list[int], padding: list[int],
+    dilation: list[int], ceil_mode: bool,
+) -> Tensor:  # fmt: skip
+    """The same from the places in the windows."""
+    place = _image_places(small, shape, kernel, stride, padding, dilation)
+    return max_pool_backward(gradient, place, shape, kernel, stride, padding, dilation, ceil_mode)
 
 
 def _corners(place: Tensor, stride: list[int], padding: list[int]) -> tuple[Tensor, Tensor]:
@@ -109,7 +118,7 @@ def _window_places(
 ) -> Tensor:
     rows, columns = _corners(place, stride, padding)
     across = place.remainder(shape[-1]).sub_(columns).floor_divide_(dilation[1])
-    down = place.floor_divide_(shape[-1]).sub_(rows).floor_divide_(dilation[0])
+    down = place.floor_divide(shape[-1]).sub_(rows).floor_divide_(dilation[0])
     return down.mul_(kernel[1]).add_(across).to(torch.uint8)
 
 

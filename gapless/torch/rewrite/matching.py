@@ -30,6 +30,7 @@ __all__ = [
     "readers",
     "require",
     "same",
+    "value_of",
 ]
 
 aten = torch.ops.aten
@@ -136,6 +137,12 @@ def readers(node: Node) -> list[Node]:
 def part(node: Node, place: int) -> Node | None:
     """The graph node that stands for one of the values that a node returns; None where nobody reads it."""
     return next((user for user in node.users if user.target is operator.getitem and user.args[1] == place), None)
+
+
+def value_of(graph: torch.fx.Graph, node: Node, place: int) -> Node:
+    """A graph node for one more of the values that a node returns."""
+    with graph.inserting_after(node):
+        return graph.call_function(operator.getitem, (node, place))
 
 
 def require(is_so: bool) -> None:

@@ -14,7 +14,7 @@ from gapless.torch.library import Argument, Node, Tensor, torch
 from gapless.torch.rewrite.attention import fuse_attention
 from gapless.torch.rewrite.convolutions import split_convolutions
 from gapless.torch.rewrite.loss import fuse_losses
-from gapless.torch.rewrite.matching import Alternative, Rewrites, base, maker, part, readers
+from gapless.torch.rewrite.matching import Alternative, Lean, Rewrites, base, maker, part, readers, value_of
 
 __all__ = ["rewrite"]
 
@@ -45,7 +45,7 @@ def rewrite(
         elif node.target is aten.native_dropout_backward.default:
             _exact_dropout_backward(node, rewrites)
         elif node.target is aten.max_pool2d_with_indices.default:
-            _small_max_pool(node)
+            _offer_small_places(joint, node, rewrites)
         elif node.target is aten.threshold_backward.default:
             _offer_bits(joint, node, rewrites)
     return joint, rewrites
@@ -78,20 +78,24 @@ def _exact_dropout_backward(node: Node, rewrites: Rewrites) -> None:
         rewrites.offer(node, redrawn)
 
 
-def _small_max_pool(node: Node) -> None:
-    """Places in a byte instead of eight, where only the backward pass reads them and windows are small."""
-    tensor, kernel, stride, padding, dilation, ceil_mode = _pool_options(node)
-    readers = [user for part in node.users if part.args[1] == 1 for user in part.users]
+def _offer_small_places(joint: JointGraph, node: Node, rewrites: Rewrites) -> None:
+    """A max-pooling's gradient from places in a byte instead of eight, where windows are small."""
+    tensor, kernel, *options = _pool_options(node)
+    users = [user for part in node.users if part.args[1] == 1 for user in part.users]
     backward = aten.max_pool2d_with_indices_backward.default
-    if kernel[0] * kernel[1] > 256 or not readers or any(user.target is not backward for user in readers):
+    if kernel[0] * kernel[1] > 256 or not users or any(user.target is not backward for user in users):
         return
     if not _is_contiguous(tensor):  # the gradient's strides follow the input's, which wouldn't be known
         return
-    node.target, node.args = functions.max_pool, (tensor, kernel, stride, padding, dilation, ceil_mode)
-    shape = list(tensor.meta["val"].shape)
-    for user in readers:
-        user.target = functions.max_pool_backward
-        user.args = (user.args[0], user.args[-1], shape, kernel, stride, padding, dilation, ceil_mode)
+    node.args = (tensor, kernel, *options)
+    rewrites.lean[node] = Lean(node.target, (small := value_of(joint.module.graph, node, 2),))
+    node.target = functions.max_pool
+    rest = (list(tensor.meta["val"].shape), kernel, *options)
+    for user in users:
+        gradient, place = user.args[0], user.args[-1]
+        user.target, user.args = functions.max_pool_backward, (gradient, place, *rest)
+        given = (gradient, small, *rest)
+        rewrites.offer(user, Alternative("places in bytes", functions.max_pool_backward_from_bytes, given))
 
 
 def _pool_options(node: Node) -> tuple[Argument, ...]:

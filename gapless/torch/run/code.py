@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
 from types import CodeType
 
@@ -19,6 +19,7 @@ from gapless.torch.library import (
     laid_out,
     torch,
 )
+from gapless.torch.run.bindings import Bindings
 from gapless.torch.run.events import PlannedCall, drawn_again, planned_calls
 from gapless.torch.run.step_plan import StepPlan
 
@@ -92,7 +93,7 @@ class Writer:
         look: Look | None,
     ) -> None:
         self._step, self._calls, self._parameters, self._mended, self._look = step, calls, parameters, mended, look
-        self._saved = drawn_again(calls)
+        self._saved, self._bindings = drawn_again(calls), Bindings(step.storages.fake)
         self._lines: list[str] = []
         self._globals: dict[str, object] = {"give": _give, "copied": _copied, "again": _draw_again}
         self._globals_of: dict[int, str] = {}
@@ -160,7 +161,7 @@ class Writer:
     def _made(self, event: PlannedCall) -> str:
         """The expression of a call, under the random state that it takes."""
         call = event.call
-        function = self._object(call.function)
+        function = self._object(self._bindings.of(call.function, call.arguments, call.options))
         random = call.random if call.random in self._saved else ""
         if not random:
             return self._calling(function, call.arguments, call.options)
@@ -225,7 +226,7 @@ class Writer:
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
-    def _calling(self, function: str, arguments: Sequence[Argument], options: dict[str, Argument]) -> str:
+    def _calling(self, function: str, arguments: Sequence[Argument], options: Mapping[str, Argument]) -> str:
         parts = [self._text(argument) for argument in arguments]
         parts += [f"{name}={self._text(option)}" for name, option in options.items()]
         return f"{function}({', '.join(parts)})"
@@ -249,7 +250,11 @@ class Writer:
         return self._object(argument)
 
     def _view(self, node: Node) -> None:
-        made = self._calling(self._object(node.target), node.args, dict(node.kwargs))
+        if node.target is getitem:
+            made = f"{self._text(node.args[0])}[{self._text(node.args[1])}]"
+        else:
+            function = self._bindings.of(node.target, node.args, node.kwargs)
+            made = self._calling(self._object(function), node.args, node.kwargs)
         self._lines.append(f"{self._name(node)} = {made}")
         self._defined.add(node)
         for storage in set(self._step.storages.of[node]):

@@ -82,10 +82,13 @@ def test_relu_before_pooling_may_keep_bits(resnet: CapturedStep) -> None:
     assert bits.output_bytes == output.output_bytes // 32
 
 
-def test_max_pool_keeps_a_byte_for_each_maximum(resnet: CapturedStep) -> None:
-    (places,) = [node for node in resnet.graph.forward if node.op == "max_pool on the side"]
-    pooled = resnet.graph.forward[places.creator or 0]
-    assert places.output_bytes * 4 == pooled.output_bytes
+def test_max_pool_keeps_eight_bytes_or_one_for_each_maximum(resnet: CapturedStep) -> None:
+    (node,) = [node for node in resnet.graph.backward if node.op == "max_pool_backward"]
+    assert [variant.name for variant in node.variants] == ["", "places in bytes"]
+    places, small = (resnet.graph.forward[variant.needs[0]] for variant in node.variants)
+    assert all(len(variant.needs) == 1 for variant in node.variants), "neither reads the input"
+    assert places.creator == small.creator
+    assert places.output_bytes == 8 * small.output_bytes
 
 
 def test_relu_may_write_over_its_input(resnet: CapturedStep) -> None:

@@ -31,14 +31,14 @@ WINDOWS = [
 def test_max_pool_with_small_places_equals_the_plain_one(window: tuple[Any, ...]) -> None:
     image = torch.randn(2, 3, 19, 22)
     expected, places = aten.max_pool2d_with_indices(image, *window)
-    found, small = functions.max_pool(image, *window)
-    gradient = torch.randn_like(expected)
+    found, own, small = functions.max_pool(image, *window)
+    gradient, shape = torch.randn_like(expected), list(image.shape)
     assert same(found, expected)
+    assert torch.equal(own, places)
     assert small.dtype == torch.uint8
-    assert same(
-        functions.max_pool_backward(gradient, small, list(image.shape), *window),
-        aten.max_pool2d_with_indices_backward(gradient, image, *window, places),
-    )
+    of_input = aten.max_pool2d_with_indices_backward(gradient, image, *window, places)
+    assert same(functions.max_pool_backward(gradient, places, shape, *window), of_input)
+    assert same(functions.max_pool_backward_from_bytes(gradient, small, shape, *window), of_input)
 
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (8,), (3, 5, 11)])
