@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.errors import InputError
+from gapless.ir.live_memory import live_bytes
 from gapless.ir.schedule import EventKind, Schedule
 from gapless.units import format_bytes, format_seconds
 
@@ -61,31 +62,12 @@ def memory_timeline(schedule: Schedule) -> MemoryTimeline:
     return MemoryTimeline(
         start_s=schedule.start_s[order],
         end_s=schedule.end_s[order],
-        live_bytes=_live_bytes(schedule, order.tolist()),
+        live_bytes=live_bytes(schedule, order.tolist()),
         phase=np.array(phase, dtype=np.int64),
         operator=tuple(op.name for op in ops),
         implementation=tuple(op.implementations[choice].name for op, choice in zip(ops, choices, strict=True)),
         budget_bytes=schedule.topology.memory_bytes[0],
     )
-
-
-def _live_bytes(schedule: Schedule, order: list[int]) -> NDArray[np.int64]:
-    """Bytes held while each event runs, in the given order of events; int64, shape (n,)."""
-    graph, size = schedule.graph, schedule.graph.size_bytes.tolist()
-    there = set(graph.initial.tensors.tolist())
-    held = sum(size[tensor] for tensor in there)
-    live = []
-    for row in order:
-        op = graph.ops[int(schedule.op[row])]
-        impl = op.implementations[int(schedule.implementation[row])]
-        gone, made = there.intersection(impl.overwrites), set(op.outputs) - there
-        held += sum(size[tensor] for tensor in made) - sum(size[tensor] for tensor in gone)
-        live.append(held + impl.workspace_bytes)
-        there = (there - gone) | made
-        freed = there.intersection(schedule.freed_tensor[row].tolist())
-        held -= sum(size[tensor] for tensor in freed)
-        there -= freed
-    return np.array(live, dtype=np.int64)
 
 
 def render(timeline: MemoryTimeline) -> str:

@@ -1,5 +1,6 @@
-"""Models whose calls follow plans: `planned(model, budget)`."""
+"""Models whose calls follow plans: `planned(model, budget)`, `planned_blocks(model, blocks, budget)`."""
 
+from gapless.torch.calls.blocks import PlannedBlocks, planned_blocks
 from gapless.torch.calls.model import Planned, planned, unplanned
 
-__all__ = ["Planned", "planned", "unplanned"]
+__all__ = ["Planned", "PlannedBlocks", "planned", "planned_blocks", "unplanned"]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -25,13 +25,21 @@ from gapless.torch.calls.functions import Flight, outputs_of
 from gapless.torch.calls.kept import KeptPlans
 from gapless.torch.capture.calls import ModelCall
 from gapless.torch.capture.graph import capture_call
-from gapless.torch.capture.model_state import ModelState, ModelWatch, check_traceable, refuse_inner_hooks
-from gapless.torch.capture.program import InputShape
+from gapless.torch.capture.model_state import (
+    ModelState,
+    ModelWatch,
+    check_parameters,
+    check_traceable,
+    refuse_inner_hooks,
+)
+from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.library import Module, Tensor, named_tensors, torch, tree_flatten
 from gapless.torch.run.step_plan import StepPlan
 from gapless.units import format_bytes
 
-__all__ = ["Planned", "planned", "plans_of", "unplanned"]
+__all__ = [
+    "Entry", "Follows", "Planned", "autocast_now", "following", "kind_of", "planned", "plans_of", "say", "unplanned",
+]  # fmt: skip
 
 OnNew: TypeAlias = Literal["plan", "eager", "refuse"]
 _Key: TypeAlias = tuple[Any, ...]
@@ -71,37 +79,44 @@ def planned(
         raise InputError(f"on_new: must be one of {', '.join(_ON_NEW)}, got {on_new!r}")
     if most_kinds < 1:
         raise InputError(f"most_kinds must be >= 1, got {most_kinds}")
-    check_traceable(model)
-    if plans_of(model) is not None:
+    check_traceable(model, is_called=True)
+    if following(model):
         raise InputError("model: follows plans already; gapless.torch.unplanned(model) takes that back")
-    report = report or _say
+    report = report or say
     model.forward = Planned(model, on_new, most_kinds, tuple(close), KeptPlans(budget, options, cache, report), report)
     return model
 
 
 def unplanned(model: Module) -> Module:
-    """The same model as before `planned`. Raises `InputError` for one that follows no plans."""
-    found = plans_of(model)
-    if found is None:
+    """The same model as before `planned` or `planned_blocks`. Raises `InputError` for one that follows no plans."""
+    found = following(model)
+    if not found:
         raise InputError("model: follows no plans")
-    found.leave()
+    for each in found:
+        each.leave()
     return model
 
 
-def plans_of(model: Module) -> Planned | None:
+def following(model: Module) -> list[Follows]:
+    """What lets the calls of a model, or of modules in it, follow plans."""
+    return [found for module in model.modules() if (found := plans_of(module)) is not None]
+
+
+def plans_of(model: Module) -> Follows | None:
     """What lets a model's calls follow plans; a trainer may have put its own forward around it since."""
     forward: object = model.__dict__.get("forward")
-    while forward is not None and not isinstance(forward, Planned):
+    while forward is not None and not isinstance(forward, Follows):
         forward = getattr(forward, "__wrapped__", None) or getattr(forward, "__func__", None)
     return forward if forward is not None and not forward.is_over else None
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Say a line on stderr."""
     print(f"gapless: {text}", file=sys.stderr)
 
 
 @dataclass
-class _Entry:
+class Entry:
     """A kind of calls, planned. `differentiable`: the outputs that may get a gradient. `called_at`: its last call."""
 
     call: ModelCall
@@ -111,8 +126,32 @@ class _Entry:
     called_at: int = 0
 
 
-class Planned:
-    """The forward pass of a model by plans. `is_over`: whether calls run without plans again."""
+class Follows:
+    """In the place of a module's `forward`. `is_over`: whether calls run without plans again."""
+
+    def __init__(self, model: Module) -> None:
+        self._model, self._forward, self._own = model, model.forward, model.__dict__.get("forward")
+        self.is_over = False
+        self.__signature__ = signature(model.forward)  # by which trainers know what a model takes
+
+    def leave(self) -> None:
+        """Let the model be as before, or run as before where a trainer has wrapped this."""
+        self.is_over = True
+        if self._model.__dict__.get("forward") is self:
+            del self._model.forward
+            if self._own is not None:
+                self._model.forward = self._own
+
+
+class PlanSource(Protocol):
+    """Where plans are from."""
+
+    def plan(self, step: CapturedStep, shapes: str) -> tuple[StepPlan, str]:
+        """The plan of a captured call, and where it was found. `shapes`: of its arguments, for people."""
+
+
+class Planned(Follows):
+    """The forward pass of a model by plans."""
 
     def __init__(
         self,
@@ -120,15 +159,13 @@ class Planned:
         on_new: OnNew,
         most_kinds: int,
         close: tuple[str, ...],
-        kept: KeptPlans,
+        kept: PlanSource,
         report: Callable[[str], None],
     ) -> None:
-        self._model, self._forward, self._own = model, model.forward, model.__dict__.get("forward")
-        self.is_over = False
-        self.__signature__ = signature(model.forward)  # by which trainers know what a model takes
+        super().__init__(model)
         self._on_new, self._most_kinds, self._close = on_new, most_kinds, close
         self._kept, self._report = kept, report
-        self._entries: dict[_Key, _Entry] = {}
+        self._entries: dict[_Key, Entry] = {}
         self._states: dict[int, ModelState] = {}
         self._watch: tuple[ModelWatch, int] | None = None
         self._calls = self._kinds = 0
@@ -150,7 +187,7 @@ class Planned:
             return self._forward(*arguments, **named)
         parts, structure = tree_flatten((arguments, named))
         state = self._state()
-        key: _Key = (state, structure, _autocast(), *map(_kind, parts))
+        key: _Key = (state, structure, autocast_now(), *map(kind_of, parts))
         entry = self._entries.get(key)
         if entry is None:
             if self._on_new == "eager":
@@ -158,22 +195,15 @@ class Planned:
             entry = self._new(ModelCall(self._model, self._forward, arguments, named), key)
         self._calls += 1
         entry.called_at = self._calls
-        return self._run(entry, [part for part in parts if isinstance(part, torch.Tensor)])
+        return self.run(entry, [part for part in parts if isinstance(part, torch.Tensor)])
 
-    def leave(self) -> None:
-        """Let the model be as before, or run as before where a trainer has wrapped this."""
-        self.is_over = True
-        if self._model.__dict__.get("forward") is self:
-            del self._model.forward
-            if self._own is not None:
-                self._model.forward = self._own
-
-    def _new(self, call: ModelCall, key: _Key) -> _Entry:
+    def _new(self, call: ModelCall, key: _Key) -> Entry:
         shapes = ", ".join(str(list(leaf.shape)) for leaf in call.leaves)
         if self._on_new == "refuse":
             raise InputError(
                 f"planned: no plan for arguments of {shapes}; on_new='plan' makes one, 'eager' runs without"
             )
+        check_parameters(self._model, "plan what fully_shard gathers, and nothing whose parts lie on several devices")
         step = capture_call(self._model, call, self._close)
         self._states[key[0]], self._watch = step.state, None  # which knows what the forward pass itself changes
         plan, source = self._kept.plan(step, shapes)
@@ -185,7 +215,7 @@ class Planned:
         tangents = frozenset(role.index for role in step.roles.values() if role.kind == "tangent")
         while len(self._entries) >= self._most_kinds:
             del self._entries[min(self._entries, key=lambda each: self._entries[each].called_at)]
-        entry = self._entries[key] = _Entry(call, plan, program, tangents)
+        entry = self._entries[key] = Entry(call, plan, program, tangents)
         return entry
 
     def _say_how_many(self, key: _Key) -> None:
@@ -203,7 +233,7 @@ class Planned:
             differ, advice = "shapes or types of tensors", "pad to a few lengths, or let on_new='eager' run new ones"
         self._report(f"{self._kinds} kinds of calls have come; the last two differ in {differ}; {advice}")
 
-    def _run(self, entry: _Entry, leaves: list[Tensor]) -> object:
+    def run(self, entry: Entry, leaves: list[Tensor]) -> object:
         tensors = named_tensors(self._model)
         placed: list[Tensor | None] = []
         for role in entry.plan.step.roles.values():
@@ -234,7 +264,7 @@ class Planned:
         return number
 
 
-def _kind(part: object) -> object:
+def kind_of(part: object) -> object:
     """What a plan rests on of an argument."""
     if not isinstance(part, torch.Tensor):
         return part
@@ -242,6 +272,6 @@ def _kind(part: object) -> object:
     return (*shape.shape, shape.dtype, shape.device, *shape.layout, part.requires_grad)
 
 
-def _autocast() -> tuple[object, ...]:
+def autocast_now() -> tuple[object, ...]:
     kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
     return tuple((kind, torch.get_autocast_dtype(kind)) for kind in kinds)

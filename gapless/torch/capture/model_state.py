@@ -19,6 +19,7 @@ __all__ = [
     "ModelState",
     "ModelStep",
     "ModelWatch",
+    "check_parameters",
     "check_plain",
     "check_traceable",
     "loss_of",
@@ -37,6 +38,8 @@ _WRAPPERS = {
     "OptimizedModule": "which runs code of its own; pass the model that torch.compile was given, model._orig_mod",
 }
 """What PyTorch wraps models in, why a plan can't run it, and what to pass instead."""
+_SHARDED = "FSDPModule"
+"""What fully_shard makes of a module."""
 
 HOOKS = {
     "_forward_hooks": "forward hook", "_forward_pre_hooks": "forward pre-hook", "_backward_hooks": "backward hook",
@@ -60,13 +63,15 @@ class ModelState:
     """What a capture takes for granted beside shapes: it is traced into the graph.
 
     `modules`: of the model, and of a loss that is a module, by their titles; and other settings. `trainable`: the
-    parameters that get gradients. `shared`: the names of each tensor that has several. `advanced`: (title, attribute)
-    of what the forward pass itself has changed, such as counters, which may go on.
+    parameters that get gradients. `shared`: the names of each tensor that has several. `types`: the names of
+    parameters and buffers with their types. `advanced`: (title, attribute) of what the forward pass itself has changed,
+    such as counters, which may go on.
     """
 
     modules: Mapping[str, ModuleState]
     trainable: frozenset[str]
     shared: frozenset[frozenset[str]]
+    types: frozenset[tuple[str, torch.dtype]]
     advanced: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
@@ -90,6 +95,7 @@ class ModelState:
             },
             frozenset(name for name, parameter in parameters.items() if parameter.requires_grad),
             frozenset(frozenset(same) for same in names.values() if len(same) > 1),
+            frozenset((name, tensor.dtype) for name, tensor in (*parameters.items(), *buffers.items())),
         )
 
     @property
@@ -135,6 +141,9 @@ class ModelState:
         if differ := now.shared ^ self.shared:
             names = ", ".join(sorted(min(differ, key=sorted)))
             raise InputError(f"step: {names} must share a tensor, or not, as at capture; capture again")
+        if others := now.types - self.types:
+            name, dtype = min(others, key=str)
+            raise InputError(f"step: {name!r} had another type than {dtype} at capture; cast it back, or capture again")
 
     def _check_module(self, title: str, was: ModuleState | None, now: ModuleState | None) -> None:
         if was is None or now is None:
@@ -174,25 +183,47 @@ def check_plain(model: Module) -> None:
     refuse_hooks(model)
 
 
-def check_traceable(model: Module) -> None:
-    """Raise `InputError` for a wrapped, sharded or compiled model, or one without shapes."""
+def check_traceable(model: Module, is_called: bool = False) -> None:
+    """Raise `InputError` for a wrapped, sharded or compiled model, or one without shapes.
+
+    `is_called`: what is traced are its calls, for which `fully_shard` has gathered its parameters.
+    """
     for name, module in model.named_modules():
         title = _titled(name)
         for kind in type(module).__mro__:
-            if kind.__module__.startswith("torch.") and kind.__name__ in _WRAPPERS:
+            if is_called and kind.__name__ == _SHARDED:
+                _refuse_part(module, model, title)
+            elif kind.__module__.startswith("torch.") and kind.__name__ in _WRAPPERS:
                 raise InputError(f"{title} is a {kind.__name__}, {_WRAPPERS[kind.__name__]}")
         if getattr(module, "_compiled_call_impl", None) is not None:
             raise InputError(f"{title} was compiled in place, and can't be traced; capture it without .compile()")
     for name, parameter in model.named_parameters():
         if torch.nn.parameter.is_lazy(parameter):
             raise InputError(f"parameter {name!r} has no shape yet; run the model once before it is captured")
+    if not is_called:
+        check_parameters(model, "capture before it is sharded")
+
+
+def check_parameters(model: Module, hint: str) -> None:
+    """Raise `InputError`, which ends with a hint, for a parameter that is no plain tensor."""
+    for name, parameter in model.named_parameters():
         if type(parameter.data) is not torch.Tensor:
             got = type(parameter.data).__name__
-            raise InputError(f"parameter {name!r} must be a plain tensor, got a {got}; capture before it is sharded")
+            raise InputError(f"parameter {name!r} must be a plain tensor, got a {got}; {hint}")
+
+
+def _refuse_part(module: Module, model: Module, title: str) -> None:
+    """Raise `InputError` for a part that fully_shard gathers by itself."""
+    if module is not model:
+        rule = f"{title} is gathered by itself, by fully_shard's hooks, which a planned call of the whole doesn't run"
+        raise InputError(f"{rule}; plan its parts: gapless.torch.planned_blocks(model, blocks, budget)")
 
 
 def refuse_inner_hooks(model: Module) -> None:
     """Raise `InputError` for a hook on a module inside of a model, or on all: its planned call doesn't run it."""
+    for name, module in model.named_modules():
+        if any(kind.__name__ == _SHARDED for kind in type(module).__mro__):
+            _refuse_part(module, model, _titled(name))
     for hook in _module_hooks(model):
         if not hook.startswith(f"{_MODEL} "):
             raise InputError(f"{hook}, which a planned call doesn't run; remove it, or put it on the model itself")
@@ -316,7 +347,11 @@ class ModelWatch:
             seen = (values["training"], *(dict(values[name]) for name in _WATCHED[1:]), *plain.values())
             sizes = tuple(len(values[name]) for name in _TABLES)
             self._rows.append((values, type(module), module, itemgetter(*_WATCHED, *plain), seen, len(values), sizes))
-            self._tensors += [(values[name], key, tensor) for name in _TABLES for key, tensor in values[name].items()]
+            self._tensors += [
+                (values[name], key, tensor, None if tensor is None else tensor.dtype)
+                for name in _TABLES
+                for key, tensor in values[name].items()
+            ]
         self._trained = [(each, each.requires_grad) for each in model.parameters()]
         self._settings = [
             settings.watch({name for title, name in advanced if title == settings.title})
@@ -337,7 +372,10 @@ class ModelWatch:
                     or len(values["_buffers"]) != buffers
                 ):
                     return False
-            if any(table[name] is not tensor for table, name, tensor in self._tensors):
+            if any(
+                table[name] is not tensor or (tensor is not None and tensor.dtype is not dtype)
+                for table, name, tensor, dtype in self._tensors
+            ):
                 return False
             if not all(is_unchanged() for is_unchanged in self._settings):
                 return False

@@ -136,3 +136,13 @@ class CapturedStep:
     def device(self) -> torch.device:
         """Where its arguments are."""
         return self.inputs[0].device if self.inputs else torch.device("cpu")
+
+    @property
+    def border_bytes(self) -> int:
+        """Of what the graph counts all along, what is there in the backward pass alone: gradients of outputs and of
+        arguments."""
+        tangents = [node for node, role in self.roles.items() if role.kind == "tangent"]
+        both = {storage for value in (*self.outputs, *dict(self.updates)) for storage in self.storages.of[value]}
+        late = [*tangents, *dict(self.input_gradients)]
+        held = {storage for value in late for storage in self.storages.of[value]} - both
+        return sum(self.storages.size_bytes[storage] for storage in held)
