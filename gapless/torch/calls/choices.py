@@ -24,7 +24,7 @@ from gapless.torch.run.step_plan import StepPlan
 __all__ = ["BlockPlan", "Choices"]
 
 _OPTIONS = SolveOptions(gap=0.05, time_limit_s=10.0)
-_PEAKS = (1.0, 0.75, 0.5)
+_PEAKS = (1.0, 0.85, 0.7, 0.5)
 """Limits of a block's own memory, as shares of what it takes where nothing is recomputed."""
 _KEPT = (1.0, 0.7, 0.45, 0.2, 0.0)
 """Of what it then keeps for its backward pass."""
@@ -93,6 +93,7 @@ class Choices:
         most = max(full.forward_bytes + step.border_bytes, full.backward_bytes)
         found = [full]
         for peak_share in _PEAKS:
+            before = len(found)
             for kept_share in _KEPT:
                 limit = int(peak_share * most)
                 kept = int(least_kept + kept_share * (full.kept_bytes - least_kept))
@@ -102,9 +103,11 @@ class Choices:
                 limited = replace(step, graph=_with_beside(step.graph, beside))
                 try:
                     plan, _ = KeptPlans(limit, self._options, cache, self._report).plan(limited, shapes)
-                except InputError:  # nothing was found within it
-                    continue
+                except InputError:  # nothing was found within it, nor will be where less is kept
+                    break
                 found.append(BlockPlan.of(plan))
+            if len(found) == before:
+                break
         return _useful(found)
 
 
