@@ -5,7 +5,8 @@ With what many of them do with it: layouts, named tensors, ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from gapless.installation.extras import missing_extra
@@ -25,6 +26,7 @@ __all__ = [
     "torch",
     "tree_flatten",
     "tree_unflatten",
+    "uncast",
 ]
 
 
@@ -51,6 +53,13 @@ def rank_count(group: torch.distributed.ProcessGroup | None = None) -> int:
     """Ranks in a process group, 1 where there is none."""
     distributed = torch.distributed
     return distributed.get_world_size(group) if distributed.is_available() and distributed.is_initialized() else 1
+
+
+@contextmanager
+def uncast() -> Iterator[None]:
+    """Without autocast, for what has its casts in it."""
+    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        yield
 
 
 def has_layout(tensor: Tensor, strides: tuple[int, ...]) -> bool:

@@ -1,139 +1,214 @@
-"""Models of `transformers` in a plain loop, eager's and planned: `python tests/support/planned_zoo.py [MODEL ...]`.
+"""The zoo of planned models: `python tests/support/planned_zoo.py [MODEL ...]`.
 
-Each trains three steps with the loss inside. A line says whether losses and gradients have eager's bits, and what was
-planned. Ends with exit code 1 where one doesn't. Needs the extras torch and hf.
+Each model trains three steps, eager's and planned, in a process of its own, on one thread: `row` measures one,
+`rows` all that are asked for. A model is planned at 0.6 of what it takes without a plan, or at the least that a plan
+was found for. Ends with exit code 1 where bits differ or something other than one line comes out.
 """
 
 from __future__ import annotations
 
-import copy
+import contextlib
+import json
+import re
+import statistics
+import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
 
 import torch
-import transformers
+from zoo_cases import Case
+from zoo_packages import DIFFUSERS, TIMM, TRANSFORMERS
+from zoo_sequences import SEQUENCES
+from zoo_tables import TABLES
+from zoo_vision import VISION
 
+from gapless import SolveOptions
+from gapless.errors import InputError
 from gapless.torch import planned
+from gapless.torch.devices import measure_peak
 
-WORDS, ROWS, LENGTH = 211, 2, 16
-SIZES = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": WORDS,
-}  # fmt: skip
-GROUPED = {**SIZES, "num_key_value_heads": 2}
-ENDS = {"pad_token_id": 0, "decoder_start_token_id": 1, "bos_token_id": 1, "eos_token_id": 2}
+__all__ = ["MODELS", "NAMES", "counts", "row", "rows"]
 
+Row: TypeAlias = dict[str, str | float | int | None]
+MODELS: dict[str, Callable[[], Case]] = {**VISION, **SEQUENCES, **TABLES, **TRANSFORMERS, **TIMM, **DIFFUSERS}
+"""How each is made, by name."""
+HALF = (
+    "ResNet", "ConvNeXt, channels last", "MLP-Mixer", "Vision transformer", "UNet", "GPT", "BERT-like",
+    "Transformer-XL-like", "WaveNet", "DLRM", "VAE", "GPT-2", "Llama", "BERT", "T5", "ViT",
+)  # fmt: skip
+"""Those that run under autocast to bfloat16 as well; their names end in `, bf16`."""
+NAMES = (*MODELS, *(f"{name}, bf16" for name in HALF))
+"""Of the table's rows."""
 
-def _words(**more: object) -> dict[str, object]:
-    words = torch.randint(3, WORDS, (ROWS, LENGTH))
-    return {"input_ids": words, "labels": words, **more}
-
-
-def _masked(**more: object) -> dict[str, object]:
-    return _words(attention_mask=torch.ones(ROWS, LENGTH, dtype=torch.long), **more)
-
-
-def _pixels() -> dict[str, object]:
-    return {"pixel_values": torch.randn(ROWS, 3, 32, 32), "labels": torch.randint(10, (ROWS,))}
-
-
-def _sound() -> dict[str, object]:
-    return {"input_features": torch.randn(ROWS, 16, 40), "labels": torch.randint(3, WORDS, (ROWS, 8))}
+SHARES = ("0.6x", "0.8x", "1.0x")
+"""The first is what is wanted, the others are for models of which no least is known."""
+LIMIT_S, PATIENCE_S = 4.0, 400.0
+_LEAST = re.compile(r"a plan was found for (\d+)")
 
 
-MODELS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, object]]]] = {
-    "GPT-2": (
-        lambda: transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=WORDS, bos_token_id=1, eos_token_id=2)
-        ),
-        lambda: _masked(use_cache=False),
-    ),
-    "Llama": (
-        lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**GROUPED)),
-        lambda: _masked(use_cache=False),
-    ),
-    "Qwen3": (
-        lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**GROUPED, head_dim=16)),
-        lambda: _masked(use_cache=False),
-    ),
-    "Gemma 2": (
-        lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**GROUPED, head_dim=16)),
-        lambda: _masked(use_cache=False),
-    ),
-    "Mixtral": (
-        lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**GROUPED, num_local_experts=4)),
-        lambda: _masked(use_cache=False),
-    ),
-    "BERT": (lambda: transformers.BertForMaskedLM(transformers.BertConfig(**SIZES)), _masked),
-    "T5": (
-        lambda: transformers.T5ForConditionalGeneration(
-            transformers.T5Config(
-                d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=WORDS, decoder_start_token_id=0
-            )
-        ),
-        _words,
-    ),
-    "ViT": (
-        lambda: transformers.ViTForImageClassification(
-            transformers.ViTConfig(
-                **{name: size for name, size in SIZES.items() if name != "vocab_size"},
-                image_size=32,
-                patch_size=8,
-                num_labels=10,
-            )
-        ),
-        _pixels,
-    ),
-    "Whisper": (
-        lambda: transformers.WhisperForConditionalGeneration(
-            transformers.WhisperConfig(
-                d_model=64,
-                encoder_layers=2,
-                decoder_layers=2,
-                encoder_attention_heads=4,
-                decoder_attention_heads=4,
-                encoder_ffn_dim=128,
-                decoder_ffn_dim=128,
-                vocab_size=WORDS,
-                num_mel_bins=16,
-                max_source_positions=20,
-                max_target_positions=20,
-                **ENDS,
-            )
-        ),
-        _sound,
-    ),
-}
-"""How each is made, and the arguments of a step."""
+class Trained:
+    """A model in a plain loop, under autocast where asked."""
+
+    def __init__(self, case: Case, is_half: bool) -> None:
+        self.case, self.model, self.is_half = case, case.model.train(), is_half
+
+    def loss(self) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.is_half):
+            return self.case.loss(self.model(*self.case.arguments, **self.case.named))
+
+    def step(self, seed: int) -> torch.Tensor:
+        """A forward and a backward pass; gradients are anew."""
+        self.model.zero_grad(set_to_none=True)
+        torch.manual_seed(seed)
+        loss = self.loss()
+        loss.backward()
+        return loss.detach()
+
+    def update(self) -> None:
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter -= 0.01 * parameter.grad
 
 
-def differences(name: str, steps: int = 3, report: Callable[[str], None] = print) -> list[str]:
-    """What isn't equal bit by bit between eager's training of a model and the planned one."""
-    make, arguments = MODELS[name]
+def made(name: str) -> Trained:
+    plain = name.removesuffix(", bf16")
     torch.manual_seed(0)
-    eager = make().train()
-    model = planned(copy.deepcopy(eager), "0.9x", report=lambda line: report(f"{name}: {line}"))
-    given = arguments()
+    return Trained(MODELS[plain](), plain != name)
+
+
+def row(name: str, steps: int = 3, timed: int = 7, limit_s: float = LIMIT_S) -> Row:
+    """What came of a model: `captured` is "yes", or the line of its refusal, or of what should have been one."""
+    try:
+        eager, ours = made(name), made(name)
+    except (ImportError, AttributeError) as error:
+        return {"model": name, "captured": f"not installed: {error}"}
+    begin_s, lines = time.process_time(), []
+    try:
+        budget = _planned(ours, limit_s, lines.append)
+        seconds = time.process_time() - begin_s
+        off = differences(eager, ours, steps)
+    except InputError as error:
+        return {"model": name, "captured": f"refused: {error}"}
+    except Exception as error:  # whatever it is, it is a row
+        return {
+            "model": name,
+            "captured": f"traceback: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}",
+        }
+    plan = ours.model.__dict__["forward"].plans[-1]
+    assert plan.result is not None
+    own, peak = _peak(eager), _peak(ours)
+    ratio = _ratio(eager, ours, timed)
+    return {
+        "model": name, "captured": "yes", "bit_equal": "yes" if not off else ", ".join(off),
+        "loss": "inside" if ours.case.is_inside else "outside",
+        "eager_KB": round(own / 1e3, 1), "measured_KB": round(peak / 1e3, 1),
+        "plan_KB": round(plan.peak_bytes / 1e3, 1),
+        "budget_KB": round(budget / 1e3, 1),
+        "predicted": round(float(str(plan.result.details["overhead"])), 3), "measured": round(ratio - 1, 3),
+        "plan_s": round(seconds, 1),
+    }  # fmt: skip
+
+
+def _planned(ours: Trained, limit_s: float, report: Callable[[str], None]) -> int:
+    """Plan a model's call; the bytes of its budget."""
+    options = SolveOptions(time_limit_s=limit_s, gap=0.02, threads=1)
+    plain, shares = ours.model.__dict__.copy(), list(SHARES)
+    budget: str | int = shares.pop(0)
+    while True:
+        planned(ours.model, budget, options=options, report=report)
+        try:
+            ours.step(0)
+        except InputError as error:
+            least = _LEAST.search(str(error))
+            if "no plan" not in str(error) or not shares:
+                raise
+            budget = int(1.02 * int(least[1])) if least else shares.pop(0)
+            ours.model.__dict__.clear()
+            ours.model.__dict__.update(plain)
+        else:
+            return int(ours.model.__dict__["forward"].plans[-1].result.problem.budget_bytes)
+
+
+def differences(eager: Trained, ours: Trained, steps: int) -> list[str]:
+    """What isn't equal bit by bit between eager's training of a model and the planned one; from the same weights."""
+    ours.model.load_state_dict(eager.model.state_dict())
     off = []
-    for step in range(steps):
-        losses = []
-        for its in (eager, model):
-            torch.manual_seed(step)
-            loss = its(**given).loss
-            loss.backward()
-            losses.append(loss.item())
-        off += [f"loss {step}"] if losses[0] != losses[1] else []
-    for (label, one), other in zip(eager.named_parameters(), model.parameters(), strict=True):
-        is_same = torch.equal(one.grad, other.grad) if one.grad is not None and other.grad is not None else (
-            one.grad is other.grad
-        )  # fmt: skip
-        off += [] if is_same else [label]
-    return off
+    for seed in range(steps):
+        losses = [its.step(seed) for its in (eager, ours)]
+        off += [] if torch.equal(*losses) else [f"loss {seed}"]
+        pairs = zip(eager.model.named_parameters(), ours.model.parameters(), strict=True)
+        off += [f"{label} {seed}" for (label, one), other in pairs if not _is_same(one.grad, other.grad)]
+        eager.update()
+        ours.update()
+    pairs = zip(eager.model.state_dict().items(), ours.model.state_dict().values(), strict=True)
+    off += [f"{label} at the end" for (label, one), other in pairs if not _is_same(one, other)]
+    return off[:3]
+
+
+def _is_same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    return one is other if one is None or other is None else torch.equal(one, other)
+
+
+def _peak(its: Trained) -> int:
+    its.model.zero_grad(set_to_none=True)
+    return measure_peak(lambda: its.loss().backward(), torch.device("cpu"))[0]
+
+
+def _ratio(eager: Trained, ours: Trained, timed: int) -> float:
+    """Processor time of planned steps over eager's, the median of pairs that follow each other."""
+    ratios = []
+    for seed in range(timed):
+        taken = []
+        for its in (eager, ours):
+            begin_s = time.process_time()
+            its.step(seed)
+            taken.append(time.process_time() - begin_s)
+        ratios.append(taken[1] / taken[0])
+    return statistics.median(ratios)
+
+
+def rows(names: Iterable[str]) -> Iterator[Row]:
+    """Each model's row, made in a process of its own that has an end."""
+    for name in names:
+        command = [sys.executable, str(Path(__file__).absolute()), "--row", name]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            yield json.loads(ended.stdout.strip().splitlines()[-1])
+        except subprocess.TimeoutExpired:
+            yield {"model": name, "captured": f"traceback: not finished after {PATIENCE_S:g} s"}
+        except (IndexError, json.JSONDecodeError):
+            yield {"model": name, "captured": f"traceback: {(ended.stderr.strip().splitlines() or ['no word'])[-1]}"}
+
+
+def counts(found: Iterable[Row]) -> dict[str, int]:
+    """How many models came to what."""
+    texts = [(str(each["captured"]), each.get("bit_equal") == "yes") for each in found]
+    kinds = ("yes", "refused", "traceback", "not installed")
+    counted = {kind: sum(text.startswith(kind) for text, _ in texts) for kind in kinds}
+    return {"captured": counted.pop("yes"), "bit-equal": sum(is_equal for _, is_equal in texts), **counted}
+
+
+def main(arguments: list[str]) -> int:
+    torch.set_num_threads(1)
+    if arguments[:1] == ["--row"]:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            found = row(arguments[1])
+        print(json.dumps(found))
+        return 0
+    all_rows = []
+    for each in rows(arguments or NAMES):
+        all_rows.append(each)
+        print("  ".join(f"{key} {value}" if key != "model" else f"{value}:" for key, value in each.items()), flush=True)
+    print(", ".join(f"{kind} {count}" for kind, count in counts(all_rows).items()))
+    is_fine = all(not str(each["captured"]).startswith("traceback") for each in all_rows)
+    return 0 if is_fine and all(each.get("bit_equal", "yes") == "yes" for each in all_rows) else 1
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    found = {name: differences(name) for name in sys.argv[1:] or MODELS}
-    for name, off in found.items():
-        print(f"{name}: {'bit-equal' if not off else ', '.join(off)}")
-    sys.exit(1 if any(found.values()) else 0)
+    sys.exit(main(sys.argv[1:]))

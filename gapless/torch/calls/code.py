@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gapless.torch.capture.program import CapturedStep, Gradient
-from gapless.torch.library import Node, Tensor
+from gapless.torch.capture.program import Call, CapturedStep, Gradient
+from gapless.torch.library import Node, Tensor, torch
 from gapless.torch.run.code import Look, Mend, Writer, looking
 from gapless.torch.run.events import PlannedCall, planned_calls
 from gapless.torch.run.step_plan import StepPlan
@@ -69,10 +69,12 @@ class CallProgram:
 class _CallWriter(Writer):
     """Writes the forward pass, a stop with its outputs, and the backward pass with a stop after each segment.
 
-    `_stop`: the line after the outputs, -1 before it is there; `_read_after`: what is read from then on.
+    `_stop`: the line after the outputs, -1 before it is there; `_read_after`: what is read from then on, but for the
+    running statistics of batch norms, which don't change what these compute again.
     """
 
     _stop = -1
+    _moved: frozenset[Node] = frozenset()
 
     def running(self) -> Callable[[Sequence[Tensor]], Running]:
         """Compile what the plan says, as a generator."""
@@ -102,8 +104,13 @@ class _CallWriter(Writer):
     def _note_loss(self, event: PlannedCall) -> None:
         """A call ends with outputs instead."""
 
+    def _call(self, event: PlannedCall) -> None:
+        self._moved = _moved_by(event.call)
+        super()._call(event)
+        self._moved = frozenset()
+
     def _name(self, node: Node) -> str:
-        if self._stop >= 0:
+        if self._stop >= 0 and node not in self._moved:
             self._read_after.add(node)
         return super()._name(node)
 
@@ -139,6 +146,13 @@ class _CallWriter(Writer):
         names = tuple(name for name, _ in self._names_given if name)
         self.segments.append(Segment(names, arguments, tuple(needs for _, needs in self._names_given)))
         self._names_given, self._given_bytes = [], 0
+
+
+def _moved_by(call: Call) -> frozenset[Node]:
+    """The running statistics that a batch norm in training moves, and computes nothing else of."""
+    if call.function is not torch.ops.aten._native_batch_norm_legit_functional.default or not call.arguments[5]:  # noqa: SLF001
+        return frozenset()
+    return frozenset(argument for argument in call.arguments[3:5] if isinstance(argument, torch.fx.Node))
 
 
 def _outputs_behind(step: CapturedStep) -> dict[Node, frozenset[int]]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from gapless.torch.calls.code import Running, Segment
-from gapless.torch.library import Tensor, torch
+from gapless.torch.library import Tensor, torch, uncast
 
 __all__ = ["Flight", "outputs_of"]
 
@@ -140,5 +140,5 @@ def _versions(trained: Sequence[Sequence[Tensor]]) -> list[list[int]]:
 @contextmanager
 def _as_traced() -> Iterator[None]:
     """What a plan runs has its casts in it, and its gradients are its own."""
-    with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+    with torch.no_grad(), uncast():
         yield

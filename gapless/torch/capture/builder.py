@@ -22,13 +22,6 @@ from gapless.torch.rewrite.matching import Rewrites
 
 __all__ = ["GraphBuilder"]
 
-_REFUSED = {
-    "aten.mkldnn_rnn_layer.default": (
-        "without autograd it doesn't keep what its gradient needs; for short sequences, capture and train under "
-        "torch.backends.mkldnn.flags(enabled=False)"
-    )
-}
-"""Operators that do something else when they run alone, what, and what to do."""
 _UNTIMED = (Implementation(0.0),)
 _PREFIX = "model."
 
@@ -72,9 +65,6 @@ class GraphBuilder:
             for node, made in self.storages.made.items()
             if node not in self.rewrites.beside
         ]
-        for node in nodes:
-            if (reason := _REFUSED.get(op_name(node.call))) is not None:
-                raise InputError(f"capture: op {op_name(node.call)} can't be run by a plan: {reason}")
         ends = {role.index: value for value, role in self.joint.outputs if role.kind == "output"}
         self.outputs = tuple(ends[index] for index in sorted(ends))
         self.updates = [(value, _plain(role.name)) for value, role in self.joint.outputs if role.kind == "buffer"]

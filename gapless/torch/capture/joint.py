@@ -11,24 +11,22 @@ import contextlib
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
+from gapless.torch.capture.layouts import entries, real_layouts
 from gapless.torch.joint_graph import JointGraph, Role
-from gapless.torch.library import Argument, Made, Module, Node, Tensor, torch
+from gapless.torch.library import Argument, Module, Node, Tensor, torch
 
 if TYPE_CHECKING:
     from torch._functorch._aot_autograd.descriptors import AOTInput, AOTOutput
     from torch._ops import OpOverload
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-__all__ = ["real_layouts", "trace_joint"]
+__all__ = ["trace_joint"]
 
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 _CHANGED = "PyTorch's capture API has changed (PyTorch {version}; gapless was made for 2.13): {what}"
 
@@ -111,21 +109,6 @@ def _attributes(owner: object, **values: object) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(owner, name, value)
-
-
-@contextlib.contextmanager
-def _entries(table: dict[Key, Value], values: Mapping[Key, Value], forget: Callable[[], object]) -> Iterator[None]:
-    """Let a table have other entries; `forget`: what was cached of it, before and after."""
-    before = {key: table[key] for key in values if key in table}
-    table.update(values)
-    forget()
-    try:
-        yield
-    finally:
-        for key in values:
-            del table[key]
-        table.update(before)
-        forget()
 
 
 @contextlib.contextmanager
@@ -252,7 +235,7 @@ def known_values() -> Iterator[None]:
     counted = dict.fromkeys(_COUNTS, _counted)
     with (
         _attributes(fake_tensor, CONSTANT_NUMEL_LIMIT=_MOST_ENTRIES),
-        _entries(fake_impls.op_implementations_dict, counted, fake_tensor.FakeTensorMode.cache_clear),
+        entries(fake_impls.op_implementations_dict, counted, fake_tensor.FakeTensorMode.cache_clear),
     ):
         yield
 
@@ -265,37 +248,3 @@ def _counted(mode: FakeTensorMode, op: OpOverload, *arguments: Argument, **optio
     if real.numel() > _MOST_ENTRIES:
         return mode.from_tensor(real)
     return mode.fake_tensor_converter.from_real_tensor(mode, real, make_constant=True)
-
-
-_NORMS = {
-    aten.native_batch_norm.default: 0,
-    aten._native_batch_norm_legit.default: 0,  # noqa: SLF001
-    aten._native_batch_norm_legit.no_stats: 0,  # noqa: SLF001
-    aten._native_batch_norm_legit_functional.default: 0,  # noqa: SLF001
-    aten.native_batch_norm_backward.default: 1,
-}
-"""Operators whose first output has the layout that an argument suggests, and the place of that argument."""
-
-
-@contextlib.contextmanager
-def real_layouts() -> Iterator[None]:
-    """Let batch norms be traced with the layouts that they have on a CPU."""
-    from torch._decomp import decomposition_table
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    traced = {op: decomposition_table[op] for op in _NORMS if op in decomposition_table}
-    laid_out = {op: _laid_out(function, _NORMS[op]) for op, function in traced.items()}
-    with _entries(decomposition_table, laid_out, FakeTensorMode.cache_clear):
-        yield
-
-
-def _laid_out(traced: Callable[..., Made], place: int) -> Callable[..., Made]:
-    @functools.wraps(traced)
-    def call(*arguments: Argument, **options: Argument) -> Made:
-        first, *rest = traced(*arguments, **options)
-        given = arguments[place]
-        if first is not None and given.device.type == "cpu":
-            first = first.contiguous(memory_format=torch._prims_common.suggest_memory_format(given))  # noqa: SLF001
-        return (first, *rest)
-
-    return call

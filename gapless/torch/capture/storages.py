@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
-from gapless.torch.capture.joint import real_layouts
+from gapless.torch.capture.layouts import real_layouts
 from gapless.torch.devices import device_of
 from gapless.torch.joint_graph import JointGraph
-from gapless.torch.library import Argument, Made, Node, Tensor, torch
+from gapless.torch.library import Argument, Made, Node, Tensor, torch, uncast
 
 from torch.multiprocessing.reductions import StorageWeakRef  # isort: skip  (after the line that names the extra)
 
@@ -62,7 +62,7 @@ def find_storages(joint: JointGraph) -> Storages:
     numbers: dict[int, int] = {}
     held = []  # a storage that went would leave its address to another
     mode = next(iter(joint.inputs)).meta["val"].fake_mode
-    with real_layouts(), mode:
+    with real_layouts(), uncast(), mode:
         for node in joint.module.graph.nodes:
             if node.op == "output":
                 continue

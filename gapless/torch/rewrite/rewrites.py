@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from gapless.torch.joint_graph import ATTENTION, LOSS, NORM, JointGraph
-from gapless.torch.kernels import functions, norms
+from gapless.torch.kernels import functions, norms, recurrent
 from gapless.torch.library import Argument, Node, Tensor, torch
 from gapless.torch.rewrite.attention import fuse_attention
 from gapless.torch.rewrite.convolutions import split_convolutions
@@ -46,6 +46,8 @@ def rewrite(
             _exact_dropout_backward(node, rewrites)
         elif node.target is aten.max_pool2d_with_indices.default:
             _offer_small_places(joint, node, rewrites)
+        elif node.target is recurrent.LAYER:
+            node.target = recurrent.layer
         elif node.target is aten.threshold_backward.default:
             _offer_bits(joint, node, rewrites)
     return joint, rewrites

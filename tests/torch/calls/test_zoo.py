@@ -1,16 +1,42 @@
-"""Models of `transformers` that train by plans in a plain loop, to eager's bits. Without it these tests are skipped."""
+"""Models of all sorts train by plans in a plain loop, to eager's bits and within their budgets.
+
+What isn't installed is skipped.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
-pytest.importorskip("transformers", reason="transformers is not installed; pip install '.[hf]' in a checkout")
 
-from planned_zoo import MODELS, differences
+from planned_zoo import NAMES, counts, row, rows
+
+REFUSED = {
+    "Experts, routed by data": "it looks into its data, by aten.nonzero.default",
+    "Graph, edges picked by data": "it looks into its data, by aten.nonzero.default",
+    "Speech, CTC inside": "it looks into its data, by aten._ctc_loss.Tensor",
+}
+"""The models that aren't captured, and the rule in the line of each."""
 
 
-@pytest.mark.thorough(but=("Llama", "BERT"))
-@pytest.mark.parametrize("name", MODELS)
-def test_training_has_eagers_bits(name: str) -> None:
-    assert differences(name, 2, lambda _: None) == []
+@pytest.mark.parametrize("name", ["Two towers", "Llama"])
+def test_training_has_eagers_bits_within_the_budget(name: str) -> None:
+    found = row(name, steps=2, timed=1, limit_s=0.5)
+    if str(found["captured"]).startswith("not installed"):
+        pytest.skip(str(found["captured"]))
+    assert (found["captured"], found["bit_equal"]) == ("yes", "yes")
+    assert float(str(found["measured_KB"])) <= float(str(found["plan_KB"])) <= float(str(found["budget_KB"]))
+
+
+@pytest.mark.thorough
+def test_the_whole_zoo() -> None:
+    found = {str(each["model"]): each for each in rows(NAMES)}
+    there = {name: each for name, each in found.items() if not str(each["captured"]).startswith("not installed")}
+    for name, each in there.items():
+        if name in REFUSED:
+            assert REFUSED[name] in str(each["captured"])
+        else:
+            assert (each["captured"], each["bit_equal"]) == ("yes", "yes"), each
+            peaks = [float(str(each[f"{what}_KB"])) for what in ("measured", "plan", "budget")]
+            assert each["loss"] == "outside" or peaks == sorted(peaks), each
+    assert counts(found.values())["captured"] >= 36
