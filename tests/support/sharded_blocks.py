@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from gapless.options import SolveOptions
-from gapless.torch import planned_blocks
+from gapless.torch import planned, planned_blocks
 
 __all__ = ["ANY", "SETUPS", "WIDTH", "Block", "Setup", "Stack", "Trained", "of_whole_batch", "train_all", "trained"]
 
@@ -52,11 +52,14 @@ class Stack(nn.Module):
 
 @dataclass(frozen=True)
 class Setup:
-    """How a model is sharded. `is_late`: plans come after `fully_shard`; `budget`: of plans."""
+    """How a model is sharded. `is_late`: plans come after `fully_shard`; `is_whole`: the model is one part, with one
+    plan; `budget`: of plans.
+    """
 
     reshards: bool = True
     is_mixed: bool = False
     is_late: bool = False
+    is_whole: bool = False
     micro_batches: int = 1
     budget: str = "0.7x"
 
@@ -67,6 +70,7 @@ SETUPS = {
     "mixed precision": Setup(is_mixed=True, budget="0.8x"),
     "planned after": Setup(is_late=True),
     "accumulation": Setup(micro_batches=2),
+    "one part": Setup(is_whole=True, is_late=True),
 }
 
 
@@ -83,7 +87,7 @@ def trained(model: Stack, setup: Setup, rank: int, ranks: int, is_planned: bool,
     mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = mixed if setup.is_mixed else MixedPrecisionPolicy()
     options: dict[str, Any] = {"mesh": init_device_mesh("cpu", (ranks,)), "reshard_after_forward": setup.reshards}
-    for layer in model.layers:
+    for layer in () if setup.is_whole else model.layers:
         fully_shard(layer, mp_policy=policy, **options)
     fully_shard(model, mp_policy=policy, **options)
     if is_planned and setup.is_late:
@@ -100,7 +104,10 @@ def trained(model: Stack, setup: Setup, rank: int, ranks: int, is_planned: bool,
 
 
 def _plan(model: Stack, setup: Setup, cache: Path | None) -> None:
-    planned_blocks(model, list(model.layers), setup.budget, cache=cache, options=ANY, report=lambda _: None)
+    if setup.is_whole:
+        planned(model, setup.budget, cache=cache, options=ANY, report=lambda _: None)
+    else:
+        planned_blocks(model, list(model.layers), setup.budget, cache=cache, options=ANY, report=lambda _: None)
 
 
 def _loss(model: nn.Module, words: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ from gapless.errors import InputError
 from gapless.ir.schedule import Schedule
 from gapless.options import SolveOptions
 from gapless.question.fields import Share, SizeOrShare
-from gapless.torch.calls.choices import Choices
+from gapless.torch.calls.choices import BlockPlan, Choices
 from gapless.torch.calls.code import CallProgram
 from gapless.torch.calls.composed import composed
 from gapless.torch.calls.model import Entry, Follows, Planned, autocast_now, following, kind_of, say
@@ -31,7 +31,7 @@ from gapless.torch.capture.model_state import check_traceable
 from gapless.torch.library import Module, Tensor, named_tensors, torch, tree_flatten
 from gapless.units import format_bytes
 
-__all__ = ["PlannedBlocks", "planned_blocks"]
+__all__ = ["PlannedBlocks", "Shares", "planned_blocks"]
 
 _MOST_KINDS = 32
 
@@ -80,12 +80,17 @@ def planned_blocks(
 
 
 @dataclass(frozen=True)
-class _Followed:
-    """Of a kind of calls: each block's call, the number of its plan, and the schedule of all."""
+class Shares:
+    """What the blocks follow in a kind of calls: in their order, the calls, and the numbers of the plans among those
+    that there are, and these. `schedule`: of all together. `slower`: by the plans' times, than where nothing is
+    recomputed.
+    """
 
     calls: list[tuple[_Block, Entry]]
     numbers: list[int]
+    plans: list[BlockPlan]
     schedule: Schedule
+    slower: float
 
 
 class _Turn:
@@ -93,7 +98,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.calls: list[tuple[_Block, Entry]] | None = None
-        self.followed: _Followed | None = None
+        self.followed: Shares | None = None
         self.is_as_before = True
 
     def __getstate__(self) -> dict[str, object]:
@@ -157,16 +162,16 @@ class PlannedBlocks(Follows):
     ) -> None:
         super().__init__(model)
         self._blocks, self._budget, self._choices, self._turn, self._report = blocks, budget, choices, turn, report
-        self._known: dict[tuple[object, ...], _Followed] = {}
+        self._known: dict[tuple[object, ...], Shares] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Copies plan anew."""
         return {**self.__dict__, "_known": {}}
 
     @property
-    def schedules(self) -> list[Schedule]:
-        """Of all blocks together, for the kinds of calls that are held, in the order in which they came."""
-        return [each.schedule for each in self._known.values()]
+    def shares(self) -> list[Shares]:
+        """For the kinds of calls that are held, in the order in which they came."""
+        return list(self._known.values())
 
     def __call__(self, *arguments: object, **named: object) -> object:
         """What the model returns."""
@@ -189,7 +194,7 @@ class PlannedBlocks(Follows):
             self._known[key] = self._shared_out(calls, stays)
         return returned
 
-    def _shared_out(self, calls: list[tuple[_Block, Entry]], stays: dict[int, tuple[int, bool]]) -> _Followed:
+    def _shared_out(self, calls: list[tuple[_Block, Entry]], stays: dict[int, tuple[int, bool]]) -> Shares:
         if not calls:
             raise InputError("blocks: the model's forward pass called none of them; pass those that it calls")
         asked = self._asked(calls, stays)
@@ -204,15 +209,12 @@ class PlannedBlocks(Follows):
         report = check(schedule)
         if not report.valid:
             raise InputError(f"plans of blocks must replay clean together: {report.summary()}")
-        taken_s = sum(call.choices[number].duration_s for call, number in zip(asked, numbers, strict=True))
-        least_s = sum(call.choices[0].duration_s for call in asked)
+        plans = [call.choices[number] for call, number in zip(asked, numbers, strict=True)]
+        slower = sum(each.duration_s for each in plans) / sum(call.choices[0].duration_s for call in asked) - 1
         kinds = len({id(call.choices[0].plan.schedule) for call in asked})
         held = f"at most {format_bytes(report.peak_bytes[0])} of {format_bytes(most_bytes)}"
-        self._report(
-            f"planned {len(calls)} calls of blocks, {kinds} of a kind of its own: {held}, "
-            f"{taken_s / least_s - 1:.1%} slower"
-        )
-        return _Followed(calls, numbers, schedule)
+        self._report(f"planned {len(calls)} calls of blocks, {kinds} unlike each other: {held}, {slower:.1%} slower")
+        return Shares(calls, numbers, plans, schedule, slower)
 
     def _asked(self, calls: list[tuple[_Block, Entry]], stays: dict[int, tuple[int, bool]]) -> list[BlockCall]:
         """The calls, with the gradients that later ones leave behind."""

@@ -6,14 +6,18 @@ pass, the rest of the model, is workspace of the place where the loss stands: so
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeAlias
 
 import numpy as np
 
 from gapless.errors import InputError
+from gapless.io.atomic import write_text
+from gapless.io.record import load_record
 from gapless.ir.live_memory import live_bytes
 from gapless.options import SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
@@ -28,6 +32,9 @@ _PEAKS = (1.0, 0.85, 0.7, 0.5)
 """Limits of a block's own memory, as shares of what it takes where nothing is recomputed."""
 _KEPT = (1.0, 0.7, 0.45, 0.2, 0.0)
 """Of what it then keeps for its backward pass."""
+_Limit: TypeAlias = tuple[int, int]
+"""Bytes at most, and bytes that are taken besides between forward and backward pass."""
+_FORMAT = "gapless.block-limits"
 
 
 @dataclass(frozen=True)
@@ -84,31 +91,58 @@ class Choices:
         if key not in self._found:
             with TemporaryDirectory() as folder:
                 cache = Path(folder) / "operators.json" if self._cache is None else self._cache
-                self._found[key] = self._made(step, shapes, cache)
+                self._found[key] = _useful(self._made(step, shapes, cache, key))
         return [replace(each, plan=replace(each.plan, step=step)) for each in self._found[key]]
 
-    def _made(self, step: CapturedStep, shapes: str, cache: str | Path) -> list[BlockPlan]:
+    def _made(self, step: CapturedStep, shapes: str, cache: str | Path, key: str) -> list[BlockPlan]:
+        """A plan without limits, and those within limits. In a folder these are noted, so that what was found not to
+        fit is asked once."""
         full = BlockPlan.of(KeptPlans("1x", self._options, cache, self._report).plan(step, shapes)[0])
-        least_kept = step.graph.fixed_bytes - step.border_bytes
-        most = max(full.forward_bytes + step.border_bytes, full.backward_bytes)
-        found = [full]
-        for peak_share in _PEAKS:
-            before = len(found)
-            for kept_share in _KEPT:
-                limit = int(peak_share * most)
-                kept = int(least_kept + kept_share * (full.kept_bytes - least_kept))
-                beside = limit - kept - step.border_bytes
-                if beside < 0:
-                    continue
-                limited = replace(step, graph=_with_beside(step.graph, beside))
-                try:
-                    plan, _ = KeptPlans(limit, self._options, cache, self._report).plan(limited, shapes)
-                except InputError:  # nothing was found within it, nor will be where less is kept
-                    break
-                found.append(BlockPlan.of(plan))
-            if len(found) == before:
+        path = Path(cache) / f"blocks-{key[:32]}.json" if Path(cache).is_dir() else None
+        known = None if path is None or not path.exists() else self._read(path)
+        found, noted = [full], []
+        for row in _limits(step, full) if known is None else [known]:
+            plans = list(self._within(row, step, shapes, cache))
+            if not plans:  # nor is there one where less is held
                 break
-        return _useful(found)
+            found += plans
+            noted += row[: len(plans)]
+        if path is not None and noted != known:
+            flat = [number for limit in noted for number in limit]
+            write_text(path, json.dumps({"format": _FORMAT, "version": 1, "limits": flat}) + "\n")
+        return found
+
+    def _within(self, row: Sequence[_Limit], step: CapturedStep, shapes: str, cache: str | Path) -> Iterator[BlockPlan]:
+        """Plans within limits, as long as there is one."""
+        for limit, beside in row:
+            limited = replace(step, graph=_with_beside(step.graph, beside))
+            try:
+                plan, _ = KeptPlans(limit, self._options, cache, self._report).plan(limited, shapes)
+            except InputError:
+                return
+            yield BlockPlan.of(plan)
+
+    def _read(self, path: Path) -> list[_Limit] | None:
+        """The limits in a file; None for another's or a damaged one."""
+        try:
+            record = load_record(path)
+            record.text("format", (_FORMAT,))
+            numbers = record.integers("limits", 0)
+        except InputError as error:
+            self._report(f"{error}; planned anew, and the file is replaced")
+            return None
+        return list(zip(numbers[::2], numbers[1::2], strict=False))
+
+
+def _limits(step: CapturedStep, full: BlockPlan) -> Iterator[list[_Limit]]:
+    """For less and less memory, less and less of it kept."""
+    least_kept = step.graph.fixed_bytes - step.border_bytes
+    most = max(full.forward_bytes + step.border_bytes, full.backward_bytes)
+    for peak_share in _PEAKS:
+        kept = [int(least_kept + share * (full.kept_bytes - least_kept)) for share in _KEPT]
+        limit = int(peak_share * most)
+        beside = [limit - each - step.border_bytes for each in kept]
+        yield [(limit, each) for each in beside if each >= 0]
 
 
 def _with_beside(graph: TrainingGraph, size_bytes: int) -> TrainingGraph:
