@@ -19,7 +19,7 @@ from gapless.io.formats.ddp_buckets import DdpBuckets
 from gapless.torch import planned
 from gapless.torch.ddp import distribute
 
-__all__ = ["IN_EAGERS_PLACES", "SETUPS", "Setup", "Trained", "of_whole_batch", "train_all", "trained"]
+__all__ = ["IN_EAGERS_PLACES", "SETUPS", "WIDTH", "Setup", "Trained", "of_whole_batch", "train_all", "trained"]
 
 STEPS, WIDTH, LAYERS, BATCH = 3, 256, 6, 64
 

@@ -1,9 +1,9 @@
 """A planned call in autograd: its outputs are of one function, and the gradients of each segment are of another.
 
 Segments hang on each other by tokens, so that autograd runs them in the plan's order, and gives the gradients of each
-away, to hooks and all-reduces, before the next begins. Within a segment autograd keeps no order of its own: among
-ranks, where buckets of gradients wait for their last, each gradient goes through a view that was made before those of
-earlier ones, since autograd runs first what was made last.
+away, to hooks and all-reduces, before the next begins. Within a segment autograd keeps no order of its own. Where
+somebody sees the order, hooks or ranks whose buckets wait for their last, each gradient goes through a view that was
+made before those of earlier ones, since autograd runs first what was made last.
 """
 
 from __future__ import annotations
@@ -95,9 +95,13 @@ def outputs_of(flight: Flight) -> tuple[Tensor, ...]:
 
 def _given(trained: Sequence[Tensor], is_ordered: bool) -> Sequence[Tensor]:
     """What a segment has gradients of, as autograd is to see it."""
-    if not is_ordered:
+    if not is_ordered and not any(map(_is_hooked, trained)):
         return trained
     return [tensor.view_as(tensor) for tensor in reversed(trained)][::-1]
+
+
+def _is_hooked(tensor: Tensor) -> bool:
+    return bool(tensor._post_accumulate_grad_hooks or tensor._backward_hooks)  # noqa: SLF001
 
 
 class _Outputs(torch.autograd.Function):  # type: ignore[misc,unused-ignore]

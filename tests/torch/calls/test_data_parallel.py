@@ -14,10 +14,11 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
-from data_parallel_variants import IN_EAGERS_PLACES, SETUPS, Deep, Trained, of_whole_batch, train_all, trained
+from data_parallel_variants import IN_EAGERS_PLACES, SETUPS, WIDTH, Deep, Trained, of_whole_batch, train_all, trained
 from gloo_ranks import run_ranks
 
 from gapless.torch import planned
+from gapless.torch.ddp import measure_gradients
 
 
 def are_equal(one: Trained, other: Trained) -> bool:
@@ -53,3 +54,9 @@ def test_training_in_processes_is_eagers_whatever_ddp_is_told(count: int, tmp_pa
     for name, value in whole.items():
         assert all(torch.equal(other[name], weights[0][name]) for other in weights)
         assert (weights[0][name] - value).norm() < 1e-5 * value.norm()
+
+
+def test_gradients_of_a_planned_model_are_measured_in_the_order_of_the_backward_pass() -> None:
+    model, given = planned(Deep(layers=2), "1x", report=lambda _: None), torch.randn(4, WIDTH)
+    found = measure_gradients(model, lambda each: each(given).pow(2).mean(), steps=2, warm_up=1)
+    assert [int(name.split(".")[1]) for name in found.names] == [4, 4, 3, 3, 1, 1, 0, 0]
