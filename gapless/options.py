@@ -84,6 +84,10 @@ class SolveOptions:
     unfinished: Path | None = None
     within_deadline: Deadline | None = field(default=None, repr=False, compare=False)
 
+    def __deepcopy__(self, _: dict[int, object]) -> SolveOptions:
+        """Itself: nothing of it changes, and whoever stops one solve stops all that were asked for so."""
+        return self
+
     def __post_init__(self) -> None:
         limit = self.time_limit_s
         if limit is not None and not 0 < limit <= MOST_SECONDS:
