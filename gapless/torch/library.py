@@ -6,7 +6,7 @@ With what many of them do with it: layouts, named tensors, ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
 from gapless.installation.extras import missing_extra
@@ -58,7 +58,10 @@ def rank_count(group: torch.distributed.ProcessGroup | None = None) -> int:
 @contextmanager
 def uncast() -> Iterator[None]:
     """Without autocast, for what has its casts in it."""
-    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+    with ExitStack() as stack:
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
         yield
 
 

@@ -116,7 +116,7 @@ class _CallWriter(Writer):
 
     def _end_forward(self) -> None:
         outputs = "".join(f"{self._text(output)}, " for output in self._step.outputs)
-        buffers = [(self._named["buffer", name], self._text(value)) for value, name in self._step.updates]
+        buffers = [(self._named["buffer", name], self._text(value)) for value, name in self._updates]
         self._lines += [f"buffer{place} = {self._name(node)}" for place, (node, _) in enumerate(buffers)]
         self._update_at = len(self._lines)
         self._lines += [f"buffer{place}.copy_({value})" for place, (_, value) in enumerate(buffers)]
@@ -132,7 +132,7 @@ class _CallWriter(Writer):
         buffers that are read again."""
         gone = sorted(self._names[node] for node in self._at_stop - self._read_after)
         self._lines[self._stop : self._stop] = [f"del {', '.join(gone)}"] if gone else []
-        again = {self._named["buffer", name] for _, name in self._step.updates} & self._read_after
+        again = {self._named["buffer", name] for _, name in self._updates} & self._read_after
         kept = [f"{name} = {name}.clone()" for name in sorted(self._names[node] for node in again)]
         self._lines[self._update_at : self._update_at] = kept
 

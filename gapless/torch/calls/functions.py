@@ -8,8 +8,7 @@ made before those of earlier ones, since autograd runs first what was made last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from gapless.torch.calls.code import Running, Segment
@@ -50,7 +49,7 @@ class Flight:
 
     def forward(self) -> tuple[Tensor, ...]:
         """Run until the outputs are there; autograd writes on what it gets, so that it gets tensors of its own."""
-        with _as_traced():
+        with uncast():
             return tuple(output.detach() for output in next(self._running))
 
     def backward(self, tangents: Sequence[Tensor | None], like: Sequence[_Like]) -> None:
@@ -63,7 +62,7 @@ class Flight:
             for tangent, (shape, dtype, device) in zip(tangents, like, strict=True)
         ]
         try:
-            with _as_traced():
+            with uncast():
                 self._ready = self._running.send(filled)
         except StopIteration:
             raise RuntimeError(_AGAIN) from None
@@ -71,7 +70,7 @@ class Flight:
     def gradients(self, number: int) -> tuple[Tensor | None, ...]:
         """Of a segment: None for what no output with a gradient depends on."""
         if number:
-            with _as_traced():
+            with uncast():
                 self._ready = next(self._running)
         needs = self.segments[number].needs
         found = tuple(
@@ -139,10 +138,3 @@ class _Rest(torch.autograd.Function):  # type: ignore[misc,unused-ignore]
 
 def _versions(trained: Sequence[Sequence[Tensor]]) -> list[list[int]]:
     return [[tensor._version for tensor in tensors] for tensors in trained]  # noqa: SLF001
-
-
-@contextmanager
-def _as_traced() -> Iterator[None]:
-    """What a plan runs has its casts in it, and its gradients are its own."""
-    with torch.no_grad(), uncast():
-        yield

@@ -168,11 +168,20 @@ class Planned(Follows):
         self._entries: dict[_Key, Entry] = {}
         self._states: dict[int, ModelState] = {}
         self._watch: tuple[ModelWatch, int] | None = None
+        self._found: tuple[ModelWatch, dict[str, dict[str, Tensor]]] | None = None
         self._calls = self._kinds = 0
 
     def __getstate__(self) -> dict[str, object]:
         """Copies plan anew: what is planned names the tensors of this model."""
-        return {**self.__dict__, "_entries": {}, "_states": {}, "_watch": None, "_calls": 0, "_kinds": 0}
+        return {
+            **self.__dict__,
+            "_entries": {},
+            "_states": {},
+            "_watch": None,
+            "_found": None,
+            "_calls": 0,
+            "_kinds": 0,
+        }
 
     @property
     def plans(self) -> list[StepPlan]:
@@ -234,7 +243,7 @@ class Planned(Follows):
         self._report(f"{self._kinds} kinds of calls have come; the last two differ in {differ}; {advice}")
 
     def run(self, entry: Entry, leaves: list[Tensor]) -> object:
-        tensors = named_tensors(self._model)
+        tensors = self._tensors()
         placed: list[Tensor | None] = []
         for role in entry.plan.step.roles.values():
             if role.kind == "input":
@@ -247,6 +256,14 @@ class Planned(Follows):
             for segment in entry.program.segments
         ]
         return entry.call.result(outputs_of(Flight(running, entry.program.segments, trained, entry.differentiable)))
+
+    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Parameters and buffers by their names, looked for again once the model has changed."""
+        if self._watch is None:
+            return named_tensors(self._model)
+        if self._found is None or self._found[0] is not self._watch[0]:
+            self._found = self._watch[0], named_tensors(self._model)
+        return self._found[1]
 
     def _state(self) -> int:
         """The number of the state that the model is in: modes, settings, what is trained and tied."""

@@ -21,6 +21,7 @@ from gapless.torch.library import (
 )
 from gapless.torch.run.bindings import Bindings
 from gapless.torch.run.events import PlannedCall, drawn_again, planned_calls
+from gapless.torch.run.statistics import norm_in_place, updating_norms
 from gapless.torch.run.step_plan import StepPlan
 
 __all__ = ["Program", "Writer"]
@@ -94,6 +95,9 @@ class Writer:
     ) -> None:
         self._step, self._calls, self._parameters, self._mended, self._look = step, calls, parameters, mended, look
         self._saved, self._bindings = drawn_again(calls), Bindings(step.storages.fake)
+        self._norms = updating_norms(step)
+        self._updated = {value: buffer for new in self._norms.values() for value, buffer in new.items()}
+        self._updates = [(value, name) for value, name in step.updates if value not in self._updated]
         self._lines: list[str] = []
         self._globals: dict[str, object] = {"give": _give, "copied": _copied, "again": _draw_again}
         self._globals_of: dict[int, str] = {}
@@ -121,7 +125,7 @@ class Writer:
 
     def _update(self) -> None:
         """Let buffers have their new values, which no call of this step has read."""
-        for value, name in self._step.updates:
+        for value, name in self._updates:
             self._lines.append(f"{self._text(self._named['buffer', name])}.copy_({self._text(value)})")
 
     def _compiled(self, last: str) -> Callable[[Sequence[Tensor]], Tensor]:
@@ -142,6 +146,7 @@ class Writer:
     def _call(self, event: PlannedCall) -> None:
         kept = {event.node, *event.claimed, PASSES, *((LASTS,) if event.is_first else ())}
         values = [(value, place) for value, place, holder in event.operator.values if holder in kept]
+        values = [(value, place) for value, place in values if value not in self._updated]
         made = self._made(event)
         if [place for _, place in values] == [None]:
             self._define(values[0][0], made)
@@ -161,6 +166,9 @@ class Writer:
     def _made(self, event: PlannedCall) -> str:
         """The expression of a call, under the random state that it takes."""
         call = event.call
+        if event.operator.name in self._norms:
+            changed, arguments = norm_in_place(call.arguments, event.is_first)
+            return self._calling(self._object(changed), arguments, {})
         function = self._object(self._bindings.of(call.function, call.arguments, call.options))
         random = call.random if call.random in self._saved else ""
         if not random:
@@ -234,6 +242,7 @@ class Writer:
     def _text(self, argument: Argument) -> str:
         """The expression of an argument; a view that isn't there is made by a statement of its own."""
         if isinstance(argument, torch.fx.Node):
+            argument = self._updated.get(argument, argument)
             if argument not in self._defined and self._is_view(argument):
                 self._view(argument)
             return self._name(argument)
