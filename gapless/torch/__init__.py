@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gapless.torch.calls.blocks import planned_blocks
     from gapless.torch.calls.model import planned, unplanned
+    from gapless.torch.calls.padding import Padding
     from gapless.torch.compiler.backend import Compiler
     from gapless.torch.run.step import load_step as load
 
-__all__ = ["Compiler", "load", "planned", "planned_blocks", "unplanned"]
+__all__ = ["Compiler", "Padding", "load", "planned", "planned_blocks", "unplanned"]
 
 
 def __getattr__(name: str) -> object:

@@ -2,5 +2,6 @@
 
 from gapless.torch.calls.blocks import PlannedBlocks, planned_blocks
 from gapless.torch.calls.model import Planned, planned, unplanned
+from gapless.torch.calls.padding import Padding
 
-__all__ = ["Planned", "PlannedBlocks", "planned", "planned_blocks", "unplanned"]
+__all__ = ["Padding", "Planned", "PlannedBlocks", "planned", "planned_blocks", "unplanned"]

@@ -12,7 +12,7 @@ A call is planned when one like it comes first: of these shapes and types, in th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -23,6 +23,7 @@ from gapless.options import SolveOptions
 from gapless.torch.calls.code import CallProgram
 from gapless.torch.calls.functions import Flight, outputs_of
 from gapless.torch.calls.kept import KeptPlans
+from gapless.torch.calls.padding import Padder, Padding
 from gapless.torch.capture.calls import ModelCall
 from gapless.torch.capture.graph import capture_call
 from gapless.torch.capture.model_state import (
@@ -33,6 +34,7 @@ from gapless.torch.capture.model_state import (
     refuse_inner_hooks,
 )
 from gapless.torch.capture.program import CapturedStep, InputShape
+from gapless.torch.capture.storages import allocated_bytes
 from gapless.torch.library import Module, Tensor, named_tensors, torch, tree_flatten
 from gapless.torch.run.step_plan import StepPlan
 from gapless.units import format_bytes
@@ -55,6 +57,7 @@ def planned(
     *,
     on_new: OnNew = "plan",
     most_kinds: int = 32,
+    pad_to: int | Sequence[int] | Padding | None = None,
     close: Collection[str] = (),
     cache: str | Path | None = None,
     options: SolveOptions | None = None,
@@ -69,9 +72,10 @@ def planned(
     what it takes without a plan, as "0.6x". Outputs count as held until the gradients are there; a loss that is
     computed outside of the model has memory of its own. `on_new`: what a call does that has no plan yet: "plan" makes
     one, "eager" runs without, "refuse" raises `InputError`. `most_kinds`: kinds of calls that are held at most; the
-    one that was called longest ago goes. `close`: as for `capture`. `cache`: a folder that keeps plans and operators'
-    times by all that they rest on, so that nothing is timed or solved again; or a `.json` file of times alone, as for
-    `profile`. `report`: is called with a line for each new plan; by default it goes to stderr.
+    one that was called longest ago goes. `pad_to`: pads sequences to the next multiple of a number or the next of some
+    lengths, as `Padding` says, and cuts outputs. `close`: as for `capture`. `cache`: a folder that keeps plans and
+    operators' times by all that they rest on, so that nothing is timed or solved again; or a `.json` file of times
+    alone, as for `profile`. `report`: is called with a line for each new plan; by default it goes to stderr.
 
     Raises `InputError` for a wrong argument; a call, where the model can't be captured or nothing fits the budget.
     """
@@ -83,7 +87,9 @@ def planned(
     if following(model):
         raise InputError("model: follows plans already; gapless.torch.unplanned(model) takes that back")
     report = report or say
-    model.forward = Planned(model, on_new, most_kinds, tuple(close), KeptPlans(budget, options, cache, report), report)
+    padding = Padding(pad_to) if isinstance(pad_to, int | Sequence) else pad_to
+    kept = KeptPlans(budget, options, cache, report)
+    model.forward = Planned(model, on_new, most_kinds, tuple(close), kept, report, padding)
     return model
 
 
@@ -161,10 +167,12 @@ class Planned(Follows):
         close: tuple[str, ...],
         kept: PlanSource,
         report: Callable[[str], None],
+        padding: Padding | None = None,
     ) -> None:
         super().__init__(model)
         self._on_new, self._most_kinds, self._close = on_new, most_kinds, close
         self._kept, self._report = kept, report
+        self._padder = None if padding is None else Padder(model, model.forward, padding)
         self._entries: dict[_Key, Entry] = {}
         self._states: dict[int, ModelState] = {}
         self._watch: tuple[ModelWatch, int] | None = None
@@ -194,6 +202,11 @@ class Planned(Follows):
             arguments = arguments[1:]
         if self.is_over or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._forward(*arguments, **named)
+        if self._padder is not None:
+            return self._padder.call(self._follow, arguments, named)
+        return self._follow(*arguments, **named)
+
+    def _follow(self, *arguments: object, **named: object) -> object:
         parts, structure = tree_flatten((arguments, named))
         state = self._state()
         key: _Key = (state, structure, autocast_now(), *map(kind_of, parts))
@@ -218,7 +231,7 @@ class Planned(Follows):
         plan, source = self._kept.plan(step, shapes)
         status = "" if plan.result is None else f", {plan.result.status.value}"
         made = f"took the plan {source} for" if source else "planned"
-        self._report(f"{made} a call of {shapes}: at most {format_bytes(plan.peak_bytes)}{status}")
+        self._report(f"{made} a call of {shapes}: at most {format_bytes(plan.peak_bytes)}{status}{_unseen(step)}")
         self._say_how_many(key)
         program = CallProgram(plan, named_tensors(self._model)["parameter"])
         tangents = frozenset(role.index for role in step.roles.values() if role.kind == "tangent")
@@ -279,6 +292,14 @@ class Planned(Follows):
             self._states[number] = now
         self._watch = ModelWatch(self._model, None, self._states[number].advanced, are_hooked=True), number
         return number
+
+
+def _unseen(step: CapturedStep) -> str:
+    """That a loss is computed elsewhere, where what a call returns isn't the loss."""
+    fakes = [step.storages.fake[output] for output in step.outputs]
+    held_bytes = sum(allocated_bytes(fake) for fake in fakes if fake.numel() > 1)
+    rule = f"{format_bytes(held_bytes)} of outputs included, and what a loss outside of the model makes of them not"
+    return f"; {rule}" if fakes[0].numel() > 1 else ""
 
 
 def kind_of(part: object) -> object:
