@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapless.torch.capture.program import Call, CapturedStep, Gradient
+from gapless.torch.capture.storages import Storages
 from gapless.torch.library import Node, Tensor, torch
 from gapless.torch.run.code import Look, Mend, Writer, looking
 from gapless.torch.run.events import PlannedCall, planned_calls
@@ -85,10 +86,14 @@ class _CallWriter(Writer):
         self._read_after: set[Node] = set()
         total_bytes = sum(self._parameters[gradient.parameter].nbytes for gradient in self._gradients())
         most_bytes = max(total_bytes // _SEGMENTS, _SEGMENT_BYTES)
-        for event in self._calls:
+        self._last_read = self._last_reads()
+        self._waiting: list[tuple[int, Gradient, str]] = []
+        for number, event in enumerate(self._calls):
             if event.is_after and self._stop < 0:
                 self._end_forward()
+            self._number = number
             self._call(event)
+            self._give_waiting()
             if self._given_bytes >= most_bytes:
                 self._end_segment(())
         for gradient in self._step.late_gradients:
@@ -136,8 +141,37 @@ class _CallWriter(Writer):
         kept = [f"{name} = {name}.clone()" for name in sorted(self._names[node] for node in again)]
         self._lines[self._update_at : self._update_at] = kept
 
+    def _last_reads(self) -> dict[int, int]:
+        """The number of the last call that reads a parameter, by its identity."""
+        storages = self._step.storages
+        last: dict[int, int] = {}
+        read = {storage: number for number, event in enumerate(self._calls) for storage in _read_by(event, storages)}
+        for (kind, name), node in self._named.items():
+            if kind == "parameter":
+                numbers = [read.get(storage, -1) for storage in storages.of[node]]
+                key = id(self._parameters[name])
+                last[key] = max(last.get(key, -1), *numbers)
+        return last
+
     def _give(self, gradient: Gradient, own: str, value: str, is_taken: bool) -> None:
-        self._lines.append(f"given.append({value if is_taken else f'copied({own}, {value})'})")
+        made = value if is_taken else f"copied({own}, {value})"
+        last = self._last_read[id(self._parameters[gradient.parameter])]
+        if last <= self._number:
+            self._give_now(gradient, made)
+        else:  # a hook may change the parameter once its gradient is given, as optimisers in the backward pass do
+            name = f"waiting{self._number}_{len(self._waiting)}"
+            self._lines.append(f"{name} = {made}")
+            self._waiting.append((last, gradient, name))
+
+    def _give_waiting(self) -> None:
+        """Give the gradients of the parameters that nothing reads any more."""
+        for last, gradient, name in [each for each in self._waiting if each[0] <= self._number]:
+            self._give_now(gradient, name)
+            self._lines.append(f"del {name}")
+            self._waiting.remove((last, gradient, name))
+
+    def _give_now(self, gradient: Gradient, made: str) -> None:
+        self._lines.append(f"given.append({made})")
         self._names_given.append((gradient.parameter, self._needs[gradient.value]))
         self._given_bytes += self._parameters[gradient.parameter].nbytes
 
@@ -153,6 +187,10 @@ def _moved_by(call: Call) -> frozenset[Node]:
     if call.function is not torch.ops.aten._native_batch_norm_legit_functional.default or not call.arguments[5]:  # noqa: SLF001
         return frozenset()
     return frozenset(argument for argument in call.arguments[3:5] if isinstance(argument, torch.fx.Node))
+
+
+def _read_by(event: PlannedCall, storages: Storages) -> set[int]:
+    return storages.read_by((event.call.arguments, event.call.options))
 
 
 def _outputs_behind(step: CapturedStep) -> dict[Node, frozenset[int]]:

@@ -26,6 +26,10 @@ _AGAIN = (
     "a planned call runs its backward pass once, and frees what it kept; call the model again in the place of "
     "retain_graph=True"
 )
+_SECOND = (
+    "a planned call has no gradients of its gradients (create_graph=True), as penalties on gradients need; compute "
+    "those by a copy of the model without plans, or by gapless.torch.unplanned(model)"
+)
 
 
 class Flight:
@@ -54,6 +58,8 @@ class Flight:
 
     def backward(self, tangents: Sequence[Tensor | None], like: Sequence[_Like]) -> None:
         """Take the gradients of the outputs; None for one that the loss doesn't depend on."""
+        if torch.is_grad_enabled():  # autograd would take what comes for a constant, and leave it out in silence
+            raise RuntimeError(_SECOND)
         if _versions(self.trained) != self._versions:
             raise RuntimeError(_CHANGED)
         self._with_gradient = frozenset(number for number, tangent in enumerate(tangents) if tangent is not None)
@@ -116,7 +122,6 @@ class _Outputs(torch.autograd.Function):  # type: ignore[misc,unused-ignore]
         return outputs
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator,unused-ignore]
     def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         ctx.flight.backward(tangents, ctx.like)
         return None, torch.empty(0), *ctx.flight.gradients(0)
@@ -131,7 +136,6 @@ class _Rest(torch.autograd.Function):  # type: ignore[misc,unused-ignore]
         return torch.empty(0)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator,unused-ignore]
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
         return None, None, torch.empty(0), *ctx.flight.gradients(ctx.number)
 
