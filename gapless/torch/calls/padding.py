@@ -37,6 +37,8 @@ class Padding:
     places hold, None for an argument that stays as it is; by default as models of `transformers` name and ignore them.
     `dimension`: of the length, in all of them. `mask`: the argument that marks the places that count, which a padded
     call must have; None where the model needs none, as a causal one does whose loss ignores what `fills` adds.
+
+    Raises `InputError` for lengths below 1 and for a mask without a fill.
     """
 
     to: int | Sequence[int]
