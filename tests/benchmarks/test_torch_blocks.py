@@ -37,7 +37,7 @@ from gapless.torch.devices import measure_peak
 
 MIB = 2**20
 LIMIT_S = 10.0
-SHARES = (1.0, 0.8, 0.6, 0.45)
+SHARES = (1.0, 0.8, 0.6, 0.45, 0.344)
 Limit = Callable[[float], float]
 Sized = Callable[..., Any]
 
@@ -57,10 +57,10 @@ class Blocks(nn.Module):
 
 
 def step(model: nn.Module, given: torch.Tensor) -> None:
+    """Nobody holds the last block's output or its gradient for longer than the block itself."""
     torch.manual_seed(1)
     model.zero_grad()
-    output = model(given)
-    output.backward(torch.ones_like(output))
+    model(given).sum().backward()
 
 
 def peak_mib(model: nn.Module, given: torch.Tensor) -> float:

@@ -72,7 +72,7 @@ def test_blocks_keep_to_one_budget_together_and_have_eagers_bits(
     assert len(lines) == 1
     model.zero_grad()
     measured, _ = measure_peak(lambda: step(model, given), torch.device("cpu"))
-    assert measured <= report.peak_bytes[0] + 8 * given.nbytes // 4
+    assert measured <= report.peak_bytes[0] + 2 * given.nbytes  # the output and its gradient, which `step` holds
     for last in (False, True, False):  # another kind of calls, and the first again
         assert are_equal(step(model, given, last=last), step(eager, given, last=last))
     assert len(lines) == 3
