@@ -46,11 +46,13 @@ class Usage:
     """Memory that a call took, above what was there before it.
 
     `peak_bytes`: of tensors and workspaces at once. `reserved_bytes`: that its allocator got from the device in all,
-    which is more where blocks don't fit together; None where there is no such allocator.
+    which is more where blocks don't fit together; None where there is no such allocator. `left_bytes`: of what is still
+    there when the call is over.
     """
 
     peak_bytes: int
     reserved_bytes: int | None = None
+    left_bytes: int = 0
 
 
 class Device(Protocol):
@@ -131,7 +133,8 @@ class Cpu:
             result = run()
         events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
         events.sort(key=lambda event: event.start_ns())
-        return Usage(max(accumulate((int(event.nbytes()) for event in events), initial=0))), result
+        levels = list(accumulate((int(event.nbytes()) for event in events), initial=0))
+        return Usage(max(levels), left_bytes=levels[-1]), result
 
     def timed_s(self, run: Callable[[], object]) -> float:
         """Of one thread its processor time, which other work on the machine doesn't change; of several, the clock's."""
@@ -202,7 +205,8 @@ class Cuda:
         result = run()
         self.synchronize()
         peak_bytes = max(int(cuda.max_memory_allocated(self.device)) - before, 0)
-        return Usage(peak_bytes, max(int(cuda.max_memory_reserved(self.device)) - reserved, 0)), result
+        reserved_bytes = max(int(cuda.max_memory_reserved(self.device)) - reserved, 0)
+        return Usage(peak_bytes, reserved_bytes, int(cuda.memory_allocated(self.device)) - before), result
 
     def timed_s(self, run: Callable[[], object]) -> float:
         """By events in its stream."""

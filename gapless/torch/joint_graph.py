@@ -9,16 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gapless.errors import InputError
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ATTENTION", "CLOSE", "LOSS", "NORM", "TOLERANCE", "JointGraph", "Role"]
+__all__ = ["ATTENTION", "CLOSE", "LOSS", "NORM", "TOLERANCE", "JointGraph", "RefusedOp", "Role"]
 
 ATTENTION, LOSS, NORM = "attention", "loss", "norm"
 CLOSE = (ATTENTION, LOSS, NORM)
 
 TOLERANCE = 1e-4
 """The most that a whole step may be off eager's by default: above what these come to in 32 bits."""
+
+
+class RefusedOp(InputError):  # noqa: N818
+    """An operator was traced that a plan can't run. `operator`: its name without its overload, or "token" for one that
+    looks at whether it succeeded."""
+
+    def __init__(self, message: str, operator: str) -> None:
+        super().__init__(message)
+        self.operator = operator
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ With what many of them do with it: layouts, named tensors, ranks.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
+from gapless.errors import InputError
 from gapless.installation.extras import missing_extra
 
 __all__ = [
@@ -23,10 +25,12 @@ __all__ = [
     "laid_out",
     "named_tensors",
     "rank_count",
+    "say",
     "torch",
     "tree_flatten",
     "tree_unflatten",
     "uncast",
+    "written_buffers",
 ]
 
 
@@ -84,3 +88,24 @@ def named_tensors(model: Module) -> dict[str, dict[str, Tensor]]:
         "parameter": dict(model.named_parameters(remove_duplicate=False)),
         "buffer": dict(model.named_buffers(remove_duplicate=False)),
     }
+
+
+def say(text: str) -> None:
+    """Print a line on stderr."""
+    print(f"gapless: {text}", file=sys.stderr)
+
+
+@contextmanager
+def written_buffers(model: Module) -> Iterator[None]:
+    """Let buffers that a forward pass replaces be written to instead, which a trace sees."""
+    before = [(module, name, buffer) for module in model.modules() for name, buffer in vars(module)["_buffers"].items()]
+    yield
+    for module, name, buffer in before:
+        now = vars(module)["_buffers"].get(name)
+        if now is buffer:
+            continue
+        if buffer is None or now is None or now.shape != buffer.shape or now.dtype != buffer.dtype:
+            rule = f"capture: the forward pass replaces buffer {name!r} by one of another shape or type"
+            raise InputError(f"{rule}; write into it, as by copy_")
+        buffer.copy_(now)
+        module._buffers[name] = buffer  # noqa: SLF001

@@ -11,7 +11,6 @@ A call is planned when one like it comes first: of these shapes and types, in th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -35,7 +34,9 @@ from gapless.torch.capture.model_state import (
 )
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.capture.storages import allocated_bytes
-from gapless.torch.library import Module, Tensor, named_tensors, torch, tree_flatten
+from gapless.torch.islands.island import IslandChanged
+from gapless.torch.islands.sites import Islands
+from gapless.torch.library import Module, Tensor, named_tensors, say, torch, tree_flatten
 from gapless.torch.run.step_plan import StepPlan
 from gapless.units import format_bytes
 
@@ -62,6 +63,7 @@ def planned(
     cache: str | Path | None = None,
     options: SolveOptions | None = None,
     report: Callable[[str], None] | None = None,
+    islands: Collection[str] = (),
 ) -> Module:
     """Let the calls of a model follow plans, each within a budget of memory. Returns the same model.
 
@@ -76,6 +78,8 @@ def planned(
     lengths, as `Padding` says, and cuts outputs. `close`: as for `capture`. `cache`: a folder that keeps plans and
     operators' times by all that they rest on, so that nothing is timed or solved again; or a `.json` file of times
     alone, as for `profile`. `report`: is called with a line for each new plan; by default it goes to stderr.
+    `islands`: names of modules that run by autograd itself, as one operator of the plan; those that can't be captured
+    are found.
 
     Raises `InputError` for a wrong argument; a call, where the model can't be captured or nothing fits the budget.
     """
@@ -88,8 +92,8 @@ def planned(
         raise InputError("model: follows plans already; gapless.torch.unplanned(model) takes that back")
     report = report or say
     padding = Padding(pad_to) if isinstance(pad_to, int | Sequence) else pad_to
-    kept = KeptPlans(budget, options, cache, report)
-    model.forward = Planned(model, on_new, most_kinds, tuple(close), kept, report, padding)
+    kept, parts = KeptPlans(budget, options, cache, report), Islands(model, islands, report)
+    model.forward = Planned(model, on_new, most_kinds, tuple(close), kept, report, padding, parts)
     return model
 
 
@@ -114,11 +118,6 @@ def plans_of(model: Module) -> Follows | None:
     while forward is not None and not isinstance(forward, Follows):
         forward = getattr(forward, "__wrapped__", None) or getattr(forward, "__func__", None)
     return forward if forward is not None and not forward.is_over else None
-
-
-def say(text: str) -> None:
-    """Say a line on stderr."""
-    print(f"gapless: {text}", file=sys.stderr)
 
 
 @dataclass
@@ -168,10 +167,12 @@ class Planned(Follows):
         kept: PlanSource,
         report: Callable[[str], None],
         padding: Padding | None = None,
+        islands: Islands | None = None,
     ) -> None:
         super().__init__(model)
         self._on_new, self._most_kinds, self._close = on_new, most_kinds, close
         self._kept, self._report = kept, report
+        self._islands = islands or Islands(model, (), report)
         self._padder = None if padding is None else Padder(model, model.forward, padding)
         self._entries: dict[_Key, Entry] = {}
         self._states: dict[int, ModelState] = {}
@@ -217,7 +218,20 @@ class Planned(Follows):
             entry = self._new(ModelCall(self._model, self._forward, arguments, named), key)
         self._calls += 1
         entry.called_at = self._calls
-        return self.run(entry, [part for part in parts if isinstance(part, torch.Tensor)])
+        leaves = [part for part in parts if isinstance(part, torch.Tensor)]
+        before = self._islands.state([leaf.device for leaf in leaves])
+        try:
+            found = self.run(entry, leaves)
+        except IslandChanged as changed:
+            assert before is not None
+            before.put_back()
+            self._islands.grow_or_refuse(changed)
+            self._entries.clear()
+            return self._follow(*arguments, **named)
+        if self._islands.has_outgrown:
+            self._entries.clear()
+            self._islands.has_outgrown = False
+        return found
 
     def _new(self, call: ModelCall, key: _Key) -> Entry:
         shapes = ", ".join(str(list(leaf.shape)) for leaf in call.leaves)
@@ -226,7 +240,7 @@ class Planned(Follows):
                 f"planned: no plan for arguments of {shapes}; on_new='plan' makes one, 'eager' runs without"
             )
         check_parameters(self._model, "plan what fully_shard gathers, and nothing whose parts lie on several devices")
-        step = capture_call(self._model, call, self._close)
+        step = capture_call(self._model, call, self._close, self._islands)
         self._states[key[0]], self._watch = step.state, None  # which knows what the forward pass itself changes
         plan, source = self._kept.plan(step, shapes)
         status = "" if plan.result is None else f", {plan.result.status.value}"
@@ -282,7 +296,7 @@ class Planned(Follows):
         """The number of the state that the model is in: modes, settings, what is trained and tied."""
         if self._watch is not None and self._watch[0].is_unchanged():
             return self._watch[1]
-        refuse_inner_hooks(self._model)
+        refuse_inner_hooks(self._model, self._islands.titles)
         now = ModelState.of(self._model)
         number = next((k for k, state in self._states.items() if state.fits(now)), None)
         if number is None:

@@ -16,6 +16,7 @@ from gapless.torch.capture.model_state import ModelState, ModelStep
 from gapless.torch.capture.operators import is_random, op_name, state_bytes, written_over
 from gapless.torch.capture.program import LASTS, PASSES, Call, CapturedStep, Gradient, InputShape, Operator
 from gapless.torch.capture.storages import Storages, allocated_bytes
+from gapless.torch.islands.operators import must_last
 from gapless.torch.joint_graph import JointGraph
 from gapless.torch.library import Node, Tensor, torch
 from gapless.torch.rewrite.matching import Rewrites
@@ -72,6 +73,7 @@ class GraphBuilder:
         ending = {storage for value in self.outputs for storage in self.storages.of[value]}
         lasting = [value for value, _ in (*self.updates, *self.given)]
         self.lasting = {storage for value in lasting for storage in self.storages.of[value]}
+        self.lasting |= {storage for node in nodes if must_last(node.call) for storage in node.made}
         if step.returns_outputs:  # who called holds them, whatever the plan does
             self.lasting |= ending
         else:

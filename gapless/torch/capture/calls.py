@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gapless.errors import InputError
-from gapless.torch.library import Module, Tensor, TreeSpec, torch, tree_flatten, tree_unflatten
+from gapless.torch.library import Module, Tensor, TreeSpec, torch, tree_flatten, tree_unflatten, written_buffers
 
 __all__ = ["GraphCall", "ModelCall"]
 
@@ -110,7 +110,8 @@ def _traced(
             for place, leaf in zip(places, leaves, strict=True):
                 filled[place] = leaf
             arguments, named = tree_unflatten(filled, call.structure)
-            return call.flat(forward(*arguments, **named), leaves)
+            with written_buffers(self.model):
+                return call.flat(forward(*arguments, **named), leaves)
 
     traced = Called()
     traced.training = model.training  # without touching the modes of the model's parts

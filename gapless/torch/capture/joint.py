@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.torch.capture.layouts import entries, real_layouts
-from gapless.torch.joint_graph import JointGraph, Role
+from gapless.torch.joint_graph import JointGraph, RefusedOp, Role
 from gapless.torch.library import Argument, Module, Node, Tensor, torch
 
 if TYPE_CHECKING:
@@ -152,11 +152,19 @@ def _read(module: torch.fx.GraphModule) -> JointGraph:
             for value, descriptor in zip(node.args[0], descriptors, strict=True):
                 role = None if value is None else _output_role(descriptor)
                 if role is not None:
-                    outputs.append((value, role))
+                    outputs.append((_uncopied(value) if role.kind == "buffer" else value, role))
         if node.op == "get_attr" and isinstance(getattr(module, node.target), torch.Generator):
             rule = "capture: the model draws from a torch.Generator of its own, whose state a plan doesn't keep"
             raise InputError(f"{rule}; draw without generator=, or before the call, and pass what is drawn")
     return JointGraph(module, inputs, tuple(outputs))
+
+
+def _uncopied(value: Node) -> Node:
+    """What a buffer's new value is a copy of, if it is one: the step itself copies it."""
+    if value.target is not aten.copy.default:
+        return value
+    old, new = (node.meta["val"] for node in value.args[:2])
+    return value.args[1] if (old.shape, old.dtype) == (new.shape, new.dtype) else value
 
 
 def _input_role(descriptor: AOTInput) -> Role:
@@ -171,7 +179,8 @@ def _input_role(descriptor: AOTInput) -> Role:
         return Role("tangent", index=descriptor.output.idx)
     if kind.endswith("TokenAOTInput"):
         rule = "capture: an op of the model checks its result or prints, which a plan can't do"
-        raise InputError(f"{rule}; take the form that doesn't, such as torch.linalg.inv_ex for torch.linalg.inv")
+        hint = "take the form that doesn't, such as torch.linalg.inv_ex for torch.linalg.inv"
+        raise RefusedOp(f"{rule}; {hint}", "token")
     raise _changed(f"an input of the joint graph is described as {kind}")
 
 

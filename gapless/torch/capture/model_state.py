@@ -12,7 +12,17 @@ from operator import itemgetter
 
 from gapless.errors import InputError
 from gapless.torch.capture.settings import ABSENT, plain_attributes, same, settings_of, shown
-from gapless.torch.library import Loss, Module, Tensor, TreeSpec, named_tensors, torch, tree_flatten, tree_unflatten
+from gapless.torch.library import (
+    Loss,
+    Module,
+    Tensor,
+    TreeSpec,
+    named_tensors,
+    torch,
+    tree_flatten,
+    tree_unflatten,
+    written_buffers,
+)
 
 __all__ = [
     "HOOKS",
@@ -219,14 +229,15 @@ def _refuse_part(module: Module, model: Module, title: str) -> None:
         raise InputError(f"{rule}; plan its parts: gapless.torch.planned_blocks(model, blocks, budget)")
 
 
-def refuse_inner_hooks(model: Module) -> None:
-    """Raise `InputError` for a hook on a module inside of a model, or on all: its planned call doesn't run it."""
+def refuse_inner_hooks(model: Module, but: Collection[str] = ()) -> None:
+    """Raise `InputError` for a hook on a module in a model, but on those that run as they are (titles), or on all."""
     for name, module in model.named_modules():
         if any(kind.__name__ == _SHARDED for kind in type(module).__mro__):
             _refuse_part(module, model, _titled(name))
     for hook in _module_hooks(model):
-        if not hook.startswith(f"{_MODEL} "):
-            raise InputError(f"{hook}, which a planned call doesn't run; remove it, or put it on the model itself")
+        if not hook.startswith(tuple(f"{title} " for title in (_MODEL, *but))):
+            rule = "which a planned call doesn't run; remove it, put it on the model itself"
+            raise InputError(f"{hook}, {rule}, or name its module among islands")
 
 
 def refuse_hooks(model: Module) -> None:
@@ -314,7 +325,8 @@ def _module(model: Module, loss: Loss | None, structure: TreeSpec) -> Module:
             self.model = model
 
         def forward(self, *leaves: Tensor) -> Tensor:
-            return loss_of(self.model, loss, leaves, structure)
+            with written_buffers(self.model):
+                return loss_of(self.model, loss, leaves, structure)
 
     step = Step()
     step.training = model.training  # without touching the modes of the model's parts

@@ -20,6 +20,7 @@ from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implement
 from gapless.torch.capture.program import Call, CapturedStep, Operator
 from gapless.torch.capture.storages import allocated_bytes, tensors_in
 from gapless.torch.devices import device_of, measure_peak
+from gapless.torch.islands.island import island_times
 from gapless.torch.library import Made, Node, Tensor, has_layout, torch
 
 __all__ = ["Measured", "profile"]
@@ -155,6 +156,8 @@ def _implementation(peak_bytes: int, counted_bytes: int, duration_s: float) -> I
 def _measure(
     operator: Operator, call: Call, step: CapturedStep, known: dict[str, Measured], repeats: int, device: torch.device
 ) -> Measured:
+    if (times := island_times(call.function)) is not None:
+        return Measured(*times)
     key = _key(call, step)
     if key not in known:
         try:

@@ -69,8 +69,8 @@ def looking(step: CapturedStep, mended: dict[Node, Mend]) -> Look:
     """Looks at what operators return, notes in `mended` what isn't as it was traced, and mends it."""
 
     def look(value: Node, tensor: Tensor | None) -> Tensor | None:
-        if tensor is None:  # of an operator where nobody asked for a gradient
-            return None
+        if not isinstance(tensor, torch.Tensor):  # nobody asked for a gradient, or it is what an island keeps
+            return tensor
         strides = step.storages.fake[value].stride()
         (storage,) = step.storages.of[value]
         if not has_layout(tensor, strides):
@@ -287,8 +287,10 @@ class Writer:
         return self._globals_of[id(thing)]
 
 
-def _give(parameter: Tensor, value: Tensor, is_taken: bool) -> None:
+def _give(parameter: Tensor, value: Tensor | None, is_taken: bool) -> None:
     """Add a gradient to a parameter's, as it is, or a copy where others read its memory."""
+    if value is None:  # of an island where nothing depends on it
+        return
     if parameter.grad is not None:
         parameter.grad.add_(value)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,17 +13,12 @@ from gapless.torch.capture.model_state import ModelWatch, check_plain, loss_of, 
 from gapless.torch.capture.program import CapturedStep, InputShape
 from gapless.torch.joint_graph import TOLERANCE
 from gapless.torch.kernels.norms import check_invertible
-from gapless.torch.library import Loss, Module, Tensor, named_tensors, torch, tree_flatten
+from gapless.torch.library import Loss, Module, Tensor, named_tensors, say, torch, tree_flatten
 from gapless.torch.run.code import Program
 from gapless.torch.run.difference import Difference, compared
 from gapless.torch.run.step_plan import CAPTURE, StepPlan, example_arguments, planned
 
-__all__ = ["Step", "load_step", "run", "say"]
-
-
-def say(text: str) -> None:
-    """Print a line on stderr."""
-    print(f"gapless: {text}", file=sys.stderr)
+__all__ = ["Step", "load_step", "run"]
 
 
 class Step:
