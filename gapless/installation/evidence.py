@@ -127,7 +127,7 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     """A table of a page. `measured`: when and on what machine the printed figures were found. `needs`: foreign data
-    that they need, and where those are; empty where there is nothing to get.
+    that they need, and where those are; empty where there is nothing to get. `needs_gpu`: whether PyTorch must see one.
     """
 
     name: str
@@ -136,6 +136,7 @@ class Table:
     rows: tuple[Row, ...]
     measured: str
     needs: str = ""
+    needs_gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def _read(record: Mapping[str, Any], system: str) -> list[Table]:
     return [
         Table(
             f"{system}-{name}", table["title"], table["page"], tuple(_rows(table)), table["measured"],
-            table.get("needs", ""),
+            table.get("needs", ""), table.get("needs_gpu", False),
         )
         for name, table in record.items()
     ]  # fmt: skip

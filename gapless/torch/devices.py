@@ -15,10 +15,10 @@ from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
 from gapless.errors import InputError
+from gapless.torch.cuda_allocator import CUDA_BLOCK_BYTES
 from gapless.torch.library import Tensor, torch
 
 __all__ = [
-    "CUDA_BLOCK_BYTES",
     "KINDS",
     "Cpu",
     "Cuda",
@@ -34,9 +34,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-CUDA_BLOCK_BYTES = 512
-"""PyTorch's CUDA allocator hands out whole blocks of this size."""
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler writes every start and stop to stderr
 

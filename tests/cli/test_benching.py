@@ -58,3 +58,29 @@ def test_what_differs_is_flagged(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_an_unknown_table_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("bench", "made-op") == 2
     assert "there is none called 'made-op'; did you mean 'made-up'?" in capsys.readouterr().err
+
+
+ON_GPU = Table("on-a-gpu", "a third", "docs/pytorch.md", (Row("c", "pytest c", ()),), "never run", needs_gpu=True)
+
+
+def test_what_needs_a_gpu_runs_where_asked_for_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    devices = pytest.importorskip("gapless.torch.devices", reason="torch is not installed")
+    monkeypatch.setattr(evidence, "evidence", lambda: (TABLE, ON_GPU))
+    monkeypatch.setattr(evidence, "rerun", _found((1.0,)))
+    monkeypatch.setattr(devices, "gpu_count", lambda: 1)
+    assert exit_code("bench", "--hour") == 0
+    assert "on-a-gpu" not in capsys.readouterr().out
+    assert exit_code("bench", "--gpu") == 0
+    out = capsys.readouterr().out
+    assert "on-a-gpu" in out
+    assert "made-up" not in out
+
+
+def test_without_a_gpu_one_line_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    devices = pytest.importorskip("gapless.torch.devices", reason="torch is not installed")
+    monkeypatch.setattr(devices, "gpu_count", lambda: 0)
+    assert exit_code("bench", "--gpu") == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "PyTorch must see a GPU" in line

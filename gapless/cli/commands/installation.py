@@ -27,7 +27,7 @@ Every row is a command of its own, so each can be run by hand. Figures must be t
 digit. Where a clock or a measurement decides, they must be within the noise that the table states, processor times
 within a factor of two. Tables that benchmarks make are run with --hour, from a checkout. A benchmark asserts its
 answers, and writes the rows that are held against the page. A table that needs data which gapless doesn't ship says
-whose they are.
+whose they are. What needs a GPU runs with --gpu alone.
 
 exit codes: 0 all that ran is as printed, 1 something differs, 2 bad input
 
@@ -66,6 +66,7 @@ def _add_bench(commands: Commands) -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--minute", action="store_true", help="rows that take seconds (default)")
     size.add_argument("--hour", action="store_true", help="all rows")
+    size.add_argument("--gpu", action="store_true", help="what is to be tried on a GPU, and nothing else")
     size.add_argument("--list", action="store_true", help="what there is, with the page of each; runs nothing")
     size.add_argument(
         "--papers", action="store_true", help="each paper's figures beside ours, as a page of Markdown; runs nothing"
@@ -104,10 +105,12 @@ def _bench(arguments: argparse.Namespace) -> int:
         elif not arguments.quiet:
             print("\n".join(_listed(tables)))
         return 0
+    if arguments.gpu:
+        _check_gpu()
     stop = threading.Event()
     found: list[tuple[Table, Found]] = []
     with Listening(stop, "stopping with the rows that ran"):
-        for table, rows in _asked(tables, arguments.hour):
+        for table, rows in _asked(tables, arguments.hour, arguments.gpu):
             outcomes = None if stop.is_set() else rerun(rows, stop)
             if outcomes is None:
                 break
@@ -162,10 +165,21 @@ def _chosen(names: list[str]) -> list[Table]:
     return [tables[name] for name in names] if names else list(tables.values())
 
 
-def _asked(tables: list[Table], is_hour: bool) -> Iterator[tuple[Table, list[Row]]]:
+def _check_gpu() -> None:
+    """Raise `InputError` where PyTorch sees no GPU, or isn't there."""
+    from gapless.errors import InputError
+    from gapless.torch.devices import gpu_count
+
+    if not gpu_count():
+        raise InputError("--gpu: PyTorch must see a GPU, and sees none here; leave --gpu out for what runs without")
+
+
+def _asked(tables: list[Table], is_hour: bool, is_gpu: bool) -> Iterator[tuple[Table, list[Row]]]:
     """The rows of the size that was asked for; those of one command together."""
     for table in tables:
-        asked = [row for row in table.rows if is_hour or row.size == "minute"]
+        if table.needs_gpu != is_gpu:
+            continue
+        asked = [row for row in table.rows if is_hour or is_gpu or row.size == "minute"]
         for _, rows in groupby(asked, key=lambda row: (*row.before, row.command)):
             yield table, list(rows)
 
@@ -183,8 +197,8 @@ def _listed(tables: list[Table]) -> Iterator[str]:
         quick = sum(row.size == "minute" for row in table.rows)
         commands = f"{quick} of {len(table.rows)} rows in a minute, such as {table.rows[0].command}"
         yield f"    {table.rows[0].command if table.rows[0].is_benchmark else commands}"
-        if table.needs:
-            yield f"    needs {table.needs}"
+        if table.needs or table.needs_gpu:
+            yield f"    needs {table.needs or 'a GPU: --gpu'}"
 
 
 def _lines(found: Found) -> Iterator[str]:

@@ -58,6 +58,9 @@ def add_commands(commands: Commands) -> None:
     show.add_argument("file", metavar="PLAN", help="a plan (.json, .npz)")
     add_fields(show, [Field("events", Whole(0), "also list the first N events", 0, metavar="N", group="output")])
     add_batches(show)
+    show.add_argument(
+        "--allocator", choices=["cuda"], help="also what PyTorch's allocator would reserve on a GPU; of one device"
+    )
     add_quiet(show, "print nothing: the exit code says whether it replays clean")
     show.set_defaults(run=_show)
     export = _command(commands, "export", "write a plan in the format of a runtime or a viewer", _EXPORT_EXAMPLE)
@@ -166,6 +169,8 @@ def _show(arguments: argparse.Namespace) -> int:
         print(f"  {line}")
     if Rule.UNKNOWN_ID in report.violation_counts:  # views and lines of events look up what the events name
         return EXIT_VIOLATIONS
+    if arguments.allocator:
+        print(f"  {_reserved_text(plan)}")
     system = known_system(plan.system)
     view = None if system is None else system.view
     print((view or _busiest_text)(plan, report))
@@ -174,6 +179,17 @@ def _show(arguments: argparse.Namespace) -> int:
     for number in range(min(arguments.events, len(plan.schedule))):
         print(f"  {_event_line(plan, number)}")
     return 0 if report.valid else EXIT_VIOLATIONS
+
+
+def _reserved_text(plan: SavedPlan) -> str:
+    from gapless.torch.cuda_allocator import reserved_by
+    from gapless.units import format_bytes
+
+    found = reserved_by(plan.schedule)
+    return (
+        f"a GPU's allocator reserves {format_bytes(found.reserved_bytes)} in {found.segment_count} segments for "
+        f"{format_bytes(found.peak_bytes)} in use above what is there before ({found.fragmentation:.1%} fragmentation)"
+    )
 
 
 def _busiest_text(plan: SavedPlan, report: Report) -> str:
