@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from gapless.torch import planned
 from gapless.torch.calls import kept
-from gapless.torch.library import measure_peak
+from gapless.torch.devices import measure_peak
 
 WORDS, WIDTH, ROWS, LENGTH, STEPS = 4096, 128, 4, 128, 50
 
