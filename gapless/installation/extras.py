@@ -49,6 +49,7 @@ EXTRAS = {
     "test": Use("the tests"),
     "test-browser": Use("the tests that look at a report in a browser"),
     "torch": Use("models and plans on PyTorch", (("run",), ("profile",), ("validate",))),
+    "trainers": Use("plans in the Trainer of transformers, and in Lightning's"),
 }
 """Every extra that pyproject.toml declares, by name. Systems say which of their options need one (`Field.extra`)."""
 

@@ -20,6 +20,7 @@ LIBRARIES = {
     "slurm": ("submitit",),
     "test-browser": ("playwright",),
     "torch": ("torch",),
+    "trainers": ("accelerate", "lightning", "transformers"),
 }
 """What tests import of the extras that they can do without."""
 
