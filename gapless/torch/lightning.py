@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gapless.errors import InputError
-from gapless.torch.calls.model import OnNew, planned, plans_of, unplanned
+from gapless.torch.calls.model import OnNew, Planned, planned, plans_of, unplanned
 from gapless.torch.library import Module
 
 try:
@@ -48,7 +48,7 @@ class PlannedCallback(Callback):  # type: ignore[misc,unused-ignore]
     ) -> None:
         """Look that a call has come."""
         plans = plans_of(self._of(pl_module))
-        if self._on_new == "plan" and plans is not None and not plans.plans:
+        if self._on_new == "plan" and isinstance(plans, Planned) and not plans.plans:
             title = self._module or type(pl_module).__name__
             ways = ", ".join(repr(name) for name in _children(pl_module))
             rule = f"PlannedCallback: training_step has not called {title}, so that nothing followed a plan"

@@ -122,7 +122,7 @@ def bounding_works(state: State) -> Iterator[Work[Found]]:
 
 
 class _AnyOf(threading.Event):
-    """Stands for several events: is set once one of them is."""
+    """Stands for several events: is set once one of them is. Whoever sets it, as Ctrl-C does, sets the first."""
 
     def __init__(self, *events: threading.Event) -> None:
         super().__init__()
@@ -131,6 +131,10 @@ class _AnyOf(threading.Event):
     def is_set(self) -> bool:
         """Whether any of them is."""
         return any(event.is_set() for event in self._events)
+
+    def set(self) -> None:
+        """Set the first, by which the whole solve ends."""
+        self._events[0].set()
 
 
 def _relaxing(

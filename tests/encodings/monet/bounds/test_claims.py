@@ -16,16 +16,18 @@ from tiny_training import cheapest_s, in_units, training_graphs
 import gapless
 from gapless import SolveOptions, Status, StopReason
 from gapless.encodings.monet import Problem
-from gapless.encodings.monet.bounds import relaxation
+from gapless.encodings.monet.bounds import claims, relaxation
 from gapless.encodings.monet.bounds.claims import confirm, linear_least_bytes
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.search.annealing import Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.encodings.monet.search.state import Found, State, stopped
+from gapless.model import Model
 from gapless.options import Deadline
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.graph_file import read_training_graph
 from gapless.profiles.training.networks import build
+from gapless.solution import Solution
 from gapless.solvers.registry import solve_model
 
 
@@ -62,6 +64,18 @@ def claimed(graph: TrainingGraph, budget_bytes: int, **others: object) -> Found:
     model = relaxation.encode(graph, budget_bytes)
     solution = replace(solve_model(model.milp), **others)  # type: ignore[arg-type]
     return Found("bound", model.milp, model.unit_s, solution)
+
+
+def test_interrupt_within_a_relaxation_ends_the_whole_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(model: Model, options: SolveOptions, *others: object) -> Solution:
+        options.stop.set()  # as Ctrl-C does there
+        return solve_model(model, options)
+
+    monkeypatch.setattr(claims, "solve_model", interrupted)
+    state = state_of(build("vgg16", 2), 2**40, with_plan=True)
+    claims.first_relaxation(state)
+    assert state.options.stop.is_set()
+    assert state.is_over
 
 
 def test_a_false_infeasible_is_dropped_where_a_plan_fits() -> None:
