@@ -50,9 +50,9 @@ class PlannedCallback(Callback):  # type: ignore[misc,unused-ignore]
         plans = plans_of(self._of(pl_module))
         if self._on_new == "plan" and isinstance(plans, Planned) and not plans.plans:
             title = self._module or type(pl_module).__name__
-            ways = ", ".join(repr(name) for name in _children(pl_module))
+            names = ", ".join(repr(name) for name in _children(pl_module))
             rule = f"PlannedCallback: training_step has not called {title}, so that nothing followed a plan"
-            raise InputError(f"{rule}; name what it calls: module= one of {ways}")
+            raise InputError(f"{rule}; name what it calls: module= one of {names}")
 
     def on_fit_end(self, trainer: object, pl_module: Module) -> None:
         """Take the plans back, so that the module can be saved, copied and pickled as ever."""
