@@ -112,7 +112,8 @@ def test_each_term_of_the_glossary_is_used_somewhere():
 
 
 def test_every_file_that_a_page_names_is_there():
-    there = {f"/{path.as_posix()}" for path in (*sources(), *(ROOT / "tests").rglob("*.py"))}
+    scripts = (path for folder in ("tests", "docs") for path in (ROOT / folder).rglob("*.py"))
+    there = {f"/{path.as_posix()}" for path in (*sources(), *scripts)}
     named = set()
     for page in pages():
         text = page.read_text(encoding="utf-8")
