@@ -209,7 +209,13 @@ def _reason(error: Exception) -> str:
     first = lines[0] if lines else type(error).__name__
     if _looks_into_data(error):
         first = f"it looks into its data, by {first}"
-        hint = "compute without it (torch.where, sizes that don't depend on values), or do it before the step"
+        hint = "compute without it (torch.where, sizes that don't depend on values), do it before the step"
+        hint += ", or put it into a module of its own, which then runs as an eager island"
+    elif first.startswith("When use_reentrant=True"):
+        first, hint = (
+            "torch.utils.checkpoint has use_reentrant=True, which starts a backward pass",
+            "pass use_reentrant=False",
+        )
     elif "convert all Tensors to FakeTensors" in first:
         first = "it or its loss holds a tensor that is no parameter, buffer or argument"
         hint = "register it as a buffer, or pass it among inputs or targets"

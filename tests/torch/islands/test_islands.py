@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 from gapless.errors import InputError
@@ -342,3 +343,29 @@ def test_buffer_that_the_forward_pass_replaces_has_eagers_bits() -> None:
 
     eager, model, _ = pair(Around(Average()))
     assert differences(eager, model, lambda step: (examples(step),)) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        (lambda rows: rows + rows[rows > 0].sum(), "or put it into a module of its own, which then runs as an eager"),
+        (
+            lambda rows: torch.utils.checkpoint.checkpoint(torch.sin, rows, use_reentrant=True),
+            "use_reentrant=True, which starts a backward pass.*; pass use_reentrant=False",
+        ),
+    ],
+)
+def test_what_the_model_itself_does_is_refused_in_a_line(
+    part: Callable[[torch.Tensor], torch.Tensor], line: str
+) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 6)
+
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            return part(self.layer(given))
+
+    _, model, _ = pair(Own())
+    with pytest.raises(InputError, match=line):
+        model(examples(0))
