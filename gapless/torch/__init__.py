@@ -2,11 +2,13 @@
 
 Nothing else in gapless but the command line imports this package. `gapless.torch.planned(model, budget)` lets a model's
 calls follow plans, `planned_blocks` those of its blocks, within one budget for all. `gapless.torch.load(path, model,
-loss)` makes a step of a plan file, and `gapless.torch.Compiler` is the backend "gapless" of `torch.compile`.
+loss)` makes a step of a plan file, `gapless.torch.Compiler` is the backend "gapless" of `torch.compile`, and
+`gapless.torch.policy` makes a policy of selective checkpointing.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,23 +16,25 @@ if TYPE_CHECKING:
     from gapless.torch.calls.model import planned, unplanned
     from gapless.torch.calls.padding import Padding
     from gapless.torch.compiler.backend import Compiler
+    from gapless.torch.compiler.policy import policy
     from gapless.torch.run.step import load_step as load
 
-__all__ = ["Compiler", "Padding", "load", "planned", "planned_blocks", "unplanned"]
+__all__ = ["Compiler", "Padding", "load", "planned", "planned_blocks", "policy", "unplanned"]
+
+_HOMES = {
+    "Compiler": ("gapless.torch.compiler.backend", "Compiler"),
+    "Padding": ("gapless.torch.calls.padding", "Padding"),
+    "load": ("gapless.torch.run.step", "load_step"),
+    "planned": ("gapless.torch.calls", "planned"),
+    "planned_blocks": ("gapless.torch.calls", "planned_blocks"),
+    "policy": ("gapless.torch.compiler.policy", "policy"),
+    "unplanned": ("gapless.torch.calls", "unplanned"),
+}
 
 
 def __getattr__(name: str) -> object:
     """Import what is asked for on first use."""
-    if name == "load":
-        from gapless.torch.run.step import load_step
-
-        return load_step
-    if name == "Compiler":
-        from gapless.torch.compiler.backend import Compiler
-
-        return Compiler
-    if name in __all__:
-        from gapless.torch import calls
-
-        return getattr(calls, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(module), attribute)

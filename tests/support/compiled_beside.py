@@ -1,7 +1,8 @@
 """Compiled training steps beside each other: PyTorch's partitioner, its memory budget, and plans. Imports torch.
 
-`python tests/support/compiled_beside.py` prints tables: peak in MiB above parameters and arguments, the plan's,
-CPU time of a step in ms, and how far gradients are from those of the same kernels without a budget.
+`python tests/support/compiled_beside.py` prints a table for each model and backend, and `... policies` those of policies
+of selective checkpointing: peak in MiB above parameters and arguments, the plan's, CPU time of a step in ms, and how far
+gradients are from those of the same kernels without a budget.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from contextlib import nullcontext
 
 import torch
 
-from gapless.torch import Compiler
+from gapless.torch import Compiler, policy
 from gapless.torch.devices import measure_peak
 from gapless.torch.pipeline.gpt import gpt
+from gapless.torch.run.comparison import _checkpointed, _policy, blocks_of
 from gapless.torch.run.tasks import vgg
 
 CPU = torch.device("cpu")
@@ -116,10 +118,43 @@ def table(title: str, make: Callable[[], Work], *, inductor: bool, shares: tuple
         own = own or found
 
 
+def policies(title: str, make: Callable[[], Work]) -> None:
+    """Policies beside checkpointing per block, the usual policy, and full plans at the same peak."""
+    print(f"\n{title}, policies\n", flush=True)
+    torch.manual_seed(0)
+    model, loss_of = make()
+    inner = blocks_of(torch.nn.Sequential(model))
+    wanted = row("eager", model, lambda: loss_of(model), None)
+    for name, usual in (("per block", None), ("selective", _policy())):
+        with _checkpointed(inner, usual):
+            row(name, model, lambda: loss_of(model), wanted)
+    for share in (0.8, 0.6, 0.5):
+        chosen = policy(Whole(model, loss_of), (), budget=f"{share}x", report=print)
+        chosen.apply(Whole(model, loss_of))
+        plan = f"{chosen.replay.peak_bytes / 2**20:.1f}"
+        row(f"policy {share}x", model, lambda: loss_of(model), wanted, plan)
+        for name in chosen.saved:
+            vars(model.get_submodule(name.removeprefix("model."))).pop("forward")
+
+
+class Whole(torch.nn.Module):
+    """A model that returns its loss, without arguments."""
+
+    def __init__(self, model: torch.nn.Module, loss_of: Callable[[torch.nn.Module], torch.Tensor]) -> None:
+        super().__init__()
+        self.model, self._loss_of = model, loss_of
+
+    def forward(self) -> torch.Tensor:
+        return self._loss_of(self.model)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    chosen = sys.argv[1:] or list(WORKS)
-    for title in chosen:
+    if sys.argv[1:] == ["policies"]:
+        for title in ("GPT", "GPT-2 with dropout"):
+            policies(title, WORKS[title])
+        sys.exit()
+    for title in sys.argv[1:] or list(WORKS):
         for is_inductor in (False, True):
             table(title, WORKS[title], inductor=is_inductor, shares=(0.8, 0.6, 0.45))

@@ -17,14 +17,16 @@ from gapless import __version__
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.options import SolveOptions
+from gapless.profiles.training.baseline import peak_without_saving_bytes
+from gapless.question.fields import Share, SizeOrShare
 from gapless.torch.compiler import aot
 from gapless.torch.compiler.partition import captured, partitioned, plan_for
 from gapless.torch.library import Module, torch
-from gapless.torch.run.events import planned_calls
+from gapless.torch.run.events import recomputed_share
 from gapless.torch.run.step_plan import StepPlan
 from gapless.units import format_bytes
 
-__all__ = ["Compiler", "backend", "recomputed_share"]
+__all__ = ["Compiler", "backend"]
 
 
 def _say(text: str) -> None:
@@ -36,8 +38,9 @@ class Compiler:
     """A backend of `torch.compile`; `backend="gapless"` is one with the options that it is given.
 
     `budget`: the most that one call of a compiled graph may hold, in bytes above parameters, buffers and arguments, or
-    a share of what it holds when nothing is recomputed, as "0.6x". A model that PyTorch compiles in several graphs has
-    the budget for each. `inductor`: whether kernels are Inductor's, else eager's. `time_limit_s`, `gap`: of each solve.
+    a share of what it holds when nothing is recomputed, as "0.6x"; a graph that can't do with its share takes the least
+    that a plan was found for, and the line says so. A model that PyTorch compiles in several graphs has the budget for
+    each. `inductor`: whether kernels are Inductor's, else eager's. `time_limit_s`, `gap`: of each solve.
     `cache`: a file for what was measured of operators. `report`: is called with a line for each plan; by default it
     goes to stderr. `plans`: those that were made, in their order.
 
@@ -74,7 +77,7 @@ class Compiler:
             options.pop("compiler", None)
             return aot.unplanned(module, inputs, num_fwd_outputs=num_fwd_outputs, **options)
         self.plans.append(plan)
-        self.report(_line(plan))
+        self.report(_line(plan, self.budget))
         return partitioned(graph, plan)
 
 
@@ -92,17 +95,14 @@ def backend(module: Module, inputs: Sequence[object], options: Mapping[str, obje
     return Compiler(**(options or {}))(module, inputs)  # type: ignore[arg-type]
 
 
-def recomputed_share(plan: StepPlan) -> float:
-    """The time of what a plan computes again, as a share of the forward pass."""
-    forward = plan.step.graph.forward
-    again_s = sum(forward[call.node].implementations[0].duration_s for call in planned_calls(plan) if not call.is_first)
-    total_s = sum(node.implementations[0].duration_s for node in forward)
-    return again_s / total_s if total_s else 0.0
-
-
-def _line(plan: StepPlan) -> str:
+def _line(plan: StepPlan, budget: str | int) -> str:
     assert plan.result is not None
     graph = plan.step.graph
     size = f"{len(graph.forward) - 1} forward and {len(graph.backward)} backward operators"
     memory = f"at most {format_bytes(plan.peak_bytes)}"
-    return f"a graph of {size}: {memory}, recomputes {recomputed_share(plan):.1%}, {plan.result.status.value}"
+    line = f"a graph of {size}: {memory}, recomputes {recomputed_share(plan):.1%}, {plan.result.status.value}"
+    whole_bytes = peak_without_saving_bytes(graph)
+    asked = SizeOrShare()(budget)
+    if isinstance(asked, Share) and plan.peak_bytes > asked.ratio * whole_bytes:
+        line += f"; that is {plan.peak_bytes / whole_bytes:.2f}x, the least that was found"
+    return line

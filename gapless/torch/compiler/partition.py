@@ -14,7 +14,9 @@ from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.profiles.training.graph import ForwardNode, TrainingGraph
 from gapless.question.entry import Entry
+from gapless.question.fields import Share, SizeOrShare
 from gapless.recipe import solve
+from gapless.result import Result
 from gapless.system import find_system, system_names
 from gapless.torch.capture.builder import GraphBuilder
 from gapless.torch.capture.calls import GraphCall
@@ -59,10 +61,21 @@ def captured(graph: aot.AotGraph, cache: str | None = None) -> CapturedStep:
 
 
 def plan_for(step: CapturedStep, budget: str | int, options: SolveOptions | None) -> StepPlan:
-    """A plan within a budget. Raises `InputError` where there is none."""
+    """A plan within a budget; for a share that is too little, within the least that a plan was found for.
+
+    Raises `InputError` where there is none.
+    """
     system = next(find_system(name) for name in system_names() if find_system(name).plans_steps)
-    problem = Entry(system).problem(step.graph, budget=budget)
-    plan = planned_step(step, solve(problem, options or problem.default_options))
+
+    def result_within(budget: str | int) -> Result:
+        problem = Entry(system).problem(step.graph, budget=budget)
+        return solve(problem, options or problem.default_options)
+
+    result = result_within(budget)
+    least_bytes = result.details.get("least_budget_found_bytes")
+    if result.schedule is None and isinstance(SizeOrShare()(budget), Share) and isinstance(least_bytes, int):
+        result = result_within(least_bytes)
+    plan = planned_step(step, result)
     again = {call.node for call in planned_calls(plan) if not call.is_first}
     for node in sorted(again & _pinned(step)):
         raise InputError(

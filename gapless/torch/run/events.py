@@ -11,7 +11,7 @@ from gapless.torch.capture.program import Call, Operator
 from gapless.torch.library import Node
 from gapless.torch.run.step_plan import StepPlan
 
-__all__ = ["PlannedCall", "drawn_again", "planned_calls"]
+__all__ = ["PlannedCall", "drawn_again", "planned_calls", "recomputed_share"]
 
 _IN_PLACE = "in place"
 """What the lowering calls a forward operator that runs in place."""
@@ -61,6 +61,14 @@ def drawn_again(planned: Sequence[PlannedCall]) -> set[str]:
     again = {event.operator.name for event in planned if not event.is_first}
     drawn = {event.call.random for event in planned if event.call.random and event.call.random != event.operator.name}
     return {event.call.random for event in planned if event.call.random in again | drawn}
+
+
+def recomputed_share(plan: StepPlan) -> float:
+    """The time of what a plan computes again, as a share of the forward pass."""
+    forward = plan.step.graph.forward
+    again_s = sum(forward[call.node].implementations[0].duration_s for call in planned_calls(plan) if not call.is_first)
+    total_s = sum(node.implementations[0].duration_s for node in forward)
+    return again_s / total_s if total_s else 0.0
 
 
 def _nodes(plan: StepPlan, events: Sequence[Event]) -> list[int]:
