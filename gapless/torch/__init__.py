@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compiler", "Padding", "load", "planned", "planned_blocks", "policy", "unplanned"]
 
-_HOMES = {
+_PLACES = {
     "Compiler": ("gapless.torch.compiler.backend", "Compiler"),
     "Padding": ("gapless.torch.calls.padding", "Padding"),
     "load": ("gapless.torch.run.step", "load_step"),
@@ -34,7 +34,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """Import what is asked for on first use."""
-    if name not in _HOMES:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOMES[name]
+    module, attribute = _PLACES[name]
     return getattr(importlib.import_module(module), attribute)

@@ -73,12 +73,12 @@ class _Timeline:
         self.steps: list[_Step] = []
         self.piece_of: list[int] = []
         self._now: dict[int, int] = {}
-        home = {piece: ran.block for ran in recording.forward for piece in ran.makes}
+        block_of = {piece: ran.block for ran in recording.forward for piece in ran.makes}
         left, window = set(saved), ""
         for ran in recording.forward:
             self._run(ran, "forward", window)
         for ran in recording.backward:
-            for block in [home.get(piece, "") for piece in ran.reads]:
+            for block in [block_of.get(piece, "") for piece in ran.reads]:
                 if block in left:
                     left.remove(block)
                     window = block

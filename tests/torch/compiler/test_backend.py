@@ -93,10 +93,31 @@ def test_gradients_buffers_and_dropout_have_eagers_bits_and_the_peak_keeps_to_th
     assert_same(found(model, call, images()), expected)
     (plan,) = compiler.plans
     again = [event.operator.name for event in planned_calls(plan) if not event.is_first]
-    assert any("batch_norm" in name for name in again)  # which doesn't update its statistics twice
+    assert again
     model.zero_grad(set_to_none=True)
     peak_bytes, _ = measure_peak(lambda: call(images()).square().sum().backward(), CPU)
     assert peak_bytes <= plan.peak_bytes + 4096  # the loss outside
+
+
+@pytest.mark.thorough
+def test_batch_norm_that_runs_again_leaves_its_statistics_alone() -> None:
+    model = net()
+    expected = found(model, model, images())
+    again = set[str]()
+    for budget in ("0.9x", "0.8x", "0.7x"):
+        call, compiler = compiled(model, budget)
+        assert_same(found(model, call, images()), expected)
+        again |= {event.operator.name for event in planned_calls(compiler.plans[0]) if not event.is_first}
+    assert any("batch_norm" in name for name in again)
+
+
+@pytest.mark.thorough
+def test_a_share_that_is_too_little_takes_the_least_and_says_so() -> None:
+    lines: list[str] = []
+    torch.compiler.reset()
+    compiler = Compiler("0.01x", inductor=False, report=lines.append)
+    torch.compile(net(), backend=compiler)(images()).sum().backward()
+    assert lines[0].endswith("the least that was found")
 
 
 def test_dropout_that_is_computed_again_drops_the_same() -> None:
