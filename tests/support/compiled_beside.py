@@ -1,8 +1,8 @@
 """Compiled training steps beside each other: PyTorch's partitioner, its memory budget, and plans. Imports torch.
 
-`python tests/support/compiled_beside.py` prints a table for each model and backend, `... policies` those of policies of
-selective checkpointing. Peaks are in MiB above parameters and arguments, the plan's beside them, then CPU time of a step
-in ms, and how far gradients are from those of the same kernels without a budget.
+`python tests/support/compiled_beside.py` prints a table for each model and backend, and with `policies` those
+of policies. Peaks are in MiB above parameters and arguments, the plan beside them, then CPU time of a step in ms, then
+how far gradients are from those of the same kernels without a budget.
 """
 
 from __future__ import annotations
