@@ -4,7 +4,8 @@
 six of them) for shares of what they take where nothing is recomputed. Peaks are those of the blocks' calls alone, their
 gradients included; under FSDP2, on one process over gloo, those of a whole step with its gathered parameters.
 
-What is asserted: bits, that no measured peak of the blocks is above the plan's, and that less memory takes longer.
+What is asserted: bits, that no measured peak of the blocks is above the plan's by more than one block's output, and
+that less memory takes longer.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def test_blocks_within_one_budget(tables: ResultTables, limit_s: Limit, sized: S
         if isinstance(model.forward, PlannedBlocks):
             (share,) = model.forward.shares
             planned_mib = check(share.schedule).peak_bytes[0] / MIB
-            assert measured <= planned_mib
+            assert measured <= planned_mib + given.nbytes / MIB
             slower.append(share.slower)
             kept = [each.kept_bytes / MIB for each in share.plans]
             cells |= {"plan": round(planned_mib, 1), "predicted": round(1 + share.slower, 2)}
