@@ -133,8 +133,8 @@ class Island:
     duration_s: tuple[float, float] = (0.0, 0.0)
     is_repeatable: bool = True
     most_bytes: int = 0
-    """The most that the tensors of autograd's graph may take, beyond which `note` is called with the ratio."""
-    note: Callable[[Island, float], None] = lambda _, __: None
+    """The most that the tensors of autograd's graph may take, beyond which `note` is called with what they take."""
+    note: Callable[[Island, int], None] = lambda _, __: None
     optional: frozenset[int] = frozenset()
     """Of `wanted`, by place: those whose gradient may be None, as autograd's is where nothing depends on it."""
 
@@ -143,7 +143,7 @@ class Island:
         returned = self.run(given)
         self._check(returned)
         if returned.kept.size_bytes > self.most_bytes:
-            self.note(self, returned.kept.size_bytes / max(self.most_bytes, 1))
+            self.note(self, returned.kept.size_bytes)
         return (*returned.outputs, returned.kept)
 
     def run(self, given: Sequence[Tensor]) -> Returned:

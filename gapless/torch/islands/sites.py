@@ -29,6 +29,7 @@ from gapless.torch.islands.stand_ins import (
 from gapless.torch.joint_graph import RefusedOp
 from gapless.torch.library import Module, Tensor, torch, tree_unflatten
 from gapless.torch.step_state import StepState, unchanged
+from gapless.units import format_bytes
 
 __all__ = ["Islands"]
 
@@ -70,7 +71,7 @@ class Islands:
         self._is_inside = False
         self._islands: list[Island] = []
         self._calls: dict[Site, list[SiteCall]] = {}
-        self._factors: dict[str, float] = {}
+        self._needed_bytes: dict[str, int] = {}
         self.has_outgrown = False
         """Whether an island has taken more than it was planned with; the next plan has room for that."""
 
@@ -263,21 +264,21 @@ class Islands:
 
     def _with_room(self, island: Island) -> Island:
         """An island with the room that it has needed before, since what it takes depends on data."""
-        factor = self._factors.get(island.title, 1.0)
-        forward_bytes, backward_bytes = (int(factor * size_bytes) for size_bytes in island.peak_bytes)
+        more_bytes = max(self._needed_bytes.get(island.title, 0) - island.most_bytes, 0)
+        forward_bytes, backward_bytes = island.peak_bytes
         return replace(
             island,
-            kept_bytes=int(factor * island.kept_bytes),
-            peak_bytes=(forward_bytes, backward_bytes),
-            most_bytes=int(factor * island.most_bytes),
+            kept_bytes=island.kept_bytes + more_bytes,
+            peak_bytes=(forward_bytes + more_bytes, backward_bytes + more_bytes),
+            most_bytes=island.most_bytes + more_bytes,
             note=self._outgrown,
         )
 
-    def _outgrown(self, island: Island, ratio: float) -> None:
+    def _outgrown(self, island: Island, size_bytes: int) -> None:
         self.has_outgrown = True
-        self._factors[island.title] = _ROOM * ratio * self._factors.get(island.title, 1.0)
-        rule = f"{island.title} keeps {ratio:.2f} times of what was planned with, since that depends on data"
-        self._report(f"{rule}; the next call is planned anew, with {_ROOM:g} times that")
+        self._needed_bytes[island.title] = int(_ROOM * size_bytes)
+        sizes = f"{format_bytes(size_bytes)}, planned with {format_bytes(island.most_bytes)}"
+        self._report(f"{island.title} keeps {sizes}; the next call is planned anew, with {_ROOM:g} times that")
 
     @contextmanager
     def _inside(self, site: Site) -> Iterator[None]:

@@ -369,3 +369,26 @@ def test_what_the_model_itself_does_is_refused_in_a_line(
     _, model, _ = pair(Own())
     with pytest.raises(InputError, match=line):
         model(examples(0))
+
+
+def test_island_that_outgrows_its_plan_says_so_and_has_room_in_the_next() -> None:
+    class Positive(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            (places,) = torch.where(rows[:, 0] > 0)
+            return rows.index_add(0, places, self.layer(rows[places]).tanh())
+
+    eager, model, lines = pair(nn.Sequential(nn.Linear(6, 16), Positive()))
+    for bias in (-9.0, 9.0, 9.0):
+        for each in (eager, model):
+            each.zero_grad()
+            with torch.no_grad():
+                each[0].bias.fill_(bias)
+            each(examples(0, 64)).pow(2).mean().backward()
+        assert torch.equal(eager[1].layer.weight.grad, model[1].layer.weight.grad)
+    assert [line for line in lines if line.startswith("module '1' keeps ") and "with 1.25 times that" in line]
+    peak_bytes, _ = measure_peak(lambda: _step(model, examples(0, 64)), torch.device("cpu"))
+    assert peak_bytes <= model.forward.plans[0].peak_bytes < 3 * peak_bytes
