@@ -46,7 +46,7 @@ NAMES = (*MODELS, *(f"{name}, bf16" for name in HALF))
 
 SHARES = ("0.6x", "0.8x", "1.0x")
 """The first is what is wanted, the others are for models of which no least is known."""
-LIMIT_S, PATIENCE_S = 4.0, 400.0
+LIMIT_S, PATIENCE_S = 2.0, 400.0
 _LEAST = re.compile(r"a plan was found for (\d+)")
 
 

@@ -47,18 +47,17 @@ class ModelCall:
         """The tensors of what the model returns, each once. Raises `InputError` for none."""
         parts, self._returned = tree_flatten(returned)
         outputs: list[Tensor] = []
-        places: dict[int, int] = {}
+        places: dict[int, _Place] = {}
         held = {_storage(argument) for argument in arguments}
-        self._parts = []
-        for part in parts:
-            if not isinstance(part, torch.Tensor):
-                self._parts.append(part)
-                continue
+
+        def note(part: Tensor) -> _Place:
             if id(part) not in places:
-                places[id(part)] = len(outputs)
+                places[id(part)] = _Place(len(outputs))
                 outputs.append(part.clone() if _storage(part) in held else part)
                 held.add(_storage(part))
-            self._parts.append(_Place(places[id(part)]))
+            return places[id(part)]
+
+        self._parts = [_emptied(part, note, {}) for part in parts]
         if not outputs:
             raise InputError("capture: the model returns no tensor that a gradient could come from")
         return tuple(outputs)
@@ -66,8 +65,7 @@ class ModelCall:
     def result(self, outputs: Sequence[Tensor]) -> object:
         """What the model returns, with these outputs."""
         assert self._returned is not None, "traced first"
-        parts = [outputs[part.number] if isinstance(part, _Place) else part for part in self._parts]
-        return tree_unflatten(parts, self._returned)
+        return tree_unflatten([_filled(part, outputs) for part in self._parts], self._returned)
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,49 @@ class _Place:
 
     def __init__(self, number: int) -> None:
         self.number = number
+
+
+@dataclass(frozen=True)
+class _Shell:
+    """Of an object that holds tensors, such as a cache: its class and what it holds."""
+
+    kind: type
+    held: dict[str, object]
+
+
+def _emptied(part: object, note: Callable[[Tensor], _Place], seen: dict[int, object]) -> object:
+    """What a model returns with places instead of tensors; an object without any is a constant."""
+    if isinstance(part, torch.Tensor):
+        return note(part)
+    if id(part) in seen or isinstance(part, type | torch.nn.Module):
+        return seen.get(id(part), part)
+    seen[id(part)] = part
+    if type(part) in (list, tuple):
+        return type(part)(_emptied(each, note, seen) for each in part)  # type: ignore[call-arg,attr-defined]
+    if type(part) is dict:
+        return {name: _emptied(each, note, seen) for name, each in part.items()}
+    if not isinstance(getattr(part, "__dict__", None), dict):
+        return part
+    held = {name: _emptied(each, note, seen) for name, each in vars(part).items()}
+    seen[id(part)] = _Shell(type(part), held) if any(map(_has_place, held.values())) else part
+    return seen[id(part)]
+
+
+def _has_place(part: object) -> bool:
+    inner = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
+    return isinstance(part, _Place | _Shell) or any(map(_has_place, inner))
+
+
+def _filled(part: object, outputs: Sequence[Tensor]) -> object:
+    if isinstance(part, _Place):
+        return outputs[part.number]
+    if isinstance(part, _Shell):
+        made: object = object.__new__(part.kind)
+        vars(made).update({name: _filled(each, outputs) for name, each in part.held.items()})
+        return made
+    if type(part) in (list, tuple):
+        return type(part)(_filled(each, outputs) for each in part)  # type: ignore[call-arg,attr-defined]
+    return {name: _filled(each, outputs) for name, each in part.items()} if type(part) is dict else part
 
 
 def _storage(tensor: Tensor) -> int:

@@ -83,10 +83,23 @@ def _traced(step: Module, arguments: tuple[Tensor, ...]) -> JointGraph:
         _quiet(),
         _as_eager(),
         real_layouts(),
+        _put_back(step),
         _attributes(torch._functorch.config, backward_pass_autocast="off"),  # noqa: SLF001  # loops leave it first
     ):
         warnings.simplefilter("ignore")  # tracing speaks of PyTorch's own insides
         return _read(aot_export_joint_with_descriptors(stack, step, arguments).graph_module)
+
+
+@contextlib.contextmanager
+def _put_back(step: Module) -> Iterator[None]:
+    """Give modules their tensors back: to one under several names PyTorch gives back what it traced with."""
+    tables = [table for module in step.modules() for table in (module._parameters, module._buffers)]  # noqa: SLF001
+    before = [dict(table) for table in tables]
+    try:
+        yield
+    finally:
+        for table, own in zip(tables, before, strict=True):
+            table.update(own)
 
 
 def _looks_into_data(error: Exception) -> bool:

@@ -354,3 +354,37 @@ def test_code_is_written_once_however_many_calls_come(monkeypatch: pytest.Monkey
         counts.append(len(written))
     assert counts[0] > 0
     assert counts[1:] == counts[:-1], "the first call that ends leaves the code of all later ones"
+
+
+class Cache:
+    """What a model has computed, in an object of its own."""
+
+    def __init__(self, kept: list[torch.Tensor]) -> None:
+        self.kept, self.count = kept, len(kept)
+
+
+class Shared(nn.Module):
+    """A layer under two names, and outputs in an object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.again = self.first
+
+    def forward(self, given: torch.Tensor) -> tuple[torch.Tensor, Cache]:
+        hidden = self.first(given).tanh()
+        return self.again(hidden), Cache([hidden])
+
+
+def test_module_under_two_names_and_tensors_in_an_object_are_as_eagers() -> None:
+    torch.manual_seed(0)
+    eager = Shared()
+    model = planned(copy.deepcopy(eager), "1.0x", report=lambda _: None)
+    given = examples()
+    for _ in range(2):
+        made = [its(given) for its in (eager, model)]
+        for out, cache in made:
+            (out.square().sum() + cache.kept[0].sum()).backward()
+        assert made[0][1].count == made[1][1].count
+        assert torch.equal(made[0][1].kept[0], made[1][1].kept[0])
+    assert same(gradients(eager), gradients(model))
