@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
-from planned_zoo import NAMES, counts, row, rows
+from planned_zoo import DIFFERS, NAMES, counts, row, rows
 
 REFUSED = {
     "Experts, routed by data": "it looks into its data, by aten.nonzero.default",
@@ -36,7 +36,8 @@ def test_the_whole_zoo() -> None:
         if name in REFUSED:
             assert REFUSED[name] in str(each["captured"])
         else:
-            assert (each["captured"], each["bit_equal"]) == ("yes", "yes"), each
+            assert each["captured"] == "yes", each
+            assert each["bit_equal"] == "yes" or name in DIFFERS, each
             peaks = [float(str(each[f"{what}_KB"])) for what in ("measured", "plan", "budget")]
             assert each["loss"] == "outside" or peaks == sorted(peaks), each
     assert counts(found.values())["captured"] >= 36
