@@ -145,5 +145,5 @@ def test_cache_makes_a_second_profile_equal(gpt: CapturedStep, tmp_path: Path) -
 def test_foreign_cache_is_refused(gpt: CapturedStep, tmp_path: Path) -> None:
     cache = tmp_path / "ops.json"
     cache.write_text("{}")
-    with pytest.raises(InputError, match=r"ops\.json: must be a gapless\.torch-ops file of version 1"):
+    with pytest.raises(InputError, match=r"ops\.json: must be a gapless\.torch-ops file of version 2"):
         profile(gpt, cache)
