@@ -122,7 +122,6 @@ _SMALLER: dict[str, dict[str, object]] = {
     "swin_tiny_patch4_window7_224": {"window_size": 4, "embed_dim": 24, "depths": (1, 1, 2, 1)},
     "vit_tiny_patch16_224": {"depth": 4},
     "deit_tiny_patch16_224": {"depth": 4},
-    "mixer_s32_224": {"num_blocks": 4, "embed_dim": 128},
 }
 
 

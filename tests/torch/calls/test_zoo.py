@@ -12,9 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 from planned_zoo import DIFFERS, NAMES, counts, row, rows
 
 REFUSED = {
-    "Experts, routed by data": "it looks into its data, by aten.nonzero.default",
     "Graph, edges picked by data": "it looks into its data, by aten.nonzero.default",
-    "Speech, CTC inside": "it looks into its data, by aten._ctc_loss.Tensor",
 }
 """The models that aren't captured, and the rule in the line of each."""
 
