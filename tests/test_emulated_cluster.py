@@ -120,9 +120,10 @@ def test_an_error_leaves_no_namespace_and_no_process() -> None:
 
 
 HOLD = """
-import sys
+import signal, sys
 from emulated_cluster import emulated_cluster
 from emulated_machines import uneven_ring
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells switch off for jobs in the background
 with emulated_cluster(uneven_ring([1.0, 1.0])) as cluster:
     running = cluster.start([sys.executable, "-c", sys.argv[1]])
     print(cluster.name, flush=True)

@@ -1,6 +1,6 @@
 """Plans in the Trainer of `transformers`, by one callback: `Trainer(..., callbacks=[PlannedCallback("0.6x")])`.
 
-Needs the extra `hf`.
+Needs the extra `trainers`.
 """
 
 from __future__ import annotations

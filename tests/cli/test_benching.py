@@ -36,10 +36,14 @@ def test_a_minute_leaves_long_rows_out(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(evidence, "rerun", _found((1.04,)))
     assert exit_code("bench", "--minute") == 0
     out = capsys.readouterr().out
-    assert "1 rows ran, all as printed" in out
+    assert "1 rows ran, all as printed; 1 more with --hour\n" in out
     assert "slow" not in out
+    assert exit_code("bench", "slow") == 0
+    assert capsys.readouterr().out == "0 rows ran; 1 more with --hour\n"
     assert exit_code("bench", "--hour") == 0
-    assert "the benchmark's answers hold" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "the benchmark's answers hold" in out
+    assert out.endswith("2 rows ran, all as printed\n")
 
 
 @pytest.mark.usefixtures("_two_tables")

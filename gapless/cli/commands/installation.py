@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import argparse
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -107,10 +108,11 @@ def _bench(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.gpu:
         _check_gpu()
+    options = {"--gpu"} if arguments.gpu else {"--minute", *(["--hour"] if arguments.hour else ())}
     stop = threading.Event()
     found: list[tuple[Table, Found]] = []
     with Listening(stop, "stopping with the rows that ran"):
-        for table, rows in _asked(tables, arguments.hour, arguments.gpu):
+        for table, rows in _asked(tables, options):
             outcomes = None if stop.is_set() else rerun(rows, stop)
             if outcomes is None:
                 break
@@ -119,7 +121,7 @@ def _bench(arguments: argparse.Namespace) -> int:
                 lines = (line for outcome in outcomes for line in _lines(outcome))
                 print("\n".join([*(_heads([table]) if new else ()), *lines]), flush=True)
             found += [(table, outcome) for outcome in outcomes]
-    return _report(found, arguments, stop.is_set())
+    return _report(found, arguments, stop.is_set(), _others(tables, options))
 
 
 def _papers(arguments: argparse.Namespace) -> int:
@@ -137,7 +139,7 @@ def _papers(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(found: list[tuple[Table, Found]], arguments: argparse.Namespace, is_stopped: bool) -> int:
+def _report(found: list[tuple[Table, Found]], arguments: argparse.Namespace, is_stopped: bool, others: str) -> int:
     from gapless.cli.output import print_json
 
     differing = sum(outcome.differs for _, outcome in found)
@@ -146,8 +148,8 @@ def _report(found: list[tuple[Table, Found]], arguments: argparse.Namespace, is_
         print_json({"rows": rows, "differing": differing, "stopped": is_stopped})
     elif not arguments.quiet:
         ran = sum(not outcome.left_out for _, outcome in found)
-        verdict = f"{differing} not as printed" if differing else "all as printed"
-        print(f"{ran} rows ran, {verdict}{'; stopped before the rest' if is_stopped else ''}")
+        verdict = f", {differing} not as printed" if differing else ", all as printed" if ran else ""
+        print(f"{ran} rows ran{verdict}{'; stopped before the rest' if is_stopped else others}")
     return EXIT_DIFFERS if differing else 0
 
 
@@ -174,14 +176,23 @@ def _check_gpu() -> None:
         raise InputError("--gpu: PyTorch must see a GPU, and sees none here; leave --gpu out for what runs without")
 
 
-def _asked(tables: list[Table], is_hour: bool, is_gpu: bool) -> Iterator[tuple[Table, list[Row]]]:
-    """The rows of the size that was asked for; those of one command together."""
+def _option(table: Table, row: Row) -> str:
+    """The option that runs a row."""
+    return "--gpu" if table.needs_gpu else f"--{row.size}"
+
+
+def _asked(tables: list[Table], options: Collection[str]) -> Iterator[tuple[Table, list[Row]]]:
+    """The rows that these options run; those of one command together."""
     for table in tables:
-        if table.needs_gpu != is_gpu:
-            continue
-        asked = [row for row in table.rows if is_hour or is_gpu or row.size == "minute"]
+        asked = [row for row in table.rows if _option(table, row) in options]
         for _, rows in groupby(asked, key=lambda row: (*row.before, row.command)):
             yield table, list(rows)
+
+
+def _others(tables: list[Table], options: Collection[str]) -> str:
+    """How many rows other options run: where none ran, nothing was held."""
+    counts = Counter(_option(table, row) for table in tables for row in table.rows)
+    return "".join(f"; {count} more with {option}" for option, count in sorted(counts.items()) if option not in options)
 
 
 def _heads(tables: list[Table]) -> Iterator[str]:

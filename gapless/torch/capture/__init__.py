@@ -2,6 +2,6 @@
 
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.program import CapturedStep
-from gapless.torch.capture.timing import profile
+from gapless.torch.capture.timing import profile, share_of_zeros
 
-__all__ = ["CapturedStep", "capture", "profile"]
+__all__ = ["CapturedStep", "capture", "profile", "share_of_zeros"]

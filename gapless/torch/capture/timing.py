@@ -1,7 +1,8 @@
 """Profiling of captured steps: time and workspace of every operator, on the device that the step was captured for.
 
 Operators with the same function, shapes and options are measured once; a cache file keeps what was measured for the
-next time on the same device. Needs the extra `torch`.
+next time on the same device. The share of zeros in what a model's ReLUs make is measured too: what sparse storage of
+them would save. Needs the extra `torch`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import statistics
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,9 +22,14 @@ from gapless.torch.capture.program import Call, CapturedStep, Operator
 from gapless.torch.capture.storages import allocated_bytes, tensors_in
 from gapless.torch.devices import device_of, measure_peak
 from gapless.torch.islands.island import island_times
-from gapless.torch.library import Made, Node, Tensor, has_layout, torch
+from gapless.torch.library import Argument, Made, Node, Tensor, has_layout, named_tensors, torch
 
-__all__ = ["Measured", "profile"]
+from torch.utils._python_dispatch import TorchDispatchMode  # isort: skip  (after the line that names the extra)
+
+__all__ = ["Measured", "profile", "share_of_zeros"]
+
+aten = torch.ops.aten
+_CLIPPING = frozenset({aten.relu.default, aten.relu_.default, aten.hardtanh.default, aten.hardtanh_.default})
 
 _ENOUGH_S = 0.01
 """A short operator runs more often, until it took so long in all."""
@@ -287,3 +293,47 @@ def _write(path: Path, known: dict[str, dict[str, Measured]]) -> None:
         for where, entries in known.items()
     }
     write_text(path, json.dumps({"format": _FORMAT, "version": _VERSION, "ops": ops}, indent=1) + "\n")
+
+
+class _Counting(TorchDispatchMode):  # type: ignore[misc,unused-ignore]
+    """Looks at what ReLUs return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares: list[float] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Made],
+        types: Sequence[type],
+        args: Sequence[Argument] = (),
+        kwargs: Mapping[str, Argument] | None = None,
+    ) -> Made:
+        made = func(*args, **(kwargs or {}))
+        if func in _CLIPPING and isinstance(made, torch.Tensor):
+            self.shares.append(1.0 - float(made.count_nonzero()) / max(1, made.numel()))
+        return made
+
+
+def share_of_zeros(
+    model: torch.nn.Module, example_inputs: Sequence[object] | Mapping[str, object]
+) -> tuple[float, ...]:
+    """The share of zeros in what each ReLU, ReLU6 or hardtanh of a model makes, in the order of its forward pass.
+
+    `example_inputs`: arguments of the model, positional or by name. It runs on them once; buffers and random states are
+    as before. Parameters that ask for shares of zeros, such as `encoding.zeros`, take them as they are.
+    """
+    buffers = named_tensors(model)["buffer"]
+    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    counting = _Counting()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(), counting:
+            if isinstance(example_inputs, Mapping):
+                model(**example_inputs)
+            else:
+                model(*example_inputs)
+    finally:
+        with torch.no_grad():
+            for name, buffer in buffers.items():
+                buffer.copy_(before[name])
+    return tuple(counting.shares)

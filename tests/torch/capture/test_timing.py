@@ -13,8 +13,7 @@ import gapless
 from gapless import SolveOptions
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.parameters import Encoding, Parameters
-from gapless.torch.capture import capture, profile
-from gapless.torch.capture.zeros import share_of_zeros
+from gapless.torch.capture import capture, profile, share_of_zeros
 from gapless.torch.run import plan, run
 
 ONE = SolveOptions(threads=1, gap=0.5, time_limit_s=20)
