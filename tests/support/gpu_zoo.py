@@ -51,7 +51,8 @@ def made(kind: str, device: torch.device, is_small: bool = False) -> Workload:
             work = Workload(work.model, (torch.randn(32, 3, 224, 224), torch.randint(10, (32,))))
     else:
         torch.manual_seed(0)
-        small, arguments = (make() for make in MODELS[kind])
+        case = MODELS[kind]()
+        small, arguments = case.model, case.named
         large = small if is_small else type(small)(type(small.config)(**{**_plain(small.config), **_LARGE[kind]}))
         work = Workload(ItsLoss(large.train()), arguments if is_small else _batch(arguments, large.config))
     inputs = work.inputs
