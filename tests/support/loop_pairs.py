@@ -34,10 +34,15 @@ def page_diffs() -> list[list[str]]:
     return [block.splitlines() for block in blocks]
 
 
-def printed(script: str, processes: int = 0) -> tuple[list[str], str]:
-    """What a script prints of losses, in order, and stderr; of so many processes, by torchrun."""
+def printed(script: str, processes: int = 0, kernels: Path | None = None) -> tuple[list[str], str]:
+    """What a script prints of losses, in order, and stderr; of so many processes, by torchrun.
+
+    `kernels`: the folder of the compiler's cache, else that of the machine.
+    """
     ranks = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes else []
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    if kernels is not None:
+        variables["TORCHINDUCTOR_CACHE_DIR"] = str(kernels)
     command = [sys.executable, *ranks, str(ROOT / "docs" / "loops" / script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, env=variables, check=False)
     assert done.returncode == 0, done.stderr

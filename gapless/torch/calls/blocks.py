@@ -28,7 +28,7 @@ from gapless.torch.calls.composed import composed
 from gapless.torch.calls.model import Entry, Follows, Planned, autocast_now, following, kind_of, say
 from gapless.torch.calls.shares import BlockCall, least_peak, least_time, peak_of
 from gapless.torch.capture.model_state import check_traceable
-from gapless.torch.library import Module, Tensor, named_tensors, torch, tree_flatten
+from gapless.torch.library import Module, Tensor, named_tensors, tree_flatten
 from gapless.units import format_bytes
 
 __all__ = ["PlannedBlocks", "Shares", "planned_blocks"]
@@ -160,8 +160,8 @@ class PlannedBlocks(Follows):
         turn: _Turn,
         report: Callable[[str], None],
     ) -> None:
-        super().__init__(model)
-        self._blocks, self._budget, self._choices, self._turn, self._report = blocks, budget, choices, turn, report
+        super().__init__(model, report)
+        self._blocks, self._budget, self._choices, self._turn = blocks, budget, choices, turn
         self._known: dict[tuple[object, ...], Shares] = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -177,7 +177,7 @@ class PlannedBlocks(Follows):
         """What the model returns."""
         if arguments and arguments[0] is self._model:  # as `Planned` is called
             arguments = arguments[1:]
-        if self.is_over or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if self.runs_without_plans():
             return self._forward(*arguments, **named)
         parts, structure = tree_flatten((arguments, named))
         key = (structure, self._model.training, autocast_now(), *map(kind_of, parts))

@@ -50,6 +50,10 @@ _Key: TypeAlias = tuple[Any, ...]
 _ON_NEW = ("plan", "eager", "refuse")
 _FEW_KINDS = 8
 """Kinds keep coming where there are more, which a line says whenever they have doubled."""
+_COMPILED = (
+    "torch.compile: a planned model is compiled, and its calls follow no plan; compile the model that gapless.torch."
+    "unplanned(model) gives back, by torch.compile(model, backend='gapless', options={'budget': ...})"
+)
 
 
 def planned(
@@ -134,10 +138,28 @@ class Entry:
 class Follows:
     """In the place of a module's `forward`. `is_over`: whether calls run without plans again."""
 
-    def __init__(self, model: Module) -> None:
+    def __init__(self, model: Module, report: Callable[[str], None]) -> None:
         self._model, self._forward, self._own = model, model.forward, model.__dict__.get("forward")
-        self.is_over = False
+        self._report = report
+        self.is_over = self._is_said = False
+        torch.compiler.assume_constant_result(Follows._say_compiled)  # imports the compiler, which no import should
         self.__signature__ = signature(model.forward)  # by which trainers know what a model takes
+
+    def runs_without_plans(self) -> bool:
+        """Whether the call that begins follows none: plans are over, nothing needs a gradient, or it is compiled."""
+        if self.is_over or not torch.is_grad_enabled():
+            return True
+        if torch.compiler.is_compiling():
+            self._say_compiled()
+            return True
+        return False
+
+    def _say_compiled(self) -> bool:
+        """Say once that compiled calls follow no plan. The compiler calls this itself instead of compiling it."""
+        if not self._is_said and not torch.compiler.is_exporting():
+            self._report(_COMPILED)
+            self._is_said = True
+        return self._is_said
 
     def leave(self) -> None:
         """Let the model be as before, or run as before where a trainer has wrapped this."""
@@ -169,9 +191,9 @@ class Planned(Follows):
         padding: Padding | None = None,
         islands: Islands | None = None,
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, report)
         self._on_new, self._most_kinds, self._close = on_new, most_kinds, close
-        self._kept, self._report = kept, report
+        self._kept = kept
         self._islands = islands or Islands(model, (), report)
         self._padder = None if padding is None else Padder(model, model.forward, padding)
         self._entries: dict[_Key, Entry] = {}
@@ -201,7 +223,7 @@ class Planned(Follows):
         """What the model returns."""
         if arguments and arguments[0] is self._model:  # Accelerate's `unwrap_model` makes a method of it
             arguments = arguments[1:]
-        if self.is_over or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if self.runs_without_plans():
             return self._forward(*arguments, **named)
         if self._padder is not None:
             return self._padder.call(self._follow, arguments, named)

@@ -231,12 +231,19 @@ def in_eager(module: Module, inputs: Sequence[object], partition: Partition) -> 
     return compiled
 
 
-def in_inductor(module: Module, inputs: Sequence[object], partition: Partition, key: str) -> Compiled:
-    """Compile with Inductor's kernels. `key`: what the partition depends on beside the graph, for Inductor's cache."""
+def in_inductor(module: Module, inputs: Sequence[object], partition: Partition, key: str) -> tuple[Compiled, bool]:
+    """Compile with Inductor's kernels, and whether PyTorch's cache had it all, with its backward pass.
+
+    `key`: what the partition depends on beside the graph, for that cache.
+    """
+    from torch._dynamo.utils import counters
     from torch._inductor.compile_fx import compile_fx
 
     from gapless.torch.compiler.inductor import Partitioner
 
     patches = {"custom_partitioner_fn": Partitioner(partition, key)}
+    found = counters["aot_autograd"]
+    before = found["autograd_cache_hit"]
     compiled: Compiled = compile_fx(module, inputs, config_patches=patches)
-    return compiled
+    is_trained = torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in inputs)
+    return compiled, is_trained and found["autograd_cache_hit"] > before

@@ -29,6 +29,9 @@ from gapless.units import format_bytes
 __all__ = ["Compiler", "backend"]
 
 
+_KEPT = "took a compiled graph of PyTorch's cache, with the plan that was made for it then; nothing is solved"
+
+
 def _say(text: str) -> None:
     print(f"gapless: {text}", file=sys.stderr)
 
@@ -42,7 +45,8 @@ class Compiler:
     that a plan was found for, and the line says so. A model that PyTorch compiles in several graphs has the budget for
     each. `inductor`: whether kernels are Inductor's, else eager's. `time_limit_s`, `gap`: of each solve.
     `cache`: a file for what was measured of operators. `report`: is called with a line for each plan; by default it
-    goes to stderr. `plans`: those that were made, in their order.
+    goes to stderr. `plans`: those that were made, in their order; what Inductor has on disk of an earlier run follows
+    the plan of then, which isn't among them.
 
     Compiling raises `InputError` where nothing fits the budget, wrapped as PyTorch wraps what its backends raise.
     """
@@ -61,7 +65,11 @@ class Compiler:
     def __call__(self, module: Module, inputs: Sequence[object]) -> aot.Compiled:
         """Compile a graph."""
         if self.inductor:
-            return aot.in_inductor(module, inputs, self.partition, f"gapless {__version__} {self.budget} {self.gap}")
+            key = f"gapless {__version__} {self.budget} {self.gap} {self.time_limit_s}"
+            compiled, was_kept = aot.in_inductor(module, inputs, self.partition, key)
+            if was_kept:
+                self.report(_KEPT)
+            return compiled
         return aot.in_eager(module, inputs, self.partition)
 
     def partition(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -36,13 +38,18 @@ def test_fifty_steps_have_eagers_losses(loop: str) -> None:
 
 
 @pytest.mark.thorough
-def test_fifty_compiled_steps_have_the_losses_within_rounding() -> None:
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor makes its kernels for a CPU with g++")
+def test_fifty_compiled_steps_have_the_losses_within_rounding_and_a_second_run_takes_the_plans(tmp_path: Path) -> None:
     from torch._dynamo import list_backends
 
     if "gapless" not in list_backends():
         pytest.skip("the backend has its name by installing the package")
-    before, _ = printed("compiled.py")
-    after, said = printed("compiled_planned.py")
-    assert "gapless: " in said
+    before, _ = printed("compiled.py", kernels=tmp_path)
+    after, said = printed("compiled_planned.py", kernels=tmp_path)
+    assert len(re.findall(r"^gapless: a graph of .*: at most [\d.]+ [KM]B, recomputes", said, re.MULTILINE)) == 2
     assert len(before) == 50
     assert losses(after) == pytest.approx(losses(before), rel=ROUNDING)
+    again, said = printed("compiled_planned.py", kernels=tmp_path)
+    assert again == after
+    assert said.count("gapless: took a compiled graph of PyTorch's cache") == 2
+    assert "gapless: a graph of" not in said

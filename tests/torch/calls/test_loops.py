@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 from torch import nn
 
-from gapless.torch import planned
+from gapless.torch import planned, planned_blocks, unplanned
 
 
 class Wide(nn.Module):
@@ -151,3 +151,22 @@ def test_line_of_a_plan_says_what_it_does_not_hold() -> None:
     lines: list[str] = []
     planned(small(), "1.0x", report=lines.append)(GIVEN)
     assert lines[0].endswith("; 192 B of outputs included, and what a loss outside of the model makes of them not")
+
+
+def in_blocks(model: nn.Module, budget: str, report: Callable[[str], None]) -> nn.Module:
+    return planned_blocks(model, [model[0]], budget, report=report)
+
+
+@pytest.mark.parametrize("plan", [planned, in_blocks])
+def test_compiled_calls_of_a_planned_model_say_once_that_they_follow_no_plan(plan: Callable[..., nn.Module]) -> None:
+    said: list[str] = []
+    model = plan(nn.Sequential(nn.Linear(6, 6), nn.ReLU()), budget="1.0x", report=said.append)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        compiled(torch.randn(3, 6))
+    assert not said
+    for rows in (3, 4, 3):
+        step(compiled, torch.randn(rows, 6))
+    assert [line.partition(", and ")[0] for line in said] == ["torch.compile: a planned model is compiled"]
+    assert unplanned(model) is model
