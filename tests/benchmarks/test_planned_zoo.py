@@ -2,7 +2,8 @@
 
 `pytest tests/benchmarks/test_planned_zoo.py --tables FOLDER` trains each model of `planned_zoo` in a process of its
 own, on one thread, with 2 s a solve. What is asserted: nothing but a line comes from a model that isn't captured, what
-is captured has eager's bits, and where the loss is inside, measured peaks keep to plans, and plans to budgets.
+is captured has eager's bits or is off by no more than `DIFFERS` says, and where the loss is inside, measured peaks keep
+to plans, and plans to budgets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from result_tables import ResultTables
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
-from planned_zoo import DIFFERS, NAMES, cells, counts, rows
+from planned_zoo import NAMES, cells, counts, is_close, rows
 
 LEAST_CAPTURED = 36
 
@@ -34,7 +35,7 @@ def test_models_train_by_plans(
             found.append(row)
             table.add(str(row["model"]), **cells(row))
             if row["captured"] == "yes":
-                assert row["bit_equal"] == "yes" or row["model"] in DIFFERS
+                assert is_close(row), row
                 peaks = [float(str(row[f"{what}_KB"])) for what in ("measured", "plan", "budget")]
                 assert row["loss"] == "outside" or peaks == sorted(peaks)
         counted = counts(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import statistics
 import subprocess
@@ -31,7 +32,7 @@ from gapless.errors import InputError
 from gapless.torch import planned
 from gapless.torch.devices import measure_peak
 
-__all__ = ["DIFFERS", "MODELS", "NAMES", "cells", "counts", "row", "rows"]
+__all__ = ["DIFFERS", "MODELS", "NAMES", "cells", "counts", "is_close", "row", "rows"]
 
 Row: TypeAlias = dict[str, str | float | int | None]
 MODELS: dict[str, Callable[[], Case]] = {**VISION, **SEQUENCES, **TABLES, **TRANSFORMERS, **TIMM, **DIFFUSERS}
@@ -43,9 +44,10 @@ HALF = (
 NAMES = (*MODELS, *(f"{name}, bf16" for name in HALF))
 """Of the table's rows."""
 
-DIFFERS = ("CLIP", "RNN-T", "timm regnety_002")
-"""Those with gradients off by last bits, since sums come in another order. For CLIP's `logit_scale` these are sums with
-zeros for the outputs that the loss leaves out; for the others the reason isn't known."""
+DIFFERS = {"CLIP": 1e-6, "RNN-T": 1e-6, "timm regnety_002": 5e-6}
+"""Those with tensors off by last bits, since sums come in another order, and how far off each may be, of its norm. For
+CLIP's `logit_scale` these are sums with zeros for the outputs that the loss leaves out. RNN-T has eager's bits with
+both of its GRU layers as islands. The last differs in some runs only, with a plan of the same peak."""
 
 SHARES = ("0.6x", "0.8x", "1.0x")
 """The first is what is wanted, the others are for models of which no least is known."""
@@ -107,7 +109,8 @@ def row(name: str, steps: int = 3, timed: int = 7, limit_s: float = LIMIT_S) -> 
     own, peak = _peak(eager), _peak(ours)
     ratio = _ratio(eager, ours, timed)
     return {
-        "model": name, "captured": "yes", "bit_equal": "yes" if not off else ", ".join(off),
+        "model": name, "captured": "yes", "bit_equal": "yes" if not off else ", ".join(list(off)[:3]),
+        "off": max(off.values(), default=0.0),
         "loss": "inside" if ours.case.is_inside else "outside",
         "eager_KB": round(own / 1e3, 1), "measured_KB": round(peak / 1e3, 1),
         "plan_KB": round(plan.peak_bytes / 1e3, 1),
@@ -137,24 +140,40 @@ def _planned(ours: Trained, limit_s: float, report: Callable[[str], None]) -> in
             return int(ours.model.__dict__["forward"].plans[-1].result.problem.budget_bytes)
 
 
-def differences(eager: Trained, ours: Trained, steps: int) -> list[str]:
-    """What isn't equal bit by bit between eager's training of a model and the planned one; from the same weights."""
+def differences(eager: Trained, ours: Trained, steps: int) -> dict[str, float]:
+    """What isn't equal bit by bit between eager's training of a model and the planned one, from the same weights.
+
+    Returns how far each loss, gradient, weight and buffer is off, of its norm: see `distance`.
+    """
     ours.model.load_state_dict(eager.model.state_dict())
-    off = []
+    apart = {}
     for seed in range(steps):
-        losses = [its.step(seed) for its in (eager, ours)]
-        off += [] if torch.equal(*losses) else [f"loss {seed}"]
+        apart[f"loss {seed}"] = distance(*(its.step(seed) for its in (eager, ours)))
         pairs = zip(eager.model.named_parameters(), ours.model.parameters(), strict=True)
-        off += [f"{label} {seed}" for (label, one), other in pairs if not _is_same(one.grad, other.grad)]
+        apart |= {f"{label} {seed}": distance(one.grad, other.grad) for (label, one), other in pairs}
         eager.update()
         ours.update()
     pairs = zip(eager.model.state_dict().items(), ours.model.state_dict().values(), strict=True)
-    off += [f"{label} at the end" for (label, one), other in pairs if not _is_same(one, other)]
-    return off[:3]
+    apart |= {f"{label} at the end": distance(one, other) for (label, one), other in pairs}
+    return {label: off for label, off in apart.items() if off}
 
 
-def _is_same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    return one is other if one is None or other is None else torch.equal(one, other)
+def distance(one: torch.Tensor | None, other: torch.Tensor | None) -> float:
+    """The norm of the difference of two tensors over the first's norm; 0 where all bits are equal.
+
+    Infinite where only one is there, where shapes differ, and where a norm isn't finite or is zero.
+    """
+    if one is None or other is None or one.shape != other.shape:
+        return 0.0 if one is other else math.inf
+    if torch.equal(one, other):
+        return 0.0
+    off = float((other.double() - one.double()).norm() / one.double().norm())
+    return off if math.isfinite(off) else math.inf
+
+
+def is_close(found: Row) -> bool:
+    """Whether a captured model has eager's bits, or is off by no more than `DIFFERS` lets it."""
+    return found["bit_equal"] == "yes" or float(str(found["off"])) <= DIFFERS.get(str(found["model"]), 0.0)
 
 
 def _peak(its: Trained) -> int:
@@ -195,7 +214,8 @@ def cells(found: Row) -> Row:
     peaks = " / ".join(str(found[f"{what}_KB"]) for what in ("measured", "plan", "budget"))
     overheads = " / ".join(f"{100 * float(str(found[what])):.0f} %" for what in ("predicted", "measured"))
     return {
-        "model": found["model"], "captured": "yes", "bit_equal": "yes" if found["bit_equal"] == "yes" else "no",
+        "model": found["model"], "captured": "yes",
+        "bit_equal": "yes" if found["bit_equal"] == "yes" else f"off by {found['off']:.1e}",
         "loss": found["loss"], "eager": found["eager_KB"], "measured / plan / budget": peaks,
         "overhead": overheads, "plan_s": found["plan_s"],
     }  # fmt: skip
@@ -223,7 +243,7 @@ def main(arguments: list[str]) -> int:
         print("  ".join(f"{key} {value}" if key != "model" else f"{value}:" for key, value in each.items()), flush=True)
     print(", ".join(f"{kind} {count}" for kind, count in counts(all_rows).items()))
     is_fine = all(not str(each["captured"]).startswith("traceback") for each in all_rows)
-    are_equal = all(each.get("bit_equal", "yes") == "yes" or each["model"] in DIFFERS for each in all_rows)
+    are_equal = all(each["captured"] != "yes" or is_close(each) for each in all_rows)
     return 0 if is_fine and are_equal else 1
 
 
