@@ -54,7 +54,7 @@ def _of_transformers(kind: str, is_small: bool) -> Workload:
 
 
 class ItsLoss(torch.nn.Module):
-    """A model of `transformers` that returns its loss alone: scores beside it would count with their gradient."""
+    """A model of `transformers` that returns its loss alone: scores beside it would count."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()

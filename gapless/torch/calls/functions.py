@@ -9,8 +9,10 @@ made before those of earlier ones, since autograd runs first what was made last.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
+from gapless.torch.calls.beside import Beside
 from gapless.torch.calls.code import Running, Segment
 from gapless.torch.library import Tensor, torch, uncast
 
@@ -37,6 +39,7 @@ class Flight:
 
     `segments`: as of its program. `trained[k]`: the tensors that the k-th segment has gradients of; as autograd does,
     a backward pass is refused after one of them has changed. `differentiable`: the outputs that may get a gradient.
+    `beside`: what to do about gradients that no plan is for; None where it is for all.
     """
 
     def __init__(
@@ -45,9 +48,13 @@ class Flight:
         segments: Sequence[Segment],
         trained: Sequence[Sequence[Tensor]],
         differentiable: frozenset[int],
+        beside: Beside | None = None,
     ) -> None:
         self.segments, self.trained, self.differentiable = segments, trained, differentiable
         self._running, self._versions = running, _versions(trained)
+        self.beside, self.others = beside, [] if beside is None else beside.others
+        self._unplanned: list[Tensor | None] | None = None
+        self._is_over = False
         self._ready: list[Tensor] = []
         self._with_gradient: frozenset[int] = frozenset()
 
@@ -63,6 +70,9 @@ class Flight:
         if _versions(self.trained) != self._versions:
             raise RuntimeError(_CHANGED)
         self._with_gradient = frozenset(number for number, tangent in enumerate(tangents) if tangent is not None)
+        if self.beside is not None and self._with_gradient & self.beside.call.beside:
+            self._run_again(self.beside, tangents)
+            return
         filled = [
             torch.zeros(shape, dtype=dtype, device=device) if tangent is None else tangent
             for tangent, (shape, dtype, device) in zip(tangents, like, strict=True)
@@ -70,11 +80,27 @@ class Flight:
         try:
             with uncast():
                 self._ready = self._running.send(filled)
+            self._is_over = True
         except StopIteration:
             raise RuntimeError(_AGAIN) from None
 
+    def _run_again(self, beside: Beside, tangents: Sequence[Tensor | None]) -> None:
+        if self._is_over:
+            raise RuntimeError(_AGAIN)
+        self._running.close()
+        self._is_over = True
+        self._unplanned = beside.gradients([*chain(*self.trained), *self.others], tangents)
+
+    def gradients_of_others(self) -> tuple[Tensor | None, ...]:
+        """Of what no gradient of the loss is for."""
+        found = [None] * len(self.others) if self._unplanned is None else self._unplanned[-len(self.others) :]
+        return tuple(found[: len(self.others)])
+
     def gradients(self, number: int) -> tuple[Tensor | None, ...]:
         """Of a segment: None for what no output with a gradient depends on."""
+        if self._unplanned is not None:
+            begin = sum(map(len, self.trained[:number]))
+            return tuple(self._unplanned[begin : begin + len(self.trained[number])])
         if number:
             with uncast():
                 self._ready = next(self._running)
@@ -94,7 +120,8 @@ def outputs_of(flight: Flight) -> tuple[Tensor, ...]:
     token, is_ordered = torch.empty(0), torch.distributed.is_available() and torch.distributed.is_initialized()
     for number in range(len(flight.segments) - 1, 0, -1):  # autograd runs what was made last first
         token = _Rest.apply(flight, number, token, *_given(flight.trained[number], is_ordered))
-    outputs: tuple[Tensor, ...] = _Outputs.apply(flight, token, *_given(flight.trained[0], is_ordered))
+    first = _given(flight.trained[0], is_ordered)
+    outputs: tuple[Tensor, ...] = _Outputs.apply(flight, token, *first, *flight.others)
     return outputs
 
 
@@ -124,7 +151,7 @@ class _Outputs(torch.autograd.Function):  # type: ignore[misc,unused-ignore]
     @staticmethod
     def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         ctx.flight.backward(tangents, ctx.like)
-        return None, torch.empty(0), *ctx.flight.gradients(0)
+        return None, torch.empty(0), *ctx.flight.gradients(0), *ctx.flight.gradients_of_others()
 
 
 class _Rest(torch.autograd.Function):  # type: ignore[misc,unused-ignore]

@@ -127,7 +127,9 @@ def plan_key(step: CapturedStep, budget: str | int, options: SolveOptions | None
     graph = step.graph
     nodes = [repr(node) for node in (*graph.forward, *graph.backward)]
     operators = ["" if operator is None else _operator_text(operator, step) for operator in step.operators]
-    parts = [where, repr(budget), repr(wanted), str(graph.fixed_bytes), repr(step.close), *nodes, *operators]
+    tangents = sorted(role.index for role in step.roles.values() if role.kind == "tangent")
+    limits = [repr(budget), repr(wanted), str(graph.fixed_bytes), repr(step.close), repr(tangents)]
+    parts = [where, *limits, *nodes, *operators]
     return sha256("\n".join(parts).encode()).hexdigest()
 
 

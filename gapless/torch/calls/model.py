@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from gapless.errors import InputError
 from gapless.options import SolveOptions
+from gapless.torch.calls.beside import CAME, Beside, draws
 from gapless.torch.calls.code import CallProgram
 from gapless.torch.calls.functions import Flight, outputs_of
 from gapless.torch.calls.kept import KeptPlans
@@ -45,9 +46,11 @@ __all__ = [
 ]  # fmt: skip
 
 OnNew: TypeAlias = Literal["plan", "eager", "refuse"]
+Gradients: TypeAlias = Literal["loss", "all"]
 _Key: TypeAlias = tuple[Any, ...]
 """Of a kind of calls: the number of the model's state, the structure of arguments, autocast, and a part an argument."""
 _ON_NEW = ("plan", "eager", "refuse")
+_GRADIENTS = ("loss", "all")
 _FEW_KINDS = 8
 """Kinds keep coming where there are more, which a line says whenever they have doubled."""
 _COMPILED = (
@@ -68,6 +71,7 @@ def planned(
     options: SolveOptions | None = None,
     report: Callable[[str], None] | None = None,
     islands: Collection[str] = (),
+    gradients: Gradients = "loss",
 ) -> Module:
     """Let the calls of a model follow plans, each within a budget of memory. Returns the same model.
 
@@ -83,12 +87,16 @@ def planned(
     operators' times by all that they rest on, so that nothing is timed or solved again; or a `.json` file of times
     alone, as for `profile`. `report`: is called with a line for each new plan; by default it goes to stderr.
     `islands`: names of modules that run by autograd itself, as one operator of the plan; those that can't be captured
-    are found.
+    are found. `gradients`: of which outputs a plan is made for, where a model returns a scalar `loss` beside others, as
+    an attribute or by name: "loss" is for scalars alone. Where a gradient comes for another output, that backward pass
+    runs without a plan, and later calls are planned as by "all".
 
     Raises `InputError` for a wrong argument; a call, where the model can't be captured or nothing fits the budget.
     """
     if on_new not in _ON_NEW:
         raise InputError(f"on_new: must be one of {', '.join(_ON_NEW)}, got {on_new!r}")
+    if gradients not in _GRADIENTS:
+        raise InputError(f"gradients: must be one of {', '.join(_GRADIENTS)}, got {gradients!r}")
     if most_kinds < 1:
         raise InputError(f"most_kinds must be >= 1, got {most_kinds}")
     check_traceable(model, is_called=True)
@@ -97,7 +105,7 @@ def planned(
     report = report or say
     padding = Padding(pad_to) if isinstance(pad_to, int | Sequence) else pad_to
     kept, parts = KeptPlans(budget, options, cache, report), Islands(model, islands, report)
-    model.forward = Planned(model, on_new, most_kinds, tuple(close), kept, report, padding, parts)
+    model.forward = Planned(model, on_new, most_kinds, tuple(close), kept, report, padding, parts, gradients)
     return model
 
 
@@ -126,12 +134,14 @@ def plans_of(model: Module) -> Follows | None:
 
 @dataclass
 class Entry:
-    """A kind of calls, planned. `differentiable`: the outputs that may get a gradient. `called_at`: its last call."""
+    """A kind of calls, planned. `differentiable`: the outputs that may get a gradient. `is_random`: the call draws
+    random numbers. `called_at`: its last call."""
 
     call: ModelCall
     plan: StepPlan
     program: CallProgram
     differentiable: frozenset[int]
+    is_random: bool
     called_at: int = 0
 
 
@@ -190,10 +200,11 @@ class Planned(Follows):
         report: Callable[[str], None],
         padding: Padding | None = None,
         islands: Islands | None = None,
+        gradients: Gradients = "all",
     ) -> None:
         super().__init__(model, report)
         self._on_new, self._most_kinds, self._close = on_new, most_kinds, close
-        self._kept = kept
+        self._kept, self._gradients = kept, gradients
         self._islands = islands or Islands(model, (), report)
         self._padder = None if padding is None else Padder(model, model.forward, padding)
         self._entries: dict[_Key, Entry] = {}
@@ -237,7 +248,7 @@ class Planned(Follows):
         if entry is None:
             if self._on_new == "eager":
                 return self._forward(*arguments, **named)
-            entry = self._new(ModelCall(self._model, self._forward, arguments, named), key)
+            entry = self._new(ModelCall(self._model, self._forward, arguments, named, self._gradients == "loss"), key)
         self._calls += 1
         entry.called_at = self._calls
         leaves = [part for part in parts if isinstance(part, torch.Tensor)]
@@ -273,7 +284,7 @@ class Planned(Follows):
         tangents = frozenset(role.index for role in step.roles.values() if role.kind == "tangent")
         while len(self._entries) >= self._most_kinds:
             del self._entries[min(self._entries, key=lambda each: self._entries[each].called_at)]
-        entry = self._entries[key] = Entry(call, plan, program, tangents)
+        entry = self._entries[key] = Entry(call, plan, program, tangents | call.beside, draws(step))
         return entry
 
     def _say_how_many(self, key: _Key) -> None:
@@ -299,12 +310,25 @@ class Planned(Follows):
                 placed.append(leaves[role.index])
             else:
                 placed.append(None if role.kind == "tangent" else tensors[role.kind][role.name])
-        running = entry.program.start([*placed, *entry.plan.step.constants.values()])
         trained = [
             [*(tensors["parameter"][name] for name in segment.parameters), *(leaves[k] for k in segment.arguments)]
             for segment in entry.program.segments
         ]
-        return entry.call.result(outputs_of(Flight(running, entry.program.segments, trained, entry.differentiable)))
+        beside = self._beside(entry, leaves, trained) if entry.call.beside else None
+        running = entry.program.start([*placed, *entry.plan.step.constants.values()])
+        flight = Flight(running, entry.program.segments, trained, entry.differentiable, beside)
+        return entry.call.result(outputs_of(flight))
+
+    def _beside(self, entry: Entry, leaves: list[Tensor], trained: list[list[Tensor]]) -> Beside:
+        def came() -> None:
+            if self._gradients == "loss":
+                self._gradients = "all"
+                self._entries.clear()
+                self._report(CAME)
+
+        step, call, model, tensors = entry.plan.step, entry.call, self._model, self._tensors()
+        runs_again = not self._islands.titles
+        return Beside.of(step, call, model, tensors, leaves, trained, entry.is_random, runs_again, came)
 
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
         """Parameters and buffers by their names, looked for again once the model has changed."""

@@ -5,7 +5,8 @@ Needs the extra `torch`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gapless.errors import InputError
@@ -19,7 +20,8 @@ class ModelCall:
 
     `leaves`: the tensors among the arguments. `module`: takes these, and returns the tensors that `forward` returns,
     each once; `result` puts them where they were. What looks at other outputs or at arguments is copied there, since
-    PyTorch's tracer knows no gradient of it.
+    PyTorch's tracer knows no gradient of it. `loss_alone`: where what is returned has a scalar `loss`, others than
+    scalars get no gradients; `beside` are the numbers of these.
     """
 
     returns_outputs = True
@@ -27,12 +29,19 @@ class ModelCall:
     target_count = 0
 
     def __init__(
-        self, model: Module, forward: Callable[..., object], arguments: Sequence[object], named: Mapping[str, object]
+        self,
+        model: Module,
+        forward: Callable[..., object],
+        arguments: Sequence[object],
+        named: Mapping[str, object],
+        loss_alone: bool = False,
     ) -> None:
         parts, self.structure = tree_flatten((tuple(arguments), dict(named)))
         places = [place for place, part in enumerate(parts) if isinstance(part, torch.Tensor)]
         self.leaves = [parts[place] for place in places]
         self.module = _traced(self, model, forward, parts, places)
+        self.beside: frozenset[int] = frozenset()
+        self._loss_alone = loss_alone
         self._returned: TreeSpec | None = None
         self._parts: list[object] = []
         """What a call returns, flat: constants, and for a tensor its place among outputs."""
@@ -60,7 +69,19 @@ class ModelCall:
         self._parts = [_emptied(part, note, {}) for part in parts]
         if not outputs:
             raise InputError("capture: the model returns no tensor that a gradient could come from")
-        return tuple(outputs)
+        if not self._loss_alone or not _has_loss(returned):
+            return tuple(outputs)
+        self.beside = frozenset(number for number, part in enumerate(outputs) if part.dim() and part.requires_grad)
+        return tuple(part.detach() if number in self.beside else part for number, part in enumerate(outputs))
+
+    @contextmanager
+    def with_all_gradients(self) -> Iterator[None]:
+        """Let `module` return outputs that all have gradients."""
+        before, self._loss_alone = self._loss_alone, False
+        try:
+            yield
+        finally:
+            self._loss_alone = before
 
     def result(self, outputs: Sequence[Tensor]) -> object:
         """What the model returns, with these outputs."""
@@ -82,6 +103,12 @@ class GraphCall:
     def structure(self) -> TreeSpec:
         """That of the arguments."""
         return tree_flatten(tuple(self.leaves))[1]
+
+
+def _has_loss(returned: object) -> bool:
+    """Whether a scalar is named so."""
+    loss = returned.get("loss") if isinstance(returned, Mapping) else getattr(returned, "loss", None)
+    return isinstance(loss, torch.Tensor) and not loss.dim() and loss.requires_grad
 
 
 class _Place:
