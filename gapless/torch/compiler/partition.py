@@ -40,6 +40,8 @@ aten = torch.ops.aten
 rng_prims = torch._prims.rng_prims  # noqa: SLF001
 _NORM = aten._native_batch_norm_legit_functional.default  # noqa: SLF001
 _NORM_AGAIN = aten._native_batch_norm_legit.no_stats  # noqa: SLF001
+_NORM_AGAIN_PLACES = range(3)
+"""What comes out when it runs again: running statistics are the first run's, which the forward pass returns."""
 _SEEDS = ("inductor_seed", "inductor_seeds")
 _COMPUTES = frozenset({"aten", "prims"})
 """The namespaces of operators that are known to compute and nothing else; others run once, and are not timed."""
@@ -155,7 +157,8 @@ class _BackwardWriter:
         kept = {call.node, *call.claimed}
         made = self._run(node, call)
         for value, place, holder in call.operator.values:
-            if call.is_first or holder in kept:
+            is_made = call.is_first or node.target is not _NORM or place in _NORM_AGAIN_PLACES
+            if is_made and (call.is_first or holder in kept):
                 self._define(value, made, place)
         for value in call.gone:
             if not self._given.intersection(self._step.storages.of[value]):
@@ -221,8 +224,10 @@ class _BackwardWriter:
         elif node.op == "get_attr":
             made = self._written.node_copy(node)
         else:
+            known = self._written.find_nodes(op="placeholder") if node.name in self._missing else ()
             self._missing[node.name] = node
-            made = self._written.placeholder(node.name)
+            made = next((each for each in known if each.target == node.name), None)
+            made = self._written.placeholder(node.name) if made is None else made
         self._made[node.name] = made
         return made
 
