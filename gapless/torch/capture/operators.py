@@ -1,4 +1,4 @@
-"""What a capture must know of the operators of joint graphs: which draw random numbers, which run in place.
+"""What a capture must know of the operators of joint graphs: which draw random numbers, run in place, read tables.
 
 Needs the extra `torch`.
 """
@@ -9,15 +9,30 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gapless.torch.capture.program import Call
+from gapless.torch.capture.storages import Storages, tensors_in
 from gapless.torch.devices import random_state
 from gapless.torch.kernels import attention, functions, norms
 from gapless.torch.library import Argument, Made, Node, Tensor, torch
 
-__all__ = ["COMMUTES", "IN_PLACE", "is_random", "op_name", "state_bytes", "written_over"]
+__all__ = ["COMMUTES", "IN_PLACE", "is_random", "op_name", "state_bytes", "table_rows", "written_over"]
 
 aten = torch.ops.aten
 
 _RANDOM = functions.RANDOM | {attention.dropped_attention, attention.dropped_attention_keeping}
+
+_COPIES = (aten.clone.default, aten._to_copy.default)  # noqa: SLF001
+_TABLES = {
+    aten.embedding.default: (1, 0, 0),
+    aten.embedding_dense_backward.default: (1, 2, None),
+    aten._embedding_bag.default: (1, 0, 0),  # noqa: SLF001
+    aten._embedding_bag_backward.default: (1, 6, None),  # noqa: SLF001
+    aten.nll_loss_forward.default: (1, 0, 1),
+    aten.nll_loss_backward.default: (2, 1, 1),
+    aten.nll_loss2d_forward.default: (1, 0, 1),
+    aten.nll_loss2d_backward.default: (2, 1, 1),
+}
+"""Operators that take places in a table: which argument has the places, which one the table, and along what dimension;
+None where that argument is the number of its rows."""
 
 
 def _first_over(function: Callable[..., Made], title: str) -> Callable[..., Made]:
@@ -89,3 +104,29 @@ def op_name(node: Node) -> str:
     """What a node runs, for people: `aten.mm.default`, or the name of one of our own functions."""
     target = node.target
     return str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)  # noqa: SLF001
+
+
+def table_rows(node: Node, storages: Storages) -> int:
+    """How many rows the tables have that an argument's places are in; 1 for what isn't places alone.
+
+    `node`: the argument, or what views or copies it.
+    """
+    while node.all_input_nodes and (node.target in _COPIES or storages.is_view(node)):
+        node = node.all_input_nodes[0]
+    is_whole = not any(tensor.dtype.is_floating_point for tensor in tensors_in(storages.fake[node]))
+    return _rows(node, storages) if node.op == "placeholder" and is_whole else 1
+
+
+def _rows(node: Node, storages: Storages) -> int:
+    found = []
+    for user in node.users:
+        if user.target in _TABLES:
+            places, table, dimension = _TABLES[user.target]
+            of = user.args[table]
+            rows = of if dimension is None else storages.fake[of].shape[dimension]
+            found.append(int(rows) if user.args[places] is node else 1)
+        elif user.target in _COPIES or storages.is_view(user):
+            found.append(_rows(user, storages))
+        elif user.op != "output":
+            found.append(1)
+    return min(found, default=1)

@@ -29,7 +29,7 @@ class Storages:
 
     `fake[node]`: the tensor without data, or the sequence of them, that a graph node returns. `of[node]`: the storages
     of that. `size_bytes[storage]`. `made[node]`: the storages that a graph node makes, only for nodes that compute;
-    the others make views, which cost nothing. `values[node]`: for each tensor that a computing node returns and
+    the others make views, which take no memory. `values[node]`: for each tensor that a computing node returns and
     somebody reads, the graph node that stands for it and its place (None: the node's only one).
     """
 
@@ -38,6 +38,24 @@ class Storages:
     size_bytes: list[int] = field(default_factory=list)
     made: dict[Node, tuple[int, ...]] = field(default_factory=dict)
     values: dict[Node, list[tuple[Node, int | None]]] = field(default_factory=dict)
+
+    def is_view(self, node: Node) -> bool:
+        """Whether a node only looks at what others have made."""
+        if node.op != "call_function" or node in self.made:
+            return False
+        return not (node.target is operator.getitem and node.args[0] in self.made)
+
+    def views_under(self, arguments: Argument) -> set[Node]:
+        """The views that some arguments are read through."""
+        found: set[Node] = set()
+        left: list[Node] = []
+        torch.fx.node.map_arg(arguments, left.append)
+        while left:
+            node = left.pop()
+            if node not in found and self.is_view(node):
+                found.add(node)
+                left += node.all_input_nodes
+        return found
 
     def read_by(self, arguments: Argument) -> set[int]:
         """The storages that the tensors among some arguments live in."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph
+from gapless.torch.capture.operators import table_rows
 from gapless.torch.capture.program import Call, CapturedStep, Operator
 from gapless.torch.capture.storages import allocated_bytes, tensors_in
 from gapless.torch.devices import device_of, measure_peak
@@ -66,17 +67,7 @@ def profile(
     known = {} if cache is None else _read(Path(cache))
     measured_here = dict(known.get(where, {}))
     with torch.no_grad(), device_of(device).forked_random():
-        measured = [
-            [
-                _measure(operator, call, step, measured_here, repeats, device)
-                if _may_run(call, namespaces)
-                else _estimate(call, step)
-                for call in operator.calls
-            ]
-            if operator is not None
-            else []
-            for operator in step.operators
-        ]
+        measured = list(_times(step, measured_here, repeats, namespaces))
     if cache is not None and measured_here.keys() != known.get(where, {}).keys():
         latest = _read(Path(cache))  # others may have written meanwhile
         _write(Path(cache), {**latest, where: {**latest.get(where, {}), **measured_here}})
@@ -157,6 +148,28 @@ def _implementation(peak_bytes: int, counted_bytes: int, duration_s: float) -> I
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
+def _times(
+    step: CapturedStep, known: dict[str, Measured], repeats: int, namespaces: Collection[str]
+) -> Iterator[list[Measured]]:
+    """Of each operator, what its calls take, with the views that are made for it."""
+    viewed: set[Node] = set()
+    for operator in step.operators:
+        times: list[Measured] = []
+        read: set[Node] = set()
+        for call in () if operator is None else operator.calls:
+            if operator is None or not _may_run(call, namespaces):
+                times.append(_estimate(call, step))
+                continue
+            views = step.storages.views_under((call.arguments, call.options))
+            made = [Call.of(view) for view in views - viewed]
+            took = _measure(operator, call, step, known, repeats, step.device)
+            views_s = sum(_view_s(view, step, known, repeats) for view in made if _may_run(view, namespaces))
+            times.append(replace(took, duration_s=took.duration_s + views_s))
+            read |= views
+        viewed |= read
+        yield times
+
+
 def _measure(
     operator: Operator, call: Call, step: CapturedStep, known: dict[str, Measured], repeats: int, device: torch.device
 ) -> Measured:
@@ -169,6 +182,30 @@ def _measure(
         except (RuntimeError, IndexError, ValueError):  # made-up data that the operator doesn't take
             known[key] = _estimate(call, step)
     return known[key]
+
+
+def _view_s(call: Call, step: CapturedStep, known: dict[str, Measured], repeats: int) -> float:
+    """Seconds for making a view; nothing for those that only take one of several, or need their very data."""
+    if not isinstance(call.function, torch._ops.OpOverload):  # noqa: SLF001
+        return 0.0
+    key = _key(call, step)
+    if key not in known:
+        try:
+            arguments, options = torch.fx.node.map_arg((call.arguments, call.options), lambda node: _value(node, step))
+            known[key] = Measured(_median_s(call, arguments, options, repeats, step.device), 0)
+        except (RuntimeError, IndexError, ValueError):
+            known[key] = Measured(0.0, 0, is_estimate=True)
+    return known[key].duration_s
+
+
+def _median_s(
+    call: Call, arguments: tuple[Made, ...], options: dict[str, Made], repeats: int, device: torch.device
+) -> float:
+    """With what the call itself takes, since a plan that runs pays it."""
+    taken: list[float] = []
+    while len(taken) < repeats or (sum(taken) < _ENOUGH_S and len(taken) < _MOST_RUNS):
+        taken.append(device_of(device).timed_s(lambda: call.function(*arguments, **options)))
+    return statistics.median(taken)
 
 
 def _may_run(call: Call, namespaces: Collection[str]) -> bool:
@@ -187,10 +224,7 @@ def _run(operator: Operator, call: Call, step: CapturedStep, repeats: int, devic
         copied = sum(_copied(tensor, strides) for tensor, strides in zip(tensors_in(made), layouts, strict=True))
         peak_bytes = max(peak_bytes, whole + copied)
     del made
-    taken: list[float] = []
-    while len(taken) < repeats or (sum(taken) < _ENOUGH_S and len(taken) < _MOST_RUNS):
-        taken.append(device_of(device).timed_s(lambda: call.function(*arguments, **options)))
-    return Measured(statistics.median(taken), peak_bytes)  # with what the call itself takes: a plan that runs pays it
+    return Measured(_median_s(call, arguments, options, repeats, device), peak_bytes)
 
 
 def _layouts(operator: Operator, step: CapturedStep, made: Made) -> list[tuple[int, ...] | None]:
@@ -221,15 +255,18 @@ def _value(node: Node, step: CapturedStep) -> Made:
     """
     fake = step.storages.fake[node]
     if node.op != "call_function" or all(tensor.dtype.is_floating_point for tensor in tensors_in(fake)):
-        return _made_up(fake)
+        return _made_up(fake, table_rows(node, step.storages))
     arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), lambda read: _value(read, step))
     return node.target(*arguments, **options)
 
 
-def _made_up(fake: Made) -> Made:
-    """Random data in the shape and strides of a tensor; whole numbers are zero, so that they are places in anything."""
+def _made_up(fake: Made, rows: int = 1) -> Made:
+    """Random data in the shape and strides of a tensor; whole numbers are places in any table of so many rows.
+
+    Places that are all alike would find the same row in the cache each time.
+    """
     if not isinstance(fake, torch.Tensor):
-        return type(fake)(_made_up(part) for part in fake)
+        return type(fake)(_made_up(part, rows) for part in fake)
     length = 1 + sum((size - 1) * stride for size, stride in zip(fake.shape, fake.stride(), strict=True))
     options = {"dtype": fake.dtype, "device": fake.device}
     if fake.dtype.is_floating_point:
@@ -237,7 +274,7 @@ def _made_up(fake: Made) -> Made:
     elif fake.dtype == torch.bool:
         flat = torch.rand(max(length, 0), device=fake.device) > 0.1
     else:
-        flat = torch.zeros(max(length, 0), **options)
+        flat = torch.randint(rows, (max(length, 0),), **options)
     return flat.as_strided(fake.shape, fake.stride())
 
 
@@ -245,7 +282,9 @@ def _key(call: Call, step: CapturedStep) -> str:
     """What two calls that take the same time have in common."""
 
     def shapes(node: Node) -> _Bare:
-        return _Bare(", ".join(_shape(fake) for fake in tensors_in(step.storages.fake[node])))
+        rows = table_rows(node, step.storages)
+        places = f" < {rows}" if rows > 1 else ""
+        return _Bare(", ".join(_shape(fake) + places for fake in tensors_in(step.storages.fake[node])))
 
     arguments, options = torch.fx.node.map_arg((call.arguments, call.options), shapes)
     function = call.function

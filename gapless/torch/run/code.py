@@ -243,7 +243,7 @@ class Writer:
         """The expression of an argument; a view that isn't there is made by a statement of its own."""
         if isinstance(argument, torch.fx.Node):
             argument = self._updated.get(argument, argument)
-            if argument not in self._defined and self._is_view(argument):
+            if argument not in self._defined and self._step.storages.is_view(argument):
                 self._view(argument)
             return self._name(argument)
         if isinstance(argument, _LITERALS):
@@ -268,13 +268,6 @@ class Writer:
         self._defined.add(node)
         for storage in set(self._step.storages.of[node]):
             self._views.setdefault(storage, []).append(node)
-
-    def _is_view(self, node: Node) -> bool:
-        """Whether a node only looks at what others have made."""
-        made = self._step.storages.made
-        if node.op != "call_function" or node in made:
-            return False
-        return not (node.target is getitem and node.args[0] in made)
 
     def _name(self, node: Node) -> str:
         return self._names.setdefault(node, f"v{len(self._names)}")
