@@ -35,8 +35,9 @@ _MOST_ENTRIES = 1000
 """Lists and mappings with more are data that a forward pass looks up, not settings."""
 _MOST_SHOWN = 60
 _MOST_DEPTH = 3
-_OWN = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
-"""What every module has, and the mark that `torch.compile` leaves on a module that it is given."""
+_OWN = frozenset({*vars(torch.nn.Module()), "_is_torch_compile", "_compile_kwargs"})
+"""What every module has, and the marks that `torch.compile` leaves on a module that it is given: its own, and
+Lightning's, which puts itself around it."""
 
 
 @dataclass(frozen=True)

@@ -254,6 +254,8 @@ def _value(node: Node, step: CapturedStep) -> Made:
     An operator may trust them (the space that a recurrent layer leaves for its gradient) and run wild on others.
     """
     fake = step.storages.fake[node]
+    if not isinstance(fake, torch.Tensor | tuple | list):
+        return fake  # a size, of graphs whose shapes the compiler leaves open
     if node.op != "call_function" or all(tensor.dtype.is_floating_point for tensor in tensors_in(fake)):
         return _made_up(fake, table_rows(node, step.storages))
     arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), lambda read: _value(read, step))
