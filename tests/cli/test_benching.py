@@ -6,6 +6,7 @@ import json
 
 import pytest
 from calls import exit_code
+from extras import needs_torch
 
 from gapless.installation import evidence
 from gapless.installation.evidence import Figure, Found, Row, Table
@@ -67,10 +68,12 @@ def test_an_unknown_table_is_refused(capsys: pytest.CaptureFixture[str]) -> None
 ON_GPU = Table("on-a-gpu", "a third", "docs/pytorch.md", (Row("c", "pytest c", ()),), "never run", needs_gpu=True)
 
 
+@needs_torch
 def test_what_needs_a_gpu_runs_where_asked_for_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    devices = pytest.importorskip("gapless.torch.devices", reason="torch is not installed")
+    from gapless.torch import devices
+
     monkeypatch.setattr(evidence, "evidence", lambda: (TABLE, ON_GPU))
     monkeypatch.setattr(evidence, "rerun", _found((1.0,)))
     monkeypatch.setattr(devices, "gpu_count", lambda: 1)
@@ -82,8 +85,10 @@ def test_what_needs_a_gpu_runs_where_asked_for_alone(
     assert "made-up" not in out
 
 
+@needs_torch
 def test_without_a_gpu_one_line_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    devices = pytest.importorskip("gapless.torch.devices", reason="torch is not installed")
+    from gapless.torch import devices
+
     monkeypatch.setattr(devices, "gpu_count", lambda: 0)
     assert exit_code("bench", "--gpu") == 2
     (line,) = capsys.readouterr().err.strip().splitlines()

@@ -41,7 +41,7 @@ rng_prims = torch._prims.rng_prims  # noqa: SLF001
 _NORM = aten._native_batch_norm_legit_functional.default  # noqa: SLF001
 _NORM_AGAIN = aten._native_batch_norm_legit.no_stats  # noqa: SLF001
 _NORM_AGAIN_PLACES = range(3)
-"""What comes out when it runs again: running statistics are the first run's, which the forward pass returns."""
+"""Its outputs when it runs again: running statistics are the first run's, which the forward pass returns."""
 _SEEDS = ("inductor_seed", "inductor_seeds")
 _COMPUTES = frozenset({"aten", "prims"})
 """The namespaces of operators that are known to compute and nothing else; others run once, and are not timed."""
