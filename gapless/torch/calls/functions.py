@@ -73,9 +73,11 @@ class Flight:
         if self.beside is not None and self._with_gradient & self.beside.call.beside:
             self._run_again(self.beside, tangents)
             return
+        unread = frozenset[int]() if self.beside is None else self.beside.call.beside
+        read = self.differentiable - unread  # zeros for others would be memory that no plan knows of
         filled = [
-            torch.zeros(shape, dtype=dtype, device=device) if tangent is None else tangent
-            for tangent, (shape, dtype, device) in zip(tangents, like, strict=True)
+            torch.zeros(shape, dtype=dtype, device=device) if tangent is None and number in read else tangent
+            for number, (tangent, (shape, dtype, device)) in enumerate(zip(tangents, like, strict=True))
         ]
         try:
             with uncast():

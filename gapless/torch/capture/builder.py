@@ -82,7 +82,8 @@ class GraphBuilder:
         if last is None or last + 1 == len(nodes):
             what = "an output" if step.returns_outputs else "a loss"
             raise InputError(f"capture: the model must compute {what} that depends on a parameter")
-        self.base_bytes = self._base_bytes(nodes[: last + 1])
+        runs_again = isinstance(step, ModelCall) and bool(step.beside)
+        self.base_bytes = self._base_bytes(nodes[: last + 1], runs_again)
         self._add_forward(nodes[: last + 1], nodes[last + 1 :], ending)
         self._add_backward(nodes[last + 1 :])
         graph = TrainingGraph(
@@ -118,12 +119,19 @@ class GraphBuilder:
 
     # -- forward -------------------------------------------------------------------------------------------------------
 
-    def _base_bytes(self, forward: list[_Node]) -> int:
-        """What a step holds all along: the loss, its gradient, the buffers' new values, states of random operators."""
+    def _base_bytes(self, forward: list[_Node], runs_again: bool) -> int:
+        """What a step holds all along: the loss, its gradient, the buffers' new values, states of random operators.
+
+        One that may run again, for gradients that no plan is for, holds buffers and states from before it as well.
+        """
         ends = {storage for value in (*self.outputs, *self._tangents()) for storage in self.storages.of[value]}
         sizes = [self.storages.size_bytes[storage] for storage in self.lasting | ends]
         devices = [self._device(node.call) for node in forward if is_random(node.call)]
-        return sum(sizes) + sum(state_bytes(device) for device in (*devices, *devices[:1]))  # one more to go back to
+        states = [*devices, *devices[:1]]  # one more to go back to
+        if runs_again:
+            sizes += [allocated_bytes(self.storages.fake[value]) for value, _ in self.updates]
+            states += set(devices)
+        return sum(sizes) + sum(state_bytes(device) for device in states)
 
     def _tangents(self) -> list[Node]:
         return [value for value, role in self.joint.inputs.items() if role.kind == "tangent"]
