@@ -1,0 +1,1 @@
+"""What is left of an instance after exact reductions, each of which is undone in a plan."""

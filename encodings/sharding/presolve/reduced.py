@@ -1,0 +1,122 @@
+"""What is left of an instance, in arrays that bounds and searches run over, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.sharding.instance import Evaluation, Instance
+from gapless.encodings.sharding.presolve.arcs import agree
+from gapless.encodings.sharding.presolve.factors import Costs, Factors, Ints
+from gapless.encodings.sharding.presolve.points import Points, points_of
+
+__all__ = ["Reduced", "reduced"]
+
+
+@dataclass(frozen=True, repr=False)
+class Reduced:
+    """Nodes that have at least two choices, edges between them, and time points at which memory can run out.
+
+    `starts`: int64, shape (nodes + 1,): choices of node v are numbers `starts[v]` to `starts[v + 1]`. `costs`: shape
+    (choices,). `ends`: int64, shape (edges, 2), the smaller node first, no pair twice. `table_starts`: int64, shape
+    (edges + 1,); a table is `tables[table_starts[e] : table_starts[e + 1]]`, a row for each choice of the first node,
+    with `BLOCKED` for what is forbidden. All costs are whole numbers, int64, or objects where sums may leave 64 bits.
+    `offset` is paid by all plans. `points`: what choices use, and what room there is for them.
+    """
+
+    offset: int
+    starts: Ints
+    costs: Costs
+    ends: Ints
+    table_starts: Ints
+    tables: Costs
+    points: Points
+    factors: Factors = field(compare=False)
+    nodes: tuple[int, ...] = field(compare=False)
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes are left."""
+        return len(self.starts) - 1
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """How many choices each node has, int64, shape (nodes,)."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def float_costs(self) -> NDArray[np.float64]:
+        """`costs` as floating-point numbers."""
+        return self.costs.astype(np.float64)
+
+    @cached_property
+    def float_tables(self) -> NDArray[np.float64]:
+        """`tables` as floating-point numbers, infinite where forbidden."""
+        return self.factors.floats(self.tables)
+
+    def table(self, edge: int) -> Costs:
+        """The table of an edge, shape (choices of its first node, of its second)."""
+        first, second = self.ends[edge]
+        rows = self.tables[self.table_starts[edge] : self.table_starts[edge + 1]]
+        return rows.reshape(self.sizes[first], self.sizes[second])
+
+    def expand(self, choices: Ints) -> Ints:
+        """The choice of each node of the instance, int64, shape (nodes of the instance,), from one for each node here,
+        counted from 0 in each node.
+        """
+        single = [node for node in self.factors.costs if node not in set(self.nodes)]
+        return self.factors.expand([*self.nodes, *single], [*choices.tolist(), *([0] * len(single))])
+
+    def evaluate(self, choices: Ints) -> Evaluation:
+        """What choices come to: the cost of the `expand`ed ones in the instance, and the peak of the time points here,
+        0 where there is none.
+        """
+        own = self.costs[self.starts[:-1] + choices]
+        first, second = self.ends[:, 0], self.ends[:, 1]
+        pairs = self.tables[self.table_starts[:-1] + choices[first] * self.sizes[second] + choices[second]]
+        shut = np.flatnonzero(~self.factors.is_open(pairs))
+        cost = self.offset + sum(own.tolist()) + sum(pairs[self.factors.is_open(pairs)].tolist())
+        slack = self.points.slack(self.starts[:-1] + choices)
+        peak = self.factors.instance.usage_limit - int(slack.min()) if len(slack) else 0
+        return Evaluation(cost, peak, f"edge {shut[0]}" if len(shut) else "")
+
+
+def reduced(instance: Instance) -> Reduced | None:
+    """What exact reductions leave; None where they find that no plan has only choices and pairs that are allowed, or
+    that memory suffices for none.
+    """
+    factors = Factors(instance)
+    if not agree(factors):
+        return None
+    points = points_of(factors)
+    while points is not None and points.excessive:
+        for node, kept in points.excessive:
+            factors.restrict(node, kept)
+        if not agree(factors, [node for node, _ in points.excessive]):
+            return None
+        points = points_of(factors)
+    return None if points is None else _flat(factors, points)
+
+
+def _flat(factors: Factors, points: Points) -> Reduced:
+    nodes = [node for node in sorted(factors.costs) if len(factors.costs[node]) > 1]
+    place = {node: number for number, node in enumerate(nodes)}
+    offset = sum(int(cost[0]) for cost in factors.costs.values() if len(cost) == 1)
+    pairs = sorted((place[v], place[w]) for v in nodes for w in factors.tables[v] if v < w)
+    tables = [factors.tables[nodes[v]][nodes[w]].reshape(-1) for v, w in pairs]
+    kind = object if factors.is_wide else np.int64
+    empty = np.zeros(0, dtype=kind)
+    return Reduced(
+        offset,
+        np.cumsum([0, *(len(factors.costs[node]) for node in nodes)], dtype=np.int64),
+        np.concatenate([empty, *(factors.costs[node] for node in nodes)]),
+        np.array(pairs, dtype=np.int64).reshape(-1, 2),
+        np.cumsum([0, *(len(table) for table in tables)], dtype=np.int64),
+        np.concatenate([empty, *tables]),
+        points,
+        factors,
+        tuple(nodes),
+    )
