@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gapless.checker import Report
+from gapless.checker import Report, Rule
 from gapless.decision import Decision
 from gapless.errors import InputError, must_be
 from gapless.io.plan import SavedPlan, claim_data, excerpt_of, read_plan, replay_of, solution_of, write_plan
@@ -25,7 +25,7 @@ from gapless.system import Problem, find_system, known_system, system_names
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Asked", "Result", "load", "read_saved", "replay_data", "write_saved"]
+__all__ = ["Asked", "Result", "audited", "load", "read_saved", "replay_data", "write_saved"]
 
 _FIRST = (
     "status",
@@ -36,6 +36,8 @@ _FIRST = (
     "bound_j",
     "objective_error",
     "bound_error",
+    "objective_cost",
+    "bound_cost",
     "gap",
 )
 _LAST = ("peak_bytes", "solve_s", "stages", "solver")
@@ -123,6 +125,7 @@ class Result:
             "problem": self.problem.system,
             "asked": self.problem.description,
             **claim_data(self.solution),
+            **plain_claim(self.solution),
             "solve_s": round(self.solution.wall_s, 6),
             **replay_data(self.report),
             **self.details,
@@ -208,6 +211,11 @@ class Result:
         return axes if ax is not None else shown_in_notebooks(axes, f"{kind} of {plan.system}")
 
 
+def plain_claim(solution: Solution) -> dict[str, object]:
+    """Objective and bound by their own names, where the unit is the question's own."""
+    return {"objective": solution.objective, "bound": solution.bound} if solution.unit == "cost" else {}
+
+
 def replay_data(report: Report | None) -> dict[str, object]:
     """What the replay found, in plain values."""
     if report is None:
@@ -251,6 +259,15 @@ def decision_of(plan: SavedPlan, where: str) -> Decision | None:
     return system.decision().of(plan, where)
 
 
+def audited(plan: SavedPlan) -> tuple[Report, tuple[str, ...]]:
+    """What the replay finds in a saved plan and what its system finds in its decision, and what was not looked at."""
+    report, system = replay_of(plan.schedule, plan.windows), known_system(plan.system)
+    if system is None:
+        return report, ()
+    found = system.audit(plan)
+    return report.with_broken(Rule.DECISION_BROKEN, found.broken), found.notes
+
+
 def load(path: str | Path) -> Result:
     """A plan that was saved, replayed; one that breaks a rule is `invalid`, whatever its file claims.
 
@@ -263,7 +280,7 @@ def load(path: str | Path) -> Result:
         raise InputError(f"{path}: {error}") from None
     asked, timings = Asked(plan.system, dict(plan.problem)), plan.run.get("timings")
     timings = timings if isinstance(timings, Mapping) else {}
-    report = replay_of(plan.schedule, plan.windows)
+    report, _ = audited(plan)
     left = solution if report.valid else refuted(solution)
     return Result(
         asked, left, plan.schedule, report, plan.details, timings, plan.product, plan.run, plan.windows,

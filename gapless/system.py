@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # a system is light until it is asked
 __all__ = [
     "ENTRY_POINTS",
     "Answer",
+    "Audit",
     "Challenge",
     "Command",
     "Export",
@@ -171,6 +172,16 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Audit:
+    """What a plan's decision comes to by its question, beside the replay. `broken`: where it isn't what the plan says,
+    a line each. `notes`: what could not be looked at, and why.
+    """
+
+    broken: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Narrowing:
     """A narrower class of plans that a question asks for. `without`: what asks for the class around it: the fields to
     leave out as None, others as they have to be said then.
@@ -230,8 +241,10 @@ class System:
     any plan, the widest first; `challenge` asks without them. `challenges(problem, plan)`: how else it may be asked.
     `pinned(problem)`: fields as the question has them by itself, so that another method is charged by the same measure.
     `cost(problem, plan, report)`: what a plan costs by the question, where that is no replay's word; None where the
-    plan answers a part of the question only. `faster_library(plan, plan_s, backend)`: that the library behind a backend
-    of torch.distributed is predicted to be faster than a plan as it was replayed, in a line; empty where it isn't.
+    plan answers a part of the question only. `audit(plan)`: holds what a saved plan decides against its events, and
+    against the files that its question names. `faster_library(plan, plan_s, backend)`: that the library behind a
+    backend of torch.distributed is predicted to be faster than a plan as it was replayed, in a line; empty where it
+    isn't.
     """
 
     name: str
@@ -271,6 +284,7 @@ class System:
     challenges: Callable[[Any, SavedPlan], Sequence[Challenge]] = lambda problem, plan: ()
     pinned: Callable[[Any], Mapping[str, object]] = lambda problem: {}
     cost: Callable[[Any, SavedPlan, Report], float | None] | None = None
+    audit: Callable[[SavedPlan], Audit] = lambda plan: Audit()
     faster_library: Callable[[SavedPlan, float, str], str] = lambda plan, plan_s, backend: ""
 
     def __repr__(self) -> str:

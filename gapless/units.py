@@ -26,8 +26,9 @@ __all__ = [
     "parse_seconds",
 ]
 
-Unit = Literal["s", "j", "error"]
-"""What an objective is counted in, as names of fields end in it: seconds, joules, or an error that has no unit."""
+Unit = Literal["s", "j", "error", "cost"]
+"""What an objective is counted in, as names of fields end in it: seconds, joules, an error that has no unit, or a cost
+in whole numbers, which stay exact."""
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 

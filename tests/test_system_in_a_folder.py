@@ -13,7 +13,7 @@ import pytest
 from doc_pages import ROOT, blocks
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-LINE = '  "gapless.encodings.sharding",\n'
+LINE = '  "gapless.encodings.spreading",\n'
 QUICK = (
     *("tests/test_imports.py", "tests/test_lazy.py", "tests/test_packaging.py", "tests/test_system.py"),
     *("tests/docs/test_notebooks.py", "tests/docs/test_pages.py", "tests/docs/test_reference.py"),
@@ -48,7 +48,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if kind in ("file", "more") and name.endswith(".py"):
             path = folder / "encodings" / name
             path.parent.mkdir(exist_ok=True)
-            text = re.sub(r"^from sharding\b", "from gapless.encodings.sharding", block.text, flags=re.MULTILINE)
+            text = re.sub(r"^from spreading\b", "from gapless.encodings.spreading", block.text, flags=re.MULTILINE)
             path.write_text(
                 text if kind == "file" else f"{path.read_text(encoding='utf-8')}\n\n{text}", encoding="utf-8"
             )
@@ -73,8 +73,8 @@ def test_the_page_names_the_line() -> None:
 
 
 def test_the_commands_of_the_page_know_it(copy: Path) -> None:
-    assert "sharding  spread independent shards over workers" in run(copy, "gapless", "list", "systems")
-    solve = next(line for line in PAGE.splitlines() if line.startswith("gapless solve sharding"))
+    assert "spreading  spread independent shards over workers" in run(copy, "gapless", "list", "systems")
+    solve = next(line for line in PAGE.splitlines() if line.startswith("gapless solve spreading"))
     assert re.search(r"^makespan +6 s$", run(copy, *solve.split()), re.MULTILINE)
     assert "5 events: valid" in run(copy, "gapless", "check", "plan.json")
     (copy / "plan.json").unlink()
@@ -82,8 +82,8 @@ def test_the_commands_of_the_page_know_it(copy: Path) -> None:
 
 def test_the_style_is_that_of_the_repository(copy: Path) -> None:
     pytest.importorskip("ruff")
-    run(copy, "ruff", "check", "--fix", "encodings/sharding")  # the order of imports is another one here
-    run(copy, "ruff", "format", "--check", "encodings/sharding")
+    run(copy, "ruff", "check", "--fix", "encodings/spreading")  # the order of imports is another one here
+    run(copy, "ruff", "format", "--check", "encodings/spreading")
 
 
 def test_what_looks_at_each_system_and_each_folder_passes(copy: Path) -> None:

@@ -84,9 +84,11 @@ class Instance:
         """The most usage of all time points."""
         used = np.array([usage[k] for usage, k in zip(self.usages, choices, strict=True)], dtype=np.int64)
         is_live = self.intervals[:, 0] < self.intervals[:, 1]
-        change = np.zeros(int(self.intervals.max(initial=0)) + 1, dtype=np.int64)
-        np.add.at(change, self.intervals[is_live, 0], used[is_live])
-        np.subtract.at(change, self.intervals[is_live, 1], used[is_live])
+        times, at = np.unique(self.intervals[is_live], return_inverse=True)
+        first, end = at.reshape(-1, 2).T
+        change = np.zeros(len(times) + 1, dtype=np.int64)
+        np.add.at(change, first, used[is_live])
+        np.subtract.at(change, end, used[is_live])
         return int(change.cumsum().max(initial=0))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from gapless.report.short_repr import card_html
@@ -38,6 +38,8 @@ class Rule(str, Enum):
     """A copy is written, freed or overwritten while another event still reads or writes it."""
     BUDGET_EXCEEDED = "budget-exceeded"
     """The implementations that run spend more than a budget of the graph allows."""
+    DECISION_BROKEN = "decision-broken"
+    """The choices that a plan says it decided aren't those of its events, or come to something else by the question."""
     UNKNOWN_ID = "unknown-id"
     """An event names what graph and topology do not have, or its times make no sense; it is left out of the replay."""
 
@@ -86,6 +88,15 @@ class Report:
     violation_counts: dict[Rule, int] = field(default_factory=dict)
     energy_j: float | None = None
     spent: tuple[float, ...] = ()
+
+    def with_broken(self, rule: Rule, messages: Sequence[str]) -> Report:
+        """The report with violations of a rule that no event breaks, one for each message."""
+        if not messages:
+            return self
+        end_s = self.makespan_s
+        more = [Violation(rule, -1, -1, -1, end_s, end_s, message) for message in messages[:STORED_PER_RULE]]
+        counts = {**self.violation_counts, rule: self.violation_counts.get(rule, 0) + len(messages)}
+        return replace(self, violations=(*self.violations, *more), violation_counts=counts)
 
     def __repr__(self) -> str:
         broken = ", ".join(f"{rule.value} {count}" for rule, count in self.violation_counts.items())

@@ -190,7 +190,7 @@ def _print_table(rows: Sequence[Row]) -> None:
 
     swept = dict.fromkeys(name for row in rows for name in row.swept)
     units = {"s", *(row.unit for row in rows)}
-    measures = {"s": "makespan_s", "j": "energy_j", "error": "objective_error"}
+    measures = {"s": "makespan_s", "j": "energy_j", "error": "objective_error", "cost": "objective_cost"}
     results = [measures[unit] for unit in UNITS if unit in units] + [f"bound_{unit}" for unit in UNITS if unit in units]
     columns = [*results, "gap", "peak_bytes", "solve_s"]
     said = [name for name in ("narrower", "wider") if any(name in row.details for row in rows)]

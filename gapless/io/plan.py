@@ -52,11 +52,11 @@ class SavedPlan(Brief):
 
     `system` names the encoding; `problem` says, in its words, what was asked; `claim` is what the solver said of the
     schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules, objective_error and
-    bound_error for errors); `details` is the encoding's own account, for people. `decision`: what was decided, as
-    `gapless.decision` reads it; empty in files of before. `run`: how the plan was made, which differs from run to run
-    (command, versions, solve_s, timings, convergence), as far as is known. `product`: what the schedule was made from,
-    where the system's files hold that. `windows`: what replays a plan that may be too long for one schedule; its
-    `schedule` then has no events.
+    bound_error for errors, objective_cost and bound_cost for whole numbers); `details` is the encoding's own account,
+    for people. `decision`: what was decided, as `gapless.decision` reads it; empty in files of before. `run`: how the
+    plan was made, which differs from run to run (command, versions, solve_s, timings, convergence), as far as is known.
+    `product`: what the schedule was made from, where the system's files hold that. `windows`: what replays a plan that
+    may be too long for one schedule; its `schedule` then has no events.
     """
 
     system: str

@@ -53,6 +53,8 @@ def answer_of(plan: SavedPlan, report: Report) -> str:
     """What the plan costs, by what was minimised: times and energies as replayed."""
     if "objective_error" in plan.claim:
         return f"{described('objective_error', plan.claim['objective_error'])} error"
+    if "objective_cost" in plan.claim:
+        return f"cost {described('objective_cost', plan.claim['objective_cost'])}"
     if "objective_j" in plan.claim and report.energy_j is not None:
         return f"{format_joules(report.energy_j)}, {format_seconds(report.makespan_s)}"
     return format_seconds(report.makespan_s)
@@ -94,7 +96,7 @@ def _verdict(claim: Mapping[str, Any], unit: str, cost: object) -> str:
     bound = claim.get(f"bound_{unit}")
     if not (isinstance(bound, (int, float)) and isinstance(cost, (int, float))):
         return "no bound"
-    of = {"j": " in energy", "error": " in error"}.get(unit, "")  # of the time nothing is said then
+    of = {"j": " in energy", "error": " in error", "cost": " in cost"}.get(unit, "")  # of the time nothing is said then
     if cost < bound * (1 - PROVEN_GAP):
         return f"below its bound of {described(f'bound_{unit}', bound)}, which is false"
     if claim.get("status") == Status.OPTIMAL.value and cost <= claim[f"objective_{unit}"] * (1 + PROVEN_GAP):

@@ -15,7 +15,7 @@ from gapless.installation.extras import install_line
 from gapless.report.headline import narrower_of, wider_of
 from gapless.report.short_repr import card_html, facts, one_line
 from gapless.report.text import described
-from gapless.units import format_bytes
+from gapless.units import UNITS, format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def result_card(system: str, data: Mapping[str, Any], report: Report | None, eve
     `data`: what is asked and claimed, as `Result.data` has it. `every` and `picture` are HTML.
     """
     asked = "; ".join(f"{name} {value}" for name, value in facts(data["asked"]))
-    unit = next((unit for unit in ("s", "j", "error") if f"objective_{unit}" in data), "s")
+    unit = next((unit for unit in UNITS if f"objective_{unit}" in data), "s")
     claimed = {name: described(name, data.get(name)) for name in (f"objective_{unit}", f"bound_{unit}", "gap")}
     answer, bound, gap = claimed.values()
     replayed = "nothing to replay"

@@ -18,6 +18,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_s": format_seconds,
     "_floats": format_floats,
     "_error": lambda error: f"{error:.4g}",
+    "_cost": lambda cost: f"{cost:,.0f}" if isinstance(cost, float) else f"{cost:,}",
     "gap": lambda gap: f"{100 * gap:.2f} %",
 }
 """How a number is written, by the ending of its name."""

@@ -323,6 +323,7 @@ def test_rules_have_exactly_the_names_of_the_design() -> None:
         "required-missing",
         "not-free",
         "budget-exceeded",
+        "decision-broken",
         "unknown-id",
     ]
 

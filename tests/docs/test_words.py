@@ -62,7 +62,7 @@ OWN_WORDS = {
 }
 """Files whose words are those of a paper."""
 
-USERS = frozenset({"train.py", "gapless.encodings.sharding", "gapless.sharding.solve", "gapless.systems"})
+USERS = frozenset({"train.py", "gapless.encodings.spreading", "gapless.spreading.solve", "gapless.systems"})
 """What a page has its reader make, and the group of entry points for it."""
 
 

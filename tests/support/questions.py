@@ -104,6 +104,18 @@ QUESTIONS: dict[str, list[Question]] = {
         {"profile": "gpt-2.5b", "ranks": "3", "micro_batches": "4", "bandwidth": "200Gbps", "replicas": "4"},
         {**UNIFORM, "profile": "uniform:f=1.5,b=1.25,w=0.75", "micro_batches": "12", "in_flight": "6"},
     ],
+    "sharding": [
+        {"instance": "drawn:nodes=12,choices=3"},
+        {"instance": "drawn:nodes=12,choices=3,seed=1,tightness=90"},
+        {"instance": "drawn:nodes=16,choices=3,seed=2,tightness=0"},
+        {"instance": "drawn:nodes=16,choices=4,seed=3,tightness=95"},
+        {"instance": "drawn:nodes=20,choices=3,seed=4", "seed": "3"},
+        {"instance": "drawn:nodes=2,choices=1"},
+        {"instance": "drawn:nodes=24,choices=2,seed=5", "gap": "0.9"},
+        {"instance": "drawn:nodes=24,choices=3,seed=6,tightness=100"},
+        {"instance": "drawn:nodes=30,choices=3,seed=7,tightness=70"},
+        {"instance": "drawn:nodes=30,choices=2,seed=8,tightness=50"},
+    ],
     "ranks": [
         {**TRACED, "data": "0.5x"},
         {**TRACED, "data": "20Kfloats"},

@@ -1,0 +1,73 @@
+"""What a saved plan's choices come to: held against its events, and against the instance that its question names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from gapless.encodings.sharding.decision import ShardingDecision
+from gapless.encodings.sharding.drawn import DRAWN
+from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.lowering import named_choices, to_schedule
+from gapless.encodings.sharding.problem import digest_of, find_instance
+from gapless.errors import InputError
+from gapless.io.plan import SavedPlan
+from gapless.system import Audit
+
+__all__ = ["audit", "instance_of_plan"]
+
+
+def audit(plan: SavedPlan) -> Audit:
+    """Choices against the plan's tensors; where the instance can be read, cost and peak by it."""
+    try:
+        decision = ShardingDecision.of(plan)
+    except InputError as error:
+        return Audit((str(error),))
+    if list(decision.choices) != named_choices(plan.schedule):
+        return Audit(("choices: must be those of the plan's tensors, and differ",))
+    try:
+        instance = instance_of_plan(plan)
+    except InputError as error:
+        return Audit((f"instance: {error}",))
+    if instance is None:
+        return Audit(notes=("the instance isn't here: cost and peak are those that the plan's own ledger adds up",))
+    return Audit(tuple(_broken(plan, decision, instance)))
+
+
+def instance_of_plan(plan: SavedPlan) -> Instance | None:
+    """The instance that a plan's question names; None where it names none, or its file isn't there.
+
+    Raises `InputError` for a file that is no instance, or another one.
+    """
+    question = plan.run.get("question")
+    fields = question.get("fields") if isinstance(question, Mapping) else None
+    named = fields.get("instance") if isinstance(fields, Mapping) else None
+    if not isinstance(named, str) or not (named.startswith(DRAWN) or os.path.isfile(named)):
+        return None
+    instance = find_instance(named)
+    if digest_of(instance) != plan.problem.get("sha256"):
+        raise InputError(f"{named} isn't the instance that the plan was made for")
+    return instance
+
+
+def _broken(plan: SavedPlan, decision: ShardingDecision, instance: Instance) -> Iterator[str]:
+    try:
+        choices = decision.of_instance(instance)
+    except InputError as error:
+        yield str(error)
+        return
+    known, claimed = instance.evaluate(choices), plan.claim.get("objective_cost")
+    if known.forbidden:
+        yield f"choices: {known.forbidden} is forbidden"
+    if known.peak > instance.usage_limit:
+        yield f"choices: use {known.peak} bytes at a time point, and the limit is {instance.usage_limit}"
+    if claimed != known.cost:
+        yield f"cost: {claimed} is claimed, and the choices cost {known.cost}"
+    bound = plan.claim.get("bound_cost")
+    if isinstance(bound, int) and bound > known.cost:
+        yield f"bound: {bound} is above the plan's own cost {known.cost}"
+    again, saved = to_schedule(instance, choices), plan.schedule
+    if again.graph.size_bytes.tolist() != saved.graph.size_bytes.tolist() or again.graph.ops != saved.graph.ops:
+        yield "schedule: must be that of the choices, and differs"
+    elif again.topology.memory_bytes != saved.topology.memory_bytes:
+        yield f"schedule: the device must have {instance.usage_limit} bytes, got {saved.topology.memory_bytes[0]:.15g}"

@@ -1,0 +1,1 @@
+"""Bounds on what any plan costs, and exact answers."""

@@ -1,0 +1,88 @@
+"""The problem: an instance, and what plans of it must hold."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from gapless.encodings.sharding.drawn import DRAWN, instance_of_words
+from gapless.encodings.sharding.instance import FORBIDDEN, Instance, read_instance
+from gapless.encodings.sharding.question import Question
+from gapless.errors import InputError
+from gapless.options import SolveOptions
+from gapless.question import from_question
+from gapless.report.short_repr import BriefQuestion
+
+__all__ = ["Problem", "find_instance", "problem", "problem_of"]
+
+_MOST_USAGE = 2**62
+"""What all nodes together may use at most, in any choices: sums of it fit into 64 bits."""
+_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
+    """A choice for each node of an instance. Raises `InputError` for usages whose sum leaves 64 bits."""
+
+    instance: Instance
+
+    def __post_init__(self) -> None:
+        total = sum(int(usage.max()) for usage in self.instance.usages)
+        if total >= _MOST_USAGE:
+            raise InputError(f"instance: usages must sum to less than 2**62 bytes, got {total}")
+
+    @property
+    def system(self) -> str:
+        """`sharding`."""
+        return "sharding"
+
+    @property
+    def description(self) -> dict[str, object]:
+        """What was asked, for the plan file."""
+        instance = self.instance
+        return {
+            "instance": instance.name,
+            "nodes": len(instance.costs),
+            "choices": int(instance.choice_counts.sum()),
+            "edges": len(instance.edges),
+            "usage_limit_bytes": instance.usage_limit,
+            "sha256": digest_of(instance),
+        }
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """A minute."""
+        return SolveOptions(time_limit_s=_LIMIT_S)
+
+
+def digest_of(instance: Instance) -> str:
+    """The SHA-256 of all numbers of an instance, whatever its file looks like; forbidden costs are all alike."""
+    digest = hashlib.sha256()
+    numbers = np.array([instance.usage_limit, len(instance.costs), len(instance.tables)], dtype=np.int64)
+    rows = [numbers, instance.intervals.reshape(-1), instance.edges.reshape(-1), instance.choice_counts]
+    for row in rows:
+        digest.update(row.astype("<i8").tobytes())
+    for row in instance.usages:
+        digest.update(row.astype("<i8").tobytes())
+    for row in (*instance.costs, *instance.tables):
+        digest.update(np.minimum(row, FORBIDDEN).astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def find_instance(named: object) -> Instance:
+    """The instance itself, the drawn one of such words, or the one in a file. Raises `InputError`."""
+    if isinstance(named, Instance):
+        return named
+    words = str(named)
+    return instance_of_words(words) if words.startswith(DRAWN) else read_instance(words)
+
+
+def problem_of(asked: Question) -> Problem:
+    """What a question asks. Raises `InputError` as `read_instance` does."""
+    return Problem(find_instance(asked.instance))
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

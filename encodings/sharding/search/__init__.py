@@ -1,0 +1,1 @@
+"""Plans: decoded, repaired, improved."""

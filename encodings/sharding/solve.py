@@ -1,0 +1,119 @@
+"""The solver of sharding: presolve, the methods in turn, and the choices of all nodes from what they found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless import __version__
+from gapless.encodings.sharding.bounds import exact
+from gapless.encodings.sharding.decision import ShardingDecision
+from gapless.encodings.sharding.lowering import to_schedule
+from gapless.encodings.sharding.methods import Found, ShardingMethod, ShardingSearch, least_sum
+from gapless.encodings.sharding.parameters import DEFAULTS, Parameters
+from gapless.encodings.sharding.presolve.reduced import reduced
+from gapless.encodings.sharding.problem import Problem
+from gapless.encodings.sharding.search import descent
+from gapless.errors import InputError
+from gapless.methods import run_methods
+from gapless.options import Deadline, SolveOptions
+from gapless.solution import Solution, Status, StopReason
+from gapless.system import Plan
+
+if TYPE_CHECKING:
+    from gapless.checker import Report
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["IN_ORDER", "cost", "solve"]
+
+Ints = NDArray[np.int64]
+
+IN_ORDER = (
+    ShardingMethod(descent.METHOD, descent.descent),
+    ShardingMethod(exact.METHOD, exact.exact, exact.is_small),
+)
+
+_PRESOLVE = "presolve"
+_LOWERING_S = 1e-4
+"""What expanding, lowering, replaying and writing take for each node and edge at most; kept of a time limit."""
+
+
+def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
+    """The best plan that the methods find, with the best bound."""
+    deadline, parameters, instance = Deadline(options), parameters or DEFAULTS, problem.instance
+    deadline.keep(_LOWERING_S * (len(instance.costs) + len(instance.edges)))
+    left = reduced(instance)
+    if left is None:
+        nothing = Solution(
+            Status.INFEASIBLE, StopReason.FINISHED, _PRESOLVE, __version__, options.seed, deadline.elapsed_s,
+            unit="cost",
+        )  # fmt: skip
+        return Plan(nothing, None)
+
+    def offer(cost: int, choices: Ints) -> None:
+        if options.on_plan is not None:
+            kept = replace(search, choices=choices, cost=cost)
+            options.on_plan(float(cost), lambda: _plan(problem, kept))
+
+    search = ShardingSearch(left, options, parameters, deadline, offer)
+    search.offer(Found(_PRESOLVE, bound=least_sum(left)))
+    if not left.node_count:
+        search.offer(Found(_PRESOLVE, np.zeros(0, dtype=np.int64)))
+    run_methods(IN_ORDER, (left, parameters), search, parameters.methods)
+    return _plan(problem, search)
+
+
+def _plan(problem: Problem, search: ShardingSearch) -> Plan:
+    left = search.left
+    details: dict[str, object] = {
+        "left_nodes": left.node_count, "left_choices": len(left.costs), "left_edges": len(left.ends),
+        "left_points": len(left.points.room),
+    }  # fmt: skip
+    claim = _claim(search)
+    if search.choices is None or search.cost is None:
+        return Plan(claim, None, details)
+    choices = left.expand(search.choices)
+    known = problem.instance.evaluate(choices)
+    assert not known.forbidden, f"{search.found_by} made a plan with a forbidden choice: {known.forbidden}"
+    assert known.peak <= problem.instance.usage_limit, f"{search.found_by} made a plan above the limit"
+    assert known.cost == search.cost, "presolve keeps costs"
+    decision = ShardingDecision(tuple(choices.tolist()))
+    details = {"method": search.found_by, **details}
+    return Plan(claim, to_schedule(problem.instance, choices), details, decision=decision)
+
+
+def _claim(search: ShardingSearch) -> Solution:
+    """What is claimed, in whole numbers: optimal where cost and bound are equal. A bound above the cost is false."""
+    cost, bound, options = search.cost, search.bound, search.options
+    reason = StopReason.TIME_LIMIT if search.deadline.has_struck else StopReason.WORK_LIMIT
+    status = Status.NO_SOLUTION if cost is None else Status.FEASIBLE
+    if search.is_infeasible and cost is None:
+        status, reason, bound = Status.INFEASIBLE, StopReason.FINISHED, None
+    elif cost is not None and bound is not None:
+        if bound > cost:
+            reason, bound = StopReason.CONTRADICTED, None
+        elif bound == cost:
+            status, reason = Status.OPTIMAL, StopReason.FINISHED
+        elif search.is_proven:
+            reason = StopReason.GAP_REACHED
+    return Solution(
+        status, reason, search.found_by or "none", __version__, options.seed, search.deadline.elapsed_s,
+        objective=cost, bound=bound, unit="cost", bound_source="" if bound is None else search.bound_by,
+    )  # fmt: skip
+
+
+def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:
+    """What the plan's choices cost, inf where they are forbidden or above the limit. Raises `InputError` for choices
+    that aren't there.
+    """
+    try:
+        choices = ShardingDecision.of(plan).of_instance(problem.instance)
+    except InputError as error:
+        raise InputError(f"plan: {error}") from None
+    known = problem.instance.evaluate(choices)
+    is_allowed = not known.forbidden and known.peak <= problem.instance.usage_limit
+    return known.cost if is_allowed else math.inf

@@ -1,0 +1,35 @@
+"""Sharding as the rest of gapless sees it."""
+
+from __future__ import annotations
+
+from gapless.encodings.sharding import audit, decision, export, parameters, problem, solve
+from gapless.encodings.sharding.question import Question
+from gapless.lazy import lazy
+from gapless.system import Export, System
+
+__all__ = ["SYSTEM"]
+
+SYSTEM = System(
+    name="sharding",
+    what="a layout for each operator, within the memory of devices",
+    question=Question,
+    problem=lazy(lambda: problem.problem_of),
+    plan=lazy(lambda: solve.solve),
+    parameters=lambda: parameters.Parameters,
+    example="""\
+  gapless solve sharding --instance drawn:nodes=40 -o plan.json
+  gapless solve sharding --instance asplos-2025-iopddl-A.json.gz --time-limit 120 -o plan.json
+""",
+    summary=("method", "left_nodes", "left_choices", "left_edges", "left_points"),
+    headline=("{instance}: a choice for each of {nodes} nodes", "{usage_limit_bytes} of memory"),
+    lighter="fewer nodes",
+    exports=(
+        Export("iopddl", "the list of choices that the ASPLOS 2025 contest wants", lazy(lambda: export.write_iopddl)),
+    ),
+    device_names=lambda plan: (plan.schedule.topology.name,),
+    budgets=lambda plan: plan.schedule.topology.memory_bytes,
+    decision=lambda: decision.ShardingDecision,
+    cost=lazy(lambda: solve.cost),
+    audit=lazy(lambda: audit.audit),
+    package="gapless.encodings.sharding",
+)
