@@ -9,7 +9,7 @@ from gapless.encodings.sharding.decision import ShardingDecision
 from gapless.encodings.sharding.drawn import DRAWN
 from gapless.encodings.sharding.instance import Instance
 from gapless.encodings.sharding.lowering import named_choices, to_schedule
-from gapless.encodings.sharding.problem import digest_of, find_instance
+from gapless.encodings.sharding.problem import find_instance
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.system import Audit
@@ -45,7 +45,7 @@ def instance_of_plan(plan: SavedPlan) -> Instance | None:
     if not isinstance(named, str) or not (named.startswith(DRAWN) or os.path.isfile(named)):
         return None
     instance = find_instance(named)
-    if digest_of(instance) != plan.problem.get("sha256"):
+    if instance.digest != plan.problem.get("sha256"):
         raise InputError(f"{named} isn't the instance that the plan was made for")
     return instance
 

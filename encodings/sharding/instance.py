@@ -5,6 +5,7 @@ The file is the JSON object of the ASPLOS 2025 contest on intra-operator paralle
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,6 +65,14 @@ class Instance:
         """What no choices without a forbidden one can cost more than."""
         rows = (*self.costs, *self.tables)
         return sum(int(np.max(row, where=row < FORBIDDEN, initial=0)) for row in rows)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of all numbers, whatever the file looks like; forbidden costs are all alike."""
+        numbers = np.array([self.usage_limit, len(self.costs), len(self.tables)], dtype=np.int64)
+        rows = [numbers, self.intervals.reshape(-1), self.edges.reshape(-1), self.choice_counts, *self.usages]
+        rows += [np.minimum(row, FORBIDDEN).reshape(-1) for row in (*self.costs, *self.tables)]
+        return hashlib.sha256(np.concatenate(rows).astype("<i8").tobytes()).hexdigest()
 
     def evaluate(self, choices: Ints) -> Evaluation:
         """The cost and peak of a choice for each node, int64, shape (nodes,), in whole numbers of any size."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
-import numpy as np
-
 from gapless.encodings.sharding.drawn import DRAWN, instance_of_words
-from gapless.encodings.sharding.instance import FORBIDDEN, Instance, read_instance
+from gapless.encodings.sharding.instance import Instance, read_instance
 from gapless.encodings.sharding.question import Question
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -48,27 +45,13 @@ class Problem(BriefQuestion):
             "choices": int(instance.choice_counts.sum()),
             "edges": len(instance.edges),
             "usage_limit_bytes": instance.usage_limit,
-            "sha256": digest_of(instance),
+            "sha256": instance.digest,
         }
 
     @property
     def default_options(self) -> SolveOptions:
         """A minute."""
         return SolveOptions(time_limit_s=_LIMIT_S)
-
-
-def digest_of(instance: Instance) -> str:
-    """The SHA-256 of all numbers of an instance, whatever its file looks like; forbidden costs are all alike."""
-    digest = hashlib.sha256()
-    numbers = np.array([instance.usage_limit, len(instance.costs), len(instance.tables)], dtype=np.int64)
-    rows = [numbers, instance.intervals.reshape(-1), instance.edges.reshape(-1), instance.choice_counts]
-    for row in rows:
-        digest.update(row.astype("<i8").tobytes())
-    for row in instance.usages:
-        digest.update(row.astype("<i8").tobytes())
-    for row in (*instance.costs, *instance.tables):
-        digest.update(np.minimum(row, FORBIDDEN).astype("<i8").tobytes())
-    return digest.hexdigest()
 
 
 def find_instance(named: object) -> Instance:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from gapless.topologies.topology import Links, Nic, Switch, Topology
 
 __all__ = ["graph_data", "read_graph", "read_topology", "topology_data"]
 
+_MANY_OPS = 5000
+"""From so many plain ops on, files have them as columns."""
 _MOST_CONTRIBUTION = 2**20
 """A set of contributions has a bit for each number up to the highest."""
 
@@ -30,11 +33,63 @@ def graph_data(graph: Graph) -> dict[str, object]:
     return {
         "size_bytes": graph.size_bytes,
         "tensor_names": list(graph.tensor_names),
-        "ops": [_op_data(op) for op in graph.ops],
+        "ops": _op_columns(graph.ops) or [_op_data(op) for op in graph.ops],
         "initial": _placement_data(graph.initial),
         "required": _placement_data(graph.required),
         **({"budgets": [{"name": one.name, "limit": one.limit} for one in graph.budgets]} if graph.budgets else {}),
     }
+
+
+def _op_columns(ops: Sequence[Op]) -> dict[str, object]:
+    """Many ops that each have one plain implementation, as columns, which take a fraction of the memory to read; empty
+    for others.
+    """
+    if len(ops) < _MANY_OPS or not all(map(_is_plain, ops)):
+        return {}
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(op.kind for op in ops))}
+    only = [op.implementations[0] for op in ops]
+    return {
+        "names": [op.name for op in ops],
+        "kinds": list(kinds),
+        "kind": np.array([kinds[op.kind] for op in ops], dtype=np.int64),
+        "duration_s": np.array([one.duration_s for one in only]),
+        "inputs": ragged_data(Ragged.of(op.inputs for op in ops)),
+        "outputs": ragged_data(Ragged.of(op.outputs for op in ops)),
+        "budgets": ragged_data(Ragged.of([budget for budget, _ in one.spends] for one in only)),
+        "amounts": np.array([amount for one in only for _, amount in one.spends], dtype=np.float64),
+    }
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether an op has one implementation, and it and the op say nothing but times, tensors and what is spent."""
+    if len(op.implementations) != 1:
+        return False
+    one = op.implementations[0]
+    return op == Op(op.name, op.inputs, op.outputs, op.implementations, op.kind) and one == Implementation(
+        one.duration_s, spends=one.spends
+    )
+
+
+def _read_op_columns(record: Record) -> tuple[Op, ...]:
+    names, kinds = record.texts("names"), record.texts("kinds")
+    kind, duration_s, amounts = (
+        int_column(record, "kind"), float_column(record, "duration_s"), float_column(record, "amounts")
+    )  # fmt: skip
+    inputs, outputs, budgets = (read_ragged(record.record(name)) for name in ("inputs", "outputs", "budgets"))
+    record.close()
+    columns = (kind, duration_s, inputs, outputs, budgets)
+    if {len(column) for column in columns} != {len(names)} or len(amounts) != len(budgets.values):
+        raise InputError(f"{record.where}: all columns must have {len(names)} entries, as names has")
+    if len(names) and not 0 <= kind.min() <= kind.max() < len(kinds):
+        raise record.fail("kind", f"numbers of the {len(kinds)} kinds, from 0", kind.tolist())
+    spent = list(zip(budgets.values.tolist(), amounts.tolist(), strict=True))
+    lists = ([part.values[a:b].tolist() for a, b in pairwise(part.start.tolist())] for part in (inputs, outputs))
+    return tuple(
+        Op(name, tuple(read), tuple(written), (Implementation(took_s, spends=tuple(spent[first:end])),), kinds[number])
+        for name, read, written, took_s, number, (first, end) in zip(
+            names, *lists, duration_s.tolist(), kind.tolist(), pairwise(budgets.start.tolist()), strict=True
+        )
+    )
 
 
 def _op_data(op: Op) -> dict[str, object]:
@@ -81,7 +136,9 @@ def read_graph(record: Record) -> Graph:
     """The graph of a plan. Raises `InputError` that names the field."""
     graph = Graph(
         size_bytes=int_column(record, "size_bytes"),
-        ops=tuple(_read_op(entry) for entry in record.records("ops")),
+        ops=_read_op_columns(record.record("ops"))
+        if isinstance(record.raw("ops"), dict)
+        else tuple(_read_op(entry) for entry in record.records("ops")),
         initial=_read_placement(record.record("initial")),
         required=_read_placement(record.record("required")),
         tensor_names=record.texts("tensor_names"),

@@ -67,7 +67,8 @@ class Reduced:
         """The choice of each node of the instance, int64, shape (nodes of the instance,), from one for each node here,
         counted from 0 in each node.
         """
-        single = [node for node in self.factors.costs if node not in set(self.nodes)]
+        several = set(self.nodes)
+        single = [node for node in self.factors.costs if node not in several]
         return self.factors.expand([*self.nodes, *single], [*choices.tolist(), *([0] * len(single))])
 
     def evaluate(self, choices: Ints) -> Evaluation:
