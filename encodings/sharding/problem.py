@@ -9,6 +9,7 @@ from gapless.encodings.sharding.instance import Instance, read_instance
 from gapless.encodings.sharding.question import Question
 from gapless.errors import InputError
 from gapless.options import SolveOptions
+from gapless.profiles.shardings.autoparallel import SHIPPED, shipped_instance
 from gapless.question import from_question
 from gapless.report.short_repr import BriefQuestion
 
@@ -55,10 +56,16 @@ class Problem(BriefQuestion):
 
 
 def find_instance(named: object) -> Instance:
-    """The instance itself, the drawn one of such words, or the one in a file. Raises `InputError`."""
+    """The instance itself, the drawn one of such words, the shipped one of that name, or the one in a file.
+
+    Raises `InputError`.
+    """
     if isinstance(named, Instance):
         return named
     words = str(named)
+    if words in SHIPPED:
+        with shipped_instance(words) as path:
+            return read_instance(path)
     return instance_of_words(words) if words.startswith(DRAWN) else read_instance(words)
 
 
