@@ -28,6 +28,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "monet": {"graph": "vgg16", "batch": 176, "budget": "0.8x"},
     "oktopk": {"indices": "clustered:elements=2000,steps=2", "ranks": 4},
     "pipeline": {"profile": "uniform:f=10,b=12,w=8", "ranks": 2, "micro_batches": 3, "hop": 2, "in_flight": 2},
+    "sharding": {"instance": "drawn:nodes=8,choices=3"},
     "ranks": {"trace": "trace.npz", "data": "0.5x"},
     "taccl": {"topology": "ring:4", "size": "1kB"},
 }  # fmt: skip

@@ -23,6 +23,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "monet": {"graph": "vgg16", "batch": 1, "budget": "0.9x"},
     "oktopk": {"indices": "uniform:elements=1000,steps=2", "ranks": 4, "density": 0.01},
     "pipeline": {"profile": "uniform:f=10,b=12,w=8", "ranks": 2, "micro_batches": 3},
+    "sharding": {"instance": "drawn:nodes=8,choices=3"},
     "ranks": {"trace": "trace.npz", "data": "0.3x"},
     "taccl": {"topology": "ring:4", "collective": "allgather", "size": "1MB", "chunks": 1},
 }

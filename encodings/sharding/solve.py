@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from gapless import __version__
 from gapless.encodings.sharding.bounds import exact
 from gapless.encodings.sharding.decision import ShardingDecision
+from gapless.encodings.sharding.instance import Instance
 from gapless.encodings.sharding.lowering import to_schedule
 from gapless.encodings.sharding.methods import Found, ShardingMethod, ShardingSearch, least_sum
 from gapless.encodings.sharding.parameters import DEFAULTS, Parameters
-from gapless.encodings.sharding.presolve.reduced import reduced
+from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
 from gapless.encodings.sharding.problem import Problem
 from gapless.encodings.sharding.search import descent
 from gapless.errors import InputError
@@ -69,10 +70,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
 
 def _plan(problem: Problem, search: ShardingSearch) -> Plan:
     left = search.left
-    details: dict[str, object] = {
-        "left_nodes": left.node_count, "left_choices": len(left.costs), "left_edges": len(left.ends),
-        "left_points": len(left.points.room),
-    }  # fmt: skip
+    details: dict[str, object] = {"left_nodes": left.node_count, "presolve": _steps(problem.instance, left)}
     claim = _claim(search)
     if search.choices is None or search.cost is None:
         return Plan(claim, None, details)
@@ -84,6 +82,18 @@ def _plan(problem: Problem, search: ShardingSearch) -> Plan:
     decision = ShardingDecision(tuple(choices.tolist()))
     details = {"method": search.found_by, **details}
     return Plan(claim, to_schedule(problem.instance, choices), details, decision=decision)
+
+
+def _steps(instance: Instance, left: Reduced) -> list[dict[str, object]]:
+    """How much there was, and how much presolve left."""
+    times = len(np.unique(instance.intervals))
+    choices = int(instance.choice_counts.sum())
+    sizes = {
+        "instance": (len(instance.costs), choices, len(instance.edges), times),
+        "presolve": (left.node_count, len(left.costs), len(left.ends), len(left.points.room)),
+    }
+    names = ("nodes", "choices", "edges", "time_points")
+    return [{"step": step, **dict(zip(names, counts, strict=True))} for step, counts in sizes.items()]
 
 
 def _claim(search: ShardingSearch) -> Solution:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapless.encodings.sharding import audit, decision, export, parameters, problem, solve
+from gapless.encodings.sharding import audit, decision, export, parameters, problem, solve, view
 from gapless.encodings.sharding.question import Question
 from gapless.lazy import lazy
 from gapless.system import Export, System
@@ -20,12 +20,15 @@ SYSTEM = System(
   gapless solve sharding --instance drawn:nodes=40 -o plan.json
   gapless solve sharding --instance asplos-2025-iopddl-A.json.gz --time-limit 120 -o plan.json
 """,
-    summary=("method", "left_nodes", "left_choices", "left_edges", "left_points"),
+    summary=("method", "left_nodes"),
     headline=("{instance}: a choice for each of {nodes} nodes", "{usage_limit_bytes} of memory"),
     lighter="fewer nodes",
     exports=(
         Export("iopddl", "the list of choices that the ASPLOS 2025 contest wants", lazy(lambda: export.write_iopddl)),
     ),
+    view=lazy(lambda: view.render),
+    pictures=("usage",),
+    drawers={"usage": lazy(lambda: view.draw_usage)},
     device_names=lambda plan: (plan.schedule.topology.name,),
     budgets=lambda plan: plan.schedule.topology.memory_bytes,
     decision=lambda: decision.ShardingDecision,

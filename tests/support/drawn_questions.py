@@ -14,6 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from random_training import training_graphs
+from sharding_instances import random_instance
 
 from gapless.encodings.bagpipe import question as bagpipe
 from gapless.encodings.chai import question as chai
@@ -276,9 +277,21 @@ def _layers(chance: Random, least: int) -> PipelineProfile:
     )  # fmt: skip
 
 
+def _sharding(chance: Random) -> Question:
+    """Down to one node, with nodes that never live, costs of nothing, and limits that nothing keeps."""
+    seed, nodes = chance.randrange(10**6), chance.choice((1, 2, 4, 7))
+    drawn = {
+        "nodes": nodes,
+        "choices": chance.choice((1, 2, 3)),
+        "edges": 0 if nodes == 1 else chance.choice((0, 3, 9)),
+    }
+    tightness, most = chance.choice((-0.1, 0.0, 0.4, 1.0)), chance.choice((1, 50, 10**17))
+    return {"instance": random_instance(seed, **drawn, tightness=tightness, most_cost=most)}
+
+
 _DRAWN: dict[str, Callable[[Random], Question]] = {
     "taccl": _taccl, "cupcake": _cupcake, "bagpipe": _bagpipe, "oktopk": _oktopk, "chai": _chai, "ranks": _ranks,
-    "pipeline": _pipeline,
+    "pipeline": _pipeline, "sharding": _sharding,
 }  # fmt: skip
 DRAWN = ("monet", *_DRAWN)
 """The systems whose questions are drawn."""

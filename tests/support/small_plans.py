@@ -13,7 +13,7 @@ from gapless.cli.main import main
 from gapless.profiles.compression.trace import write_compression_trace
 from gapless.profiles.training.graph_file import write_training_graph
 
-SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "oktopk", "pipeline", "chai", "ranks")
+SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "oktopk", "pipeline", "chai", "ranks", "sharding")
 
 
 def solve_command(system: str, folder: Path) -> list[str]:
@@ -33,6 +33,7 @@ def solve_command(system: str, folder: Path) -> list[str]:
             *["--profile", "uniform:f=10,b=12,w=8", "--ranks", "3", "--micro-batches", "4"],
             *["--hop", "2", "--in-flight", "3"],
         ],
+        "sharding": ["--instance", "drawn:nodes=12,choices=3"],
         "ranks": ["--trace", str(folder / "trace.npz"), "--data", "0.5x", "--phases", "epoch"],
     }[system]
     if system == "monet":
