@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 
 from gapless.encodings.sharding.decision import ShardingDecision
-from gapless.encodings.sharding.drawn import DRAWN
 from gapless.encodings.sharding.instance import Instance
 from gapless.encodings.sharding.lowering import named_choices, to_schedule
-from gapless.encodings.sharding.problem import find_instance
+from gapless.encodings.sharding.problem import is_there, problem_of
+from gapless.encodings.sharding.question import Question
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.system import Audit
@@ -42,9 +41,9 @@ def instance_of_plan(plan: SavedPlan) -> Instance | None:
     question = plan.run.get("question")
     fields = question.get("fields") if isinstance(question, Mapping) else None
     named = fields.get("instance") if isinstance(fields, Mapping) else None
-    if not isinstance(named, str) or not (named.startswith(DRAWN) or os.path.isfile(named)):
+    if not (isinstance(fields, Mapping) and isinstance(named, str) and is_there(named)):
         return None
-    instance = find_instance(named)
+    instance = problem_of(Question(**fields)).instance
     if instance.digest != plan.problem.get("sha256"):
         raise InputError(f"{named} isn't the instance that the plan was made for")
     return instance

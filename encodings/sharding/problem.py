@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from gapless.encodings.sharding.drawn import DRAWN, instance_of_words
@@ -13,7 +14,7 @@ from gapless.profiles.shardings.autoparallel import SHIPPED, shipped_instance
 from gapless.question import from_question
 from gapless.report.short_repr import BriefQuestion
 
-__all__ = ["Problem", "find_instance", "problem", "problem_of"]
+__all__ = ["Problem", "find_instance", "is_there", "problem", "problem_of"]
 
 _MOST_USAGE = 2**62
 """What all nodes together may use at most, in any choices: sums of it fit into 64 bits."""
@@ -67,6 +68,11 @@ def find_instance(named: object) -> Instance:
         with shipped_instance(words) as path:
             return read_instance(path)
     return instance_of_words(words) if words.startswith(DRAWN) else read_instance(words)
+
+
+def is_there(words: str) -> bool:
+    """Whether such words name an instance that can be read here."""
+    return words.startswith(DRAWN) or words in SHIPPED or os.path.isfile(words)
 
 
 def problem_of(asked: Question) -> Problem:
