@@ -28,8 +28,9 @@ from gapless.system import Plan
 if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
+    from gapless.model import Model
 
-__all__ = ["IN_ORDER", "cost", "solve"]
+__all__ = ["IN_ORDER", "cost", "model_of", "solve"]
 
 Ints = NDArray[np.int64]
 
@@ -114,6 +115,14 @@ def _claim(search: ShardingSearch) -> Solution:
         status, reason, search.found_by or "none", __version__, options.seed, search.deadline.elapsed_s,
         objective=cost, bound=bound, unit="cost", bound_source="" if bound is None else search.bound_by,
     )  # fmt: skip
+
+
+def model_of(problem: Problem) -> Model:
+    """The exact model of what presolve leaves, for writing to a file. Raises `InputError` where it leaves nothing."""
+    left = reduced(problem.instance)
+    if left is None:
+        raise InputError("instance: has no plan, as presolve proves, and so no model")
+    return exact.encode(left).model
 
 
 def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:
