@@ -18,7 +18,7 @@ from gapless.encodings.sharding.methods import Found, ShardingMethod, ShardingSe
 from gapless.encodings.sharding.parameters import DEFAULTS, Parameters
 from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
 from gapless.encodings.sharding.problem import Problem
-from gapless.encodings.sharding.search import descent
+from gapless.encodings.sharding.search import descent, messages, windows
 from gapless.errors import InputError
 from gapless.methods import run_methods
 from gapless.options import Deadline, SolveOptions
@@ -34,8 +34,16 @@ __all__ = ["IN_ORDER", "cost", "model_of", "solve"]
 
 Ints = NDArray[np.int64]
 
+
+def _is_searched(left: Reduced, parameters: Parameters) -> bool:
+    """Whether plans are searched for: where the exact model isn't tried."""
+    return not (exact.is_small(left, parameters) and parameters.methods.allows(exact.METHOD))
+
+
 IN_ORDER = (
     ShardingMethod(descent.METHOD, descent.descent),
+    ShardingMethod(messages.METHOD, messages.messages, _is_searched),
+    ShardingMethod(windows.METHOD, windows.windows, _is_searched),
     ShardingMethod(exact.METHOD, exact.exact, exact.is_small),
 )
 
