@@ -13,6 +13,7 @@ from gapless import __version__
 from gapless.encodings.sharding.bounds import exact
 from gapless.encodings.sharding.decision import ShardingDecision
 from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.lanes import side_by_side
 from gapless.encodings.sharding.lowering import to_schedule
 from gapless.encodings.sharding.methods import Found, ShardingMethod, ShardingSearch, least_sum
 from gapless.encodings.sharding.parameters import DEFAULTS, Parameters
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
     from gapless.model import Model
 
-__all__ = ["IN_ORDER", "cost", "model_of", "solve"]
+__all__ = ["BEGINNING", "PROVING", "SEARCHING", "cost", "model_of", "solve"]
 
 Ints = NDArray[np.int64]
 
@@ -40,12 +41,12 @@ def _is_searched(left: Reduced, parameters: Parameters) -> bool:
     return not (exact.is_small(left, parameters) and parameters.methods.allows(exact.METHOD))
 
 
-IN_ORDER = (
+BEGINNING = (
     ShardingMethod(descent.METHOD, descent.descent),
     ShardingMethod(messages.METHOD, messages.messages, _is_searched),
-    ShardingMethod(windows.METHOD, windows.windows, _is_searched),
-    ShardingMethod(exact.METHOD, exact.exact, exact.is_small),
 )
+SEARCHING = (ShardingMethod(windows.METHOD, windows.windows, _is_searched),)
+PROVING = (ShardingMethod(exact.METHOD, exact.exact, exact.is_small),)
 
 _PRESOLVE = "presolve"
 _LOWERING_S = 1e-4
@@ -73,7 +74,9 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     search.offer(Found(_PRESOLVE, bound=least_sum(left)))
     if not left.node_count:
         search.offer(Found(_PRESOLVE, np.zeros(0, dtype=np.int64)))
-    run_methods(IN_ORDER, (left, parameters), search, parameters.methods)
+    run_methods(BEGINNING, (left, parameters), search, parameters.methods)
+    if not search.is_over:
+        side_by_side(search, SEARCHING, PROVING, parameters.methods)
     return _plan(problem, search)
 
 
