@@ -11,6 +11,7 @@ from gapless.encodings.sharding.problem import is_there, problem_of
 from gapless.encodings.sharding.question import Question
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
+from gapless.question import fields_of
 from gapless.system import Audit
 
 __all__ = ["audit", "instance_of_plan"]
@@ -43,6 +44,9 @@ def instance_of_plan(plan: SavedPlan) -> Instance | None:
     named = fields.get("instance") if isinstance(fields, Mapping) else None
     if not (isinstance(fields, Mapping) and isinstance(named, str) and is_there(named)):
         return None
+    strays = sorted(set(fields) - {field.name for field in fields_of(Question)})
+    if strays:
+        raise InputError(f"run: question: {strays[0]!r} is no field of sharding's question")
     instance = problem_of(Question(**fields)).instance
     if instance.digest != plan.problem.get("sha256"):
         raise InputError(f"{named} isn't the instance that the plan was made for")

@@ -1,7 +1,7 @@
 """What the methods of sharding share: what presolve left, the best plan and bound so far, prices, the time.
 
-A method is a `ShardingMethod` in `IN_ORDER` of `gapless.encodings.sharding.solve`. Its `run` takes a `ShardingSearch`
-and yields `Found`, each as soon as it is there:
+A method is a `ShardingMethod` in one of the lists of `gapless.encodings.sharding.solve`. Its `run` takes a
+`ShardingSearch` and yields `Found`, each as soon as it is there:
 
 - It works on `search.left`, a `Reduced`. A plan is a choice for each node there, int64, shape (nodes,), counted from 0
   in each node. The search evaluates it exactly, and drops what is forbidden or above the limit, so that a method may
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,11 +65,15 @@ class ShardingSearch:
     prices: Floats | None = None
     excess: Floats | None = None
     excess_bound: float = -math.inf
+    is_closed_beside: Callable[[], bool] = bool
+    noted: list[Found] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up, or the best plan is proven within the gap, or that there is none."""
-        return self.is_infeasible or self.is_proven or self.deadline.over
+        """Whether the time is up, or the best plan is proven within the gap, or that there is none; here, or by what
+        proves beside this.
+        """
+        return self.is_infeasible or self.is_proven or self.is_closed_beside() or self.deadline.over
 
     @property
     def is_proven(self) -> bool:
@@ -79,7 +83,8 @@ class ShardingSearch:
         return self.cost - self.bound <= self.options.gap * abs(self.cost)
 
     def offer(self, found: Found) -> None:
-        """Keep what is better than what is known."""
+        """Keep what is better than what is known, and note it."""
+        self.noted.append(found)
         limit = self.left.factors.instance.usage_limit
         is_news = found.is_infeasible and self.cost is None
         self.is_infeasible |= is_news

@@ -10,9 +10,9 @@ from gapless.question.parameters import with_work
 
 __all__ = ["DEFAULTS", "METHODS", "Parameters"]
 
-METHODS = ("descent", "relaxation", "exact")
+METHODS = ("descent", "messages", "windows", "exact")
 """The methods by name, in the order in which they are tried."""
-_WORK = ("descent_rounds", "relaxation_columns", "milp_columns", "milp_steps", "branches", "exact_entries")
+_WORK = ("descent_rounds", "message_rounds", "windows_per_node", "elimination_entries", "exact_entries")
 """What counts work."""
 
 
@@ -24,25 +24,24 @@ class Parameters:
     """How often prices of memory and of forbidden pairs are raised, and all nodes chosen anew, until a plan fits; a
     round looks at each node a few times. With too few, tight questions have no plan to begin with."""
 
+    message_rounds: int = 600
+    """How often costs are passed from node to node and back, and prices of memory take a step. With too few, the prices
+    aren't those of the tightest bound, and plans that are decoded lie far from the best."""
+
+    elimination_entries: int = 10_000
+    """What the largest table of an elimination may have. With more, fewer hubs are fixed in a move, and it takes
+    longer; far more pays nowhere, as tables grow by a factor for each hub that goes free."""
+
+    windows_per_node: int = 20
+    """How many windows are set anew, for each node that presolve left. The search ends there, or at the time limit;
+    large instances need all of their time."""
+
     exact_entries: int = 20_000
     """Open pairs of choices, and choices at time points, of which there may be so many for the exact model: CP-SAT
     takes seconds for some thousands of them, and ends nowhere with far more."""
 
-    relaxation_columns: int = 150_000
-    """Choices, open pairs of them and time points of which there may be so many for the linear relaxation to be solved:
-    half of them take 10 CPU s and 300 MB, and both grow faster than they do."""
-
-    milp_columns: int = 60_000
-    """Of those that the relaxation doesn't rule out, how many there may be for a MILP to look for the best plan."""
-
-    milp_steps: int = 2_000
-    """How often the MILP looks up before it ends with what it has, about once a linear program."""
-
-    branches: int = 500
-    """Relaxations that are branched on until a plan is proven the cheapest."""
-
     methods: MethodChoice = field(default_factory=MethodChoice)
-    """Which methods may be tried: descent, relaxation, exact."""
+    """Which methods may be tried: descent, messages, windows, exact."""
 
     def __post_init__(self) -> None:
         self.methods.check(METHODS)

@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.encodings.sharding.bounds import closing, exact
+from gapless.encodings.sharding.bounds import exact
 from gapless.encodings.sharding.decision import ShardingDecision
 from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.lanes import side_by_side
 from gapless.encodings.sharding.lowering import to_schedule
 from gapless.encodings.sharding.methods import Found, ShardingMethod, ShardingSearch, least_sum
 from gapless.encodings.sharding.parameters import DEFAULTS, Parameters
 from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
 from gapless.encodings.sharding.problem import Problem
-from gapless.encodings.sharding.search import descent
+from gapless.encodings.sharding.search import descent, messages, windows
 from gapless.errors import InputError
 from gapless.methods import run_methods
 from gapless.options import Deadline, SolveOptions
@@ -28,16 +29,24 @@ from gapless.system import Plan
 if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
+    from gapless.model import Model
 
-__all__ = ["IN_ORDER", "cost", "solve"]
+__all__ = ["BEGINNING", "PROVING", "SEARCHING", "cost", "model_of", "solve"]
 
 Ints = NDArray[np.int64]
 
-IN_ORDER = (
+
+def _is_searched(left: Reduced, parameters: Parameters) -> bool:
+    """Whether plans are searched for: where the exact model isn't tried."""
+    return not (exact.is_small(left, parameters) and parameters.methods.allows(exact.METHOD))
+
+
+BEGINNING = (
     ShardingMethod(descent.METHOD, descent.descent),
-    ShardingMethod(closing.METHOD, closing.relaxation, closing.is_worth),
-    ShardingMethod(exact.METHOD, exact.exact, exact.is_small),
+    ShardingMethod(messages.METHOD, messages.messages, _is_searched),
 )
+SEARCHING = (ShardingMethod(windows.METHOD, windows.windows, _is_searched),)
+PROVING = (ShardingMethod(exact.METHOD, exact.exact, exact.is_small),)
 
 _PRESOLVE = "presolve"
 _LOWERING_S = 1e-4
@@ -65,7 +74,9 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     search.offer(Found(_PRESOLVE, bound=least_sum(left)))
     if not left.node_count:
         search.offer(Found(_PRESOLVE, np.zeros(0, dtype=np.int64)))
-    run_methods(IN_ORDER, (left, parameters), search, parameters.methods)
+    run_methods(BEGINNING, (left, parameters), search, parameters.methods)
+    if not search.is_over:
+        side_by_side(search, SEARCHING, PROVING, parameters.methods)
     return _plan(problem, search)
 
 
@@ -115,6 +126,14 @@ def _claim(search: ShardingSearch) -> Solution:
         status, reason, search.found_by or "none", __version__, options.seed, search.deadline.elapsed_s,
         objective=cost, bound=bound, unit="cost", bound_source="" if bound is None else search.bound_by,
     )  # fmt: skip
+
+
+def model_of(problem: Problem) -> Model:
+    """The exact model of what presolve leaves, for writing to a file. Raises `InputError` where it leaves nothing."""
+    left = reduced(problem.instance)
+    if left is None:
+        raise InputError("instance: has no plan, as presolve proves, and so no model")
+    return exact.encode(left).model
 
 
 def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:

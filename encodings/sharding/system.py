@@ -32,6 +32,7 @@ SYSTEM = System(
     device_names=lambda plan: (plan.schedule.topology.name,),
     budgets=lambda plan: plan.schedule.topology.memory_bytes,
     decision=lambda: decision.ShardingDecision,
+    model=lazy(lambda: solve.model_of),
     cost=lazy(lambda: solve.cost),
     audit=lazy(lambda: audit.audit),
     package="gapless.encodings.sharding",

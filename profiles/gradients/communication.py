@@ -24,7 +24,7 @@ decodes M messages of an L-th, not L M whole ones. All three parts are charged t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FlatNetwork", "Network", "OuterChanges", "TwoLevelNetwork", "aggregation_names",
     "all_gather_cost", "all_reduce_cost", "buffer_bytes", "communication_cost", "compression_cost", "find_network",
-    "gathered_bytes", "in_messages", "network_of", "ring_network", "two_level_network",
+    "gathered_bytes", "in_messages", "network_of", "ring_network", "side_by_side", "two_level_network",
 ]  # fmt: skip
 
 _Passes: TypeAlias = Callable[[int], tuple[float, float]]
@@ -258,6 +258,17 @@ def ring_network(topology: Topology) -> FlatNetwork:
     links = [topology.links[number] for number in fastest_ring(topology)]
     alpha_s, beta_s_per_byte = _in_turns(links)
     return FlatNetwork(topology.device_count, _inverse(beta_s_per_byte), alpha_s)
+
+
+def side_by_side(topology: Topology, groups: Sequence[Sequence[int]]) -> FlatNetwork:
+    """The fastest rings found through equally large groups of ranks, all in use at once; the slowest step counts.
+
+    Links that share a resource take turns, those of different rings too. Raises `InputError` where a group has no ring.
+    """
+    alone = [_alone(topology, list(ranks)) for ranks in groups]
+    links = [each.links[number] for each in alone for number in fastest_ring(each)]
+    alpha_s, beta_s_per_byte = _in_turns(links)
+    return FlatNetwork(len(groups[0]), _inverse(beta_s_per_byte), alpha_s)
 
 
 def two_level_network(topology: Topology) -> TwoLevelNetwork:

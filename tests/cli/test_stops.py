@@ -62,6 +62,7 @@ QUESTIONS = {
         "plan.json",
         5.0,
     ),
+    "sharding": (("--instance", "drawn:nodes=400,choices=8", "--time-limit", "5"), "plan.json", 6.0),
     "bagpipe": (
         ("--trace", "criteo-like", "--trainers", "4", "--batch-size", "4096", "--batches", "30"),
         "plan.npz",

@@ -1,1 +1,1 @@
-"""Lower bounds on the cost of every plan, exact whatever made their multipliers."""
+"""Bounds on what any plan costs, and exact answers."""

@@ -100,6 +100,13 @@ def test_the_command_answers_in_whole_numbers_and_exports_the_contests_list(
     assert strip[0] == strip[1]
 
 
+def test_the_model_is_written_for_other_solvers(tmp_path: Path) -> None:
+    file = tmp_path / "model.lp"
+    words = ["solve", "sharding", "--instance", "drawn:nodes=12,choices=3", "--quiet"]
+    assert main([*words, "--write-model", str(file), "-o", str(tmp_path / "plan.json")]) == 0
+    assert "memory_suffices" in file.read_text()
+
+
 def test_a_changed_choice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     instance = random_instance(3, tightness=0.5, forbidden=0.0)
     file, plan = tmp_path / "one.json", tmp_path / "plan.json"

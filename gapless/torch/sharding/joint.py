@@ -1,0 +1,99 @@
+"""The joint graph whose layouts are planned: that of a model's training step, with the same names each time.
+
+Needs the extra `torch`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable
+
+from gapless.torch.capture.joint import trace_joint
+from gapless.torch.capture.model_state import ModelStep
+from gapless.torch.capture.settings import nothing_drawn
+from gapless.torch.joint_graph import JointGraph
+from gapless.torch.library import Node, Tensor, torch
+from gapless.torch.run.workload import Workload
+
+__all__ = ["graph_digest", "is_getitem", "joint_of", "model_name", "tensor_arguments", "tensors_of"]
+
+_OWNER = "model."
+"""How the traced module calls the model within it."""
+
+
+def joint_of(workload: Workload) -> tuple[ModelStep, JointGraph]:
+    """The training step of a workload, and its joint graph of forward, loss and backward; nothing of it is run.
+
+    The graph is ATen ops without side effects. Its names follow from model, shapes and PyTorch's version alone. Raises
+    `InputError` where the model can't be captured as one graph.
+    """
+    step = ModelStep(workload.model, workload.loss, workload.inputs, tuple(workload.targets))
+    with nothing_drawn(workload.model):
+        joint = trace_joint(step.module, tuple(step.leaves))
+    _drop_empty(joint)
+    joint.module.graph.eliminate_dead_code()
+    _share_readings(joint)
+    joint.module.recompile()
+    return step, joint
+
+
+def _drop_empty(joint: JointGraph) -> None:
+    """Take what is joined to nothing as it is, which no rule of DTensor knows: caches of keys begin empty."""
+    for node in joint.module.graph.nodes:
+        if node.target is torch.ops.aten.cat.default:
+            full = [part for part in node.args[0] if part.meta["val"].numel()]
+            if len(full) == 1 and full[0].meta["val"].shape == node.meta["val"].shape:
+                node.replace_all_uses_with(full[0])
+
+
+def _share_readings(joint: JointGraph) -> None:
+    """Let what several ops read be read through a view of it: there its layout can be changed once for all of them."""
+    graph = joint.module.graph
+    alias = torch.ops.aten.alias.default
+    for node in list(graph.nodes):
+        readers = [user for user in node.users if user.op == "call_function" and not is_getitem(user)]
+        if node.op != "call_function" or node.target is alias or len(readers) < 2 or not node.meta["val"].dim():
+            continue
+        with graph.inserting_after(node):
+            shared = graph.call_function(alias, (node,))
+        shared.meta = dict(node.meta)
+        for reader in readers:
+            reader.replace_input_with(node, shared)
+
+
+def graph_digest(joint: JointGraph) -> str:
+    """A short text that differs where names, ops, their arguments or shapes differ."""
+    lines = [
+        f"{node.name} {node.target} {node.args} {node.kwargs} {_shapes(node)}" for node in joint.module.graph.nodes
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _shapes(node: Node) -> list[tuple[object, ...]]:
+    return [() if value is None else (*value.shape, value.dtype) for value in tensors_of(node)]
+
+
+def model_name(title: str) -> str:
+    """The model's own name of a parameter or buffer, from that of the traced module."""
+    return title.removeprefix(_OWNER)
+
+
+def is_getitem(node: Node) -> bool:
+    """Whether a node only picks one of the outputs of another."""
+    target: Callable[..., object] | str = node.target
+    return target is operator.getitem
+
+
+def tensors_of(node: Node) -> list[Tensor | None]:
+    """The tensors without data that stand for what a node returns, in order; None for those that it leaves out."""
+    made = node.meta.get("val")
+    values = made if isinstance(made, tuple | list) else (made,)
+    return [value if isinstance(value, torch.Tensor) else None for value in values]
+
+
+def tensor_arguments(node: Node) -> list[Node]:
+    """The nodes whose tensors a node takes, in the order in which they stand among its arguments, lists opened."""
+    found: list[Node] = []
+    torch.fx.node.map_arg((node.args, node.kwargs), found.append)
+    return found
