@@ -1,1 +1,8 @@
-"""Sharding of PyTorch models: the joint graph of a training step, and the layouts that DTensor allows each op."""
+"""Sharding of PyTorch models: the joint graph of a training step, and the layouts that DTensor allows each op.
+
+`apply` trains a model by planned layouts.
+"""
+
+from gapless.torch.sharding.execution.step import ShardedStep, apply
+
+__all__ = ["ShardedStep", "apply"]
