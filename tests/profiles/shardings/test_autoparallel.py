@@ -8,28 +8,31 @@ import pytest
 from gapless.encodings.sharding.problem import find_instance
 from gapless.profiles.shardings.autoparallel import SHIPPED, autoparallel_answer
 
-PICOSECONDS = 1e6
-"""In a microsecond; each node and edge rounds by half of one."""
+NANOSECONDS = 1e3
+"""In a microsecond. Each cost is rounded by half of one, so that few of a thousand terms' errors stay."""
+MOST_ROUNDED_US = 0.3
+UNPAID_US = {"autoparallel-llama-12-2x2": 5146.615}
+"""What AutoParallel's answer leaves unpaid: in its rows, equal layers may read what their neighbours don't write."""
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_its_choices_cost_here_what_its_solver_said_within_its_memory(name: str) -> None:
+def test_its_choices_cost_here_what_its_solver_said_and_what_it_left_unpaid(name: str) -> None:
     instance, answer = find_instance(name), autoparallel_answer(name)
     known = instance.evaluate(np.array(answer.choices))
-    terms = len(instance.costs) + len(instance.edges)
+    assert instance.name == name
     assert not known.forbidden
-    assert abs(known.cost - answer.objective_us * PICOSECONDS) <= terms / 2
+    unpaid_us = known.cost / NANOSECONDS - answer.objective_us
+    assert abs(unpaid_us - UNPAID_US.get(name, 0.0)) <= MOST_ROUNDED_US
     assert known.peak == instance.usage_limit  # its limit is tight: nothing more of a parameter would fit
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_only_parameters_use_memory_and_one_share_less_is_too_much_elsewhere(name: str) -> None:
+def test_only_parameters_use_memory_and_a_whole_one_is_too_much(name: str) -> None:
     instance, answer = find_instance(name), autoparallel_answer(name)
-    assert instance.name == name
-    held = [node for node, usage in enumerate(instance.usages) if usage.any()]
-    assert all(
-        tuple(instance.intervals[node]) == ((0, 1) if node in held else (0, 0)) for node in range(len(instance.costs))
-    )
-    whole = np.array(answer.choices)
-    whole[held[0]] = int(instance.usages[held[0]].argmax())
-    assert instance.evaluate(whole).peak > instance.usage_limit
+    held = {node for node, usage in enumerate(instance.usages) if usage.any()}
+    live = {node for node, (start, end) in enumerate(instance.intervals.tolist()) if start < end}
+    assert held == live
+    assert set(instance.intervals[sorted(live)].reshape(-1).tolist()) == {0, 1}
+    choices, first = np.array(answer.choices), min(held)
+    choices[first] = int(instance.usages[first].argmax())
+    assert instance.evaluate(choices).peak > instance.usage_limit
