@@ -58,7 +58,8 @@ class SolveOptions:
     no limit; a step is about a linear program that it solves, and its number is the same on any machine. `gap`: stop
     once the relative gap is proven to be at most this (0.05 = 5 %). `threads`: 0 takes every core; the plan doesn't
     depend on it, unless a time limit cuts it short. `presolve`: whether backends may simplify a model before they solve
-    it. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves the choice to the
+    it. `interior`: whether HiGHS solves linear programs by interior points alone, whose duals bound as well as those of
+    a vertex. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves it to the
     encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds before its end: the
     cost of a plan, and what makes it, called later, in another thread, if at all (`gapless.anytime.incumbents`).
     `on_point` takes every better point of a model that HiGHS finds: its objective, and its values, one per column.
@@ -81,6 +82,7 @@ class SolveOptions:
     stop: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     step_limit: int | None = None
     presolve: bool = True
+    interior: bool = False
     unfinished: Path | None = None
     within_deadline: Deadline | None = field(default=None, repr=False, compare=False)
 

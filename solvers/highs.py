@@ -134,9 +134,10 @@ class _Run:
         return np.array(self.highs.getSolution().col_value)
 
     def row_prices(self) -> Floats | None:
-        """The dual values of the rows of an LP that was solved, None for a MIP."""
+        """The dual values of the rows of an LP that was solved, None for a MIP; of interior points as they stand."""
         info = self.highs.getInfo()
-        if self._task.arrays.is_integer.any() or info.dual_solution_status != 2:  # 2: feasible
+        is_given = info.dual_solution_status == 2 or self._task.options.interior  # 2: feasible
+        if self._task.arrays.is_integer.any() or not is_given:
             return None
         return np.array(self.highs.getSolution().row_dual) * self._row_scale / self._cost_scale
 
@@ -157,6 +158,8 @@ class _Run:
             "mip_abs_gap": 0.0,
             "presolve": "choose" if options.presolve else "off",
         }
+        if options.interior:
+            settings |= {"solver": "ipm", "run_crossover": "off"}
         if options.time_limit_s is not None:
             settings["time_limit"] = max(self._task.limit_s, 1e-3)
         for name, value in settings.items():

@@ -10,9 +10,12 @@ from gapless.question.parameters import with_work
 
 __all__ = ["DEFAULTS", "METHODS", "Parameters"]
 
-METHODS = ("descent", "messages", "windows", "exact")
+METHODS = ("descent", "messages", "windows", "relaxation", "exact")
 """The methods by name, in the order in which they are tried."""
-_WORK = ("descent_rounds", "message_rounds", "windows_per_node", "elimination_entries", "exact_entries")
+_WORK = (
+    "descent_rounds", "message_rounds", "windows_per_node", "elimination_entries", "relaxation_columns",
+    "milp_columns", "milp_steps", "branches", "exact_entries",
+)  # fmt: skip
 """What counts work."""
 
 
@@ -40,8 +43,21 @@ class Parameters:
     """Open pairs of choices, and choices at time points, of which there may be so many for the exact model: CP-SAT
     takes seconds for some thousands of them, and ends nowhere with far more."""
 
+    relaxation_columns: int = 150_000
+    """Choices, open pairs of them and time points of which there may be so many for the linear relaxation to be solved:
+    half of them take 10 CPU s and 300 MB, and both grow faster than they do."""
+
+    milp_columns: int = 60_000
+    """Of those that the relaxation doesn't rule out, how many there may be for a MILP to look for the best plan."""
+
+    milp_steps: int = 2_000
+    """How often the MILP looks up before it ends with what it has, about once a linear program."""
+
+    branches: int = 500
+    """Relaxations that are branched on until a plan is proven the cheapest."""
+
     methods: MethodChoice = field(default_factory=MethodChoice)
-    """Which methods may be tried: descent, messages, windows, exact."""
+    """Which methods may be tried: descent, messages, windows, relaxation, exact."""
 
     def __post_init__(self) -> None:
         self.methods.check(METHODS)

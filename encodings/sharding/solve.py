@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.encodings.sharding.bounds import exact
+from gapless.encodings.sharding.bounds import closing, exact
 from gapless.encodings.sharding.decision import ShardingDecision
 from gapless.encodings.sharding.instance import Instance
 from gapless.encodings.sharding.lanes import side_by_side
@@ -46,7 +46,10 @@ BEGINNING = (
     ShardingMethod(messages.METHOD, messages.messages, _is_searched),
 )
 SEARCHING = (ShardingMethod(windows.METHOD, windows.windows, _is_searched),)
-PROVING = (ShardingMethod(exact.METHOD, exact.exact, exact.is_small),)
+PROVING = (
+    ShardingMethod(closing.METHOD, closing.relaxation, closing.is_worth),
+    ShardingMethod(exact.METHOD, exact.exact, exact.is_small),
+)
 
 _PRESOLVE = "presolve"
 _LOWERING_S = 1e-4

@@ -1,1 +1,1 @@
-"""Bounds on what any plan costs, and exact answers."""
+"""Lower bounds on the cost of every plan, exact whatever made their multipliers."""

@@ -37,12 +37,14 @@ class _Part:
 class Factors:
     """Nodes by number, with what is left of their choices; a node may stand for several of the instance.
 
-    `costs[v]`: shape (choices of v,). `tables[v][w]`: shape (choices of v, of w); `tables[w][v]` is its transpose.
+    `paid`: what every plan costs beside them. `costs[v]`: shape (choices of v,). `tables[v][w]`: shape (choices of v,
+    of w); `tables[w][v]` is its transpose.
     """
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.is_wide = instance.most_cost >= BLOCKED
+        self.paid = 0
         self.costs: dict[int, Costs] = {node: self._blocked(row) for node, row in enumerate(instance.costs)}
         self.tables: dict[int, dict[int, Costs]] = {node: {} for node in self.costs}
         self._parts = {node: _Part(node) for node in self.costs}
@@ -51,6 +53,14 @@ class Factors:
                 self.costs[first] = self.add(self.costs[first], self._blocked(np.diagonal(table)))
             else:
                 self.add_table(first, second, self._blocked(table))
+
+    def copy(self) -> Factors:
+        """One that changes without this one."""
+        other = object.__new__(Factors)
+        other.__dict__.update(self.__dict__)
+        other.costs, other._parts = dict(self.costs), dict(self._parts)
+        other.tables = {node: dict(tables) for node, tables in self.tables.items()}
+        return other
 
     def _blocked(self, row: Ints) -> Costs:
         known = row.astype(object) if self.is_wide else row
@@ -76,8 +86,31 @@ class Factors:
         known = self.tables[first].get(second)
         self._set_table(first, second, table if known is None else self.add(known, table))
 
+    def block(self, first: int, second: int, is_open: NDArray[np.bool_]) -> None:
+        """Forbid the pairs of two neighbours' choices that aren't open; shape as their table's."""
+        self._set_table(first, second, np.where(is_open, self.tables[first][second], _blocked_value(self.is_wide)))
+
     def _set_table(self, first: int, second: int, table: Costs) -> None:
         self.tables[first][second], self.tables[second][first] = table, table.T
+
+    def move(self, first: int, second: int, rows: Ints, columns: Ints) -> None:
+        """Let the choices of two neighbours pay these whole numbers, of any sign, for their edge, which costs the less.
+
+        The least of the edge is paid by all plans. What is left of the edge isn't negative.
+        """
+        table = self.tables[first][second]
+        is_open = self.is_open(table)
+        left = np.where(is_open, table - rows[:, None] - columns, table)
+        least = left.min()
+        self._set_table(first, second, np.where(is_open, left - least, table))
+        self.costs[first], self.costs[second] = self.costs[first] + rows, self.costs[second] + columns
+        self.paid += int(least)
+
+    def settle(self, node: int) -> None:
+        """Let all plans pay what each choice of a node costs at least."""
+        least = self.costs[node].min()
+        self.costs[node] = self.costs[node] - least
+        self.paid += int(least)
 
     def restrict(self, node: int, kept: Ints) -> None:
         """Leave a node these choices, in this order."""

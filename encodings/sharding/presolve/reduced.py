@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from gapless.encodings.sharding.instance import Evaluation, Instance
 from gapless.encodings.sharding.presolve.arcs import agree
+from gapless.encodings.sharding.presolve.dominated import without_dominated
 from gapless.encodings.sharding.presolve.factors import Costs, Factors, Ints
 from gapless.encodings.sharding.presolve.points import Points, points_of
 
-__all__ = ["Reduced", "reduced"]
+__all__ = ["Narrowing", "Reduced", "narrowed", "reduced"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +72,20 @@ class Reduced:
         single = [node for node in self.factors.costs if node not in several]
         return self.factors.expand([*self.nodes, *single], [*choices.tolist(), *([0] * len(single))])
 
+    def contract(self, choices: Ints) -> Ints:
+        """The choice of each node here, int64, shape (nodes,), from one for each node of the instance: `expand` undone.
+        Raises `ValueError` where they are none of these.
+        """
+        found = np.zeros(self.node_count, dtype=np.int64)
+        for place, node in enumerate(self.nodes):
+            fits = np.ones(self.sizes[place], dtype=bool)
+            for member, own in self.factors.members(node):
+                fits &= own == choices[member]
+            if not fits.any():
+                raise ValueError(f"node {place}: none of its choices is that of the instance's nodes")
+            found[place] = fits.argmax()
+        return found
+
     def evaluate(self, choices: Ints) -> Evaluation:
         """What choices come to: the cost of the `expand`ed ones in the instance, and the peak of the time points here,
         0 where there is none.
@@ -89,8 +104,52 @@ def reduced(instance: Instance) -> Reduced | None:
     """What exact reductions leave; None where they find that no plan has only choices and pairs that are allowed, or
     that memory suffices for none.
     """
-    factors = Factors(instance)
-    if not agree(factors):
+    return _settled(Factors(instance), None)
+
+
+@dataclass(frozen=True, repr=False)
+class Narrowing:
+    """What is known of the plans that are still looked for: choices and pairs that they can have, bool, shapes of
+    `costs` and `tables`; and whole numbers that choices may pay for their edges, so that what is left is small: of an
+    edge's first node, int64, shape (rows,), and of its second, shape (columns,), edge by edge.
+    """
+
+    choices: NDArray[np.bool_]
+    pairs: NDArray[np.bool_]
+    rows: Ints
+    columns: Ints
+
+
+def narrowed(reduced: Reduced, to: Narrowing) -> Reduced | None:
+    """What is left for plans that are within the narrowing, at the same costs; None where that leaves no plan."""
+    factors = reduced.factors.copy()
+    touched: list[int] = []
+    starts, table_starts = reduced.starts.tolist(), reduced.table_starts.tolist()
+    row = column = 0
+    for edge, (first, second) in enumerate(reduced.ends.tolist()):
+        ends, shape = (reduced.nodes[first], reduced.nodes[second]), (reduced.sizes[first], reduced.sizes[second])
+        is_open = to.pairs[table_starts[edge] : table_starts[edge + 1]]
+        if not is_open.any():
+            return None
+        if not is_open.all():
+            factors.block(*ends, is_open.reshape(shape))
+            touched += ends
+        factors.move(*ends, to.rows[row : row + shape[0]], to.columns[column : column + shape[1]])
+        row, column = row + shape[0], column + shape[1]
+    for place, node in enumerate(reduced.nodes):
+        factors.settle(node)
+        is_open = to.choices[starts[place] : starts[place + 1]]
+        if not is_open.any():
+            return None
+        if not is_open.all():
+            factors.restrict(node, np.flatnonzero(is_open))
+            touched += [node, *factors.tables[node]]
+    return _settled(factors, sorted(set(touched)))
+
+
+def _settled(factors: Factors, touched: list[int] | None) -> Reduced | None:
+    """What is left after changes to these nodes, or of all."""
+    if not agree(factors, touched):
         return None
     points = points_of(factors)
     while points is not None and points.excessive:
@@ -105,11 +164,13 @@ def reduced(instance: Instance) -> Reduced | None:
 def _flat(factors: Factors, points: Points) -> Reduced:
     nodes = [node for node in sorted(factors.costs) if len(factors.costs[node]) > 1]
     place = {node: number for number, node in enumerate(nodes)}
-    offset = sum(int(cost[0]) for cost in factors.costs.values() if len(cost) == 1)
+    offset = factors.paid + sum(int(cost[0]) for cost in factors.costs.values() if len(cost) == 1)
     pairs = sorted((place[v], place[w]) for v in nodes for w in factors.tables[v] if v < w)
     tables = [factors.tables[nodes[v]][nodes[w]].reshape(-1) for v, w in pairs]
     kind = object if factors.is_wide else np.int64
     empty = np.zeros(0, dtype=kind)
+    sizes = np.array([len(factors.costs[node]) for node in nodes], dtype=np.int64)
+    owner = np.repeat(np.arange(len(nodes)), sizes)
     return Reduced(
         offset,
         np.cumsum([0, *(len(factors.costs[node]) for node in nodes)], dtype=np.int64),
@@ -117,7 +178,7 @@ def _flat(factors: Factors, points: Points) -> Reduced:
         np.array(pairs, dtype=np.int64).reshape(-1, 2),
         np.cumsum([0, *(len(table) for table in tables)], dtype=np.int64),
         np.concatenate([empty, *tables]),
-        points,
+        without_dominated(points, owner, sizes),
         factors,
         tuple(nodes),
     )
