@@ -41,13 +41,18 @@ def instance_of_plan(plan: SavedPlan) -> Instance | None:
     """
     question = plan.run.get("question")
     fields = question.get("fields") if isinstance(question, Mapping) else None
-    named = fields.get("instance") if isinstance(fields, Mapping) else None
-    if not (isinstance(fields, Mapping) and isinstance(named, str) and is_there(named)):
+    named = fields.get("model") or fields.get("instance") if isinstance(fields, Mapping) else None
+    if not (isinstance(fields, Mapping) and isinstance(named, str) and ("model" in fields or is_there(named))):
         return None
     strays = sorted(set(fields) - {field.name for field in fields_of(Question)})
     if strays:
         raise InputError(f"run: question: {strays[0]!r} is no field of sharding's question")
-    instance = problem_of(Question(**fields)).instance
+    try:
+        instance = problem_of(Question(**fields)).instance
+    except InputError:
+        if "model" in fields:  # its code, or PyTorch, isn't here
+            return None
+        raise
     if instance.digest != plan.problem.get("sha256"):
         raise InputError(f"{named} isn't the instance that the plan was made for")
     return instance

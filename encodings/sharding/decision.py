@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 from gapless.decision import Decision
 from gapless.encodings.sharding.instance import Instance
 from gapless.errors import InputError
+from gapless.profiles.layouts.layouts import MeshLayouts
 
 __all__ = ["ShardingDecision"]
 
 
 @dataclass(frozen=True)
 class ShardingDecision(Decision):
-    """`choices[v]`: which of its choices node v takes, counted from 0."""
+    """`choices[v]`: which of its choices node v takes, from 0 on. `layouts`: what they say of a model on a mesh."""
 
     choices: tuple[int, ...]
+    layouts: MeshLayouts | None = None
 
     def of_instance(self, instance: Instance) -> NDArray[np.int64]:
         """The choices, int64, shape (nodes,). Raises `InputError` where the instance has no such nodes or choices."""

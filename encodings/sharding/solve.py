@@ -16,9 +16,11 @@ from gapless.encodings.sharding.instance import Instance
 from gapless.encodings.sharding.lanes import side_by_side
 from gapless.encodings.sharding.lowering import to_schedule
 from gapless.encodings.sharding.methods import Found, ShardingMethod, ShardingSearch, least_sum
+from gapless.encodings.sharding.model.meshed import Published
 from gapless.encodings.sharding.parameters import DEFAULTS, Parameters
 from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
 from gapless.encodings.sharding.problem import Problem
+from gapless.encodings.sharding.question import BEST
 from gapless.encodings.sharding.search import descent, messages, windows
 from gapless.errors import InputError
 from gapless.methods import run_methods
@@ -77,26 +79,38 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     search.offer(Found(_PRESOLVE, bound=least_sum(left)))
     if not left.node_count:
         search.offer(Found(_PRESOLVE, np.zeros(0, dtype=np.int64)))
-    run_methods(BEGINNING, (left, parameters), search, parameters.methods)
-    if not search.is_over:
-        side_by_side(search, SEARCHING, PROVING, parameters.methods)
+    for known in problem.published:
+        search.offer(Found(known.name, left.nearest(known.choices)))
+    if problem.method == BEST:
+        run_methods(BEGINNING, (left, parameters), search, parameters.methods)
+        if not search.is_over:
+            side_by_side(search, SEARCHING, PROVING, parameters.methods)
     return _plan(problem, search)
 
 
 def _plan(problem: Problem, search: ShardingSearch) -> Plan:
     left = search.left
     details: dict[str, object] = {"left_nodes": left.node_count, "presolve": _steps(problem.instance, left)}
-    claim = _claim(search)
-    if search.choices is None or search.cost is None:
-        return Plan(claim, None, details)
-    choices = left.expand(search.choices)
+    best = _best(problem, search)
+    if best is None:
+        return Plan(_claim(search), None, details)
+    choices, model = best.choices, problem.model
     known = problem.instance.evaluate(choices)
-    assert not known.forbidden, f"{search.found_by} made a plan with a forbidden choice: {known.forbidden}"
-    assert known.peak <= problem.instance.usage_limit, f"{search.found_by} made a plan above the limit"
-    assert known.cost == search.cost, "presolve keeps costs"
-    decision = ShardingDecision(tuple(choices.tolist()))
-    details = {"method": search.found_by, **details}
+    assert not known.forbidden, f"{best.name} made a plan with a forbidden choice: {known.forbidden}"
+    assert known.peak <= problem.instance.usage_limit, f"{best.name} made a plan above the limit"
+    assert known.cost == best.cost, "presolve keeps costs"
+    decision = ShardingDecision(tuple(choices.tolist()), None if model is None else model.laid_out(choices))
+    details = {"method": best.name, **details, **problem.remarks(best.cost)}
+    claim = _claim(replace(search, cost=best.cost, found_by=best.name))
     return Plan(claim, to_schedule(problem.instance, choices), details, decision=decision)
+
+
+def _best(problem: Problem, search: ShardingSearch) -> Published | None:
+    """What the search has found, or a published layout that costs less or is asked for."""
+    found = list(problem.published)
+    if search.choices is not None and search.cost is not None and problem.method == BEST:
+        found.insert(0, Published(search.found_by, search.left.expand(search.choices), search.cost))
+    return min(found, key=lambda each: each.cost, default=None)
 
 
 def _steps(instance: Instance, left: Reduced) -> list[dict[str, object]]:

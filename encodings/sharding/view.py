@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gapless.checker import Report
+from gapless.encodings.sharding.decision import ShardingDecision
+from gapless.encodings.sharding.model.view import render_model
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.plot.memory import plot_memory
@@ -29,7 +31,9 @@ def render(plan: SavedPlan, report: Report) -> str:
     rows = [["presolve", "nodes", "choices", "edges", "time points"]]
     for step in details.records("presolve", default=[]):
         rows.append([step.text("step"), *(f"{step.integer(name, 0):,}" for name in _SIZES)])
-    return "\n\n".join([table(rows), *_fullest(plan, report)])
+    layouts = ShardingDecision.of(plan).layouts
+    model = [] if layouts is None else render_model(plan, layouts)
+    return "\n\n".join([*model, table(rows), *_fullest(plan, report)])
 
 
 def _fullest(plan: SavedPlan, report: Report) -> list[str]:

@@ -86,6 +86,16 @@ class Reduced:
             found[place] = fits.argmax()
         return found
 
+    def nearest(self, choices: Ints) -> Ints:
+        """The choice of each node here, int64, shape (nodes,), that agrees with most of the nodes that it stands for;
+        `choices`: int64, shape (nodes of the instance,).
+        """
+        found = np.zeros(self.node_count, dtype=np.int64)
+        for number, node in enumerate(self.nodes):
+            agreeing = sum((own == choices[member]).astype(np.int64) for member, own in self.factors.members(node))
+            found[number] = np.argmax(agreeing)
+        return found
+
     def evaluate(self, choices: Ints) -> Evaluation:
         """What choices come to: the cost of the `expand`ed ones in the instance, and the peak of the time points here,
         0 where there is none.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gapless.profiles.layouts.greedy import AVOIDED, completed
 from gapless.profiles.layouts.layouts import is_partial, replicated
+from gapless.profiles.layouts.published import BASELINES
 from gapless.torch.sharding.builder import Reading, Variable
 from gapless.torch.sharding.columns import split_weights
 from gapless.torch.sharding.joint import tensor_arguments, tensors_of
@@ -21,7 +22,7 @@ from gapless.torch.sharding.lifetimes import producer_of
 from gapless.torch.sharding.placements import fits
 from gapless.torch.sharding.tables import ModelTables
 
-__all__ = ["BASELINES", "baseline_choices", "baselines"]
+__all__ = ["baseline_choices", "baselines"]
 
 Ints = NDArray[np.int64]
 
@@ -34,7 +35,7 @@ def baselines(model: ModelTables) -> dict[str, Ints]:
 
 def baseline_choices(model: ModelTables, name: str) -> Ints | None:
     """One of `BASELINES`; None where it can't be: no transformer, one axis, or a batch that the mesh doesn't divide."""
-    wanted = BASELINES[name](model)
+    wanted = _LAYOUTS[name](model)
     if wanted is None:
         return None
     allowed = []
@@ -155,8 +156,6 @@ def _tensor_parallel(model: ModelTables, *, shards_rest: bool) -> dict[str, str]
     return _laid_out(model, len(mesh) - 1, layout_of)
 
 
-BASELINES: Mapping[str, Callable[[ModelTables], dict[str, str] | None]] = {
+_LAYOUTS: Mapping[str, Callable[[ModelTables], dict[str, str] | None]] = {
     "ddp": _ddp, "fsdp": _fsdp, "hsdp": _hsdp, "megatron": _megatron, "megatron_fsdp": _megatron_fsdp,
 }  # fmt: skip
-"""By name: all on the batch; parameters sharded too, along all axes or the last alone; transformers' products split
-along the last axis and the batch along the others, perhaps with parameters sharded along these."""

@@ -8,6 +8,7 @@ that has the layout of its parameter. Equal layers share choices by edges that f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +42,26 @@ class ModelTables:
     without_rule: dict[str, int]
     tied: int
 
+    @property
+    def digest(self) -> str:
+        """Of the joint graph."""
+        return graph_digest(self.joint)
+
+    @cached_property
+    def node_layouts(self) -> tuple[tuple[NodeLayout, ...], ...]:
+        """What each choice of each node says; nothing for nodes that stand for none of the joint graph."""
+        return tuple(() if each.kind in RESULTS else _layouts_of(each) for each in self.variables)
+
     def layouts(self, choices: Ints) -> MeshLayouts:
         """The layouts that a choice for each node, int64, shape (nodes,), stands for."""
-        chosen = zip(self.variables, choices.tolist(), strict=True)
-        nodes = [_layout_of(variable, choice) for variable, choice in chosen if variable.kind not in RESULTS]
-        return MeshLayouts(self.costs.shape, graph_digest(self.joint), tuple(nodes))
+        chosen = zip(self.node_layouts, choices.tolist(), strict=True)
+        return MeshLayouts(self.costs.shape, self.digest, tuple(each[choice] for each, choice in chosen if each))
 
 
-def _layout_of(variable: Variable, choice: int) -> NodeLayout:
-    strategy = variable.choices[choice]
+def _layouts_of(variable: Variable) -> tuple[NodeLayout, ...]:
     op = str(variable.node.target) if variable.kind == "op" else variable.kind
-    return NodeLayout(variable.node.name, op, strategy.inputs, strategy.outputs, variable.title)
+    name, title = variable.node.name, variable.title
+    return tuple(NodeLayout(name, op, choice.inputs, choice.outputs, title) for choice in variable.choices)
 
 
 def model_tables(joint: JointGraph, costs: MeshCosts, state_bytes: int = 8, *, share: bool = True) -> ModelTables:

@@ -97,10 +97,10 @@ def test_shards_of_outputs_are_those_that_dtensor_makes(nodes: list[torch.fx.Nod
         if signature in seen or "for_cpu" in str(node.target) or not tensor_arguments(node):
             continue
         seen.add(signature)
-        for strategy in itertools.islice(strategies.of(node, signature), 1, None, 5):
+        for strategy in itertools.islice(strategies.of(node, signature), 1, None, 11):
             _check(node, strategy, mesh)
             checked += 1
-    assert checked > 100
+    assert checked > 60
 
 
 def _check(node: torch.fx.Node, strategy: Strategy, mesh: object) -> None:

@@ -1,0 +1,1 @@
+"""Your own model on a mesh of devices, as an instance."""

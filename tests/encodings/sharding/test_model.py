@@ -1,0 +1,125 @@
+"""A model on a mesh through the solver: never worse than published layouts that fit, and read back by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import gapless  # noqa: E402
+from gapless.cli.main import main  # noqa: E402
+from gapless.encodings.sharding.decision import ShardingDecision  # noqa: E402
+from gapless.encodings.sharding.parameters import Parameters  # noqa: E402
+from gapless.encodings.sharding.problem import Problem, problem  # noqa: E402
+from gapless.errors import InputError  # noqa: E402
+from gapless.io.plan import read_plan  # noqa: E402
+from gapless.methods import MethodChoice  # noqa: E402
+
+QUICK = Parameters(methods=MethodChoice(only=("descent",)))
+FACTORY = '''
+import torch
+
+def mlp(width=16, layers=3):
+    """Blocks of two products, a batch of eight."""
+    torch.manual_seed(0)
+    blocks = [
+        torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.ReLU(), torch.nn.Linear(4 * width, width))
+        for _ in range(layers)
+    ]
+    data = torch.randn(8, width)
+    return torch.nn.Sequential(*blocks), data, torch.nn.functional.mse_loss, torch.randn(8, width)
+'''
+
+
+@pytest.fixture(scope="module")
+def factory(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("model") / "mine.py"
+    file.write_text(FACTORY)
+    return f"{file}:mlp"
+
+
+@pytest.fixture(scope="module")
+def asked(factory: str) -> Problem:
+    return problem(model=factory, mesh="2x2", topology="dgx-h100", memory="1MB")
+
+
+def _within(asked: Problem, memory_bytes: int, method: str = "best") -> Problem:
+    return Problem(replace(asked.instance, usage_limit=memory_bytes), asked.model, method)
+
+
+def test_a_plan_is_never_worse_than_a_published_layout_that_fits(asked: Problem) -> None:
+    for memory_bytes in (10**6, 50_000):
+        within = _within(asked, memory_bytes)
+        result = gapless.solve(within, parameters=QUICK)
+        objective, bound = result.solution.objective, result.solution.bound
+        assert objective is not None
+        assert within.published
+        assert all(objective <= known.cost for known in within.published)
+        assert bound is None or bound <= objective
+        rows = {row["name"]: row for row in result.details["baselines"]}
+        assert set(rows) == {"ddp", "fsdp", "hsdp", "megatron", "megatron_fsdp"}
+    assert rows["fsdp"]["peak_bytes"] < 50_000 < rows["ddp"]["peak_bytes"]
+
+
+def test_a_published_layout_is_taken_as_it_is_where_it_is_asked_for(asked: Problem) -> None:
+    result = gapless.solve(_within(asked, 50_000, "fsdp"), parameters=QUICK)
+    row = next(row for row in result.details["baselines"] if row["name"] == "fsdp")
+    assert result.solution.objective == round(row["step_s"] * 1e9)
+    assert max(result.report.peak_bytes) == row["peak_bytes"]
+    assert result.decision.layouts.parameters["0.0.weight"] == "S0,S0"
+    with pytest.raises(InputError, match=r"method: ddp needs .* a device, and memory is 50"):
+        _within(asked, 50_000, "ddp")
+
+
+def test_equal_layers_share_layouts_unless_asked_otherwise(factory: str, asked: Problem) -> None:
+    result = gapless.solve(asked, parameters=QUICK)
+    layouts = result.decision.layouts.parameters
+    assert layouts["1.0.weight"] == layouts["2.0.weight"]  # the first has no gradient of its input
+    assert result.details["tied_nodes"] > 0
+    free = problem(model=factory, mesh="2x2", topology="dgx-h100", unequal_layers=True)
+    assert free.model is not None
+    assert free.model.tied == 0
+
+
+def test_a_plan_is_saved_with_its_layouts_and_checked_by_asking_again(factory: str, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    words = ["--model", factory, "--mesh", "2x2", "--topology", "dgx-h100", "--method", "megatron"]
+    assert main(["solve", "sharding", *words, "-o", str(file), "--quiet"]) == 0
+    saved = read_plan(file)
+    layouts = ShardingDecision.of(saved).layouts
+    assert layouts is not None
+    assert layouts.parameters["2.2.weight"] == "R,S1"
+    assert saved.problem["mesh"] == [2, 2]
+    assert main(["check", str(file), "--quiet"]) == 0
+    text = json.loads(file.read_text())
+    text["decision"]["choices"][0] ^= 1
+    file.write_text(json.dumps(text))
+    assert main(["check", str(file), "--quiet"]) == 5
+
+
+def test_what_is_lacking_or_too_much_is_said(factory: str) -> None:
+    for fields, text in (
+        ({"model": factory, "topology": "dgx-h100"}, "mesh: must be given with a model"),
+        ({"model": factory, "mesh": "2x2"}, "topology: must be given with a model"),
+        ({"model": factory, "instance": "drawn:nodes=4", "mesh": "2x2"}, "give it or a model, one of them"),
+        ({}, "give it or a model, one of them"),
+        ({"model": factory, "mesh": "4x4", "topology": "dgx-h100"}, "at most the 8 devices"),
+        ({"instance": "drawn:nodes=4", "method": "ddp"}, "method: for ddp, there must be a model"),
+    ):
+        with pytest.raises(InputError, match=text):
+            problem(**fields)
+
+
+def test_show_names_layouts_of_parameters_and_baselines(
+    asked: Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gapless.solve(_within(asked, 10**6, "megatron"), parameters=QUICK).save(tmp_path / "plan.json")
+    assert main(["show", str(tmp_path / "plan.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "*.0.weight" in shown
+    assert "R,S0" in shown
+    assert "megatron_fsdp" in shown
