@@ -29,11 +29,11 @@ def compiled(loop: _Loop) -> _Loop:
     """The loop as machine code, which is made on its first use with arrays of these types.
 
     It is kept beside the loop's file, or in the user's cache folder where that can't be written to; where neither can,
-    each process makes it anew.
+    each process makes it anew. Other threads run while it does.
     """
     import numba
 
     try:
-        return cast("_Loop", numba.njit(cache=True)(loop))
+        return cast("_Loop", numba.njit(cache=True, nogil=True)(loop))
     except RuntimeError:
-        return cast("_Loop", numba.njit(loop))
+        return cast("_Loop", numba.njit(nogil=True)(loop))

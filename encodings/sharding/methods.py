@@ -10,7 +10,8 @@ A method is a `ShardingMethod` in one of the lists of `gapless.encodings.shardin
   that this is true: `whole_bound` makes one of a floating-point number and its error.
 - Work is counted by fields of `search.parameters`, and ends `run`; the clock only cuts it short. It asks
   `search.is_over` between steps of a tenth of a second at most, and gives backends `search.deadline.stage(seconds)`.
-- What may help others stays in the search: `prices` of a byte at each time point, float, shape (points,), and `excess`,
+- What may help others stays in the search: `prices` of a byte at each time point, float, shape (points,); `dearness`,
+  float, shape (choices,), by how much each choice seems to be above the cheapest of its node; and `excess`,
   float, shape (choices,): with a choice, no plan costs less than `excess_bound + excess[choice]`.
 """
 
@@ -63,6 +64,7 @@ class ShardingSearch:
     bound_by: str = ""
     is_infeasible: bool = False
     prices: Floats | None = None
+    dearness: Floats | None = None
     excess: Floats | None = None
     excess_bound: float = -math.inf
     is_closed_beside: Callable[[], bool] = bool

@@ -36,8 +36,8 @@ class Parameters:
     longer; far more pays nowhere, as tables grow by a factor for each hub that goes free."""
 
     windows_per_node: int = 20
-    """How many windows are set anew, for each node that presolve left. The search ends there, or at the time limit;
-    large instances need all of their time."""
+    """How many windows are set anew, for each node that presolve left, 20,000 at most. The search ends there, or at the
+    time limit."""
 
     exact_entries: int = 20_000
     """Open pairs of choices, and choices at time points, of which there may be so many for the exact model: CP-SAT

@@ -11,7 +11,7 @@ from gapless.compiled import is_numba_here
 from gapless.encodings.sharding.presolve.factors import Ints
 from gapless.encodings.sharding.presolve.reduced import Reduced
 
-__all__ = ["LEAST_WORK", "Arrays", "arrays_of", "ranges"]
+__all__ = ["LEAST_WORK", "Arrays", "arrays_of", "ranges", "restricted"]
 
 LEAST_WORK = 2**14
 """Entries of tables from which on it pays to load compiled loops, which takes about a second once a process."""
@@ -21,7 +21,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False)
 class Arrays:
-    """Costs as floating-point numbers, infinite where forbidden; whole numbers up to 2^53 are exact.
+    """Costs as floating-point numbers; whole numbers up to 2^53 are exact. What is forbidden costs `shut`, more than
+    any plan that is allowed, so that moves find out of it.
 
     The neighbours of node v are slots `slot_starts[v]` to `slot_starts[v + 1]`: slot s has the neighbour `other[s]`,
     whose slot towards v is `back[s]`; choices k of v and j of the neighbour cost
@@ -29,10 +30,11 @@ class Arrays:
     `entry_starts[c + 1]` of `first`, `end`, `used`, as in `Points`. `is_compiled`: whether loops over them are.
     """
 
-    left: Reduced
     starts: Ints
     sizes: Ints
     costs: Floats
+    ends: Ints
+    table_starts: Ints
     tables: Floats
     slot_starts: Ints
     other: Ints
@@ -45,6 +47,7 @@ class Arrays:
     first: Ints
     end: Ints
     used: Ints
+    shut: float
     is_compiled: bool
 
     @property
@@ -53,9 +56,9 @@ class Arrays:
         return len(self.sizes)
 
     def cost(self, choices: Ints) -> float:
-        """Of choices, the offset aside; infinite where one or a pair is forbidden."""
-        first, second = self.left.ends[:, 0], self.left.ends[:, 1]
-        place = self.left.table_starts[:-1] + choices[first] * self.sizes[second] + choices[second]
+        """Of choices, the offset aside."""
+        first, second = self.ends[:, 0], self.ends[:, 1]
+        place = self.table_starts[:-1] + choices[first] * self.sizes[second] + choices[second]
         return float(self.costs[self.starts[:-1] + choices].sum() + self.tables[place].sum())
 
     def slack(self, choices: Ints) -> Ints:
@@ -85,33 +88,58 @@ def ranges(counts: Ints) -> Ints:
 
 def arrays_of(left: Reduced) -> Arrays:
     """The arrays of what presolve left."""
-    sizes, edges = left.sizes, np.arange(len(left.ends))
-    first, second = left.ends[:, 0], left.ends[:, 1]
+    points = left.points
+    is_compiled = len(left.tables) >= LEAST_WORK and is_numba_here()
+    costs, tables = left.factors.floats(left.costs), left.float_tables
+    most = [np.where(np.isfinite(row), row, 0.0) for row in (costs, tables)]
+    shut = 1.0 + sum(float(np.maximum.reduceat(row, starts[:-1]).sum()) for row, starts in zip(
+        most, (left.starts, left.table_starts), strict=True) if len(row))  # fmt: skip
+    costs, tables = (np.where(np.isfinite(row), row, shut) for row in (costs, tables))
+    entries = (points.choice, points.first, points.end, points.used)
+    return _arrays(left.sizes, costs, left.ends, tables, points.room, entries, shut, is_compiled)
+
+
+def restricted(arrays: Arrays, is_kept: NDArray[np.bool_]) -> Arrays:
+    """The same with some choices only, bool, shape (choices,), at least one a node; they are counted anew."""
+    owner = np.repeat(np.arange(arrays.node_count), arrays.sizes)
+    kept = np.flatnonzero(is_kept)
+    sizes = np.bincount(owner[kept], minlength=arrays.node_count)
+    local, firsts = kept - arrays.starts[owner[kept]], sizes.cumsum() - sizes
+    first, second = arrays.ends[:, 0], arrays.ends[:, 1]
+    cells = sizes[first] * sizes[second]
+    edge, cell = np.repeat(np.arange(len(cells)), cells), ranges(cells)
+    row = local[firsts[first][edge] + cell // sizes[second][edge]]
+    column = local[firsts[second][edge] + cell % sizes[second][edge]]
+    place = arrays.table_starts[edge] + row * arrays.sizes[second][edge] + column
+    choice = np.repeat(np.arange(len(arrays.costs)), np.diff(arrays.entry_starts))
+    own = is_kept[choice]
+    number = is_kept.cumsum() - 1
+    entries = (number[choice[own]], arrays.first[own], arrays.end[own], arrays.used[own])
+    tables = arrays.tables[place]
+    return _arrays(
+        sizes, arrays.costs[kept], arrays.ends, tables, arrays.room, entries, arrays.shut, arrays.is_compiled
+    )
+
+
+def _arrays(
+    sizes: Ints, costs: Floats, ends: Ints, tables: Floats, room: Ints, entries: tuple[Ints, Ints, Ints, Ints],
+    shut: float, is_compiled: bool,
+) -> Arrays:  # fmt: skip
+    first, second = ends[:, 0], ends[:, 1]
+    edges, nodes = len(ends), np.arange(len(sizes) + 1)
+    table_starts = np.concatenate([[0], (sizes[first] * sizes[second]).cumsum()])
     node, other = np.concatenate([first, second]), np.concatenate([second, first])
-    ones = np.ones(len(edges), dtype=np.int64)
+    ones = np.ones(edges, dtype=np.int64)
     own, beside = np.concatenate([sizes[second], ones]), np.concatenate([ones, sizes[second]])
     order = np.argsort(node, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    back = np.concatenate([place[len(edges) :], place[: len(edges)]])[order]
-    points = left.points
-    by_choice = np.argsort(points.choice, kind="stable")
+    back = np.concatenate([place[edges:], place[:edges]])[order]
+    by_choice = np.argsort(entries[0], kind="stable")
+    choice, begin, end, used = (each[by_choice] for each in entries)
     return Arrays(
-        left,
-        left.starts,
-        sizes,
-        left.factors.floats(left.costs),
-        left.float_tables,
-        np.searchsorted(node[order], np.arange(left.node_count + 1)),
-        other[order],
-        back,
-        np.concatenate([left.table_starts[:-1]] * 2)[order],
-        own[order],
-        beside[order],
-        points.room,
-        np.searchsorted(points.choice[by_choice], np.arange(len(left.costs) + 1)),
-        points.first[by_choice],
-        points.end[by_choice],
-        points.used[by_choice],
-        len(left.tables) >= LEAST_WORK and is_numba_here(),
-    )
+        np.concatenate([[0], sizes.cumsum()]), sizes, costs, ends, table_starts, tables,
+        np.searchsorted(node[order], nodes), other[order], back, np.concatenate([table_starts[:-1]] * 2)[order],
+        own[order], beside[order], room, np.searchsorted(choice, np.arange(len(costs) + 1)), begin, end, used,
+        shut, is_compiled,
+    )  # fmt: skip

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from gapless.encodings.sharding.methods import Found, ShardingSearch
 from gapless.encodings.sharding.presolve.factors import Ints
-from gapless.encodings.sharding.search.arrays import Arrays, arrays_of
+from gapless.encodings.sharding.search.arrays import Arrays, arrays_of, ranges
 from gapless.encodings.sharding.search.kernels import message_starts, sweep
-from gapless.encodings.sharding.search.moves import Moves
+from gapless.encodings.sharding.search.moves import Fitted, Moves
 
-__all__ = ["METHOD", "messages"]
+__all__ = ["METHOD", "Tuning", "messages", "tuning_of"]
 
 METHOD = "messages"
 
 Floats = NDArray[np.float64]
 
 _FIRST_TARGET = 0.05
-"""Above the best bound, as a share of the scale of costs."""
+"""Above the best bound, as a share of it."""
 _LAST_TARGET = 1e-6
 _NEARER = 0.6
 """What the target's distance is multiplied by."""
@@ -39,13 +39,15 @@ _DECODED = 25
 """Rounds from one improved plan to the next."""
 _SHUFFLED = 1000
 """Nodes below which the order of messages is random; above it is that of the instance, which follows the model."""
+_SHUT = 10.0
+"""Times the most open cost, for forbidden pairs: with more, messages lose digits."""
 _PASSES = 2
 """Eliminations of the whole graph that improve a decoded plan, before memory is looked at."""
 
 
 @dataclass
-class _Tuning:
-    """Prices, messages, and the best of both so far. `bound` leaves the offset out."""
+class Tuning:
+    """Prices, messages, and the best of both so far. `bound` leaves the offset out; `tables` are finite."""
 
     arrays: Arrays
     order: Ints
@@ -54,11 +56,42 @@ class _Tuning:
     messages: Floats
     prices: Floats
     choices: Ints
-    scale: float
-    target: float
+    target: float = _FIRST_TARGET
     bound: float = -math.inf
     kept: tuple[Floats, Floats] | None = None
     waited: int = 0
+
+    def plans(self, moves: Moves, rounds: int, best: float = math.inf) -> Iterator[Fitted]:
+        """Plans that cost less than `best`, each less than the one before, from so many rounds at most."""
+        direction = np.zeros(len(self.prices))
+        for number in range(rounds):
+            if moves.is_over() or self.target < _LAST_TARGET:
+                return
+            direction = self.round(direction)
+            if number % _DECODED == _DECODED - 1:
+                choices = self.choices
+                for _ in range(_PASSES):
+                    choices = moves.cheapest(moves.whole(), self.prices, choices)
+                found = moves.fitted(moves.whole(), self.prices, choices, best)
+                if found is not None and found.cost < best:
+                    best = found.cost
+                    yield found
+
+    @property
+    def best_prices(self) -> Floats:
+        """Those of the best bound."""
+        return self.prices if self.kept is None else self.kept[0]
+
+    @property
+    def dearness(self) -> Floats:
+        """By how much each choice of a node is above its cheapest, float, shape (choices,), as far as messages say."""
+        arrays, messages = self.arrays, self.messages if self.kept is None else self.kept[1]
+        total = arrays.priced(self.best_prices)
+        owner = np.repeat(np.arange(arrays.node_count), np.diff(arrays.slot_starts))
+        counts = arrays.sizes[owner]
+        np.add.at(total, np.repeat(arrays.starts[owner], counts) + ranges(counts), messages)
+        above: Floats = total - np.repeat(np.minimum.reduceat(total, arrays.starts[:-1]), arrays.sizes)
+        return above
 
     def round(self, direction: Floats) -> Floats:
         """A sweep there and back, and a step of the prices. Returns the direction of the step."""
@@ -78,42 +111,30 @@ class _Tuning:
         moved = np.where((self.prices <= 0) & (direction < 0), 0.0, direction)
         length = float((moved * moved).sum())
         if length > 0:
-            step = (self.bound + self.target * self.scale - bound) / length
+            step = (self.bound + self.target * max(abs(self.bound), 1.0) - bound) / length
             self.prices = np.maximum(self.prices + step * moved, 0.0)
         return direction
 
 
+def tuning_of(moves: Moves, choices: Ints, prices: Floats) -> Tuning:
+    """Messages at nil, and prices to begin with."""
+    arrays = moves.arrays
+    starts = message_starts(arrays)
+    open_costs = (row[row < arrays.shut] for row in (arrays.costs, arrays.tables))
+    most = _SHUT * max(float(row.max(initial=1.0)) for row in open_costs)
+    count, tables = arrays.node_count, np.minimum(arrays.tables, most)
+    order = moves.random.permutation(count) if count < _SHUFFLED else np.arange(count)
+    return Tuning(arrays, order, tables, starts, np.zeros(int(starts[-1])), prices.copy(), choices.copy())
+
+
 def messages(search: ShardingSearch) -> Iterator[Found]:
-    """Plans, and `search.prices`."""
+    """Plans, `search.prices` and `search.dearness`."""
     arrays = arrays_of(search.left)
     random = np.random.default_rng(search.options.seed)
     moves = Moves(arrays, search.parameters.elimination_entries, random, lambda: search.is_over)
-    tuning, direction = _start(search, arrays, random), np.zeros(len(arrays.room))
-    for number in range(search.parameters.message_rounds):
-        if search.is_over or tuning.target < _LAST_TARGET:
-            break
-        direction = tuning.round(direction)
-        if number % _DECODED == _DECODED - 1:
-            choices = tuning.choices
-            for _ in range(_PASSES):
-                choices = moves.cheapest(moves.whole(), tuning.prices, choices)
-            best = math.inf if search.cost is None else float(search.cost - search.left.offset)
-            found = moves.fitted(moves.whole(), tuning.prices, choices, best)
-            if found is not None and found.cost < best:
-                tuning.scale = max(found.cost, 1.0)
-                yield Found(METHOD, found.choices)
-    if tuning.kept is not None:
-        search.prices = tuning.kept[0]
-
-
-def _start(search: ShardingSearch, arrays: Arrays, random: np.random.Generator) -> _Tuning:
-    starts = message_starts(arrays)
-    finite = arrays.tables[np.isfinite(arrays.tables)]
-    most = 10.0 * max(float(finite.max(initial=1.0)), float(arrays.costs.max(initial=1.0)))
-    choices = np.zeros(arrays.node_count, dtype=np.int64) if search.choices is None else search.choices.copy()
-    prices = np.zeros(len(arrays.room)) if search.prices is None else search.prices.copy()
-    order = random.permutation(arrays.node_count) if arrays.node_count < _SHUFFLED else np.arange(arrays.node_count)
-    return _Tuning(
-        arrays, order, np.minimum(arrays.tables, most), starts, np.zeros(int(starts[-1])), prices, choices,
-        max(arrays.cost(choices), 1.0), _FIRST_TARGET,
-    )  # fmt: skip
+    choices = np.zeros(arrays.node_count, dtype=np.int64) if search.choices is None else search.choices
+    tuning = tuning_of(moves, choices, np.zeros(len(arrays.room)) if search.prices is None else search.prices)
+    best = math.inf if search.cost is None else float(search.cost - search.left.offset)
+    for found in tuning.plans(moves, search.parameters.message_rounds, best):
+        yield Found(METHOD, found.choices)
+    search.prices, search.dearness = tuning.best_prices, tuning.dearness

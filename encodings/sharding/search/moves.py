@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.sharding.presolve.factors import Ints
-from gapless.encodings.sharding.search.arrays import Arrays
+from gapless.encodings.sharding.search.arrays import Arrays, restricted
 from gapless.encodings.sharding.search.elimination import Elimination, elimination_of
 from gapless.encodings.sharding.search.kernels import eliminate, settle
 from gapless.encodings.sharding.search.profiles import Profiles, profiles_of
@@ -149,3 +149,15 @@ class Moves:
                 rise = -short * (size / float((short * short).sum()))
                 prices = prices + rise
         return found
+
+    def fitted_among(self, is_kept: NDArray[np.bool_], prices: Floats, choices: Ints, best: float) -> Fitted | None:
+        """The same for the whole graph with some choices, bool, shape (choices,), those of the plan among them."""
+        arrays, number = self.arrays, is_kept.cumsum() - 1
+        narrow = restricted(arrays, is_kept)
+        moves = Moves(narrow, self._entries, self.random, self.is_over)
+        steps = moves._steps(np.flatnonzero(narrow.sizes > 1).tolist())
+        found = moves.fitted(steps, prices, number[arrays.starts[:-1] + choices] - narrow.starts[:-1], best)
+        if found is None:
+            return None
+        wide = np.flatnonzero(is_kept)[narrow.starts[:-1] + found.choices] - arrays.starts[:-1]
+        return Fitted(wide, arrays.cost(wide), found.prices)

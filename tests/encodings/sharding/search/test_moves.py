@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from sharding_instances import cheapest, random_instance
 
-from gapless.encodings.sharding.presolve.reduced import reduced
-from gapless.encodings.sharding.search.arrays import Arrays, arrays_of
+from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
+from gapless.encodings.sharding.search.arrays import Arrays, arrays_of, restricted
 from gapless.encodings.sharding.search.elimination import elimination_of
 from gapless.encodings.sharding.search.kernels import eliminate, message_starts, settle, sweep
 from gapless.encodings.sharding.search.moves import Moves
 from gapless.encodings.sharding.search.profiles import profiles_of
 
 
-def arrays_of_seed(seed: int, **kind: float) -> Arrays:
+def left_of_seed(seed: int, **kind: float) -> Reduced:
     """What presolve leaves of a small instance, seven nodes or fewer."""
     for further in range(seed, seed + 1000, 50):
         left = reduced(random_instance(further, **{"nodes": 7, "edges": 9, "forbidden": 0.1, "alike": 0.0, **kind}))
         if left is not None and left.node_count > 3:
-            return arrays_of(left)
+            return left
     raise AssertionError("all are solved by presolve")
 
 
@@ -33,7 +33,7 @@ def drawn(arrays: Arrays, random: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize("entries", [1, 9, 10**6])
 @pytest.mark.parametrize("seed", range(12))
 def test_elimination_finds_the_least_cost_of_its_nodes(seed: int, entries: int) -> None:
-    arrays, random = arrays_of_seed(seed), np.random.default_rng(seed)
+    arrays, random = arrays_of(left_of_seed(seed)), np.random.default_rng(seed)
     free = random.permutation(arrays.node_count)[: 4 if seed % 2 else arrays.node_count]
     steps = elimination_of(arrays, free.tolist(), entries, random)
     start = drawn(arrays, random)
@@ -52,10 +52,11 @@ def test_elimination_finds_the_least_cost_of_its_nodes(seed: int, entries: int) 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_arrays_have_the_costs_and_slack_of_what_is_left(seed: int) -> None:
-    arrays, random = arrays_of_seed(seed), np.random.default_rng(seed)
-    choices, left = drawn(arrays, random), arrays.left
+    left, random = left_of_seed(seed), np.random.default_rng(seed)
+    arrays = arrays_of(left)
+    choices = drawn(arrays, random)
     known = left.evaluate(choices)
-    assert np.isinf(arrays.cost(choices)) == bool(known.forbidden)
+    assert (arrays.cost(choices) >= arrays.shut) == bool(known.forbidden)
     assert known.forbidden or arrays.cost(choices) == known.cost - left.offset
     assert (arrays.slack(choices) == left.points.slack(left.starts[:-1] + choices)).all()
     prices = random.integers(0, 9, len(arrays.room)).astype(float)
@@ -65,8 +66,9 @@ def test_arrays_have_the_costs_and_slack_of_what_is_left(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_messages_bound_the_cost_of_all_plans(seed: int) -> None:
-    arrays = arrays_of_seed(seed, tightness=1.0, forbidden=0.0)
-    known = cheapest(arrays.left.factors.instance)
+    left = left_of_seed(seed, tightness=1.0, forbidden=0.0)
+    arrays = arrays_of(left)
+    known = cheapest(left.factors.instance)
     starts, choices = message_starts(arrays), np.zeros(arrays.node_count, dtype=np.int64)
     messages, order = np.zeros(int(starts[-1])), np.arange(arrays.node_count)
     bounds = []
@@ -75,13 +77,13 @@ def test_messages_bound_the_cost_of_all_plans(seed: int) -> None:
         bounds.append(sweep(arrays, order[::-1].copy(), arrays.costs, arrays.tables, starts, messages, choices))
     assert known is not None
     assert all(after >= before - 1e-6 for before, after in pairwise(bounds))
-    assert bounds[0] < bounds[-1] or bounds[0] == pytest.approx(known[0] - arrays.left.offset)
-    assert bounds[-1] <= known[0] - arrays.left.offset + 1e-6
+    assert bounds[0] < bounds[-1] or bounds[0] == pytest.approx(known[0] - left.offset)
+    assert bounds[-1] <= known[0] - left.offset + 1e-6
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_filling_stays_within_the_memory_and_never_costs_more(seed: int) -> None:
-    arrays, random = arrays_of_seed(seed, tightness=0.4), np.random.default_rng(seed)
+    arrays, random = arrays_of(left_of_seed(seed, tightness=0.4)), np.random.default_rng(seed)
     profiles, order = profiles_of(arrays), np.arange(arrays.node_count)
     for _ in range(20):
         choices = drawn(arrays, random)
@@ -95,16 +97,32 @@ def test_filling_stays_within_the_memory_and_never_costs_more(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_fitted_plan_fits(seed: int) -> None:
-    arrays, random = arrays_of_seed(seed, tightness=0.3), np.random.default_rng(seed)
+    left, random = left_of_seed(seed, tightness=0.3), np.random.default_rng(seed)
+    arrays = arrays_of(left)
     moves = Moves(arrays, 1000, random, lambda: False)
     found = moves.fitted(moves.whole(), np.zeros(len(arrays.room)), drawn(arrays, random))
-    known = cheapest(arrays.left.factors.instance)
+    known = cheapest(left.factors.instance)
     assert found is None or known is not None
     if found is not None:
-        evaluated = arrays.left.evaluate(found.choices)
-        assert evaluated.cost - arrays.left.offset == found.cost
-        assert evaluated.peak <= arrays.left.factors.instance.usage_limit
+        evaluated = left.evaluate(found.choices)
+        assert evaluated.cost - left.offset == found.cost
+        assert evaluated.peak <= left.factors.instance.usage_limit
         assert known[0] <= evaluated.cost
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_narrowed_arrays_have_the_same_costs_and_slack(seed: int) -> None:
+    arrays, random = arrays_of(left_of_seed(seed)), np.random.default_rng(seed)
+    choices = drawn(arrays, random)
+    is_kept = random.random(len(arrays.costs)) < 0.4
+    is_kept[arrays.starts[:-1] + choices] = True
+    narrow = restricted(arrays, is_kept)
+    own = drawn(narrow, random)
+    wide = np.flatnonzero(is_kept)[narrow.starts[:-1] + own] - arrays.starts[:-1]
+    assert narrow.cost(own) == arrays.cost(wide)
+    assert (narrow.slack(own) == arrays.slack(wide)).all()
+    found = Moves(arrays, 100, random, lambda: False).fitted_among(is_kept, np.zeros(len(arrays.room)), choices, np.inf)
+    assert found is None or is_kept[arrays.starts[:-1] + found.choices].all()
 
 
 @pytest.mark.extra("fast")
