@@ -147,8 +147,12 @@ class TablesBuilder:
         all_of = self.strategies.of(node, self.signatures[node])
         if key not in self._ops:
             choices = tuple(each for each in all_of if _has_terms(each, made))
-            if may_copy:
-                choices += tuple(Strategy(each.inputs, each.outputs, is_copy=True) for each in choices)
+            if may_copy and base is not None:
+                choices += tuple(
+                    Strategy(each.inputs, each.outputs, is_copy=True)
+                    for each in choices
+                    if not is_partial(each.inputs[base])  # nobody makes terms of a sum to keep them
+                )
             self._ops[key] = choices, *self._priced(node, choices, base)
         return self._ops[key]
 
