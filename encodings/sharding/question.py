@@ -9,7 +9,7 @@ from gapless.profiles.devices import device_names
 from gapless.profiles.layouts.published import BASELINES
 from gapless.profiles.shardings.autoparallel import SHIPPED
 from gapless.question import Asked, asked
-from gapless.question.fields import Choice, Flag, Listed, Object, Size, Whole
+from gapless.question.fields import Choice, Flag, Listed, Object, Size, Text, Whole
 from gapless.topologies.names import topology_names
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ class Question(Asked):
     topology: str | Topology | None = asked(
         Object(("gapless.topologies.topology.Topology",)), "the machine; the mesh is its first devices, row by row",
         metavar="NAME", names=topology_names, group=_MODEL,
+    )  # fmt: skip
+    topology_file: str | None = asked(
+        Text(), "a topology in gapless's or TACCL's format, as `gapless profile links` measures it", metavar="FILE",
+        group=_MODEL,
     )  # fmt: skip
     nodes: int | None = asked(Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group=_MODEL)
     device: str | Device = asked(

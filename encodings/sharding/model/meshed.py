@@ -56,13 +56,13 @@ def meshed_model(asked: Question) -> tuple[Instance, MeshedModel]:
 
     Raises `InputError` for a field that is lacking, a mesh larger than its topology, or a model that can't be captured.
     """
-    if asked.mesh is None or asked.topology is None:
+    if asked.mesh is None or (asked.topology is None and asked.topology_file is None):
         lacking = "mesh" if asked.mesh is None else "topology"
         raise InputError(f"{lacking}: must be given with a model, such as mesh 2x4 on topology dgx-h100")
     device = asked.device if isinstance(asked.device, Device) else named_device(asked.device)
     topology = asked.topology
     if not isinstance(topology, Topology):
-        topology = load_topology(topology, asked.nodes)
+        topology = load_topology(topology, asked.nodes, asked.topology_file)
     costs = mesh_costs(topology, asked.mesh, device)
     from gapless.torch.run.workload import Workload, load_named
     from gapless.torch.sharding.baselines import baselines

@@ -114,6 +114,16 @@ def test_what_is_lacking_or_too_much_is_said(factory: str) -> None:
             problem(**fields)
 
 
+def test_a_machine_of_your_own_prices_collectives(factory: str, asked: Problem, tmp_path: Path) -> None:
+    file = tmp_path / "slow.json"
+    switch = {"ranks": [0, 1, 2, 3], "alpha_us": 10.0, "beta_us_per_mb": 1000.0}
+    head = {"format": "gapless.topology", "version": 1, "name": "slow", "ranks_per_node": 4}
+    file.write_text(json.dumps({**head, "switches": [switch]}))
+    slow = problem(model=factory, mesh="2x2", topology_file=str(file), memory="1MB")
+    fast_ns, slow_ns = ({each.name: each.cost for each in known.published} for known in (asked, slow))
+    assert all(slow_ns[name] > fast_ns[name] for name in fast_ns)
+
+
 def test_show_names_layouts_of_parameters_and_baselines(
     asked: Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
