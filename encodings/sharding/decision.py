@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gapless.decision import Decision
 from gapless.encodings.sharding.instance import Instance
 from gapless.errors import InputError
+from gapless.profiles.layouts.costs import MeshCosts
 from gapless.profiles.layouts.layouts import MeshLayouts
 
 __all__ = ["ShardingDecision"]
@@ -17,10 +18,13 @@ __all__ = ["ShardingDecision"]
 
 @dataclass(frozen=True)
 class ShardingDecision(Decision):
-    """`choices[v]`: which of its choices node v takes, from 0 on. `layouts`: what they say of a model on a mesh."""
+    """`choices[v]`: which of its choices node v takes, from 0 on. `layouts`: what they say of a model on a mesh;
+    `costs`: by which changes of layouts took the steps of least time.
+    """
 
     choices: tuple[int, ...]
     layouts: MeshLayouts | None = None
+    costs: MeshCosts | None = None
 
     def of_instance(self, instance: Instance) -> NDArray[np.int64]:
         """The choices, int64, shape (nodes,). Raises `InputError` where the instance has no such nodes or choices."""

@@ -70,7 +70,7 @@ class Problem(BriefQuestion):
             "edges": len(instance.edges),
             "usage_limit_bytes": instance.usage_limit,
             "sha256": instance.digest,
-            **({} if self.model is None else {"mesh": list(self.model.mesh), "graph": self.model.graph}),
+            **({} if self.model is None else {"mesh": list(self.model.costs.shape), "graph": self.model.graph}),
         }
 
     @cached_property

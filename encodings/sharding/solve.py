@@ -99,7 +99,9 @@ def _plan(problem: Problem, search: ShardingSearch) -> Plan:
     assert not known.forbidden, f"{best.name} made a plan with a forbidden choice: {known.forbidden}"
     assert known.peak <= problem.instance.usage_limit, f"{best.name} made a plan above the limit"
     assert known.cost == best.cost, "presolve keeps costs"
-    decision = ShardingDecision(tuple(choices.tolist()), None if model is None else model.laid_out(choices))
+    decision = ShardingDecision(tuple(choices.tolist()))
+    if model is not None:
+        decision = replace(decision, layouts=model.laid_out(choices), costs=model.costs)
     details = {"method": best.name, **details, **problem.remarks(best.cost)}
     claim = _claim(replace(search, cost=best.cost, found_by=best.name))
     return Plan(claim, to_schedule(problem.instance, choices), details, decision=decision)

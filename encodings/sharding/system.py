@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gapless.encodings.sharding import audit, decision, export, parameters, problem, solve, view
+from gapless.encodings.sharding.execution.command import RUN
 from gapless.encodings.sharding.question import Question
 from gapless.lazy import lazy
 from gapless.system import Export, System
@@ -29,6 +30,7 @@ SYSTEM = System(
     view=lazy(lambda: view.render),
     pictures=("usage",),
     drawers={"usage": lazy(lambda: view.draw_usage)},
+    runs=(RUN,),
     device_names=lambda plan: (plan.schedule.topology.name,),
     budgets=lambda plan: plan.schedule.topology.memory_bytes,
     decision=lambda: decision.ShardingDecision,

@@ -22,6 +22,7 @@ QUESTIONS = {
     "pipeline.json": "solve pipeline --profile uniform:f=10,b=12,w=8 --ranks 2 --micro-batches 2",
     "oktopk.json": "solve oktopk --indices uniform:elements=1000,steps=2 --ranks 2",
     "chai.json": "solve chai --profile small-lm --kv-saving 0.2",
+    "sharding.json": "solve sharding --instance drawn:nodes=5,choices=2",
 }
 GRID = '{"format": "gapless.sweep", "version": 1, "grid": [{"system": "cupcake", "profile": "resnet50"}]}'
 
@@ -49,6 +50,7 @@ MISSING = {
     "run oktopk --plan oktopk.json": "torch",
     "run pipeline --model train:gpt --ranks 2 --plan pipeline.json": "torch",
     "run ranks --plan ranks.json --model train:net": "torch",
+    "run sharding --plan sharding.json": "torch",
     "run taccl --plan taccl.json": "torch",
     "profile compression --model train:net -o x.npz": "torch",
     "profile compression-error --model train:gpt -o x.json": "torch",

@@ -18,7 +18,7 @@ from gapless.torch.sharding.baselines import baselines
 from gapless.torch.sharding.joint import joint_of
 from gapless.torch.sharding.placements import placements_of
 
-__all__ = ["difference", "model", "refusals", "trained"]
+__all__ = ["difference", "layouts_of", "model", "refusals", "trained"]
 
 STEPS = 3
 
@@ -55,11 +55,11 @@ def layouts_of(work: Workload, mesh: tuple[int, ...], name: str) -> MeshLayouts:
     return drawn_layouts(tables, int(name)) if name.isdigit() else tables.layouts(baselines(tables)[name])
 
 
-def trained(work: Workload, mesh: tuple[int, ...], name: str) -> dict[str, Any]:
+def trained(work: Workload, plan: MeshLayouts | Path) -> dict[str, Any]:
     """The largest relative differences of losses, gradients, weights and buffers from one process, in three steps of
     AdamW with two losses' gradients added up in each."""
     whole = copy.deepcopy(work.model)
-    step = apply(work.model, layouts_of(work, mesh, name), work.loss)
+    step = apply(work.model, plan, work.loss)
     pair = [torch.optim.AdamW(each.parameters(), lr=1e-3) for each in (work.model, whole)]
     off = {"loss": 0.0, "gradient": 0.0, "weight": 0.0, "buffer": 0.0}
     for number in range(STEPS):

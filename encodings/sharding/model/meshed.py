@@ -12,7 +12,7 @@ from gapless.encodings.sharding.instance import Instance
 from gapless.encodings.sharding.question import OPTIMIZERS, Question
 from gapless.errors import InputError
 from gapless.profiles.devices import Device, named_device
-from gapless.profiles.layouts.costs import mesh_costs
+from gapless.profiles.layouts.costs import MeshCosts, mesh_costs
 from gapless.profiles.layouts.layouts import MeshLayouts, NodeLayout
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
@@ -33,12 +33,13 @@ class Published:
 
 @dataclass(frozen=True, repr=False)
 class MeshedModel:
-    """`layouts[v][k]`: what choice k of node v of the instance says of a node of the joint graph; empty where the node
-    stands for none. `baselines`: choices, int64, shape (nodes,), by name. `without_rule`: how often ops were met for
-    which DTensor has no rule. `tied`: nodes that share the choice of another since layers are equal.
+    """`costs`: of the mesh. `layouts[v][k]`: what choice k of node v of the instance says of a node of the joint graph;
+    empty where the node stands for none. `baselines`: choices, int64, shape (nodes,), by name. `without_rule`: how
+    often ops were met for which DTensor has no rule. `tied`: nodes that share the choice of another since layers are
+    equal.
     """
 
-    mesh: tuple[int, ...]
+    costs: MeshCosts
     graph: str
     layouts: tuple[tuple[NodeLayout, ...], ...] = field(repr=False)
     baselines: Mapping[str, Ints] = field(repr=False)
@@ -48,7 +49,7 @@ class MeshedModel:
     def laid_out(self, choices: Ints) -> MeshLayouts:
         """The layouts that a choice for each node, int64, shape (nodes,), stands for."""
         chosen = zip(self.layouts, choices.tolist(), strict=True)
-        return MeshLayouts(self.mesh, self.graph, tuple(each[choice] for each, choice in chosen if each))
+        return MeshLayouts(self.costs.shape, self.graph, tuple(each[choice] for each, choice in chosen if each))
 
 
 def meshed_model(asked: Question) -> tuple[Instance, MeshedModel]:
@@ -79,6 +80,6 @@ def meshed_model(asked: Question) -> tuple[Instance, MeshedModel]:
         tables.usages, tables.edges, tables.tables, device.memory_bytes if asked.memory is None else asked.memory,
     )  # fmt: skip
     model = MeshedModel(
-        costs.shape, made.digest, made.node_layouts, baselines(made), made.without_rule, made.tied
+        costs, made.digest, made.node_layouts, baselines(made), made.without_rule, made.tied
     )  # fmt: skip
     return instance, model

@@ -38,18 +38,16 @@ class Pace(Protocol):
 
 @dataclass
 class Sent:
-    """What this rank has sent: bytes and calls of collectives, by (kind, axis of the mesh); and how long they took."""
+    """What this rank has sent: bytes and calls of collectives, by (kind, axis of the mesh)."""
 
     size_bytes: dict[tuple[str, int], int] = field(default_factory=dict)
     calls: dict[tuple[str, int], int] = field(default_factory=dict)
-    taken_s: float = 0.0
 
-    def note(self, step: Step, sent_bytes: int, taken_s: float) -> None:
+    def note(self, step: Step, sent_bytes: int) -> None:
         """One more collective."""
         key = step.kind, step.axis
         self.size_bytes[key] = self.size_bytes.get(key, 0) + sent_bytes
         self.calls[key] = self.calls.get(key, 0) + 1
-        self.taken_s += taken_s
 
 
 class Exchange:
@@ -71,7 +69,7 @@ class Exchange:
             if sent_bytes:
                 if self.pace is not None:
                     self.pace(step, begin_s)
-                self.sent.note(step, sent_bytes, time.monotonic() - begin_s)
+                self.sent.note(step, sent_bytes)
         return local
 
     def slice(self, whole: Tensor, dimension: int, axis: int) -> Tensor:

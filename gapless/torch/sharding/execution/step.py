@@ -2,7 +2,7 @@
 
 ::
 
-    step = apply(model, layouts, cross_entropy)                # in each process; parameters are cut as planned
+    step = apply(model, "plan.json", cross_entropy)             # in each process; parameters are cut as planned
     optimizer = AdamW(model.parameters())                       # its state is cut alike
     step(images, labels).backward()                             # the whole batch, or DTensors of it
     optimizer.step()
@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from gapless.errors import InputError
+from gapless.profiles.layouts.costs import MeshCosts
 from gapless.profiles.layouts.layouts import MeshLayouts
 from gapless.profiles.layouts.transitions import Step
+from gapless.result import Result
+from gapless.result import load as load_result
 from gapless.torch.capture.model_state import ModelWatch, refuse_autocast
 from gapless.torch.devices import device_of
 from gapless.torch.joint_graph import Role
@@ -42,7 +46,7 @@ Cost: TypeAlias = Callable[[Step], float]
 
 def apply(
     model: Module,
-    layouts: MeshLayouts,
+    plan: str | Path | Result | MeshLayouts,
     loss: Loss | None = None,
     *,
     targets: int = 1,
@@ -51,14 +55,26 @@ def apply(
 ) -> ShardedStep:
     """Cut a model's parameters as a plan says, and give the step that trains it; called in every process.
 
-    Every process has the same model with the same numbers. `loss` makes a scalar of what the model returns and of
-    `targets`, the last positional arguments of a step; None where the model returns it. `mesh`: of the plan's shape,
-    made of all processes unless it is given. `cost`: of a step of a change of layouts, by which the least is taken; by
-    default the bytes that it sends.
+    `plan`: of sharding, of this model; a file, what `solve` gives, or layouts alone. Every process has the same model
+    with the same numbers. `loss` makes a scalar of what the model returns and of `targets`, so many last positional
+    arguments of a step; None where the model returns it. `mesh`: of the plan's shape, made of all processes unless it
+    is given. `cost`: of a step of a change of layouts, by which the least is taken; the plan's, or for layouts alone
+    the bytes that it sends.
 
     Raises `InputError` where there are other processes, or the model has other parameters than the plan.
     """
+    layouts, costs = (plan, None) if isinstance(plan, MeshLayouts) else _decided(plan)
+    if cost is None and costs is not None:
+        cost = costs.step_s
     return ShardedStep(model, layouts, loss, targets if loss is not None else 0, mesh, cost)
+
+
+def _decided(plan: str | Path | Result) -> tuple[MeshLayouts, MeshCosts | None]:
+    decision = (plan if isinstance(plan, Result) else load_result(plan)).decision
+    layouts, costs = getattr(decision, "layouts", None), getattr(decision, "costs", None)
+    if not isinstance(layouts, MeshLayouts):
+        raise InputError("plan: must be one of sharding, of a model on a mesh; solve with a model")
+    return layouts, costs if isinstance(costs, MeshCosts) else None
 
 
 class ShardedStep:

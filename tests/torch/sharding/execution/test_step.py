@@ -10,15 +10,19 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 from gloo_ranks import run_ranks  # noqa: E402
-from sharded_training import model, refusals, trained  # noqa: E402
+from sharded_training import layouts_of, model, refusals, trained  # noqa: E402
+
+import gapless  # noqa: E402
 
 
 def _on_two(rank: int, folder: Path) -> dict[str, Any]:
-    return trained(model(), (2,), "fsdp")
+    return trained(model(), folder / "plan.json")
 
 
 def _on_mesh(rank: int, folder: Path) -> dict[str, dict[str, Any]]:
-    return {name: trained(model(), (2, 2), name) for name in ("ddp", "fsdp", "hsdp", "0", "1", "2")}
+    return {
+        name: trained(model(), layouts_of(model(), (2, 2), name)) for name in ("ddp", "fsdp", "hsdp", "0", "1", "2")
+    }
 
 
 def _is_equal(found: dict[str, Any]) -> bool:
@@ -26,6 +30,8 @@ def _is_equal(found: dict[str, Any]) -> bool:
 
 
 def test_losses_gradients_weights_and_buffers_are_those_of_one_process(tmp_path: Path) -> None:
+    plan = gapless.sharding.solve(model=model(), mesh="2", topology="dgx-h100", method="fsdp", time_limit=5.0)
+    plan.save(tmp_path / "plan.json")
     found = run_ranks(_on_two, 2, tmp_path)
     assert all(map(_is_equal, found)), found
 
