@@ -79,8 +79,8 @@ class Result:
         gap = f", {self._proven}" if self.solution.bounds else ""
         found = "no plan"
         if self.report is not None:
-            makespan = described("makespan_s", self.report.makespan_s)
-            found = f"{self.report.event_count} events in {makespan}, {'valid' if self.valid else 'NOT valid'}"
+            makespan = "" if self.solution.unit == "cost" else f" in {described('makespan_s', self.report.makespan_s)}"
+            found = f"{self.report.event_count} events{makespan}, {'valid' if self.valid else 'NOT valid'}"
         return f"<{self.problem.system}: {self.status.value}{gap}; {found}>"
 
     @property
@@ -159,6 +159,8 @@ class Result:
         system, data = known_system(self.problem.system), self.data
         shown = (*(() if system is None else system.summary), *_LAST)
         first, found = ({name: data[name] for name in names if name in data} for names in (_FIRST, shown))
+        if self.solution.unit == "cost":
+            first.pop("makespan_s", None)  # instants of memory, a second each in the replay
         rows = [(words(name), described(name, value)) for name, value in {**asked, **first}.items()]
         rows += [("narrower bound", f"{bound}: {said}") for bound, said in narrower_of(data)]
         rows += [("wider question", said)] if (said := wider_of(self.details)) else []
