@@ -16,6 +16,8 @@ from gapless.options import Deadline
 
 __all__ = ["side_by_side"]
 
+_PATIENCE_S = 0.25
+"""How long a lane that was asked to stop may take."""
 _POLL_S = 0.05
 """How long to wait for the other lane before looking whether time is up."""
 
@@ -68,7 +70,7 @@ def side_by_side(
         finally:
             lane.stop.set()
             search.is_closed_beside = lambda: False
-        lane.is_over.wait(1.0)  # a solver that is asked to stop needs a moment
+        lane.is_over.wait(_PATIENCE_S)  # a solver that is asked to stop needs a moment
     else:
         lane.run(proving, choice)
         if not lane.is_closed:

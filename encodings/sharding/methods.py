@@ -10,14 +10,16 @@ A method is a `ShardingMethod` in one of the lists of `gapless.encodings.shardin
   that this is true: `whole_bound` makes one of a floating-point number and its error.
 - Work is counted by fields of `search.parameters`, and ends `run`; the clock only cuts it short. It asks
   `search.is_over` between steps of a tenth of a second at most, and gives backends `search.deadline.stage(seconds)`.
-- What may help others stays in the search: `prices` of a byte at each time point, float, shape (points,); `dearness`,
-  float, shape (choices,), by how much each choice seems to be above the cheapest of its node; and `excess`,
-  float, shape (choices,): with a choice, no plan costs less than `excess_bound + excess[choice]`.
+- What may help others stays in the search: `prices` of a byte at each time point, float, shape (points,), with the
+  messages that they were found with (`tuning`); `dearness`, float, shape (choices,), by how much each choice seems to
+  be above the cheapest of its node; and `excess`, float, shape (choices,): with a choice, no plan costs less than
+  `excess_bound + excess[choice]`.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -65,10 +67,16 @@ class ShardingSearch:
     is_infeasible: bool = False
     prices: Floats | None = None
     dearness: Floats | None = None
+    tuning: object = None
     excess: Floats | None = None
     excess_bound: float = -math.inf
     is_closed_beside: Callable[[], bool] = bool
     noted: list[Found] = field(default_factory=list)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of the whole solve, presolve included."""
+        return time.monotonic() - self.deadline.clock.start_s
 
     @property
     def is_over(self) -> bool:
@@ -99,7 +107,7 @@ class ShardingSearch:
         if found.bound is not None and (self.bound is None or found.bound > self.bound):
             self.bound, self.bound_by, is_news = found.bound, found.by, True
         if is_news and self.options.on_progress is not None:
-            news = Progress(self.deadline.elapsed_s, self.cost, self.bound, found.by, unit="cost")
+            news = Progress(self.elapsed_s, self.cost, self.bound, found.by, unit="cost")
             self.options.on_progress(news)
 
 

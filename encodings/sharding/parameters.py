@@ -10,11 +10,11 @@ from gapless.question.parameters import with_work
 
 __all__ = ["DEFAULTS", "METHODS", "Parameters"]
 
-METHODS = ("descent", "messages", "windows", "relaxation", "exact")
+METHODS = ("descent", "messages", "windows", "relaxation", "exact", "prices")
 """The methods by name, in the order in which they are tried."""
 _WORK = (
     "descent_rounds", "message_rounds", "windows_per_node", "elimination_entries", "relaxation_columns",
-    "milp_columns", "milp_steps", "branches", "exact_entries",
+    "milp_columns", "milp_steps", "branches", "exact_entries", "price_rounds",
 )  # fmt: skip
 """What counts work."""
 
@@ -56,8 +56,12 @@ class Parameters:
     branches: int = 500
     """Relaxations that are branched on until a plan is proven the cheapest."""
 
+    price_rounds: int = 2_000
+    """Rounds of messages and prices for the bound alone, where the relaxation hasn't closed the question. A round of
+    60,000 choices takes 12 ms; the bound still rises slowly after thousands."""
+
     methods: MethodChoice = field(default_factory=MethodChoice)
-    """Which methods may be tried: descent, messages, windows, relaxation, exact."""
+    """Which methods may be tried: descent, messages, windows, relaxation, exact, prices."""
 
     def __post_init__(self) -> None:
         self.methods.check(METHODS)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless import __version__
-from gapless.encodings.sharding.bounds import closing, exact
+from gapless.encodings.sharding.bounds import chains, closing, exact
 from gapless.encodings.sharding.decision import ShardingDecision
 from gapless.encodings.sharding.instance import Instance
 from gapless.encodings.sharding.lanes import side_by_side
@@ -46,22 +46,25 @@ def _is_searched(left: Reduced, parameters: Parameters) -> bool:
 BEGINNING = (
     ShardingMethod(descent.METHOD, descent.descent),
     ShardingMethod(messages.METHOD, messages.messages, _is_searched),
+    ShardingMethod(messages.METHOD, chains.first_bound, _is_searched),
 )
 SEARCHING = (ShardingMethod(windows.METHOD, windows.windows, _is_searched),)
 PROVING = (
     ShardingMethod(closing.METHOD, closing.relaxation, closing.is_worth),
     ShardingMethod(exact.METHOD, exact.exact, exact.is_small),
+    ShardingMethod(chains.METHOD, chains.prices, _is_searched),
 )
 
 _PRESOLVE = "presolve"
-_LOWERING_S = 1e-4
-"""What expanding, lowering, replaying and writing take for each node and edge at most; kept of a time limit."""
+_LOWERING_S, _REPLAY_S = 4e-5, 3e-5
+"""What expanding and lowering, and replaying and writing, take for each node and edge at most; kept of a limit."""
 
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
     """The best plan that the methods find, with the best bound."""
     deadline, parameters, instance = Deadline(options), parameters or DEFAULTS, problem.instance
-    deadline.keep(_LOWERING_S * (len(instance.costs) + len(instance.edges)))
+    size = len(instance.costs) + len(instance.edges)
+    deadline.keep(_REPLAY_S * size)
     left = reduced(instance)
     if left is None:
         nothing = Solution(
@@ -72,10 +75,10 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
 
     def offer(cost: int, choices: Ints) -> None:
         if options.on_plan is not None:
-            kept = replace(search, choices=choices, cost=cost)
-            options.on_plan(float(cost), lambda: _plan(problem, kept))
+            options.on_plan(float(cost), lambda: _plan(problem, replace(search, choices=choices, cost=cost)))
 
-    search = ShardingSearch(left, options, parameters, deadline, offer)
+    until_s = max(deadline.remaining_s - _LOWERING_S * size, 0.5 * deadline.remaining_s)
+    search = ShardingSearch(left, options, parameters, Deadline(deadline.stage(until_s)), offer)
     search.offer(Found(_PRESOLVE, bound=least_sum(left)))
     if not left.node_count:
         search.offer(Found(_PRESOLVE, np.zeros(0, dtype=np.int64)))
@@ -142,7 +145,7 @@ def _claim(search: ShardingSearch) -> Solution:
         elif search.is_proven:
             reason = StopReason.GAP_REACHED
     return Solution(
-        status, reason, search.found_by or "none", __version__, options.seed, search.deadline.elapsed_s,
+        status, reason, search.found_by or "none", __version__, options.seed, search.elapsed_s,
         objective=cost, bound=bound, unit="cost", bound_source="" if bound is None else search.bound_by,
     )  # fmt: skip
 

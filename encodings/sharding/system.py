@@ -18,8 +18,8 @@ SYSTEM = System(
     plan=lazy(lambda: solve.solve),
     parameters=lambda: parameters.Parameters,
     example="""\
-  gapless solve sharding --instance drawn:nodes=40 -o plan.json
-  gapless solve sharding --instance asplos-2025-iopddl-A.json.gz --time-limit 120 -o plan.json
+  gapless solve sharding --instance drawn:nodes=30,choices=4 -o plan.json
+  gapless solve sharding --instance drawn:nodes=24,choices=3 --gap 0.01 -o plan.json
 """,
     summary=("method", "left_nodes"),
     headline=("{instance}: a choice for each of {nodes} nodes", "{usage_limit_bytes} of memory"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from gapless.encodings.sharding.search.arrays import Arrays, arrays_of, ranges
 from gapless.encodings.sharding.search.kernels import message_starts, sweep
 from gapless.encodings.sharding.search.moves import Fitted, Moves
 
-__all__ = ["METHOD", "Tuning", "messages", "tuning_of"]
+__all__ = ["LAST_TARGET", "METHOD", "Tuning", "messages", "tuning_of"]
 
 METHOD = "messages"
 
@@ -28,7 +28,8 @@ Floats = NDArray[np.float64]
 
 _FIRST_TARGET = 0.05
 """Above the best bound, as a share of it."""
-_LAST_TARGET = 1e-6
+LAST_TARGET = 1e-6
+"""Where rounds stand still."""
 _NEARER = 0.6
 """What the target's distance is multiplied by."""
 _PATIENCE = 15
@@ -47,7 +48,9 @@ _PASSES = 2
 
 @dataclass
 class Tuning:
-    """Prices, messages, and the best of both so far. `bound` leaves the offset out; `tables` are finite."""
+    """Prices, messages, and the best of both so far, with the order of the nodes that it was found in. `bound` leaves
+    the offset out; `tables` are finite.
+    """
 
     arrays: Arrays
     order: Ints
@@ -59,13 +62,14 @@ class Tuning:
     target: float = _FIRST_TARGET
     bound: float = -math.inf
     kept: tuple[Floats, Floats] | None = None
+    kept_order: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     waited: int = 0
 
     def plans(self, moves: Moves, rounds: int, best: float = math.inf) -> Iterator[Fitted]:
         """Plans that cost less than `best`, each less than the one before, from so many rounds at most."""
         direction = np.zeros(len(self.prices))
         for number in range(rounds):
-            if moves.is_over() or self.target < _LAST_TARGET:
+            if moves.is_over() or self.target < LAST_TARGET:
                 return
             direction = self.round(direction)
             if number % _DECODED == _DECODED - 1:
@@ -102,6 +106,7 @@ class Tuning:
         bound -= float((self.prices * room).sum())
         if bound > self.bound + 1e-6 * abs(self.bound) or self.kept is None:
             self.bound, self.kept, self.waited = bound, (self.prices.copy(), self.messages.copy()), 0
+            self.kept_order = self.order
         else:
             self.waited += 1
         if self.waited >= _PATIENCE:
@@ -137,4 +142,4 @@ def messages(search: ShardingSearch) -> Iterator[Found]:
     best = math.inf if search.cost is None else float(search.cost - search.left.offset)
     for found in tuning.plans(moves, search.parameters.message_rounds, best):
         yield Found(METHOD, found.choices)
-    search.prices, search.dearness = tuning.best_prices, tuning.dearness
+    search.prices, search.dearness, search.tuning = tuning.best_prices, tuning.dearness, tuning
