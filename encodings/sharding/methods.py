@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from gapless.options import Progress
 
 if TYPE_CHECKING:
     from gapless.encodings.sharding.parameters import Parameters
-    from gapless.encodings.sharding.presolve.reduced import Reduced
+    from gapless.encodings.sharding.presolve.reduced import Reduced, Step
     from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Found", "ShardingMethod", "ShardingSearch", "least_sum", "whole_bound"]
@@ -52,13 +52,16 @@ class Found:
 
 @dataclass
 class ShardingSearch:
-    """What the methods share; see above. `on_plan(cost, choices)`: is called with each better plan."""
+    """What the methods share; see above. `on_plan(cost, choices)`: is called with each better plan. `steps`: how much
+    presolve left, step by step.
+    """
 
     left: Reduced
     options: SolveOptions
     parameters: Parameters
     deadline: Deadline
     on_plan: Callable[[int, Ints], None]
+    steps: Sequence[Step] = ()
     choices: Ints | None = None
     cost: int | None = None
     found_by: str = ""

@@ -58,7 +58,7 @@ class Question(Asked):
         metavar="NAME", names=topology_names, group=_MODEL,
     )  # fmt: skip
     topology_file: str | None = asked(
-        Text(), "a topology in gapless's or TACCL's format, as `gapless profile links` measures it", metavar="FILE",
+        Text(), "a topology in a file, as `gapless profile links` measures it", metavar="FILE",
         group=_MODEL,
     )  # fmt: skip
     nodes: int | None = asked(Whole(1, 10**6), "number of the topology's nodes", otherwise=1, metavar="N", group=_MODEL)

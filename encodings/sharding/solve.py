@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from gapless import __version__
 from gapless.encodings.sharding.bounds import chains, closing, exact
 from gapless.encodings.sharding.decision import ShardingDecision
-from gapless.encodings.sharding.instance import Instance
 from gapless.encodings.sharding.lanes import side_by_side
 from gapless.encodings.sharding.lowering import to_schedule
 from gapless.encodings.sharding.methods import Found, ShardingMethod, ShardingSearch, least_sum
 from gapless.encodings.sharding.model.meshed import Published
 from gapless.encodings.sharding.parameters import DEFAULTS, Parameters
-from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
+from gapless.encodings.sharding.presolve.reduced import Reduced, Step, reduced
 from gapless.encodings.sharding.problem import Problem
 from gapless.encodings.sharding.question import BEST
 from gapless.encodings.sharding.search import descent, messages, windows
 from gapless.errors import InputError
+from gapless.io.typed import data_of
 from gapless.methods import run_methods
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status, StopReason
@@ -65,7 +65,8 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     deadline, parameters, instance = Deadline(options), parameters or DEFAULTS, problem.instance
     size = len(instance.costs) + len(instance.edges)
     deadline.keep(_REPLAY_S * size)
-    left = reduced(instance)
+    steps: list[Step] = []
+    left = reduced(instance, steps)
     if left is None:
         nothing = Solution(
             Status.INFEASIBLE, StopReason.FINISHED, _PRESOLVE, __version__, options.seed, deadline.elapsed_s,
@@ -78,7 +79,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
             options.on_plan(float(cost), lambda: _plan(problem, replace(search, choices=choices, cost=cost)))
 
     until_s = max(deadline.remaining_s - _LOWERING_S * size, 0.5 * deadline.remaining_s)
-    search = ShardingSearch(left, options, parameters, Deadline(deadline.stage(until_s)), offer)
+    search = ShardingSearch(left, options, parameters, Deadline(deadline.stage(until_s)), offer, steps)
     search.offer(Found(_PRESOLVE, bound=least_sum(left)))
     if not left.node_count:
         search.offer(Found(_PRESOLVE, np.zeros(0, dtype=np.int64)))
@@ -93,7 +94,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
 
 def _plan(problem: Problem, search: ShardingSearch) -> Plan:
     left = search.left
-    details: dict[str, object] = {"left_nodes": left.node_count, "presolve": _steps(problem.instance, left)}
+    details: dict[str, object] = {"left_nodes": left.node_count, "presolve": list(map(data_of, search.steps))}
     best = _best(problem, search)
     if best is None:
         return Plan(_claim(search), None, details)
@@ -116,18 +117,6 @@ def _best(problem: Problem, search: ShardingSearch) -> Published | None:
     if search.choices is not None and search.cost is not None and problem.method == BEST:
         found.insert(0, Published(search.found_by, search.left.expand(search.choices), search.cost))
     return min(found, key=lambda each: each.cost, default=None)
-
-
-def _steps(instance: Instance, left: Reduced) -> list[dict[str, object]]:
-    """How much there was, and how much presolve left."""
-    times = len(np.unique(instance.intervals))
-    choices = int(instance.choice_counts.sum())
-    sizes = {
-        "instance": (len(instance.costs), choices, len(instance.edges), times),
-        "presolve": (left.node_count, len(left.costs), len(left.ends), len(left.points.room)),
-    }
-    names = ("nodes", "choices", "edges", "time_points")
-    return [{"step": step, **dict(zip(names, counts, strict=True))} for step, counts in sizes.items()]
 
 
 def _claim(search: ShardingSearch) -> Solution:

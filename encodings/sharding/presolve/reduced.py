@@ -14,7 +14,7 @@ from gapless.encodings.sharding.presolve.dominated import without_dominated
 from gapless.encodings.sharding.presolve.factors import Costs, Factors, Ints
 from gapless.encodings.sharding.presolve.points import Points, points_of
 
-__all__ = ["Narrowing", "Reduced", "narrowed", "reduced"]
+__all__ = ["Narrowing", "Reduced", "Step", "narrowed", "reduced"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,11 +110,34 @@ class Reduced:
         return Evaluation(cost, peak, f"edge {shut[0]}" if len(shut) else "")
 
 
-def reduced(instance: Instance) -> Reduced | None:
+@dataclass(frozen=True)
+class Step:
+    """How much a step of presolve left: nodes with several choices, these, edges between such nodes, time points."""
+
+    step: str
+    nodes: int
+    choices: int
+    edges: int
+    time_points: int
+
+    @classmethod
+    def of(cls, step: str, factors: Factors, time_points: int) -> Step:
+        """Of what is left."""
+        several = {node for node, costs in factors.costs.items() if len(costs) > 1}
+        ends = sum(len(several.intersection(factors.tables[node])) for node in several)
+        return cls(step, len(several), sum(len(factors.costs[node]) for node in several), ends // 2, time_points)
+
+
+def reduced(instance: Instance, steps: list[Step] | None = None) -> Reduced | None:
     """What exact reductions leave; None where they find that no plan has only choices and pairs that are allowed, or
-    that memory suffices for none.
+    that memory suffices for none. `steps`: is filled.
     """
-    return _settled(Factors(instance), None)
+    times, choices = len(np.unique(instance.intervals)), int(instance.choice_counts.sum())
+    noted = [] if steps is None else steps
+    noted.append(Step("instance", len(instance.costs), choices, len(instance.edges), times))
+    factors = Factors(instance)
+    noted.append(Step.of("single choices, parallel edges", factors, times))
+    return _settled(factors, None, noted)
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,18 +180,26 @@ def narrowed(reduced: Reduced, to: Narrowing) -> Reduced | None:
     return _settled(factors, sorted(set(touched)))
 
 
-def _settled(factors: Factors, touched: list[int] | None) -> Reduced | None:
+def _settled(factors: Factors, touched: list[int] | None, steps: list[Step] | None = None) -> Reduced | None:
     """What is left after changes to these nodes, or of all."""
     if not agree(factors, touched):
         return None
+    if steps:
+        steps.append(Step.of("choices that no neighbour allows, agreement", factors, steps[0].time_points))
     points = points_of(factors)
+    if steps and points is not None:
+        steps.append(Step.of("time points with room for all", factors, len(points.room)))
     while points is not None and points.excessive:
         for node, kept in points.excessive:
             factors.restrict(node, kept)
         if not agree(factors, [node for node, _ in points.excessive]):
             return None
         points = points_of(factors)
-    return None if points is None else _flat(factors, points)
+    left = None if points is None else _flat(factors, points)
+    if steps and left is not None:
+        last = "choices too large for memory, dominated time points"
+        steps.append(Step(last, left.node_count, len(left.costs), len(left.ends), len(left.points.room)))
+    return left
 
 
 def _flat(factors: Factors, points: Points) -> Reduced:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -76,3 +76,14 @@ def test_too_little_memory_for_the_least_is_known_at_once():
     )  # fmt: skip
     assert reduced(instance) is None
     assert reduced(replace(instance, usage_limit=6)) is not None
+
+
+def test_steps_say_how_much_is_left_and_never_grow():
+    instance, steps = random_instance(3, nodes=9, tightness=0.3, forbidden=0.1), []
+    left = reduced(instance, steps)
+    assert left is not None
+    assert steps[0].choices == sum(map(len, instance.costs))
+    for before, after in pairwise(steps):
+        for name in ("nodes", "choices", "time_points"):
+            assert getattr(after, name) <= getattr(before, name)
+    assert (steps[-1].nodes, steps[-1].time_points) == (left.node_count, len(left.points.room))
