@@ -20,7 +20,7 @@ from gapless.encodings.sharding.search.arrays import Arrays, arrays_of, ranges
 from gapless.encodings.sharding.search.kernels import message_starts, sweep
 from gapless.encodings.sharding.search.moves import Fitted, Moves
 
-__all__ = ["LAST_TARGET", "METHOD", "Tuning", "messages", "tuning_of"]
+__all__ = ["LAST_TARGET", "METHOD", "SHUFFLED", "Tuning", "messages", "tuning_of"]
 
 METHOD = "messages"
 
@@ -38,7 +38,7 @@ _SMOOTHING = 0.15
 """Of the direction of the round before, what is added."""
 _DECODED = 25
 """Rounds from one improved plan to the next."""
-_SHUFFLED = 1000
+SHUFFLED = 1000
 """Nodes below which the order of messages is random; above it is that of the instance, which follows the model."""
 _SHUT = 10.0
 """Times the most open cost, for forbidden pairs: with more, messages lose digits."""
@@ -128,7 +128,7 @@ def tuning_of(moves: Moves, choices: Ints, prices: Floats) -> Tuning:
     open_costs = (row[row < arrays.shut] for row in (arrays.costs, arrays.tables))
     most = _SHUT * max(float(row.max(initial=1.0)) for row in open_costs)
     count, tables = arrays.node_count, np.minimum(arrays.tables, most)
-    order = moves.random.permutation(count) if count < _SHUFFLED else np.arange(count)
+    order = moves.random.permutation(count) if count < SHUFFLED else np.arange(count)
     return Tuning(arrays, order, tables, starts, np.zeros(int(starts[-1])), prices.copy(), choices.copy())
 
 

@@ -20,7 +20,7 @@ from gapless.encodings.sharding.methods import Found, ShardingSearch
 from gapless.encodings.sharding.presolve.factors import Ints
 from gapless.encodings.sharding.search.arrays import arrays_of
 from gapless.encodings.sharding.search.elimination import Elimination
-from gapless.encodings.sharding.search.messages import tuning_of
+from gapless.encodings.sharding.search.messages import SHUFFLED, tuning_of
 from gapless.encodings.sharding.search.moves import Fitted, Moves
 
 __all__ = ["METHOD", "windows"]
@@ -45,7 +45,7 @@ _MUCH = 1e-5
 
 @dataclass
 class _Walk:
-    """A plan that windows improve. `learned`: the prices of the last better plan."""
+    """A plan that windows improve. `learned`: the prices of the last better plan; `bound`: what `prices` prove."""
 
     moves: Moves
     prices: Floats
@@ -54,6 +54,7 @@ class _Walk:
     cost: float
     slack: Ints
     learned: Floats
+    bound: float = -math.inf
 
     def step(self) -> bool:
         """Set one window anew. Returns whether the plan is cheaper."""
@@ -87,14 +88,16 @@ class _Walk:
         return self.moves.fitted_among(is_kept, prices, self.choices, self.cost)
 
     def mix(self, other: _Walk) -> None:
-        """Take the cheaper of two plans, and set the choices of both together."""
+        """Take the cheaper of two plans and the better prices, and set the choices of both plans together."""
+        beside = other.choices
         if other.cost < self.cost:
-            self.choices, other.choices = other.choices, self.choices
-            self.cost, self.slack = other.cost, other.slack
-            self.prices, self.dearness, self.learned = other.prices, other.dearness, other.learned
+            beside = self.choices
+            self.choices, self.cost, self.slack, self.learned = other.choices, other.cost, other.slack, other.learned
+        if other.bound > self.bound:
+            self.prices, self.dearness, self.bound = other.prices, other.dearness, other.bound
         for share in _SHARES[1:-1]:
             is_kept = self.dearness <= _LIKELY[0] * max(self.cost, 1.0)
-            is_kept[self.moves.arrays.starts[:-1] + other.choices] = True
+            is_kept[self.moves.arrays.starts[:-1] + beside] = True
             found = self._among(is_kept, self.prices * share)
             if found is not None and found.cost < self.cost:
                 self.choices, self.cost = found.choices, found.cost
@@ -121,7 +124,7 @@ def windows(search: ShardingSearch) -> Iterator[Found]:
             waited, mark = 0, walk.cost
         if waited == _STALE:
             if walk is best:
-                walk = _another(moves, search.parameters.message_rounds)
+                walk = _another(moves, best.prices, search.parameters.message_rounds)
             else:
                 best.mix(walk)
                 yield Found(METHOD, best.choices)
@@ -135,11 +138,14 @@ def _walk(moves: Moves, choices: Ints, prices: Floats, dearness: Floats) -> _Wal
     return _Walk(moves, prices, dearness, choices, cost, slack, prices)
 
 
-def _another(moves: Moves, rounds: int) -> _Walk:
-    """A plan of messages in another order, from prices of nil."""
-    arrays = moves.arrays
-    tuning = tuning_of(moves, moves.random.integers(0, arrays.sizes), np.zeros(len(arrays.room)))
+def _another(moves: Moves, prices: Floats, rounds: int) -> _Walk:
+    """A plan of messages in another order, from prices of nil; of a large instance, from the known ones."""
+    arrays, random = moves.arrays, moves.random
+    start = prices if arrays.node_count >= SHUFFLED else np.zeros(len(prices))
+    tuning = tuning_of(moves, random.integers(0, arrays.sizes), start)
     choices = tuning.choices
     for found in tuning.plans(moves, rounds):
         choices = found.choices
-    return _walk(moves, choices, tuning.best_prices, tuning.dearness)
+    walk = _walk(moves, choices, tuning.best_prices, tuning.dearness)
+    walk.bound = tuning.bound
+    return walk

@@ -9,6 +9,7 @@ from sharding_instances import cheapest, random_instance
 from gapless.encodings.sharding.instance import Instance
 from gapless.encodings.sharding.parameters import Parameters
 from gapless.encodings.sharding.problem import Problem
+from gapless.encodings.sharding.search import arrays
 from gapless.encodings.sharding.solve import solve
 from gapless.methods import MethodChoice
 from gapless.options import SolveOptions
@@ -53,6 +54,14 @@ def test_searches_find_most_of_the_cheapest_plans(methods: tuple[str, ...]) -> N
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_seed_finds_the_same_plans(seed: int) -> None:
     assert costs_of(seed, "messages", "windows") == costs_of(seed, "messages", "windows")
+
+
+@pytest.mark.extra("fast")
+def test_plans_are_the_same_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "LEAST_WORK", 0)
+    compiled = [costs_of(seed, "messages", "windows") for seed in range(4)]
+    monkeypatch.setattr(arrays, "is_numba_here", lambda: False)
+    assert [costs_of(seed, "messages", "windows") for seed in range(4)] == compiled
 
 
 @pytest.mark.parametrize("seed", range(6))
