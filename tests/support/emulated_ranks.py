@@ -14,7 +14,7 @@ import numpy as np
 from emulated_cluster import Cluster
 from numpy.typing import NDArray
 
-__all__ = ["Compared", "command", "compared"]
+__all__ = ["Compared", "alone", "command", "compared"]
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900.0
@@ -68,20 +68,20 @@ def command(plan: Path, repeats: int) -> tuple[list[str], dict[str, str]]:
 
 def compared(cluster: Cluster, plans: Sequence[Path], repeats: int) -> list[Compared]:
     """Run each plan beside the library's own collective. Raises `RuntimeError` with what rank 0 says where it fails."""
-    found, alone = [], [_alone(cluster)]
+    found, lone = [], [alone(cluster)]
     for plan in plans:
         words, environment = command(plan, repeats)
         ended = cluster.run(words, TIMEOUT_S, environment)
         if ended[0].code:
             raise RuntimeError(ended[0].out)
-        alone.append(_alone(cluster))
+        lone.append(alone(cluster))
         answer = json.loads(ended[0].out[ended[0].out.index("\n{") if ended[0].out[0] != "{" else 0 :])
-        found.append(Compared(answer, np.array(alone[-2:])))
+        found.append(Compared(answer, np.array(lone[-2:])))
     return found
 
 
-def _alone(cluster: Cluster) -> float:
-    """Measured over emulated bandwidth of a transfer from the first rank to the last."""
+def alone(cluster: Cluster) -> float:
+    """Measured over emulated bandwidth, of a lone transfer from the first rank to the last."""
     last = cluster.topology.device_count - 1
     ended = cluster.run([sys.executable, "-c", _TRANSFER, cluster.address(last)], TIMEOUT_S)
     return float(ended[last].out) / cluster.bytes_per_s(0, last)

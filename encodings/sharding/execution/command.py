@@ -18,7 +18,7 @@ connections. The most memory that each process needs stands beside the plan's.
 
 With --bandwidth, processes wait in each collective until a ring of this bandwidth is through with it. The step is then
 predicted: processor time without collectives, and the rings' times. Under torchrun it runs among the processes that
-are there; --emulate nothing says that their wire has the bandwidth.
+are there, on several machines too.
 
 exit codes: 0 all are equal, 2 bad input, or a process failed, 5
 something differs

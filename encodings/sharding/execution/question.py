@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from gapless.question import Asked, asked, said
 from gapless.question.command_fields import PLAN, WAIT
-from gapless.question.fields import Bandwidth, Choice, Listed, Number, Seconds, Text, Whole
+from gapless.question.fields import Bandwidth, Listed, Number, Seconds, Text, Whole
 
-__all__ = ["EMULATED", "RunQuestion"]
-
-EMULATED = ("wire", "nothing")
+__all__ = ["RunQuestion"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,10 +30,9 @@ class RunQuestion(Asked):
     )
     bandwidth: Sequence[float] | None = asked(
         Listed(Bandwidth()), "out of a process, along each axis of the mesh or along all", metavar="B,B,...",
-        group="wire",
+        group="emulated wire",
     )  # fmt: skip
-    latency: float | None = asked(Seconds(), "of one step of a ring", otherwise="10us", metavar="T", group="wire")
-    emulate: str = asked(
-        Choice(EMULATED), "wire: processes wait for this bandwidth; nothing: the wire has it", "wire", group="wire"
+    latency: float | None = asked(
+        Seconds(), "of one step of a ring", otherwise="10us", metavar="T", group="emulated wire"
     )
     wait: float = said(WAIT)

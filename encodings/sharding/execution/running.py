@@ -50,7 +50,7 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     model, wire = _model(plan, question), _wire(question, costs)
     task = Task(
         model=model, seed=session.options.seed, layouts=layouts, costs=costs, steps=question.steps,
-        repeats=question.repeats, wire=wire, waits=question.emulate == "wire", wait_s=question.wait,
+        repeats=question.repeats, wire=wire, wait_s=question.wait,
     )  # fmt: skip
     session.say(f"running {layouts.device_count} processes ...")
     found = run_sharded(task, session.options.stop, session.ranks)

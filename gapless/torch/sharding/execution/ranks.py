@@ -39,9 +39,8 @@ _LEARNING_RATE = 1e-3
 class Task:
     """What all ranks are to do: `steps` of training with AdamW, then `repeats` timed steps.
 
-    `model`: as `load_named` takes it. `costs`: by which changes of layouts were planned. `wire`: what there is between
-    ranks, None where that isn't known; `waits`: they wait until it would be through. `wait_s`: the longest that a rank
-    waits for another.
+    `model`: as `load_named` takes it. `costs`: by which changes of layouts were planned. `wire`: the emulated one,
+    on whose collectives ranks wait; None for none. `wait_s`: the longest that a rank waits for another.
     """
 
     model: str
@@ -51,7 +50,6 @@ class Task:
     steps: int
     repeats: int
     wire: MeshCosts | None
-    waits: bool
     wait_s: float
 
 
@@ -65,7 +63,7 @@ class RankFound:
     where it doesn't. `messages`: collectives of a step. `given_bytes`: of parameters, buffers and inputs on this rank;
     `state_bytes`: of the optimiser; `step_bytes`: the most of all else in a step. `step_s`: by repetition, the clock's.
     `alone_s`, `alone_bytes`: processor time, and the most bytes, of a step without collectives. `planned_wire_s`,
-    `predicted_wire_s`: what collectives take on the planned machine, and on the wire between ranks.
+    `predicted_wire_s`: what collectives take on the planned machine, and on the emulated wire.
     """
 
     losses: tuple[float, ...]
@@ -185,7 +183,7 @@ class _Trained:
     def timed(self) -> tuple[float, ...]:
         """Seconds of steps."""
         exchange, wire = self.sharded.exchange, self.task.wire
-        if wire is not None and self.task.waits:
+        if wire is not None:
             exchange.pace = lambda step, begin_s: sleep_until(begin_s + wire.step_s(step))
         times_s = []
         for _ in range(self.task.repeats):
