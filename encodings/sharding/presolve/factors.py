@@ -106,6 +106,22 @@ class Factors:
         self.costs[first], self.costs[second] = self.costs[first] + rows, self.costs[second] + columns
         self.paid += int(least)
 
+    def part(self, first: int, second: int, rows: Ints, columns: Ints) -> None:
+        """Let the choices of two neighbours pay for a table that is the sum of these: they are neighbours no more."""
+        self.costs[first], self.costs[second] = self.add(self.costs[first], rows), self.add(self.costs[second], columns)
+        for node in (first, second):
+            self.paid += int(self.costs[node].min())
+            self.costs[node] = self.costs[node] - self.costs[node].min()
+        del self.tables[first][second], self.tables[second][first]
+
+    def absorb(self, kept: int, leaf: int) -> None:
+        """Let a neighbour stand for a leaf too, which takes its cheapest choice beside each of the neighbour's."""
+        pairs = self.add(self.tables[kept][leaf], self.costs[leaf])
+        best = pairs.argmin(axis=1)
+        self.costs[kept] = self.add(self.costs[kept], pairs[np.arange(len(best)), best])
+        self._parts[kept] = _Part(-1, (self._parts[kept], self._parts[leaf]), (np.arange(len(best)), best))
+        del self.tables[kept][leaf], self.costs[leaf], self.tables[leaf], self._parts[leaf]
+
     def settle(self, node: int) -> None:
         """Let all plans pay what each choice of a node costs at least."""
         least = self.costs[node].min()

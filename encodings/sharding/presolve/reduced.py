@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gapless.encodings.sharding.instance import Evaluation, Instance
 from gapless.encodings.sharding.presolve.arcs import agree
+from gapless.encodings.sharding.presolve.dominance import lean
 from gapless.encodings.sharding.presolve.dominated import without_dominated
 from gapless.encodings.sharding.presolve.factors import Costs, Factors, Ints
 from gapless.encodings.sharding.presolve.points import Points, points_of
@@ -189,17 +190,34 @@ def _settled(factors: Factors, touched: list[int] | None, steps: list[Step] | No
     points = points_of(factors)
     if steps and points is not None:
         steps.append(Step.of("time points with room for all", factors, len(points.room)))
+    points = _fitting(factors, points)
+    if steps and points is not None:
+        last = "choices too large for memory, dominated time points"
+        steps.append(Step.of(last, factors, len(points.room)))
+    changed = lean(factors, points) if points is not None else []  # a second time, it would find a fiftieth as much
+    if changed:
+        points = _fitting(factors, points_of(factors)) if agree(factors, changed) else None
+    left = None if points is None else _flat(factors, points)
+    if steps and left is not None:
+        last = "dominated choices, tables that are sums, leaves"
+        steps.append(Step(last, left.node_count, len(left.costs), len(left.ends), len(left.points.room)))
+    return left
+
+
+def _fitting(factors: Factors, points: Points | None) -> Points | None:
+    """Time points without choices that alone are above the room, and without dominated ones; None where that leaves
+    nothing.
+    """
     while points is not None and points.excessive:
         for node, kept in points.excessive:
             factors.restrict(node, kept)
         if not agree(factors, [node for node, _ in points.excessive]):
             return None
         points = points_of(factors)
-    left = None if points is None else _flat(factors, points)
-    if steps and left is not None:
-        last = "choices too large for memory, dominated time points"
-        steps.append(Step(last, left.node_count, len(left.costs), len(left.ends), len(left.points.room)))
-    return left
+    if points is None:
+        return None
+    sizes = np.array([len(cost) for _, cost in sorted(factors.costs.items()) if len(cost) > 1], dtype=np.int64)
+    return without_dominated(points, np.repeat(np.arange(len(sizes)), sizes), sizes)
 
 
 def _flat(factors: Factors, points: Points) -> Reduced:
@@ -210,8 +228,6 @@ def _flat(factors: Factors, points: Points) -> Reduced:
     tables = [factors.tables[nodes[v]][nodes[w]].reshape(-1) for v, w in pairs]
     kind = object if factors.is_wide else np.int64
     empty = np.zeros(0, dtype=kind)
-    sizes = np.array([len(factors.costs[node]) for node in nodes], dtype=np.int64)
-    owner = np.repeat(np.arange(len(nodes)), sizes)
     return Reduced(
         offset,
         np.cumsum([0, *(len(factors.costs[node]) for node in nodes)], dtype=np.int64),
@@ -219,7 +235,7 @@ def _flat(factors: Factors, points: Points) -> Reduced:
         np.array(pairs, dtype=np.int64).reshape(-1, 2),
         np.cumsum([0, *(len(table) for table in tables)], dtype=np.int64),
         np.concatenate([empty, *tables]),
-        without_dominated(points, owner, sizes),
+        points,
         factors,
         tuple(nodes),
     )

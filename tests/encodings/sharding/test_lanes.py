@@ -21,7 +21,7 @@ WAIT_S = 30.0
 
 @pytest.fixture(scope="module")
 def left() -> Reduced:
-    found = reduced(instance_of_words("drawn:nodes=12,choices=3,tightness=0"))
+    found = reduced(instance_of_words("drawn:nodes=12,choices=3,tightness=60"))
     assert found is not None
     return found
 

@@ -97,12 +97,12 @@ def test_multipliers_that_are_no_numbers_prove_no_more_than_none():
 
 
 def test_a_node_that_may_take_what_alone_costs_too_much_is_narrowed():
-    costs = (np.array([1, 90]), np.array([2, 3]))
+    costs, usages = (np.array([1, 90]), np.array([2, 3])), (np.array([5, 0]), np.array([5, 0]))
     table = np.array([[0, 4], [5, 0]])
-    instance = Instance("two", np.zeros((2, 2), np.int64), costs, costs, np.array([[0, 1]]), (table,), 0)
+    instance = Instance("two", np.tile([0, 1], (2, 1)), costs, usages, np.array([[0, 1]]), (table,), 5)
     left = reduced(instance)
     assert left is not None
     pairs = pairs_of(left)
-    found = shown(left, Multipliers(np.zeros(0), np.zeros(2), np.zeros(2)), 10)
+    found = shown(left, Multipliers(np.zeros(1), np.zeros(2), np.zeros(2)), 10)
     assert found.narrowing.choices.tolist() == [True, False, True, True]
     assert found.narrowing.pairs.sum() < len(pairs.row)

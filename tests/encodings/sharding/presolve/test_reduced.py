@@ -10,6 +10,8 @@ import pytest
 from sharding_instances import cheapest, random_instance
 
 from gapless.encodings.sharding.instance import FORBIDDEN, Instance
+from gapless.encodings.sharding.presolve.arcs import agree
+from gapless.encodings.sharding.presolve.factors import Factors
 from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
 
 
@@ -54,10 +56,12 @@ def test_nodes_that_must_agree_become_one():
     costs = tuple(np.array([5, 3, 4]) + node for node in range(4))
     pairs = np.array([[0, 1], [1, 2], [2, 3]])
     instance = Instance("a chain", np.tile([0, 1], (4, 1)), costs, (np.arange(3),) * 4, pairs, (same,) * 3, 8)
+    factors = Factors(instance)
+    assert agree(factors)
+    assert len(factors.costs) == 1
     left = reduced(instance)
     assert left is not None
-    assert left.node_count == 1
-    assert left.expand(np.array([1])).tolist() == [1, 1, 1, 1]
+    assert left.expand(np.zeros(left.node_count, dtype=np.int64)).tolist() == [1, 1, 1, 1]  # nothing else to hold
 
 
 def test_a_plan_that_nothing_allows_is_known_at_once():

@@ -66,7 +66,7 @@ def test_arrays_have_the_costs_and_slack_of_what_is_left(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_messages_bound_the_cost_of_all_plans(seed: int) -> None:
-    left = left_of_seed(seed, tightness=1.0, forbidden=0.0)
+    left = left_of_seed(seed, tightness=1.0, forbidden=0.0, edges=14)
     arrays = arrays_of(left)
     known = cheapest(left.factors.instance)
     starts, choices = message_starts(arrays), np.zeros(arrays.node_count, dtype=np.int64)
