@@ -14,7 +14,7 @@ METHODS = ("descent", "messages", "windows", "relaxation", "exact", "prices")
 """The methods by name, in the order in which they are tried."""
 _WORK = (
     "descent_rounds", "message_rounds", "windows_per_node", "elimination_entries", "relaxation_columns",
-    "milp_columns", "milp_steps", "branches", "exact_entries", "price_rounds",
+    "vertex_columns", "milp_columns", "milp_steps", "branches", "exact_entries", "price_rounds",
 )  # fmt: skip
 """What counts work."""
 
@@ -46,6 +46,9 @@ class Parameters:
     relaxation_columns: int = 150_000
     """Choices, open pairs of them and time points of which there may be so many for the linear relaxation to be solved:
     half of them take 10 CPU s and 300 MB, and both grow faster than they do."""
+
+    vertex_columns: int = 500_000
+    """The same where memory decides nothing: 280,000 take 4 CPU s by simplex."""
 
     milp_columns: int = 60_000
     """Of those that the relaxation doesn't rule out, how many there may be for a MILP to look for the best plan."""

@@ -106,16 +106,21 @@ def parameters_of(model: ModelTables) -> list[int]:
 def with_layouts(model: ModelTables, instance: Instance, answer: PeerAnswer, products: int) -> Instance:
     """The same question with AutoParallel's layouts of all parameters, and of so many of the first matrix products.
 
-    A tied parameter has the layout of its twin. Raises `AssertionError` where a layout isn't among the choices.
+    Products that AutoParallel has in another form, such as einsum, aren't among its answers. A tied parameter has the
+    layout of its twin. Raises `AssertionError` where a layout isn't among the choices.
     """
     wanted: dict[int, str] = {}
     for number in parameters_of(model):
         title = model.variables[number].title.removeprefix(_OWNER)
         wanted[number] = answer.parameters.get(title) or answer.parameters["transformer.wte.weight"]
-    found = [number for number, each in enumerate(model.variables) if str(each.node.target) in _PRODUCTS]
-    for number, (shape, layout) in zip(found[:products], answer.products[:products], strict=True):
-        assert "x".join(map(str, model.variables[number].node.meta["val"].shape)) == shape
-        wanted[number] = layout
+    left = list(answer.products[:products])
+    for number, variable in enumerate(model.variables):
+        if left and str(variable.node.target) in _PRODUCTS:
+            shape, layout = left[0]
+            if "x".join(map(str, variable.node.meta["val"].shape)) == shape:
+                wanted[number] = layout
+                left.pop(0)
+    assert not left, f"{left[0]} is none of the products in order"
     costs = list(instance.costs)
     for number, layout in wanted.items():
         variable = model.variables[number]

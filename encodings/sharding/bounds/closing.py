@@ -61,7 +61,7 @@ def closed(
     work = _Work(below, deadline, parameters)
     left: Reduced | None = reduced
     for _ in range(_ROUNDS):
-        if left is None or size_of(left) > parameters.relaxation_columns or deadline.over:
+        if left is None or not is_worth(left, parameters) or deadline.over:
             break
         found = relaxed(left, work.below, deadline)
         work.bound, left = max(work.bound, found.bound), work.rounded(found)
@@ -80,8 +80,9 @@ def closed(
 
 
 def is_worth(left: Reduced, parameters: Parameters) -> bool:
-    """Whether the relaxation is of a size that is solved."""
-    return size_of(left) <= parameters.relaxation_columns
+    """Whether the relaxation is of a size that is solved: a vertex, where memory decides nothing, takes less time."""
+    most = parameters.relaxation_columns if len(left.points.room) else parameters.vertex_columns
+    return size_of(left) <= most
 
 
 def relaxation(search: ShardingSearch) -> Iterator[Found]:

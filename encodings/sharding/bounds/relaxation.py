@@ -3,6 +3,9 @@
 Interior points without a vertex find duals of this degenerate relaxation in seconds, accurate to some 1e-8 of the cost.
 What they rule out leaves a smaller instance, with what its plans cost alike paid off, so that the next duals are as
 accurate beside the gap that is left.
+
+Where memory decides nothing, the relaxation is often whole: simplex ends at a vertex, which is a plan then, in a fifth
+of the time.
 """
 
 from __future__ import annotations
@@ -91,7 +94,14 @@ def _multipliers(reduced: Reduced, pairs: Pairs, below: int | None, deadline: De
     """The relaxation's duals, all zero where it has none, and how much of each choice it takes."""
     for is_elastic in (False, True):  # without a feasible point, duals say nothing: then memory may be bought
         model = built(reduced, pairs, below, is_integer=False, is_elastic=is_elastic)
-        options = replace(deadline.stage(), threads=1, interior=True, on_progress=None, on_point=None, step_limit=None)
+        options = replace(
+            deadline.stage(),
+            threads=1,
+            interior=bool(len(reduced.points.room)),
+            on_progress=None,
+            on_point=None,
+            step_limit=None,
+        )
         found = solve_model(model.model, options)
         if found.row_prices is not None and found.values is not None:
             multipliers = model.multipliers(pairs, len(reduced.points.room), found.row_prices)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gapless.encodings.sharding.problem import find_instance
+import gapless
+from gapless.encodings.sharding.problem import Problem, find_instance
+from gapless.options import SolveOptions
 from gapless.profiles.shardings.autoparallel import SHIPPED, autoparallel_answer
+from gapless.solution import Status
 
 NANOSECONDS = 1e3
 """In a microsecond. Each cost is rounded by half of one, so that few of a thousand terms' errors stay."""
@@ -36,3 +39,10 @@ def test_only_parameters_use_memory_and_a_whole_one_is_too_much(name: str) -> No
     choices, first = np.array(answer.choices), min(held)
     choices[first] = int(instance.usages[first].argmax())
     assert instance.evaluate(choices).peak > instance.usage_limit
+
+
+def test_its_plan_of_a_vit_is_proven_the_cheapest() -> None:
+    instance = find_instance("autoparallel-vit-12-2x2")
+    result = gapless.solve(Problem(instance), SolveOptions(threads=1))
+    assert result.status is Status.OPTIMAL
+    assert result.solution.objective == instance.evaluate(np.array(autoparallel_answer(instance.name).choices)).cost
