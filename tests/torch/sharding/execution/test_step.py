@@ -36,6 +36,7 @@ def test_losses_gradients_weights_and_buffers_are_those_of_one_process(tmp_path:
     assert all(map(_is_equal, found)), found
 
 
+@pytest.mark.thorough
 def test_wrong_uses_are_refused_in_one_line(tmp_path: Path) -> None:
     found = run_ranks(refusals, 2, tmp_path)
     for said in found:
