@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from gapless.encodings.sharding.bounds.dual import Multipliers, proof
 from gapless.encodings.sharding.bounds.pairs import pairs_of
 from gapless.encodings.sharding.methods import Found, ShardingSearch
-from gapless.encodings.sharding.presolve.factors import Ints
 from gapless.encodings.sharding.presolve.reduced import Reduced
 from gapless.encodings.sharding.search.arrays import arrays_of, ranges
 from gapless.encodings.sharding.search.kernels import sweep
-from gapless.encodings.sharding.search.messages import LAST_TARGET, Tuning, tuning_of
+from gapless.encodings.sharding.search.messages import LAST_TARGET, Pace, Tuning, tuning_of
 from gapless.encodings.sharding.search.messages import METHOD as MESSAGES
 from gapless.encodings.sharding.search.moves import Moves
 
@@ -29,8 +28,12 @@ METHOD = "prices"
 
 Floats = NDArray[np.float64]
 
+_PACE = Pace(patience=40, nearer=0.7, smoothing=0.3, worth=1e-5, is_averaged=True)
+_FIRST_TARGET = 0.02
+"""Of the target where rounds for the bound alone begin."""
 _AGAIN_TARGET = 0.01
-"""Of the target where rounds begin anew, in another order of the nodes."""
+"""Of the target where rounds begin anew; half of it the next time."""
+_LEAST_TARGET = 1e-4
 _REPORTED = 200
 """Rounds from one bound to the next."""
 
@@ -77,17 +80,18 @@ def first_bound(search: ShardingSearch) -> Iterator[Found]:
 
 
 def prices(search: ShardingSearch) -> Iterator[Found]:
-    """Bounds from further rounds; where they stand still, they go on in another order of the nodes."""
+    """Bounds from further rounds; where they stand still, the target goes up again."""
     left, random = search.left, np.random.default_rng(search.options.seed)
     tuning = search.tuning if isinstance(search.tuning, Tuning) else _begun(search, random)
+    tuning.pace, tuning.target, tuning.waited = _PACE, max(tuning.target, _FIRST_TARGET), 0
     direction: Floats = np.zeros(len(tuning.arrays.room))
-    reported = -np.inf
+    reported, again = -np.inf, _AGAIN_TARGET
     for number in range(search.parameters.price_rounds):
         if search.is_over:
             break
         if tuning.target < LAST_TARGET:
-            tuning.target, tuning.waited = _AGAIN_TARGET, 0
-            tuning.order = _shuffled(random, tuning.arrays.node_count)
+            tuning.target, tuning.waited, again = again, 0, max(again / 2, _LEAST_TARGET)
+
         direction = tuning.round(direction)
         if number % _REPORTED == _REPORTED - 1 and tuning.bound > reported:
             reported = tuning.bound
@@ -101,7 +105,3 @@ def _begun(search: ShardingSearch, random: np.random.Generator) -> Tuning:
     moves = Moves(arrays, search.parameters.elimination_entries, random, lambda: search.is_over)
     choices = np.zeros(arrays.node_count, dtype=np.int64) if search.choices is None else search.choices
     return tuning_of(moves, choices, np.zeros(len(arrays.room)) if search.prices is None else search.prices)
-
-
-def _shuffled(random: np.random.Generator, count: int) -> Ints:
-    return np.asarray(random.permutation(count))

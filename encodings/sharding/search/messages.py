@@ -20,7 +20,7 @@ from gapless.encodings.sharding.search.arrays import Arrays, arrays_of, ranges
 from gapless.encodings.sharding.search.kernels import message_starts, sweep
 from gapless.encodings.sharding.search.moves import Fitted, Moves
 
-__all__ = ["LAST_TARGET", "METHOD", "SHUFFLED", "Tuning", "messages", "tuning_of"]
+__all__ = ["LAST_TARGET", "METHOD", "SHUFFLED", "Pace", "Tuning", "messages", "tuning_of"]
 
 METHOD = "messages"
 
@@ -30,12 +30,6 @@ _FIRST_TARGET = 0.05
 """Above the best bound, as a share of it."""
 LAST_TARGET = 1e-6
 """Where rounds stand still."""
-_NEARER = 0.6
-"""What the target's distance is multiplied by."""
-_PATIENCE = 15
-"""Rounds without a better bound, until the target comes nearer."""
-_SMOOTHING = 0.15
-"""Of the direction of the round before, what is added."""
 _DECODED = 25
 """Rounds from one improved plan to the next."""
 SHUFFLED = 1000
@@ -44,6 +38,20 @@ _SHUT = 10.0
 """Times the most open cost, for forbidden pairs: with more, messages lose digits."""
 _PASSES = 2
 """Eliminations of the whole graph that improve a decoded plan, before memory is looked at."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How prices move. After `patience` rounds without a bound that is better by `worth` of it, the target's distance
+    is multiplied by `nearer`; `smoothing` of the direction of the round before is added to each. With `is_averaged`,
+    prices step towards what the plans of both passes use, on average: nearer to a subgradient, as the bound is of both.
+    """
+
+    patience: int = 15
+    nearer: float = 0.6
+    smoothing: float = 0.15
+    worth: float = 1e-6
+    is_averaged: bool = False
 
 
 @dataclass
@@ -64,6 +72,7 @@ class Tuning:
     kept: tuple[Floats, Floats] | None = None
     kept_order: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     waited: int = 0
+    pace: Pace = Pace()
 
     def plans(self, moves: Moves, rounds: int, best: float = math.inf) -> Iterator[Fitted]:
         """Plans that cost less than `best`, each less than the one before, from so many rounds at most."""
@@ -104,15 +113,19 @@ class Tuning:
         back = self.choices.copy()
         bound = sweep(self.arrays, self.order[::-1].copy(), costs, self.tables, self.starts, self.messages, back)
         bound -= float((self.prices * room).sum())
-        if bound > self.bound + 1e-6 * abs(self.bound) or self.kept is None:
-            self.bound, self.kept, self.waited = bound, (self.prices.copy(), self.messages.copy()), 0
+        self.waited += 1
+        if self.kept is None or bound > self.bound + self.pace.worth * abs(self.bound):
+            self.waited = 0
+        if self.kept is None or bound > self.bound + 1e-6 * abs(self.bound):
+            self.bound, self.kept = bound, (self.prices.copy(), self.messages.copy())
             self.kept_order = self.order
-        else:
-            self.waited += 1
-        if self.waited >= _PATIENCE:
-            self.waited, self.target = 0, self.target * _NEARER
+        if self.waited >= self.pace.patience:
+            self.waited, self.target = 0, self.target * self.pace.nearer
             self.prices, self.messages = self.kept[0].copy(), self.kept[1].copy()
-        direction = _SMOOTHING * direction - self.arrays.slack(self.choices)
+        slack = self.arrays.slack(self.choices).astype(np.float64)
+        if self.pace.is_averaged:
+            slack = 0.5 * (slack + self.arrays.slack(back))
+        direction = self.pace.smoothing * direction - slack
         moved = np.where((self.prices <= 0) & (direction < 0), 0.0, direction)
         length = float((moved * moved).sum())
         if length > 0:
