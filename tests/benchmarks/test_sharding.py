@@ -80,7 +80,7 @@ def test_instances_of_the_contest(
         published_bound=f"{known['lower_bound'] / best:.4f}", gap=f"{100 * found['gap']:.2f} %",
         first=_ratio(known["first_place"], best), second=_ratio(known["second_place"], best),
         third=_ratio(known["third_place"], best), xla=_ratio(known["xla"], best), seconds=round(took_s, 1),
-        most_mb=used.ru_maxrss // 1000, status=found["status"],
+        most_mb_so_far=used.ru_maxrss // 1000, status=found["status"],
     )  # fmt: skip
 
 
