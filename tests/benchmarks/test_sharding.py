@@ -57,7 +57,7 @@ def test_instances_of_the_contest(
     whole_s = limit_s(known["contest_limit_s"])
     command = [
         *(sys.executable, "-m", "gapless", "solve", "sharding", "--instance", str(file), "--json", "--quiet"),
-        *("--time-limit", f"{max(SHARE * whole_s - WRITING_S, 1):g}", "-o", str(tmp_path / "plan.json")),
+        *("--time-limit", f"{max(SHARE * whole_s - WRITING_S, 0.7 * whole_s):g}", "-o", str(tmp_path / "plan.json")),
     ]
     cores = sorted(os.sched_getaffinity(0))[:CORES]
     begin_s = time.monotonic()
