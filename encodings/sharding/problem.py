@@ -17,6 +17,7 @@ from gapless.encodings.sharding.question import BEST, Question
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.profiles.layouts.costs import NS
+from gapless.profiles.layouts.published import AUTOPARALLEL
 from gapless.profiles.shardings.autoparallel import SHIPPED, shipped_instance
 from gapless.question import from_question
 from gapless.report.short_repr import BriefQuestion
@@ -35,7 +36,8 @@ _LIMIT_S = 60.0
 class Problem(BriefQuestion):
     """A choice for each node of an instance. Raises `InputError` for usages whose sum leaves 64 bits.
 
-    `model`: what the nodes are, where they are a model's on a mesh. `method`: a baseline of it that is taken as it is.
+    `model`: what the nodes are, where they are a model's on a mesh. `method`: a baseline of it that is taken as it is;
+    AutoParallel's is there once its question is answered (`parameter_memory.with_autoparallel`).
     """
 
     instance: Instance
@@ -46,10 +48,13 @@ class Problem(BriefQuestion):
         total = sum(int(usage.max()) for usage in self.instance.usages)
         if total >= _MOST_USAGE:
             raise InputError(f"instance: usages must sum to less than 2**62 bytes, got {total}")
-        if self.method != BEST and (self.model is None or self.method not in self.model.baselines):
+        is_open = self.method == AUTOPARALLEL and self.model is not None and AUTOPARALLEL not in self.baselines
+        if self.method == BEST or is_open:
+            return
+        if self.model is None or self.method not in self.model.baselines:
             rule = "there must be a model" if self.model is None else "the mesh must divide the model's tensors so"
             raise InputError(f"method: for {self.method}, {rule}; take {BEST}")
-        if self.method != BEST and not self.published:
+        if not self.published:
             needed = self.instance.evaluate(self.baselines[self.method]).peak
             limit = format_bytes(self.instance.usage_limit)
             raise InputError(f"method: {self.method} needs {format_bytes(needed)} a device, and memory is {limit}")

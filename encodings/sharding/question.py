@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from gapless.profiles.devices import device_names
-from gapless.profiles.layouts.published import BASELINES
+from gapless.profiles.layouts.published import AUTOPARALLEL, BASELINES
 from gapless.profiles.shardings.autoparallel import SHIPPED
 from gapless.question import Asked, asked
 from gapless.question.fields import Choice, Flag, Listed, Object, Size, Text, Whole
@@ -74,6 +74,7 @@ class Question(Asked):
     )
     unequal_layers: bool = asked(Flag(), "let equal layers have different layouts", False, group=_MODEL)
     method: str = asked(
-        Choice((BEST, *BASELINES)), f"what decides: the search, or a published layout: {', '.join(BASELINES)}",
+        Choice((BEST, *BASELINES, AUTOPARALLEL)),
+        f"what decides: the search; a published layout: {', '.join(BASELINES)}; or {AUTOPARALLEL}, its integer program",
         BEST, metavar="NAME", group=_MODEL,
     )  # fmt: skip

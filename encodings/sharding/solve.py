@@ -83,9 +83,9 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     search.offer(Found(_PRESOLVE, bound=least_sum(left)))
     if not left.node_count:
         search.offer(Found(_PRESOLVE, np.zeros(0, dtype=np.int64)))
-    for known in problem.published:
-        search.offer(Found(known.name, left.nearest(known.choices)))
-    if problem.method == BEST:
+    if problem.method == BEST:  # a published layout that is asked for is taken as it is
+        for known in problem.published:
+            search.offer(Found(known.name, left.nearest(known.choices)))
         run_methods(BEGINNING, (left, parameters), search, parameters.methods)
         if not search.is_over:
             side_by_side(search, SEARCHING, PROVING, parameters.methods)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from gapless.encodings.sharding import audit, decision, export, parameters, problem, solve, view
+from gapless.encodings.sharding import (
+    audit,
+    decision,
+    export,
+    parameter_memory,
+    parameters,
+    picture,
+    problem,
+    solve,
+    view,
+)
 from gapless.encodings.sharding.execution.command import RUN
 from gapless.encodings.sharding.question import Question
 from gapless.lazy import lazy
@@ -15,7 +25,7 @@ SYSTEM = System(
     what="a layout for each operator, within the memory of devices",
     question=Question,
     problem=lazy(lambda: problem.problem_of),
-    plan=lazy(lambda: solve.solve),
+    plan=lazy(lambda: parameter_memory.solve_beside),
     parameters=lambda: parameters.Parameters,
     example="""\
   gapless solve sharding --instance drawn:nodes=30,choices=4 -o plan.json
@@ -29,7 +39,7 @@ SYSTEM = System(
     ),
     view=lazy(lambda: view.render),
     pictures=("usage",),
-    drawers={"usage": lazy(lambda: view.draw_usage)},
+    drawers={"usage": lazy(lambda: view.draw_usage), "layouts": lazy(lambda: picture.draw_layouts)},
     runs=(RUN,),
     device_names=lambda plan: (plan.schedule.topology.name,),
     budgets=lambda plan: plan.schedule.topology.memory_bytes,

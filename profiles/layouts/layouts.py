@@ -40,7 +40,8 @@ class NodeLayout:
 
     `inputs`: layouts that its tensor arguments are brought to before it runs, in the order in which they stand among
     its arguments, lists opened. `outputs`: of the tensors that it returns, empty texts for those that it leaves out.
-    Nodes that pick one of several outputs (`getitem`) have no entry.
+    Nodes that pick one of several outputs (`getitem`) have no entry. `module`: what it belongs to, as the model names
+    it: the module of a parameter, or of the one that was read last before an op, or whose gradient it helps to make.
     """
 
     name: str
@@ -48,6 +49,8 @@ class NodeLayout:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     title: str = ""
+    module: str = ""
+    is_backward: bool = False
 
 
 @dataclass(frozen=True)

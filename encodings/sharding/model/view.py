@@ -22,16 +22,19 @@ def render_model(plan: SavedPlan, layouts: MeshLayouts) -> list[str]:
     counts = Counter((_without_first_number(name), layout) for name, layout in layouts.parameters.items())
     rows = [["parameter", "layout", "times"]]
     rows += [[name, layout, str(count)] for (name, layout), count in counts.items()]
-    return [table(rows), *_baselines(Record(dict(plan.details), "details"))]
+    return [table(rows), *_baselines(plan)]
 
 
 def _without_first_number(name: str) -> str:
     return _NUMBER.sub("*", name, count=1)
 
 
-def _baselines(details: Record) -> list[str]:
-    rows = [["beside it", "step", "peak"]]
+def _baselines(plan: SavedPlan) -> list[str]:
+    """A line each; those that need more memory than there is say so."""
+    details, limit = Record(dict(plan.details), "details"), Record(dict(plan.problem), "problem")
+    rows, most = [["beside it", "step", "peak", ""]], limit.integer("usage_limit_bytes", 0)
     for each in details.records("baselines", default=[]):
-        step, peak = format_seconds(each.number("step_s")), format_bytes(each.integer("peak_bytes", 0))
-        rows.append([each.text("name"), step, peak])
+        peak = each.integer("peak_bytes", 0)
+        fits = "" if peak <= most else "above the memory"
+        rows.append([each.text("name"), format_seconds(each.number("step_s")), format_bytes(peak), fits])
     return [table(rows)] if len(rows) > 1 else []

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gapless.torch.joint_graph import JointGraph
 from gapless.torch.library import Node, torch
+from gapless.torch.sharding.joint import is_backward
 
 __all__ = ["split_weights"]
 
@@ -63,15 +64,10 @@ def _product(node: Node, parameters: set[Node]) -> _Product | None:
     is_turned = False
     while weight.target in _TURNS:
         weight, is_turned = weight.args[0], is_turned != _TURNS[weight.target]
-    if weight not in parameters or not _is_forward(source):
+    if weight not in parameters or is_backward(source):
         return None
     bias = node.args[0] if place else None
     return _Product(source, weight, is_turned, bias if bias in parameters else None)
-
-
-def _is_forward(node: Node) -> bool:
-    """By what the tracer notes of nodes of the backward pass."""
-    return "partitioner_tag" not in node.meta or node.meta["partitioner_tag"] != "is_backward"
 
 
 def _sources(source: Node, products: dict[Node, _Product]) -> set[Node]:

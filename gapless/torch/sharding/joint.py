@@ -6,6 +6,7 @@ Needs the extra `torch`.
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 from collections.abc import Callable
 
@@ -16,7 +17,16 @@ from gapless.torch.joint_graph import JointGraph
 from gapless.torch.library import Node, Tensor, torch
 from gapless.torch.run.workload import Workload
 
-__all__ = ["graph_digest", "is_getitem", "joint_of", "model_name", "tensor_arguments", "tensors_of"]
+__all__ = [
+    "graph_digest",
+    "is_backward",
+    "is_getitem",
+    "joint_of",
+    "model_name",
+    "modules_of",
+    "tensor_arguments",
+    "tensors_of",
+]
 
 _OWNER = "model."
 """How the traced module calls the model within it."""
@@ -77,6 +87,44 @@ def _shapes(node: Node) -> list[tuple[object, ...]]:
 def model_name(title: str) -> str:
     """The model's own name of a parameter or buffer, from that of the traced module."""
     return title.removeprefix(_OWNER)
+
+
+def is_backward(node: Node) -> bool:
+    """Whether a node is of the backward pass, by what the tracer notes."""
+    return bool(node.meta.get("partitioner_tag") == "is_backward")
+
+
+def modules_of(joint: JointGraph) -> dict[Node, tuple[str, bool]]:
+    """The module of each node, as the model names it, and whether the node is of the backward pass.
+
+    An op is of the module whose parameter was read last before it; one of the backward pass is of the module of the op
+    whose gradient it helps to make. The tracer numbers ops, and the backward pass goes through the numbers downwards.
+    Sums of gradients have the number of the loss, and belong to what stands before them. What stands before all
+    parameters has no module.
+    """
+    found: dict[Node, tuple[str, bool]] = {}
+    owner: dict[Node, str] = {}
+    by_number: dict[int, str] = {}
+    last, least = "", math.inf
+    for node in joint.module.graph.nodes:
+        role, number = joint.inputs.get(node), int(node.meta.get("seq_nr") or 0)
+        if role is not None:
+            name = model_name(role.name).rpartition(".")[0]
+            found[node] = name, False
+            if role.kind == "parameter":
+                owner[node] = name
+        elif is_backward(node):
+            if number in by_number and number < least:
+                last, least = by_number[number], number
+            found[node] = last, True
+        else:
+            read = node.all_input_nodes
+            last = next((owner[each] for each in read if each in owner), last)
+            if len(read) == 1 and read[0] in owner:  # a view of a parameter
+                owner[node] = last
+            found[node] = last, False
+            by_number.setdefault(number, last)
+    return found
 
 
 def is_getitem(node: Node) -> bool:

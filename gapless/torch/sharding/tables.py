@@ -18,7 +18,7 @@ from gapless.profiles.layouts.layouts import MeshLayouts, NodeLayout
 from gapless.profiles.layouts.tables import ChoiceTables
 from gapless.torch.joint_graph import JointGraph
 from gapless.torch.sharding.builder import RESULTS, Reading, TablesBuilder, Variable
-from gapless.torch.sharding.joint import graph_digest
+from gapless.torch.sharding.joint import graph_digest, modules_of
 from gapless.torch.sharding.sharing import tie_equal_layers
 
 __all__ = ["ModelTables", "model_tables"]
@@ -50,7 +50,8 @@ class ModelTables:
     @cached_property
     def node_layouts(self) -> tuple[tuple[NodeLayout, ...], ...]:
         """What each choice of each node says; nothing for nodes that stand for none of the joint graph."""
-        return tuple(() if each.kind in RESULTS else _layouts_of(each) for each in self.variables)
+        places = modules_of(self.joint)
+        return tuple(() if each.kind in RESULTS else _layouts_of(each, places[each.node]) for each in self.variables)
 
     def layouts(self, choices: Ints) -> MeshLayouts:
         """The layouts that a choice for each node, int64, shape (nodes,), stands for."""
@@ -58,10 +59,10 @@ class ModelTables:
         return MeshLayouts(self.costs.shape, self.digest, tuple(each[choice] for each, choice in chosen if each))
 
 
-def _layouts_of(variable: Variable) -> tuple[NodeLayout, ...]:
+def _layouts_of(variable: Variable, place: tuple[str, bool]) -> tuple[NodeLayout, ...]:
     op = str(variable.node.target) if variable.kind == "op" else variable.kind
     name, title = variable.node.name, variable.title
-    return tuple(NodeLayout(name, op, choice.inputs, choice.outputs, title) for choice in variable.choices)
+    return tuple(NodeLayout(name, op, choice.inputs, choice.outputs, title, *place) for choice in variable.choices)
 
 
 def model_tables(joint: JointGraph, costs: MeshCosts, state_bytes: int = 8, *, share: bool = True) -> ModelTables:

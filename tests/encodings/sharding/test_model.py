@@ -13,11 +13,13 @@ torch = pytest.importorskip("torch")
 import gapless  # noqa: E402
 from gapless.cli.main import main  # noqa: E402
 from gapless.encodings.sharding.decision import ShardingDecision  # noqa: E402
+from gapless.encodings.sharding.parameter_memory import with_autoparallel  # noqa: E402
 from gapless.encodings.sharding.parameters import Parameters  # noqa: E402
 from gapless.encodings.sharding.problem import Problem, problem  # noqa: E402
 from gapless.errors import InputError  # noqa: E402
 from gapless.io.plan import read_plan  # noqa: E402
 from gapless.methods import MethodChoice  # noqa: E402
+from gapless.options import SolveOptions  # noqa: E402
 
 QUICK = Parameters(methods=MethodChoice(only=("descent",)))
 FACTORY = '''
@@ -58,10 +60,11 @@ def test_a_plan_is_never_worse_than_a_published_layout_that_fits(asked: Problem)
         objective, bound = result.solution.objective, result.solution.bound
         assert objective is not None
         assert within.published
-        assert all(objective <= known.cost for known in within.published)
+        published = with_autoparallel(within, SolveOptions()).published
+        assert all(objective <= known.cost for known in published)
         assert bound is None or bound <= objective
         rows = {row["name"]: row for row in result.details["baselines"]}
-        assert set(rows) == {"ddp", "fsdp", "hsdp", "megatron", "megatron_fsdp"}
+        assert set(rows) == {"ddp", "fsdp", "hsdp", "megatron", "megatron_fsdp", "autoparallel"}
     assert rows["fsdp"]["peak_bytes"] < 50_000 < rows["ddp"]["peak_bytes"]
 
 
@@ -73,6 +76,37 @@ def test_a_published_layout_is_taken_as_it_is_where_it_is_asked_for(asked: Probl
     assert result.decision.layouts.parameters["0.0.weight"] == "S0,S0"
     with pytest.raises(InputError, match=r"method: ddp needs .* a device, and memory is 50"):
         _within(asked, 50_000, "ddp")
+
+
+def test_autoparallels_own_program_limits_parameters_alone(asked: Problem) -> None:
+    offered: list[float] = []
+    options = SolveOptions(on_plan=lambda cost, make: offered.append(cost))
+    result = gapless.solve(_within(asked, 10**6, "autoparallel"), options)
+    row = next(row for row in result.details["baselines"] if row["name"] == "autoparallel")
+    assert result.solution.solver == "autoparallel"
+    assert result.solution.objective == round(row["step_s"] * 1e9)
+    assert offered == []  # by its question, others would be better
+    model = asked.model
+    assert model is not None
+    held, whole = 0, 0
+    for node, each in enumerate(model.layouts):
+        if each and each[0].op == "parameter":
+            usage, choice = asked.instance.usages[node], result.decision.choices[node]
+            held, whole = held + usage[choice] / usage.max(), whole + 1
+    assert held <= whole / 4 + 1e-6
+    peak = row["peak_bytes"]
+    with pytest.raises(InputError, match=r"method: autoparallel needs .* a device, and memory is"):
+        gapless.solve(_within(asked, peak - 1, "autoparallel"))
+
+
+def test_a_plan_of_autoparallel_that_does_not_fit_is_said_and_not_written(
+    factory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.json"
+    words = ["--model", factory, "--mesh", "2x2", "--topology", "dgx-h100", "--method", "autoparallel"]
+    assert main(["solve", "sharding", *words, "--memory", "10KB", "-o", str(file), "--quiet"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not file.exists()
 
 
 def test_equal_layers_share_layouts_unless_asked_otherwise(factory: str, asked: Problem) -> None:
@@ -132,4 +166,15 @@ def test_show_names_layouts_of_parameters_and_baselines(
     shown = capsys.readouterr().out
     assert "*.0.weight" in shown
     assert "R,S0" in shown
+    assert "autoparallel" not in shown  # another method was asked for
     assert "megatron_fsdp" in shown
+
+
+def test_show_says_which_baselines_need_more_memory(
+    asked: Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gapless.solve(_within(asked, 50_000), parameters=QUICK).save(tmp_path / "plan.json")
+    assert main(["show", str(tmp_path / "plan.json")]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.split()}
+    assert lines["ddp"].endswith("above the memory")
+    assert not lines["fsdp"].endswith("above the memory")
