@@ -15,7 +15,6 @@ from gapless.encodings.sharding.decision import ShardingDecision
 from gapless.encodings.sharding.picture import ROWS, draw_layouts, kind_of, stripes
 from gapless.errors import InputError
 from gapless.io.plan import read_plan
-from gapless.io.typed import data_of
 from gapless.profiles.layouts.layouts import MeshLayouts, NodeLayout
 
 NODES = (
@@ -102,4 +101,4 @@ def test_layouts_without_modules_are_refused(planned: Path) -> None:
     without = replace(layouts, nodes=tuple(replace(node, module="") for node in layouts.nodes))
     decision = replace(ShardingDecision.of(plan), layouts=without)
     with pytest.raises(InputError, match="name no modules"):
-        draw_layouts(replace(plan, decision=data_of(decision)))
+        draw_layouts(replace(plan, decision=decision.data))
