@@ -134,7 +134,8 @@ def with_autoparallel(problem: Problem, options: SolveOptions) -> Problem:
         left = reduced(parameter_memory_only(instance, nodes, share))
         if left is None or left.node_count > _MOST_LEFT:
             return problem
-    quiet = replace(options, on_progress=None, on_plan=None)  # plans of this question are none of the problem
+    # plans of this question are none of the problem, and its answer is the best one
+    quiet = replace(options, on_progress=None, on_plan=None, gap=0.0)
     found = parameter_memory_plan(instance, nodes, share, quiet)
     if found is None or not (is_asked or found.cost == found.bound):
         return problem
