@@ -1,7 +1,9 @@
 """Two lanes: what proves runs beside what searches, from the same state, and what both found is put together.
 
-Neither lane sees what the other finds, so that the answer is that of the lanes one after the other, on any number of
-threads, unless the time limit struck. Where what proves closes the question, its plan is the answer.
+What proves sees nothing of the other lane. What searches sees the bound once the other is over, and ends with the first
+plan that is within the gap of it; where it has gone further by then, it goes back. So the answer is that of proving
+first and searching then, on any number of threads, unless the time limit struck. Where what proves closes the question,
+its plan is the answer.
 """
 
 from __future__ import annotations
@@ -9,12 +11,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gapless.encodings.sharding.methods import ShardingMethod, ShardingSearch
 from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline
 
 __all__ = ["side_by_side"]
+
+Ints = NDArray[np.int64]
+_Best: TypeAlias = tuple[int | None, Ints | None, str]
+"""Cost, choices, and the name of the method that found them."""
 
 _PATIENCE_S = 0.25
 """How long a lane that was asked to stop may take."""
@@ -44,6 +54,10 @@ class _Lane:
         """Whether nothing is left to find."""
         return self.is_over.is_set() and (self.search.is_proven or self.search.is_infeasible)
 
+    def is_near(self, cost: int | None) -> bool:
+        """Whether a plan of that cost is within the gap of what is proven, now that proving is over."""
+        return self.is_over.is_set() and self.search.is_near(cost, self.search.bound)
+
     def run(self, methods: Sequence[ShardingMethod], choice: MethodChoice) -> None:
         """Try the methods in turn."""
         try:
@@ -58,10 +72,43 @@ def side_by_side(
     search: ShardingSearch, searching: Sequence[ShardingMethod], proving: Sequence[ShardingMethod], choice: MethodChoice
 ) -> None:
     """Run what searches on the search, and what proves on a copy of it as it is now; then offer what that found."""
-    lane = _Lane.of(search)
+    lane, plans = _Lane.of(search), [_best(search)]
+    tell = search.on_plan
+
+    def on_plan(cost: int, choices: Ints) -> None:
+        plans.append(_best(search))
+        tell(cost, choices)
+
+    search.on_plan, search.is_closed_beside = on_plan, lambda: lane.is_closed or lane.is_near(search.cost)
+    try:
+        _run(search, lane, searching, proving, choice)
+    finally:
+        search.on_plan, search.is_closed_beside = tell, bool
+    if lane.error is not None:
+        raise lane.error
+    is_cut = search.deadline.has_struck or search.options.stop.is_set()
+    if not is_cut:
+        _go_back(search, next((plan for plan in plans if lane.is_near(plan[0])), plans[-1]))
+    for found in list(lane.search.noted):
+        search.offer(found)
+    if lane.is_closed and lane.search.choices is not None and (not is_cut or lane.search.cost == search.cost):
+        _go_back(search, _best(lane.search))
+
+
+def _best(search: ShardingSearch) -> _Best:
+    return search.cost, search.choices, search.found_by
+
+
+def _go_back(search: ShardingSearch, best: _Best) -> None:
+    search.cost, search.choices, search.found_by = best
+
+
+def _run(
+    search: ShardingSearch, lane: _Lane, searching: Sequence[ShardingMethod], proving: Sequence[ShardingMethod],
+    choice: MethodChoice,
+) -> None:  # fmt: skip
     if search.options.thread_count > 1:
         thread = threading.Thread(target=lane.run, args=(proving, choice), name="gapless-sharding", daemon=True)
-        search.is_closed_beside = lambda: lane.is_closed
         try:
             thread.start()
             run_methods(searching, (search.left, search.parameters), search, choice)
@@ -69,15 +116,8 @@ def side_by_side(
                 pass
         finally:
             lane.stop.set()
-            search.is_closed_beside = lambda: False
         lane.is_over.wait(_PATIENCE_S)  # a solver that is asked to stop needs a moment
     else:
         lane.run(proving, choice)
         if not lane.is_closed:
             run_methods(searching, (search.left, search.parameters), search, choice)
-    if lane.error is not None:
-        raise lane.error
-    for found in list(lane.search.noted):
-        search.offer(found)
-    if lane.is_closed and lane.search.choices is not None and lane.search.cost == search.cost:
-        search.choices, search.found_by = lane.search.choices, lane.search.found_by

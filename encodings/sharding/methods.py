@@ -91,9 +91,11 @@ class ShardingSearch:
     @property
     def is_proven(self) -> bool:
         """Whether cost and bound are as near as the options ask for."""
-        if self.cost is None or self.bound is None:
-            return False
-        return self.cost - self.bound <= self.options.gap * abs(self.cost)
+        return self.is_near(self.cost, self.bound)
+
+    def is_near(self, cost: int | None, bound: int | None) -> bool:
+        """Whether a cost and a bound are as near as the options ask for."""
+        return cost is not None and bound is not None and cost - bound <= self.options.gap * abs(cost)
 
     def offer(self, found: Found) -> None:
         """Keep what is better than what is known, and note it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from gapless.encodings.sharding.lowering import to_schedule
 from gapless.encodings.sharding.methods import Found, ShardingMethod, ShardingSearch, least_sum
 from gapless.encodings.sharding.model.meshed import Published
 from gapless.encodings.sharding.parameters import DEFAULTS, Parameters
+from gapless.encodings.sharding.presolve.factors import OutOfTime
 from gapless.encodings.sharding.presolve.reduced import Reduced, Step, reduced
 from gapless.encodings.sharding.problem import Problem
 from gapless.encodings.sharding.question import BEST
@@ -61,12 +63,15 @@ _LOWERING_S, _REPLAY_S = 4e-5, 3e-5
 
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
-    """The best plan that the methods find, with the best bound."""
+    """The best plan that the methods find, with the best bound; of published ones where presolve takes all the time."""
     deadline, parameters, instance = Deadline(options), parameters or DEFAULTS, problem.instance
     size = len(instance.costs) + len(instance.edges)
     deadline.keep(_REPLAY_S * size)
     steps: list[Step] = []
-    left = reduced(instance, steps)
+    try:
+        left = reduced(instance, steps, lambda: deadline.over)
+    except OutOfTime:
+        return _out_of_time(problem, options, deadline)
     if left is None:
         nothing = Solution(
             Status.INFEASIBLE, StopReason.FINISHED, _PRESOLVE, __version__, options.seed, deadline.elapsed_s,
@@ -92,12 +97,26 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     return _plan(problem, search)
 
 
+def _out_of_time(problem: Problem, options: SolveOptions, deadline: Deadline) -> Plan:
+    """The cheapest published layout, which needs no presolve, or nothing."""
+    best = min(problem.published, key=lambda each: each.cost, default=None)
+    claim = Solution(
+        Status.NO_SOLUTION if best is None else Status.FEASIBLE, _reason(deadline), best.name if best else "none",
+        __version__, options.seed, deadline.elapsed_s, objective=best.cost if best else None, unit="cost",
+    )  # fmt: skip
+    return _answer(problem, best, claim, {})
+
+
 def _plan(problem: Problem, search: ShardingSearch) -> Plan:
-    left = search.left
-    details: dict[str, object] = {"left_nodes": left.node_count, "presolve": list(map(data_of, search.steps))}
     best = _best(problem, search)
+    claim = _claim(search if best is None else replace(search, cost=best.cost, found_by=best.name))
+    details = {"left_nodes": search.left.node_count, "presolve": list(map(data_of, search.steps))}
+    return _answer(problem, best, claim, details)
+
+
+def _answer(problem: Problem, best: Published | None, claim: Solution, details: Mapping[str, object]) -> Plan:
     if best is None:
-        return Plan(_claim(search), None, details)
+        return Plan(claim, None, dict(details))
     choices, model = best.choices, problem.model
     known = problem.instance.evaluate(choices)
     assert not known.forbidden, f"{best.name} made a plan with a forbidden choice: {known.forbidden}"
@@ -106,9 +125,8 @@ def _plan(problem: Problem, search: ShardingSearch) -> Plan:
     decision = ShardingDecision(tuple(choices.tolist()))
     if model is not None:
         decision = replace(decision, layouts=model.laid_out(choices), costs=model.costs)
-    details = {"method": best.name, **details, **problem.remarks(best.cost)}
-    claim = _claim(replace(search, cost=best.cost, found_by=best.name))
-    return Plan(claim, to_schedule(problem.instance, choices), details, decision=decision)
+    known_of = {"method": best.name, **details, **problem.remarks(best.cost)}
+    return Plan(claim, to_schedule(problem.instance, choices), known_of, decision=decision)
 
 
 def _best(problem: Problem, search: ShardingSearch) -> Published | None:
@@ -119,10 +137,14 @@ def _best(problem: Problem, search: ShardingSearch) -> Published | None:
     return min(found, key=lambda each: each.cost, default=None)
 
 
+def _reason(deadline: Deadline) -> StopReason:
+    return StopReason.TIME_LIMIT if deadline.has_struck else StopReason.WORK_LIMIT
+
+
 def _claim(search: ShardingSearch) -> Solution:
     """What is claimed, in whole numbers: optimal where cost and bound are equal. A bound above the cost is false."""
     cost, bound, options = search.cost, search.bound, search.options
-    reason = StopReason.TIME_LIMIT if search.deadline.has_struck else StopReason.WORK_LIMIT
+    reason = _reason(search.deadline)
     status = Status.NO_SOLUTION if cost is None else Status.FEASIBLE
     if search.is_infeasible and cost is None:
         status, reason, bound = Status.INFEASIBLE, StopReason.FINISHED, None

@@ -30,6 +30,8 @@ __all__ = ["execute", "found_data"]
 
 _HEADER_BYTES = 512
 """At most, for each rank of an axis: what gloo sends beside the payload of one collective."""
+_BARRIER_BYTES = 256
+"""At most, for each of a barrier's rounds: what gloo sends in the two barriers around the step that is counted."""
 
 
 def execute(question: RunQuestion, session: Session) -> Answer:
@@ -94,7 +96,8 @@ def found_data(
     planned, sent = found[0].planned_bytes, [sum(size for *_, size in rank.sent_bytes) for rank in found]
     counted = [rank.socket_bytes for rank in found if rank.socket_bytes >= 0]
     total = sum(size for *_, size in planned)
-    headers = _HEADER_BYTES * found[0].messages * max(layouts.mesh)
+    rounds = (layouts.device_count - 1).bit_length()
+    headers = _HEADER_BYTES * found[0].messages * max(layouts.mesh) + _BARRIER_BYTES * rounds
     checks = {
         "losses": loss_error <= question.tolerance,
         "gradients": worst.error <= question.tolerance,
@@ -148,7 +151,8 @@ def _counted(data: Mapping[str, Any], total: int) -> list[tuple[str, str]]:
     if not data["socket_bytes"]:
         return []
     most, count = max(data["socket_bytes"]), data["collectives"]
-    text = f"{format_bytes(most)} by the kernel's count of TCP, {count} collectives' headers among them"
+    beside = f"headers of {count} collectives and two barriers among them"
+    text = f"{format_bytes(most)} by the kernel's count of TCP, {beside}"
     return [("", text if data["checks"]["counted"] else f"{text}: OTHER THAN the {format_bytes(total)} sent")]
 
 

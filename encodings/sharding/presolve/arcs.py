@@ -47,6 +47,7 @@ def agree(factors: Factors, nodes: Iterable[int] | None = None) -> bool:
     queue = Queue(list(factors.costs) if nodes is None else nodes)
     seen: dict[tuple[int, int], Costs] = {}
     while queue:
+        factors.ask()
         node = queue.pop()
         if node not in factors.costs:
             continue

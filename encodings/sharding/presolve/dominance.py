@@ -26,7 +26,7 @@ def lean(factors: Factors, points: Points) -> list[int]:
         return []
     usages = _usages(factors, points)
     touched = _split(factors)
-    for node in sorted(factors.costs):
+    for node in factors.asking(sorted(factors.costs)):
         if len(factors.costs[node]) > 1:
             kept = _undominated(factors, node, usages.get(node))
             if len(kept) < len(factors.costs[node]):
@@ -64,7 +64,7 @@ def _usages(factors: Factors, points: Points) -> dict[int, Ints]:
 def _split(factors: Factors) -> list[int]:
     """Let nodes pay for tables that are a sum of a number of each end's choice. Returns the ends."""
     touched = []
-    for first in sorted(factors.costs):
+    for first in factors.asking(sorted(factors.costs)):
         for second, table in list(factors.tables[first].items()):
             if first < second and factors.is_open(table).all():
                 row, column = table[:, 0], table[0] - table[0, 0]

@@ -6,16 +6,16 @@ more, they are Python's integers in arrays of objects: slower, and as exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.sharding.instance import FORBIDDEN, Instance
 
-__all__ = ["BLOCKED", "Costs", "Factors", "Ints"]
+__all__ = ["BLOCKED", "Costs", "Factors", "Ints", "OutOfTime"]
 
 Ints = NDArray[np.int64]
 Costs: TypeAlias = NDArray[Any]
@@ -23,6 +23,14 @@ Costs: TypeAlias = NDArray[Any]
 
 BLOCKED = 2**61
 """Twice of it fits into 64 bits."""
+
+_ItemT = TypeVar("_ItemT")
+_ASKED_EVERY = 1024
+"""Nodes or edges from one look at the clock to the next."""
+
+
+class OutOfTime(Exception):  # noqa: N818
+    """The time was up before presolve was over."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +46,18 @@ class Factors:
     """Nodes by number, with what is left of their choices; a node may stand for several of the instance.
 
     `paid`: what every plan costs beside them. `costs[v]`: shape (choices of v,). `tables[v][w]`: shape (choices of v,
-    of w); `tables[w][v]` is its transpose.
+    of w); `tables[w][v]` is its transpose. `is_over`: whether the time is up; copies have all the time.
     """
 
-    def __init__(self, instance: Instance) -> None:
-        self.instance = instance
+    def __init__(self, instance: Instance, is_over: Callable[[], bool] = bool) -> None:
+        self.instance, self.is_over, self._asked = instance, is_over, 0
         self.is_wide = instance.most_cost >= BLOCKED
         self.paid = 0
         self.costs: dict[int, Costs] = {node: self._blocked(row) for node, row in enumerate(instance.costs)}
         self.tables: dict[int, dict[int, Costs]] = {node: {} for node in self.costs}
         self._parts = {node: _Part(node) for node in self.costs}
         for (first, second), table in zip(instance.edges.tolist(), instance.tables, strict=True):
+            self.ask()
             if first == second:
                 self.costs[first] = self.add(self.costs[first], self._blocked(np.diagonal(table)))
             else:
@@ -58,9 +67,22 @@ class Factors:
         """One that changes without this one."""
         other = object.__new__(Factors)
         other.__dict__.update(self.__dict__)
+        other.is_over = bool
         other.costs, other._parts = dict(self.costs), dict(self._parts)
         other.tables = {node: dict(tables) for node, tables in self.tables.items()}
         return other
+
+    def ask(self) -> None:
+        """Raise `OutOfTime` where the time is up; the clock is looked at now and then alone."""
+        self._asked += 1
+        if self._asked % _ASKED_EVERY == 0 and self.is_over():
+            raise OutOfTime
+
+    def asking(self, items: Iterable[_ItemT]) -> Iterator[_ItemT]:
+        """The same items, with an `ask` for each."""
+        for item in items:
+            self.ask()
+            yield item
 
     def _blocked(self, row: Ints) -> Costs:
         known = row.astype(object) if self.is_wide else row

@@ -53,7 +53,7 @@ def points_of(factors: Factors) -> Points | None:
     room = np.zeros(len(at) + 1, dtype=np.int64)
     most = np.zeros(len(at) + 1, dtype=np.int64)
     rows: list[tuple[int, int, int, Ints]] = []  # node, first, end, bytes of each choice beyond the least
-    for node in sorted(factors.costs):
+    for node in factors.asking(sorted(factors.costs)):
         merged: dict[tuple[int, int], Ints] = {}
         for member, choice in factors.members(node):
             span = int(first[member]), int(end[member])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -129,14 +130,15 @@ class Step:
         return cls(step, len(several), sum(len(factors.costs[node]) for node in several), ends // 2, time_points)
 
 
-def reduced(instance: Instance, steps: list[Step] | None = None) -> Reduced | None:
+def reduced(instance: Instance, steps: list[Step] | None = None, is_over: Callable[[], bool] = bool) -> Reduced | None:
     """What exact reductions leave; None where they find that no plan has only choices and pairs that are allowed, or
-    that memory suffices for none. `steps`: is filled.
+    that memory suffices for none. `steps`: is filled. `is_over`: is asked every thousand nodes; once it says yes,
+    `OutOfTime` is raised.
     """
     times, choices = len(np.unique(instance.intervals)), int(instance.choice_counts.sum())
     noted = [] if steps is None else steps
     noted.append(Step("instance", len(instance.costs), choices, len(instance.edges), times))
-    factors = Factors(instance)
+    factors = Factors(instance, is_over)
     noted.append(Step.of("single choices, parallel edges", factors, times))
     return _settled(factors, None, noted)
 

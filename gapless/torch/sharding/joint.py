@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from gapless.torch.capture.joint import trace_joint
 from gapless.torch.capture.model_state import ModelStep
 from gapless.torch.capture.settings import nothing_drawn
-from gapless.torch.joint_graph import JointGraph
+from gapless.torch.joint_graph import JointGraph, Role
 from gapless.torch.library import Node, Tensor, torch
 from gapless.torch.run.workload import Workload
 
@@ -35,17 +35,65 @@ _OWNER = "model."
 def joint_of(workload: Workload) -> tuple[ModelStep, JointGraph]:
     """The training step of a workload, and its joint graph of forward, loss and backward; nothing of it is run.
 
-    The graph is ATen ops without side effects. Its names follow from model, shapes and PyTorch's version alone. Raises
-    `InputError` where the model can't be captured as one graph.
+    The graph is ATen ops without side effects. Its names follow from model, shapes and PyTorch's version alone. A
+    parameter under several names is there under the first, with the sum of their gradients. Raises `InputError` where
+    the model can't be captured as one graph.
     """
     step = ModelStep(workload.model, workload.loss, workload.inputs, tuple(workload.targets))
     with nothing_drawn(workload.model):
         joint = trace_joint(step.module, tuple(step.leaves))
+    joint = _untied(joint, dict(step.module.named_parameters(remove_duplicate=False)))
     _drop_empty(joint)
     joint.module.graph.eliminate_dead_code()
     _share_readings(joint)
     joint.module.recompile()
     return step, joint
+
+
+def _untied(joint: JointGraph, parameters: Mapping[str, Tensor]) -> JointGraph:
+    """The same step with one input for a parameter under several names, and the sum of its gradients as its gradient.
+
+    `parameters`: by all of their names.
+    """
+    graph = joint.module.graph
+    first: dict[int, Node] = {}
+    owner = {
+        role.name: first.setdefault(id(parameters[role.name]), node)
+        for node, role in joint.inputs.items() if role.kind == "parameter"
+    }  # fmt: skip
+    if len(first) == len(owner):
+        return joint
+    position = {node: number for number, node in enumerate(graph.nodes)}
+    made: dict[Node, list[Node]] = {}
+    for node, role in joint.outputs:
+        if role.kind == "gradient":
+            made.setdefault(owner[role.name], []).append(node)
+    gradients = {node: _added(graph, sorted(terms, key=position.__getitem__)) for node, terms in made.items()}
+    outputs = []
+    for node, role in joint.outputs:
+        if role.kind != "gradient":
+            outputs.append((node, role))
+        elif joint.inputs[owner[role.name]] == Role("parameter", role.name):
+            outputs.append((gradients[owner[role.name]], role))
+    inputs = dict(joint.inputs)
+    for node, role in joint.inputs.items():
+        if role.kind == "parameter" and owner[role.name] is not node:
+            node.replace_all_uses_with(owner[role.name])
+            graph.erase_node(node)
+            del inputs[node]
+    graph.output_node().args = (tuple(node for node, _ in outputs),)
+    return JointGraph(joint.module, inputs, tuple(outputs))
+
+
+def _added(graph: torch.fx.Graph, terms: Sequence[Node]) -> Node:
+    """The sum of tensors, each added as soon as it is there; `terms`: in the order of the graph."""
+    total = terms[0]
+    for term in terms[1:]:
+        with graph.inserting_after(term):
+            added = graph.call_function(torch.ops.aten.add.Tensor, (total, term))
+        added.meta = {**term.meta, "val": total.meta["val"] + term.meta["val"]}
+        total = added
+    return total
 
 
 def _drop_empty(joint: JointGraph) -> None:

@@ -38,8 +38,8 @@ def plans(left: Reduced) -> list[np.ndarray]:
     return [found[cost] for cost in sorted(found, reverse=True)]
 
 
-def searched(left: Reduced, threads: int, search_for, prove) -> ShardingSearch:
-    options = SolveOptions(threads=threads)
+def searched(left: Reduced, threads: int, search_for, prove, gap: float = 0.0) -> ShardingSearch:
+    options = SolveOptions(threads=threads, gap=gap)
     search = ShardingSearch(left, options, DEFAULTS, Deadline(options), lambda *_: None)
     lists = [[ShardingMethod(name, run)] for name, run in (("searching", search_for), ("proving", prove))]
     side_by_side(search, *lists, MethodChoice())
@@ -119,3 +119,57 @@ def test_a_stop_reaches_both_lanes(left: Reduced) -> None:
     side_by_side(search, *lists, MethodChoice())
     assert ended.wait(WAIT_S)
     assert search.bound == 1
+
+
+@pytest.mark.parametrize("is_proof_late", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_plan_within_the_gap_of_what_is_proven_beside_is_the_answer(
+    left: Reduced, threads: int, is_proof_late: bool
+) -> None:
+    """The first such plan, however much further the search is when the proof comes."""
+    dearest, dear, cheap, cheapest = plans(left)
+    bound = left.evaluate(cheap).cost * 9 // 10
+    gap = 1 - bound / left.evaluate(dear).cost + 1e-9
+    is_proven, is_further = threading.Event(), threading.Event()
+
+    def search_for(search: ShardingSearch) -> Iterator[Found]:
+        yield Found("searching", dearest)
+        assert not search.is_proven
+        yield Found("searching", dear)
+        if is_proof_late and threads > 1:
+            yield Found("searching", cheapest)
+            is_further.set()
+        assert is_proven.wait(WAIT_S)
+        for _ in range(int(WAIT_S / 0.01)):
+            if search.is_over:
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError("nobody looks at what is proven")
+
+    def prove(search: ShardingSearch) -> Iterator[Found]:
+        if is_proof_late and threads > 1:
+            assert is_further.wait(WAIT_S)
+        yield Found("proving", bound=bound)
+        is_proven.set()
+
+    found = searched(left, threads, search_for, prove, gap)
+    assert (found.cost, found.bound) == (left.evaluate(dear).cost, bound)
+    assert found.is_proven
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_plan_proven_within_the_gap_is_the_answer_beside_a_better_one(left: Reduced, threads: int) -> None:
+    _, _, cheap, cheapest = plans(left)
+    is_begun = threading.Event()
+
+    def search_for(search: ShardingSearch) -> Iterator[Found]:
+        yield Found("searching", cheapest)
+        is_begun.set()
+
+    def prove(search: ShardingSearch) -> Iterator[Found]:
+        if threads > 1:
+            assert is_begun.wait(WAIT_S)
+        yield Found("proving", cheap, bound=left.evaluate(cheap).cost * 9 // 10)
+
+    found = searched(left, threads, search_for, prove, 0.2)
+    assert (found.cost, found.found_by) == (left.evaluate(cheap).cost, "proving")

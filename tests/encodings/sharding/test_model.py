@@ -20,6 +20,7 @@ from gapless.errors import InputError  # noqa: E402
 from gapless.io.plan import read_plan  # noqa: E402
 from gapless.methods import MethodChoice  # noqa: E402
 from gapless.options import SolveOptions  # noqa: E402
+from gapless.solution import StopReason  # noqa: E402
 
 QUICK = Parameters(methods=MethodChoice(only=("descent",)))
 FACTORY = '''
@@ -178,3 +179,15 @@ def test_show_says_which_baselines_need_more_memory(
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.split()}
     assert lines["ddp"].endswith("above the memory")
     assert not lines["fsdp"].endswith("above the memory")
+
+
+def test_a_published_layout_is_the_answer_where_presolve_takes_all_the_time(
+    asked: Problem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gapless.encodings.sharding.presolve.factors._ASKED_EVERY", 1)
+    result = gapless.solve(asked, SolveOptions(time_limit_s=1e-6))
+    assert result.solution.objective == min(each.cost for each in asked.published)
+    assert (result.solution.stop_reason, result.valid) == (StopReason.TIME_LIMIT, True)
+    result.save(tmp_path / "plan.json")
+    assert main(["show", str(tmp_path / "plan.json")]) == 0
+    assert "time_limit" in capsys.readouterr().out

@@ -157,6 +157,14 @@ def test_what_is_infeasible_and_what_is_unknown_have_their_exit_codes(
     capsys.readouterr()
 
 
+def test_time_that_is_up_in_presolve_is_said_and_ends_the_solve(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["solve", "sharding", "--instance", "drawn:nodes=3000,choices=2", "--time-limit", "0.000001", "--json"]
+    assert main(words) == 4
+    data = json.loads(capsys.readouterr().out)
+    assert (data["status"], data["stop_reason"]) == ("no_solution", "time_limit")
+    assert (data["objective"], data["bound"]) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

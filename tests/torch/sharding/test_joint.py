@@ -6,8 +6,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from sharded_lockstep import given_of, tables_of, whole_values  # noqa: E402
+from sharded_training import model  # noqa: E402
+
 from gapless.torch.run.workload import Workload  # noqa: E402
 from gapless.torch.sharding.joint import graph_digest, is_getitem, joint_of, tensor_arguments, tensors_of  # noqa: E402
+
+SEED = 5
 
 
 def _workload(width: int = 8) -> Workload:
@@ -31,3 +36,34 @@ def test_arguments_and_tensors_of_nodes() -> None:
     assert len(tensor_arguments(norm)) == 3
     assert is_getitem(by_name["getitem"])
     assert not is_getitem(norm)
+
+
+def test_a_tensor_under_two_names_is_one_parameter_whose_gradient_is_the_sum() -> None:
+    work = model()
+    step, joint = joint_of(work)
+    roles = [role.name for role in joint.inputs.values() if role.kind == "parameter"]
+    assert roles == ["model.table.weight", "model.inner.weight", "model.inner.bias"]
+    assert roles == [role.name for _, role in joint.outputs if role.kind == "gradient"]
+    torch.manual_seed(SEED)
+    values = whole_values(joint, given_of(step, joint))
+    torch.manual_seed(SEED)
+    work.loss_of(work.model).backward()
+    for node, role in joint.outputs:
+        if role.kind == "gradient":
+            assert torch.equal(values[node.name], work.model.get_parameter(role.name.removeprefix("model.")).grad)
+
+
+def test_memory_has_a_tied_parameter_with_gradient_and_state_once() -> None:
+    def parts(work: Workload) -> dict[str, int]:
+        """The most bytes of parameters with their state, and of gradients, by name."""
+        _, joint = joint_of(work)
+        made = tables_of(joint, (2,))
+        pairs = zip(made.variables, made.tables.usages, strict=True)
+        return {f"{each.kind} {each.title}": int(used.max()) for each, used in pairs if each.title}
+
+    tied, apart = model(), model()
+    apart.model.last.weight = torch.nn.Parameter(tied.model.last.weight.detach().clone())
+    more = parts(apart).items() - parts(tied).items()
+    table_bytes = 4 * 16 * 8
+    assert more == {("parameter last.weight", 3 * table_bytes), ("gradient last.weight", table_bytes)}
+    assert not parts(tied).items() - parts(apart).items()

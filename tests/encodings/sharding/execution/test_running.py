@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from gapless.profiles.layouts.layouts import MeshLayouts
 GPT = "train:gpt,layers=1,hidden=16,heads=4,vocabulary=32,sequence=8,micro_batch=8"
 
 
-def _data(**changes: Any) -> dict[str, Any]:
-    """What is said of two ranks, the second with changes."""
+def _data(both: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """What is said of two ranks, `both` with some changes, the second with more."""
     from gapless.encodings.sharding.execution.running import found_data
     from gapless.torch.sharding.execution.ranks import RankFound
 
@@ -29,7 +30,7 @@ def _data(**changes: Any) -> dict[str, Any]:
         sent_bytes=sent, socket_bytes=1500, messages=2, given_bytes=10, state_bytes=20, step_bytes=40,
         step_s=(3.0, 1.0, 2.0), alone_s=0.5, alone_bytes=30, planned_wire_s=0.1, predicted_wire_s=0.25,
     )  # fmt: skip
-    question = RunQuestion(plan="plan.json")
+    rank, question = replace(rank, **(both or {})), RunQuestion(plan="plan.json")
     return found_data(question, MeshLayouts((2,), "", ()), (rank, replace(rank, **changes)), 55)
 
 
@@ -41,6 +42,14 @@ def test_what_is_equal_is_valid_and_what_takes_longest_counts() -> None:
     assert data["predicted_s"] == 1.0
     assert (data["peak_bytes"], data["alone_peak_bytes"], data["planned_peak_bytes"]) == ([70, 80], [60, 60], 55)
     assert data["loss_error"] == pytest.approx(1e-5, rel=1e-3)
+
+
+@needs_torch
+@pytest.mark.parametrize(("socket_bytes", "is_well"), [(0, True), (256, True), (257, False)])
+def test_of_a_plan_that_sends_nothing_barriers_alone_are_counted(socket_bytes: int, is_well: bool) -> None:
+    nothing = {"planned_bytes": (), "sent_bytes": (), "messages": 0, "socket_bytes": socket_bytes}
+    data = _data(nothing, **nothing)
+    assert data["checks"]["counted"] == data["valid"] == is_well
 
 
 @needs_torch

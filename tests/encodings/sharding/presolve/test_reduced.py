@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from sharding_instances import cheapest, random_instance
 
+from gapless.encodings.sharding.drawn import instance_of_words
 from gapless.encodings.sharding.instance import FORBIDDEN, Instance
 from gapless.encodings.sharding.presolve.arcs import agree
-from gapless.encodings.sharding.presolve.factors import Factors
+from gapless.encodings.sharding.presolve.factors import Factors, OutOfTime
 from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
 
 
@@ -91,3 +92,16 @@ def test_steps_say_how_much_is_left_and_never_grow():
         for name in ("nodes", "choices", "time_points"):
             assert getattr(after, name) <= getattr(before, name)
     assert (steps[-1].nodes, steps[-1].time_points) == (left.node_count, len(left.points.room))
+
+
+def test_who_asks_for_the_time_changes_nothing_and_who_says_it_is_up_ends_presolve():
+    instance, asked = instance_of_words("drawn:nodes=3000,choices=2"), []
+    before, after = reduced(instance), reduced(instance, is_over=lambda: bool(asked.append(None)))
+    assert len(asked) > 4
+    for name in ("offset", "starts", "costs", "ends", "tables"):
+        assert np.array_equal(getattr(before, name), getattr(after, name))
+    for last in (1, 4):
+        left = iter([False] * (last - 1))
+        with pytest.raises(OutOfTime):
+            reduced(instance, is_over=lambda left=left: next(left, True))
+    assert not after.factors.copy().is_over()
