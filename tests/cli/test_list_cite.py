@@ -34,6 +34,7 @@ def test_the_papers_and_gapless_are_cited(capsys: pytest.CaptureFixture[str]) ->
         "oktopk",
         "optimuscc",
         "accordion",
+        "alpa",
         "taccl",
     ]
     assert text.count("{") == text.count("}")
