@@ -33,6 +33,7 @@ from pathlib import Path
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record, parse_record, suggestion
 from gapless.topologies.congestion import Slowdown, read_slowdown
+from gapless.topologies.emulated import scaled
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.families import FAMILIES, family_topology, is_generated, read_options
 from gapless.topologies.links import MOST_LINKS
@@ -74,6 +75,10 @@ def read_machine(
     `machine`: as for `read_node`. Raises `InputError` for a number of nodes beside a list of them.
     """
     record = load_record(path)
+    if "emulates" in record:
+        if nodes is not None:
+            raise InputError(f"nodes: must be left out, {path} says what it emulates, got {nodes}")
+        return _read_emulated(record, Path(path).parent)
     if "format" in record and "nodes" in record:
         if nodes is not None:
             raise InputError(f"nodes: must be left out, {path} lists its own, got {nodes}")
@@ -96,6 +101,24 @@ def read_node(path: str | Path, machine: str | None = None) -> NodeTemplate:
     raise InputError(
         f"{path}: must be a gapless.topology (field 'format') or a profiled topology (field 'gpus_per_node')"
     )
+
+
+def _read_emulated(record: Record, folder: Path) -> Topology:
+    """What an emulated cluster is like (`topologies/emulated.py`)."""
+    _check_header(record)
+    name, of = record.text("name"), record.record("emulates")
+    file = of.text("file", default=None)
+    machine = of.text("topology", default=None)
+    nodes = of.integer("nodes", 1, MOST_LINKS, default=None)
+    of.close()
+    if file is not None and "emulates" in load_record(folder / file):
+        raise of.fail("file", "the file of a machine, not of an emulated one", file)
+    scale = record.number("scale", minimum=0)
+    if not scale:
+        raise record.fail("scale", "a number > 0", scale)
+    alpha_s = record.number("alpha_us", minimum=0) * S_PER_US
+    record.close()
+    return replace(scaled(load_topology(machine, nodes, file and folder / file), scale, alpha_s), name=name)
 
 
 def load_topology(

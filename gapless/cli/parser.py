@@ -15,10 +15,12 @@ EXIT_BAD_INPUT = 2
 class Parser(argparse.ArgumentParser):
     """argparse with errors of one line, which guess what was meant.
 
-    `takes_files`: the subcommand that may be left out before a file, by the file's ending.
+    `takes_files`: the subcommand that may be left out before a file, by the file's ending. `takes_command`: what stands
+    behind `--` is another program's, in `words`.
     """
 
     takes_files: Mapping[str, str] = {}
+    takes_command = False
 
     def _get_formatter(self) -> argparse.HelpFormatter:
         return argparse.RawDescriptionHelpFormatter(self.prog)  # examples stand as they are written
@@ -32,6 +34,10 @@ class Parser(argparse.ArgumentParser):
         """As in argparse, but a subcommand itself refuses the options that it doesn't know: it knows similar ones."""
         if args and self.takes_files:
             args = self._with_subcommand(list(args))
+        if args and self.takes_command and "--" in args:
+            at = list(args).index("--")
+            self.set_defaults(words=list(args[at + 1 :]))
+            args = args[:at]
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             option = unknown[0].partition("=")[0]

@@ -19,10 +19,11 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 from emulated_cluster import emulated_cluster, needs_cluster
 from emulated_machines import one_cable
-from emulated_ranks import TIMEOUT_S, alone, command
+from emulated_ranks import TIMEOUT_S, command
 from result_tables import ResultTables
 
 import gapless
+from gapless.emulation import lone_transfer
 
 pytestmark = needs_cluster
 
@@ -46,9 +47,9 @@ def test_a_planned_step_takes_what_is_predicted(method: str, tmp_path: Path, tab
         _, environment = command(path, 1)
         words = [sys.executable, "-m", "gapless", "run", "sharding", "--plan", str(path), "--model", MODEL]
         words += ["--repeats", "3", "--json"]
-        before = alone(cluster)
+        before = lone_transfer(cluster)
         ended = cluster.run(words, TIMEOUT_S, environment)
-        is_quiet = max(abs(before - 1), abs(alone(cluster) - 1)) < 0.05
+        is_quiet = max(abs(before - 1), abs(lone_transfer(cluster) - 1)) < 0.05
     assert ended[0].code == 0, ended[0].out
     answer = json.loads(ended[0].out[ended[0].out.index("{") :])
     predicted_s, measured_s = answer["alone_s"] + answer["planned_wire_s"], answer["measured_s"]

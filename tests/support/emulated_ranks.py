@@ -11,38 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from emulated_cluster import Cluster
 from numpy.typing import NDArray
 
-__all__ = ["Compared", "alone", "command", "compared"]
+from gapless.emulation import Cluster, lone_transfer
+
+__all__ = ["Compared", "command", "compared"]
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900.0
 _QUIET = 0.05
 """How far a lone transfer's bandwidth may be from the emulated one."""
-
-_TRANSFER = """
-import os, socket, sys, time
-rank, last, size, first = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) - 1, 2**21, 2**18
-if rank == last:
-    connection, _ = socket.create_server(("", 5000)).accept()
-    received, begin_s = 0, None
-    while data := connection.recv(1 << 16):
-        received += len(data)
-        if begin_s is None and received >= first:  # what a token bucket has saved up is over
-            begin_s, begun = time.perf_counter(), received
-        end_s = time.perf_counter()
-    print((received - begun) / (end_s - begin_s))
-elif rank == 0:
-    while True:
-        try:
-            connection = socket.create_connection((sys.argv[1], 5000))
-            break
-        except ConnectionRefusedError:
-            time.sleep(0.01)
-    connection.sendall(bytes(size))
-    connection.close()
-"""
 
 
 @dataclass(frozen=True)
@@ -68,20 +46,13 @@ def command(plan: Path, repeats: int) -> tuple[list[str], dict[str, str]]:
 
 def compared(cluster: Cluster, plans: Sequence[Path], repeats: int) -> list[Compared]:
     """Run each plan beside the library's own collective. Raises `RuntimeError` with what rank 0 says where it fails."""
-    found, lone = [], [alone(cluster)]
+    found, lone = [], [lone_transfer(cluster)]
     for plan in plans:
         words, environment = command(plan, repeats)
         ended = cluster.run(words, TIMEOUT_S, environment)
         if ended[0].code:
             raise RuntimeError(ended[0].out)
-        lone.append(alone(cluster))
+        lone.append(lone_transfer(cluster))
         answer = json.loads(ended[0].out[ended[0].out.index("\n{") if ended[0].out[0] != "{" else 0 :])
         found.append(Compared(answer, np.array(lone[-2:])))
     return found
-
-
-def alone(cluster: Cluster) -> float:
-    """Measured over emulated bandwidth, of a lone transfer from the first rank to the last."""
-    last = cluster.topology.device_count - 1
-    ended = cluster.run([sys.executable, "-c", _TRANSFER, cluster.address(last)], TIMEOUT_S)
-    return float(ended[last].out) / cluster.bytes_per_s(0, last)

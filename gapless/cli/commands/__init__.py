@@ -10,6 +10,7 @@ from gapless.cli.commands import (
     challenge,
     completion,
     convert,
+    emulate,
     explain_selection,
     installation,
     lists,
@@ -49,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     challenge.add_commands(commands)
     explain_selection.add_commands(commands)
     convert.add_commands(commands)
+    emulate.add_commands(commands)
     plot.add_commands(commands)
     report.add_commands(commands)
     lists.add_commands(commands)

@@ -134,7 +134,7 @@ with emulated_cluster(uneven_ring([1.0, 1.0])) as cluster:
 @pytest.mark.thorough("15", "9")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_leaves_nothing_or_the_next_cluster_removes_it(number: signal.Signals) -> None:
-    support = Path(__file__).parent / "support"
+    support = Path(__file__).parents[1] / "support"
     paths = os.pathsep.join([str(support), str(support.parents[1])])
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, WAIT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
