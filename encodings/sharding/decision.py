@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.decision import Decision
-from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.instances.instance import Instance
 from gapless.errors import InputError
 from gapless.profiles.layouts.costs import MeshCosts
 from gapless.profiles.layouts.layouts import MeshLayouts

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.instances.instance import Instance
 from gapless.ir.graph import Budget
 from gapless.ir.schedule import Schedule
 from gapless.ir.schedule_builder import ScheduleBuilder

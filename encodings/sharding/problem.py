@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.sharding.drawn import DRAWN, instance_of_words
-from gapless.encodings.sharding.instance import Instance, read_instance
+from gapless.encodings.sharding.instances.drawn import DRAWN, instance_of_words
+from gapless.encodings.sharding.instances.instance import Instance, read_instance
 from gapless.encodings.sharding.model.meshed import MeshedModel, Published, meshed_model
 from gapless.encodings.sharding.question import BEST, Question
 from gapless.errors import InputError

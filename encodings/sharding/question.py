@@ -15,7 +15,7 @@ from gapless.topologies.names import topology_names
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gapless.encodings.sharding.instance import Instance
+    from gapless.encodings.sharding.instances.instance import Instance
     from gapless.profiles.devices import Device
     from gapless.topologies.topology import Topology
     from gapless.torch.run.workload import Workload
@@ -39,7 +39,7 @@ class Question(Asked):
     """
 
     instance: str | Path | Instance | None = asked(
-        Object(("gapless.encodings.sharding.instance.Instance",)),
+        Object(("gapless.encodings.sharding.instances.instance.Instance",)),
         "an instance as the ASPLOS 2025 contest has it (.json, .json.gz), drawn:nodes=200,seed=1, or "
         f"{' or '.join(SHIPPED)}",
         metavar="FILE",

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from gapless.encodings.sharding import (
-    audit,
-    decision,
-    export,
-    parameter_memory,
-    parameters,
-    picture,
-    problem,
-    solve,
-    view,
-)
+from gapless.encodings.sharding import decision, parameters, problem, solve
 from gapless.encodings.sharding.execution.command import RUN
+from gapless.encodings.sharding.instances import parameter_memory
 from gapless.encodings.sharding.question import Question
+from gapless.encodings.sharding.views import audit, export, picture, summary
 from gapless.lazy import lazy
 from gapless.system import Export, System
 
@@ -37,9 +29,9 @@ SYSTEM = System(
     exports=(
         Export("iopddl", "the list of choices that the ASPLOS 2025 contest wants", lazy(lambda: export.write_iopddl)),
     ),
-    view=lazy(lambda: view.render),
+    view=lazy(lambda: summary.render),
     pictures=("usage",),
-    drawers={"usage": lazy(lambda: view.draw_usage), "layouts": lazy(lambda: picture.draw_layouts)},
+    drawers={"usage": lazy(lambda: summary.draw_usage), "layouts": lazy(lambda: picture.draw_layouts)},
     runs=(RUN,),
     device_names=lambda plan: (plan.schedule.topology.name,),
     budgets=lambda plan: plan.schedule.topology.memory_bytes,

@@ -17,8 +17,8 @@ from result_tables import ResultTables
 from sharding_peer import instance_of, parameters_of, peer_tables, spending, with_layouts
 
 import gapless
-from gapless.encodings.sharding.instance import Instance
-from gapless.encodings.sharding.parameter_memory import parameter_memory_plan
+from gapless.encodings.sharding.instances.instance import Instance
+from gapless.encodings.sharding.instances.parameter_memory import parameter_memory_plan
 from gapless.encodings.sharding.problem import Problem, find_instance
 from gapless.options import SolveOptions
 from gapless.profiles.shardings.autoparallel import SHIPPED, autoparallel_answer

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.instances.instance import Instance
 
 __all__ = ["FAMILIES", "cp_sat_optimum", "drawn_of_family", "evaluated"]
 

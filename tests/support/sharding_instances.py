@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from gapless.encodings.sharding.instance import FORBIDDEN, Instance
+from gapless.encodings.sharding.instances.instance import FORBIDDEN, Instance
 
 __all__ = ["cheapest", "random_instance"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gapless.encodings.sharding.instance import FORBIDDEN, Instance
+from gapless.encodings.sharding.instances.instance import FORBIDDEN, Instance
 
 if TYPE_CHECKING:
     from torch import Tensor

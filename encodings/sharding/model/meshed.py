@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.instances.instance import Instance
 from gapless.encodings.sharding.question import OPTIMIZERS, Question
 from gapless.errors import InputError
 from gapless.profiles.devices import Device, named_device

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.sharding.instance import FORBIDDEN, Instance
+from gapless.encodings.sharding.instances.instance import FORBIDDEN, Instance
 
 __all__ = ["BLOCKED", "Costs", "Factors", "Ints", "OutOfTime"]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.sharding.instance import Evaluation, Instance
+from gapless.encodings.sharding.instances.instance import Evaluation, Instance
 from gapless.encodings.sharding.presolve.arcs import agree
 from gapless.encodings.sharding.presolve.dominance import lean
 from gapless.encodings.sharding.presolve.dominated import without_dominated

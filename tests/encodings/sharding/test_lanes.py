@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from gapless.encodings.sharding.drawn import instance_of_words
+from gapless.encodings.sharding.instances.drawn import instance_of_words
 from gapless.encodings.sharding.lanes import side_by_side
 from gapless.encodings.sharding.methods import Found, ShardingMethod, ShardingSearch
 from gapless.encodings.sharding.parameters import DEFAULTS

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import gapless  # noqa: E402
 from gapless.cli.main import main  # noqa: E402
 from gapless.encodings.sharding.decision import ShardingDecision  # noqa: E402
-from gapless.encodings.sharding.parameter_memory import with_autoparallel  # noqa: E402
+from gapless.encodings.sharding.instances.parameter_memory import with_autoparallel  # noqa: E402
 from gapless.encodings.sharding.parameters import Parameters  # noqa: E402
 from gapless.encodings.sharding.problem import Problem, problem  # noqa: E402
 from gapless.errors import InputError  # noqa: E402

@@ -13,8 +13,8 @@ from sharding_instances import cheapest, random_instance
 
 import gapless
 from gapless.cli.main import main
-from gapless.encodings.sharding.drawn import instance_of_words
-from gapless.encodings.sharding.instance import FORBIDDEN, Instance, read_instance
+from gapless.encodings.sharding.instances.drawn import instance_of_words
+from gapless.encodings.sharding.instances.instance import FORBIDDEN, Instance, read_instance
 from gapless.encodings.sharding.parameters import Parameters
 from gapless.encodings.sharding.problem import Problem
 from gapless.methods import MethodChoice

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gapless.encodings.sharding.instance import Evaluation, Instance  # noqa: E402
+from gapless.encodings.sharding.instances.instance import Evaluation, Instance  # noqa: E402
 from gapless.profiles.devices import named_device  # noqa: E402
 from gapless.profiles.gradients.communication import FlatNetwork  # noqa: E402
 from gapless.profiles.layouts.costs import MeshCosts  # noqa: E402

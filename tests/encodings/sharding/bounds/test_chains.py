@@ -7,7 +7,7 @@ import pytest
 from sharding_instances import cheapest, random_instance
 
 from gapless.encodings.sharding.bounds.chains import prices, proven
-from gapless.encodings.sharding.drawn import instance_of_words
+from gapless.encodings.sharding.instances.drawn import instance_of_words
 from gapless.encodings.sharding.methods import ShardingSearch
 from gapless.encodings.sharding.parameters import Parameters
 from gapless.encodings.sharding.presolve.reduced import Reduced, reduced

@@ -9,7 +9,7 @@ import pytest
 from sharding_instances import cheapest, random_instance
 
 from gapless.encodings.sharding.bounds.closing import Closing, closed
-from gapless.encodings.sharding.instance import FORBIDDEN, Instance
+from gapless.encodings.sharding.instances.instance import FORBIDDEN, Instance
 from gapless.encodings.sharding.parameters import DEFAULTS, Parameters
 from gapless.encodings.sharding.presolve.reduced import reduced
 from gapless.options import Deadline, SolveOptions

@@ -10,7 +10,7 @@ from sharding_instances import cheapest, random_instance
 
 from gapless.encodings.sharding.bounds.dual import Multipliers, Proof, proof
 from gapless.encodings.sharding.bounds.pairs import pairs_of
-from gapless.encodings.sharding.instance import FORBIDDEN, Instance
+from gapless.encodings.sharding.instances.instance import FORBIDDEN, Instance
 from gapless.encodings.sharding.presolve.reduced import Reduced, narrowed, reduced
 
 SEEDS = range(24)

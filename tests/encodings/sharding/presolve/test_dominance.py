@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sharding_instances import cheapest, random_instance
 
-from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.instances.instance import Instance
 from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
 
 

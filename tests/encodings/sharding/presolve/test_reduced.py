@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sharding_instances import cheapest, random_instance
 
-from gapless.encodings.sharding.drawn import instance_of_words
-from gapless.encodings.sharding.instance import FORBIDDEN, Instance
+from gapless.encodings.sharding.instances.drawn import instance_of_words
+from gapless.encodings.sharding.instances.instance import FORBIDDEN, Instance
 from gapless.encodings.sharding.presolve.arcs import agree
 from gapless.encodings.sharding.presolve.factors import Factors, OutOfTime
 from gapless.encodings.sharding.presolve.reduced import Reduced, reduced

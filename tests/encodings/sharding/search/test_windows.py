@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sharding_instances import cheapest, random_instance
 
-from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.instances.instance import Instance
 from gapless.encodings.sharding.parameters import Parameters
 from gapless.encodings.sharding.problem import Problem
 from gapless.encodings.sharding.search import arrays

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.sharding.decision import ShardingDecision
-from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.instances.instance import Instance
 from gapless.encodings.sharding.parameters import Parameters
 from gapless.encodings.sharding.presolve.reduced import reduced
 from gapless.encodings.sharding.problem import Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gapless.encodings.sharding.decision import ShardingDecision
-from gapless.encodings.sharding.instance import Instance
+from gapless.encodings.sharding.instances.instance import Instance
 from gapless.encodings.sharding.lowering import named_choices, to_schedule
 from gapless.encodings.sharding.problem import is_there, problem_of
 from gapless.encodings.sharding.question import Question

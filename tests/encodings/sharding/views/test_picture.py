@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 import gapless
 from gapless.cli.main import main
 from gapless.encodings.sharding.decision import ShardingDecision
-from gapless.encodings.sharding.picture import ROWS, draw_layouts, kind_of, stripes
+from gapless.encodings.sharding.views.picture import ROWS, draw_layouts, kind_of, stripes
 from gapless.errors import InputError
 from gapless.io.plan import read_plan
 from gapless.profiles.layouts.layouts import MeshLayouts, NodeLayout

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gapless.encodings.sharding.instance import FORBIDDEN, Instance
+from gapless.encodings.sharding.instances.instance import FORBIDDEN, Instance
 from gapless.errors import InputError
 from gapless.question.fields import Whole
 

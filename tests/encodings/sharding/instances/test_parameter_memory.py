@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sharding_instances import random_instance
 
-from gapless.encodings.sharding.instance import Instance
-from gapless.encodings.sharding.parameter_memory import parameter_memory_only, parameter_memory_plan
+from gapless.encodings.sharding.instances.instance import Instance
+from gapless.encodings.sharding.instances.parameter_memory import parameter_memory_only, parameter_memory_plan
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 
