@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.io.mscclpp.program import CHANNEL_TYPES, COLLECTIVES, Chunks, Operation, Plan
 from gapless.io.mscclpp.structure import MOVES, block_peers, remote_buffers, structure_problems
+from gapless.io.mscclpp.switches import span_ranks
 from gapless.io.taccl_ef.memory import AccessLog, Memory
 from gapless.io.taccl_ef.program import Problem, place_text
 from gapless.ir.collective import COLLECTIVES as KNOWN
@@ -36,6 +37,7 @@ Place = tuple[int, int, int]
 """(rank, first cell, number of cells)."""
 Where = tuple[int, int, int]
 """(gpu, block, operation)."""
+SIGNALS, WAITS = ("signal", "rlxsignal"), ("wait", "rlxwait")
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class _Machine:
 
     def can_run(self, block: _Block) -> bool:
         operation = block.ops[block.at]
-        if operation.name == "wait":
+        if operation.name in WAITS:
             return all(self.inbox[end] for end in self.ends(block, operation))
         if operation.name == "sem_acquire":
             return all(self.released[block.gpu, number] for number in operation.semaphore_ids)
@@ -134,7 +136,7 @@ class _Machine:
             np.maximum(block.clock, block.learned, out=block.clock)
             block.stretch += 1
             block.clock[number] = block.stretch
-        elif operation.name == "wait":
+        elif operation.name in WAITS:
             for end in self.ends(block, operation):
                 np.maximum(block.learned, self.inbox[end].popleft(), out=block.learned)
         elif operation.name == "sem_acquire":
@@ -143,7 +145,7 @@ class _Machine:
         elif operation.name == "sem_release":
             for semaphore in operation.semaphore_ids:
                 self.released[block.gpu, semaphore].append(block.clock.copy())
-        elif operation.name == "signal":
+        elif operation.name in SIGNALS:
             self.signal(block, operation)
         elif operation.name != "flush":
             self.move(number, block, operation)
@@ -168,7 +170,7 @@ class _Machine:
             if block.at < len(block.ops):
                 operation = block.ops[block.at]
                 what = f"{operation.name} for a signal or release that never comes"
-                if operation.name == "wait":
+                if operation.name in WAITS:
                     peers = [self.far_end[end][0] for end in self.ends(block, operation) if not self.inbox[end]]
                     what = f"waits for ever for a signal of gpu {peers[0]} by {operation.channel_type}"
                 found.append(Problem("deadlock", what, block.gpu, block.number, block.at))
@@ -179,8 +181,8 @@ class _Machine:
     def move(self, number: int, block: _Block, operation: Operation) -> None:
         """Read, add up and write; a put or get moves span by span, the other operations add all that they read."""
         where = (block.gpu, block.number, block.at)
-        reads = [self.place(block, operation, chunks) for chunks in operation.src]
-        writes = [self.place(block, operation, chunks) for chunks in operation.dst]
+        reads = [place for chunks in operation.src for place in self.places(block, operation, chunks)]
+        writes = [place for chunks in operation.dst for place in self.places(block, operation, chunks)]
         if operation.name in MOVES:
             ends = self.ends(block, operation) if operation.channel_type == "port" else []
             for k, (source, target) in enumerate(zip(reads, writes, strict=True)):
@@ -197,12 +199,16 @@ class _Machine:
         np.maximum(clock, block.clock, out=clock)
         return self.proxy[end], clock
 
-    def place(self, block: _Block, operation: Operation, chunks: Chunks) -> Place:
-        rank, buffer = block.gpu, chunks.type
-        if not buffer:
-            gpu = self.plan.gpus[block.gpu]
-            rank, buffer = remote_buffers(gpu, gpu.threadblocks[block.number], operation.channel_type)[chunks.buffer_id]
-        return rank, self.memory.bases[rank][buffer] + chunks.index, chunks.size
+    def places(self, block: _Block, operation: Operation, chunks: Chunks) -> list[Place]:
+        """Where a span is: of one rank, or of each rank of a switch channel."""
+        ranks: tuple[int, ...] = (block.gpu,)
+        gpu, buffer = self.plan.gpus[block.gpu], chunks.type
+        if chunks.switch_channel_id >= 0:
+            buffer, ranks = span_ranks(gpu, gpu.threadblocks[block.number], chunks)
+        elif not buffer:
+            known = remote_buffers(gpu, gpu.threadblocks[block.number], operation.channel_type)
+            ranks, buffer = (known[chunks.buffer_id][0],), known[chunks.buffer_id][1]
+        return [(rank, self.memory.bases[rank][buffer] + chunks.index, chunks.size) for rank in ranks]
 
     def touch(self, reads: list[Place], writes: list[Place], who: int, count: int, clock: Clock, where: Where) -> None:
         """One operation: what it reads is there, what it touches is free, and it writes the sum of what it reads."""
@@ -282,6 +288,8 @@ def _far_ends(plan: Plan) -> dict[tuple[int, str, int], tuple[int, str, int]]:
 DOUBTS = {
     "flush": "gives it no effect without a dst_buff",
     "pwsf": "takes the address of its offsets for the offset",
+    "rlxsignal": "leaves memory unordered",
+    "rlxwait": "leaves memory unordered",
 }
 """What the executor's source as of commit 00668b4a does with operations that are judged by what they mean."""
 

@@ -1,6 +1,6 @@
 """Read and write MSCCL++ execution plans, in the part of the format that program.py covers.
 
-Raised errors are one line with file, field, rule and value. What lies outside that part (packets, switches, pipelines)
+Raised errors are one line with file, field, rule and value. What lies outside that part (packets, pipelines, barriers)
 is refused by name rather than skipped: a plan that is read is read whole. One operation is written a line.
 """
 
@@ -55,8 +55,9 @@ def _plan(record: Record) -> Plan:
         raise record.fail("gpus", "a list of at least 2 GPUs", [gpu.raw("id") for gpu in gpus])
     plan = read_record(Plan, record)
     for where, chunks in _all_chunks(plan):
-        if bool(chunks.type) == (chunks.buffer_id >= 0):
-            raise record.fail(f"{where}: type", "there, or buffer_id, one of the two", chunks.type)
+        if sum((bool(chunks.type), chunks.buffer_id >= 0, chunks.switch_channel_id >= 0)) != 1:
+            rule = "there, or buffer_id, or switch_channel_id, one of the three"
+            raise record.fail(f"{where}: type", rule, chunks.type)
     return plan
 
 

@@ -14,16 +14,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from gapless.errors import InputError
 from gapless.io.typed import Stored
 
 __all__ = [
-    "BUFFERS", "CHANNEL_TYPES", "COLLECTIVES", "LIMITS", "MAX_MESSAGE_BYTES", "OPERATIONS", "Block", "ChannelIds",
-    "Channels", "Chunks", "Gpu", "Limits", "Operation", "Plan", "RemoteBuffer", "RemoteIds", "Semaphore", "Shape",
+    "BUFFERS", "CHANNEL_TYPES", "COLLECTIVES", "LIMITS", "MAX_MESSAGE_BYTES", "OPERATIONS", "SWITCH", "Block",
+    "ChannelIds", "Channels", "Chunks", "Gpu", "Limits", "Operation", "Plan", "RankGroup", "RemoteBuffer", "RemoteIds",
+    "Semaphore", "Shape",
 ]  # fmt: skip
 
 BUFFERS = ("i", "o", "s")
 CHANNEL_TYPES = ("memory", "port")
 """Memory channels reach a peer's memory directly; port channels hand the transfer to a proxy, as networks need it."""
+SWITCH = "switch"
+"""Switch channels reach one buffer of several ranks at once, the own one among them: NVLink SHARP's multicast."""
+ALL_TYPES = (*CHANNEL_TYPES, SWITCH)
 
 COLLECTIVES = ("allgather", "allreduce", "alltoall", "reducescatter")
 MAX_MESSAGE_BYTES = 2**64 - 1
@@ -53,8 +58,8 @@ class Shape:
     """What an operation needs: how many spans of chunks it reads and writes, whether it has channels or semaphores.
 
     `reads`, `writes`: (fewest, most). `local_reads`, `local_writes`: how many of them, the first ones, must be of the
-    own GPU; the others are a peer's. `channels`: the types that it may use. `signals`: whether it has `channel_ids`,
-    a number for each channel type.
+    own GPU; the others are a peer's, or behind a switch channel. `channels`: the types that it may use. `signals`:
+    whether it has `channel_ids`, a number for each channel type.
     """
 
     reads: tuple[int, int] = (0, 0)
@@ -82,22 +87,31 @@ OPERATIONS = {
     "res": Shape((2, MANY), (2, MANY), local_reads=MANY, local_writes=1, channels=("memory",), reduces=True),
     "rre": Shape((2, MANY), (1, 1), local_reads=1, local_writes=1, channels=("memory",), reduces=True),
     "rres": Shape((2, MANY), (2, MANY), local_reads=1, local_writes=1, channels=("memory",), reduces=True),
+    "glres": Shape((1, 1), (1, 1), channels=(SWITCH,), reduces=True),
+    "gstore": Shape((1, 1), (1, 1), local_reads=1, channels=(SWITCH,)),
+    "rlxsignal": Shape(channels=("memory",), has_channel_ids=True),
+    "rlxwait": Shape(channels=("memory",), has_channel_ids=True),
     "sem_acquire": Shape(has_semaphores=True),
     "sem_release": Shape(has_semaphores=True),
 }
-"""The operations that are covered: without packets, switches, pipelines, barriers, thread block groups and the relaxed
-signals. `pws` is a put and a signal, `pwsf` a flush too. `rre` and `rres` add what they read of a peer; `res` and
-`rres` also write the sum to peers."""
+"""The operations that are covered: without packets, pipelines, barriers and thread block groups. `pws` is a put and a
+signal, `pwsf` a flush too. `rre` and `rres` add what they read of a peer; `res` and `rres` also write the sum to peers.
+By a switch, `gstore` writes to all ranks of a channel, and `glres` to all of them the sum of what all of them hold."""
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """`size` chunks from `index` on, of an own buffer (`type`) or of a peer's (`buffer_id`, in the block's list)."""
+    """`size` chunks from `index` on, of one of three.
+
+    An own buffer (`type`), a peer's (`buffer_id`), or that of all ranks of a switch channel (`switch_channel_id`); ids
+    count in the block's list.
+    """
 
     index: Annotated[int, Stored(0, MOST, place=1)]
     size: Annotated[int, Stored(1, MOST, place=1)]
     type: Annotated[str, Stored(choices=BUFFERS)] = ""
     buffer_id: Annotated[int, Stored(0, MOST)] = -1
+    switch_channel_id: Annotated[int, Stored(0, MOST)] = -1
 
 
 @dataclass(frozen=True)
@@ -107,7 +121,7 @@ class Operation:
     name: Annotated[str, Stored(choices=OPERATIONS)]
     src: Annotated[tuple[Chunks, ...], Stored(key="src_buff")] = ()
     dst: Annotated[tuple[Chunks, ...], Stored(key="dst_buff")] = ()
-    channel_type: Annotated[str, Stored(choices=CHANNEL_TYPES, place=2)] = ""
+    channel_type: Annotated[str, Stored(choices=ALL_TYPES, place=2)] = ""
     channel_ids: Annotated[tuple[int, ...], Stored(0, MOST, place=1)] = ()
     semaphore_ids: Annotated[tuple[int, ...], Stored(0, MOST, place=3)] = ()
     reduce_op: Annotated[str, Stored(choices=["sum"], place=4)] = field(default="", compare=False)
@@ -121,7 +135,7 @@ class Operation:
 class ChannelIds:
     """The channels that a block uses: numbers in its GPU's list of that type."""
 
-    channel_type: Annotated[str, Stored(choices=CHANNEL_TYPES)]
+    channel_type: Annotated[str, Stored(choices=ALL_TYPES)]
     channel_ids: Annotated[tuple[int, ...], Stored(0, MOST)]
 
 
@@ -144,11 +158,31 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Channels:
-    """One channel to each rank in `connected_to`; the k-th to a peer is the same as the peer's k-th back."""
+class RankGroup:
+    """The `size` ranks of a switch channel."""
 
-    channel_type: Annotated[str, Stored(choices=CHANNEL_TYPES)]
-    connected_to: Annotated[tuple[int, ...], Stored(0, MOST)]
+    size: Annotated[int, Stored(1, MOST)]
+    ranks: Annotated[tuple[int, ...], Stored(0, MOST)]
+
+
+@dataclass(frozen=True)
+class Channels:
+    """One channel to each rank in `connected_to`; the k-th to a peer is the same as the peer's k-th back.
+
+    Of switches, a channel to each of `rank_groups` instead, all for the buffer `buffer_type`; the k-th to a group is
+    the same as the k-th to it of each of its ranks.
+    """
+
+    channel_type: Annotated[str, Stored(choices=ALL_TYPES)]
+    connected_to: Annotated[tuple[int, ...], Stored(0, MOST)] = ()
+    buffer_type: Annotated[str, Stored(choices=BUFFERS)] = ""
+    rank_groups: tuple[RankGroup, ...] = ()
+
+    def __post_init__(self) -> None:
+        by_switch, by_pair = bool(self.buffer_type and self.rank_groups), bool(self.connected_to)
+        if (by_switch, by_pair) != (self.channel_type == SWITCH, self.channel_type != SWITCH):
+            fields = "buffer_type and rank_groups" if self.channel_type == SWITCH else "connected_to"
+            raise InputError(f"channels: must have {fields}, and no others, where channel_type is {self.channel_type}")
 
 
 @dataclass(frozen=True)
@@ -185,6 +219,10 @@ class Gpu:
     def peers(self, channel_type: str) -> list[int]:
         """The peer of each channel of a type, in the order in which blocks count them."""
         return [peer for group in self.channels if group.channel_type == channel_type for peer in group.connected_to]
+
+    def switches(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The (buffer, ranks) of each switch channel, in the order in which blocks count them."""
+        return [(each.buffer_type, group.ranks) for each in self.channels for group in each.rank_groups]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from gapless.io.mscclpp.program import (
     COLLECTIVES,
     LIMITS,
     OPERATIONS,
+    SWITCH,
     Block,
     Chunks,
     Gpu,
@@ -21,6 +22,7 @@ from gapless.io.mscclpp.program import (
     Plan,
     Shape,
 )
+from gapless.io.mscclpp.switches import block_switches, span_ranks, switch_problems
 from gapless.io.taccl_ef.program import Problem
 
 __all__ = ["MOVES", "block_peers", "buffer_chunks", "remote_buffers", "structure_problems"]
@@ -40,7 +42,7 @@ def structure_problems(plan: Plan) -> list[Problem]:
         problems = [each for gpu in plan.gpus for each in (*_links(plan, gpu), *_blocks(gpu))]
     if not problems:
         problems = [each for gpu in plan.gpus for each in (*_operations(plan, gpu), *_semaphores(gpu))]
-    return problems or list(_sides(plan))
+    return problems or [*_sides(plan), *switch_problems(plan)]
 
 
 def block_peers(gpu: Gpu, block: Block, channel_type: str) -> list[int]:
@@ -123,6 +125,10 @@ def _blocks(gpu: Gpu) -> Iterator[Problem]:
             if len(chosen) > LIMITS.channels:
                 message = f"a block may have {LIMITS.channels} {kind} channels, got {len(chosen)}"
                 yield Problem("channel-limit", message, gpu.id, number)
+        count = len(gpu.switches())
+        for channel in (channel for channel in block_switches(block) if channel >= count):
+            message = f"channel_ids must be among the {count} {SWITCH} channels of the gpu, got {channel}"
+            yield Problem("channel", message, gpu.id, number)
         yield from _remote_ids(gpu, block)
     for (kind, channel), count in sorted(users.items()):
         if count > 1:
@@ -161,9 +167,11 @@ def _operation(plan: Plan, gpu: Gpu, block: Block, operation: Operation) -> Iter
     ):
         if not fewest <= len(spans) <= most:
             yield "span-count", f"{title} must have {fewest}..{most} entries, got {len(spans)}"
+        others = "a switch channel's (switch_channel_id)" if SWITCH in shape.channels else "a peer's (buffer_id)"
         for number, chunks in enumerate(spans):
-            if bool(chunks.type) != (number < local):
-                owner = "an own buffer (type)" if number < local else "a peer's (buffer_id)"
+            is_there = chunks.switch_channel_id >= 0 if SWITCH in shape.channels else chunks.buffer_id >= 0
+            if not (chunks.type if number < local else is_there):
+                owner = "an own buffer (type)" if number < local else others
                 yield "buffer", f"{title}[{number}] must be {owner}"
                 return
             yield from _range(plan, gpu, block, operation, f"{title}[{number}]", chunks)
@@ -195,7 +203,16 @@ def _range(
 ) -> Iterator[tuple[str, str]]:
     """A span lies inside its buffer, and a port leads to the rank whose buffer it is."""
     holder, buffer = gpu, chunks.type
-    if not buffer:
+    if chunks.switch_channel_id >= 0:
+        usable = block_switches(block)
+        if chunks.switch_channel_id >= len(usable):
+            got = chunks.switch_channel_id
+            yield "channel", f"{title}: switch_channel_id must be among the block's {len(usable)}, got {got}"
+            return
+        buffer, ranks = span_ranks(gpu, block, chunks)
+        holders = [plan.gpus[rank] for rank in ranks if rank < len(plan.gpus)]
+        holder = min(holders, key=lambda each: buffer_chunks(each, buffer), default=gpu)
+    elif not buffer:
         known = remote_buffers(gpu, block, operation.channel_type)
         if chunks.buffer_id >= len(known):
             yield "remote-buffer", f"{title}: buffer_id must be among the block's {len(known)}, got {chunks.buffer_id}"
