@@ -34,11 +34,14 @@ MISTAKES = {
     "reused scratch": ('"reuse_resources": false', '"reuse_resources": true', "reuse_resources: must be false"),
     "no chunks": ('"input_chunks": 1', '"input_chunks": 0', "gpus[0]: input_chunks: must be a whole number in 1.."),
     "unknown operation": (
-        '"name": "nop"', '"name": "ppkt"', 'ops[1]: name: must be one of copy, flush, get, glres, gstore, nop, put, .*, got "ppkt"',
+        '"name": "nop"', '"name": "ppkt"', 'ops[1]: name: must be one of copy, flush, get, glres, .*, got "ppkt"',
     ),
     "unknown field": ('{"name": "nop"}', '{"name": "nop", "tbg_info": {}}', "field 'tbg_info' is unknown"),
     "unknown channel": ('"channel_type": "memory"', '"channel_type": "wire"', "must be one of memory, port, switch"),
-    "switch without ranks": ('"channel_type": "memory", "connected_to"', '"channel_type": "switch", "connected_to"', "must have buffer_type and rank_groups"),
+    "switch without ranks": (
+        '"channel_type": "memory", "connected_to"', '"channel_type": "switch", "connected_to"',
+        "must have buffer_type and rank_groups",
+    ),
     "another reduction": ('{"name": "nop"}', '{"name": "nop", "reduce_op": "max"}', "reduce_op: must be one of sum"),
     "no place": ('"type": "i", "index"', '"index"', "src_buff[0]: type: must be there, or buffer_id"),
     "empty span": ('"size": 1', '"size": 0', "size: must be a whole number in 1..2147483647, got 0"),
