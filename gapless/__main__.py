@@ -2,4 +2,5 @@
 
 from gapless.cli.main import script
 
-script()
+if __name__ == "__main__":
+    script()

@@ -10,6 +10,7 @@ import numpy as np
 from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import allgather_bottlenecks
 from gapless.encodings.taccl.bounds.bandwidth.packing import exact_bandwidth
+from gapless.encodings.taccl.bounds.bandwidth.partitions import worst_partition
 from gapless.encodings.taccl.bounds.cuts import crossed_links, kinds_of, partitions_of
 from gapless.encodings.taccl.bounds.link_costs import distances_s, farthest_s, links_into, rate_bytes_per_s, sides_of
 from gapless.encodings.taccl.bounds.tradeoffs import hops_bound_s
@@ -57,8 +58,8 @@ def any_chunking_sources(problem: Chunked, exact_s_per_byte: float) -> dict[str,
 def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, options: SolveOptions) -> float:
     """Seconds for each byte of a chunk that no plan can beat, latencies aside: flows, packed trees and cuts.
 
-    Sums are looked at backwards in time, as the spreading of their chunks. 0 where the collective is of another kind,
-    or some link takes no time.
+    Sums are looked at backwards in time, as the spreading of their chunks; of an ALLREDUCE also the worst partition. 0
+    where the collective is of another kind, or some link takes no time.
     """
     topology = _machine_of(problem)
     if not (topology.beta_s_per_byte > 0).all() or not is_spread_backwards(problem.collective):
@@ -68,7 +69,17 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, opti
         rate_s = phase.problem.logical.topology.beta_s_per_byte
         rotations = rotations_of(phase.problem)
         best_s = max(best_s, exact_bandwidth(phase.problem, rate_s, rotations, options, parameters).time_s)
-    return best_s
+    return max(best_s, _partition_s_per_byte(on_the_machine(problem), parameters, options))
+
+
+def _partition_s_per_byte(problem: Chunked, parameters: BoundParameters, options: SolveOptions) -> float:
+    """The worst partition of an ALLREDUCE of all ranks; 0 for anything else, and where there is too much to look at."""
+    topology, most = problem.logical.topology, parameters.most_partition_looks
+    if not problem.sums_for_all or topology.device_count * len(topology.links) > most:
+        return 0.0
+    rotations, known = find_rotations(topology), partitions_of(topology)
+    worst = worst_partition(topology, topology.beta_s_per_byte, rotations, known, options, most)
+    return problem.collective.chunk_count * worst.time_s
 
 
 def of_one_byte(problem: Chunked, most_pairs: int) -> Chunked | None:
