@@ -25,10 +25,11 @@ ALPHA_S = 5e-4
 
 
 def scaled(topology: Topology, scale: float, alpha_s: float) -> Topology:
-    """The topology with all bandwidths times `scale`, and one latency for all links."""
+    """The topology with all bandwidths times `scale`, and one latency for all links; its switches only pass on."""
     links = topology.columns
     costs = np.full(len(links), alpha_s), links.beta_s_per_byte / scale
-    return replace(topology, links=Links(links.source, links.target, *costs, links.held_start, links.held))
+    slowed = Links(links.source, links.target, *costs, links.held_start, links.held)
+    return replace(topology, links=slowed, switch_groups=())
 
 
 def emulated_text(name: str, emulates: dict[str, object], scale: float, alpha_s: float) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gapless.array_types import Ids
 from gapless.errors import InputError
 from gapless.topologies.links import LinkBuilder
+from gapless.topologies.switch_groups import Reduction
 
 __all__ = ["Fabric", "Nics", "join"]
 
@@ -32,7 +33,8 @@ class Fabric:
     and down to the target's. So the checker enforces the oversubscription, and the load of a lane bounds every plan.
 
     `alpha_s` is added to the latency of what passes the spine; `beta_s_per_byte` is a lane's own inverse bandwidth, and
-    the slowest of NICs and lane sets the pace.
+    the slowest of NICs and lane sets the pace. `reduction`: what its switches do besides (SHARP) for the ranks of a
+    rail, or without rails for all ranks; None for nothing.
     """
 
     rails: bool = False
@@ -40,6 +42,7 @@ class Fabric:
     uplinks_per_leaf: int = 0
     alpha_s: float = 0.0
     beta_s_per_byte: float = 0.0
+    reduction: Reduction | None = None
 
     def __post_init__(self) -> None:
         if self.nodes_per_leaf is None:

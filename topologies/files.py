@@ -16,10 +16,11 @@ A file that lists `nodes` describes a cluster of nodes that differ::
                 {"file": "other.json", "nics": [{"number": 0, "alpha_us": 1.7, "beta_us_per_mb": 212}]}],
      "fabric": {"rails": true}}
 
-A switch or a NIC may have `"congestion": {"connections": [1, 8], "slowdown": [1.0, 1.3]}`: its ports are slower the
-more links a plan uses through them. A link may name `resources` that it shares with others: only one transfer at a time
-holds a resource. `fabric` joins the NICs of different nodes (see `Fabric`); without it, every NIC reaches every other
-at full bandwidth. docs/topologies.md explains each field.
+A switch or the fabric may have `"reduction": {"reduces": true, "multicasts": true}`: it adds up and multicasts (see
+`Reduction`). A switch or a NIC may have `"congestion": {"connections": [1, 8], "slowdown": [1.0, 1.3]}`: its ports are
+slower the more links a plan uses through them. A link may name `resources` that it shares with others: only one
+transfer at a time holds a resource. `fabric` joins the NICs of different nodes (see `Fabric`); without it, every NIC
+reaches every other at full bandwidth. docs/topologies.md explains each field.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from gapless.topologies.families import FAMILIES, family_topology, is_generated,
 from gapless.topologies.links import MOST_LINKS
 from gapless.topologies.names import topology_names
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.switch_groups import read_reduction
 from gapless.topologies.topology import Topology
 from gapless.units import BYTES_PER_MB, S_PER_US, parse_bytes
 
@@ -170,10 +172,7 @@ def _read_template(record: Record) -> NodeTemplate:
         name=record.text("name"),
         ranks_per_node=(count := record.integer("ranks_per_node", 1)),
         links=tuple(link for entry in record.records("links", default=[]) for link in _read_link(entry, count)),
-        switches=tuple(
-            SwitchTemplate(entry.integers("ranks", 0, count - 1), *_read_port(entry))
-            for entry in record.records("switches", default=[])
-        ),
+        switches=tuple(_read_switch(entry, count) for entry in record.records("switches", default=[])),
         nics=tuple(
             NicTemplate(entry.integers("ranks", 0, count - 1), *_read_port(entry))
             for entry in record.records("nics", default=[])
@@ -183,6 +182,12 @@ def _read_template(record: Record) -> NodeTemplate:
     )
     record.close()
     return node
+
+
+def _read_switch(entry: Record, count: int) -> SwitchTemplate:
+    reduction = entry.record("reduction", default=None)
+    switch = SwitchTemplate(entry.integers("ranks", 0, count - 1), *_read_port(entry))
+    return replace(switch, reduction=read_reduction(reduction, (switch.alpha_s, switch.beta_s_per_byte)))
 
 
 def _read_cluster(record: Record, folder: Path) -> Cluster:
@@ -231,15 +236,20 @@ def _check_header(record: Record) -> None:
 
 def _read_fabric(entry: Record, rails: bool = False) -> Fabric:
     rails = entry.boolean("rails", default=rails)
+    adds_up = entry.record("reduction", default=None)
+    if adds_up is not None:
+        for field in ("alpha_us", "beta_us_per_mb"):
+            adds_up.number(field, minimum=0)
+    reduction = read_reduction(adds_up, (0.0, 0.0))
     nodes_per_leaf = entry.integer("nodes_per_leaf", 1, default=None)
     if nodes_per_leaf is None:
         for field in ("uplinks_per_leaf", "alpha_us", "beta_us_per_mb"):
             if field in entry:
                 raise entry.fail(field, "absent without nodes_per_leaf: there are no uplinks", entry.raw(field))
         entry.close()
-        return Fabric(rails)
+        return Fabric(rails, reduction=reduction)
     uplinks = entry.integer("uplinks_per_leaf", 1)
-    return Fabric(rails, nodes_per_leaf, uplinks, *_read_costs(entry, default=0.0))
+    return Fabric(rails, nodes_per_leaf, uplinks, *_read_costs(entry, default=0.0), reduction)
 
 
 def _read_link(entry: Record, count: int) -> list[LocalLink]:
@@ -345,7 +355,13 @@ def _known_links(
     rising = sorted(record.real(f"node_betas_list[{k}]", beta, 0) for k, beta in enumerate(betas))
     cost = {kind: beta * scale for kind, beta in zip(kinds, rising, strict=True)}
     links = tuple(LocalLink(link.source, link.target, alpha_s, cost[link.beta_s_per_byte]) for link in base.links)
-    switches = tuple(
-        replace(switch, alpha_s=alpha_s, beta_s_per_byte=cost[switch.beta_s_per_byte]) for switch in base.switches
-    )
+    switches = tuple(_at_cost(switch, alpha_s, cost[switch.beta_s_per_byte]) for switch in base.switches)
     return links, switches, len(base.nics)
+
+
+def _at_cost(switch: SwitchTemplate, alpha_s: float, beta_s_per_byte: float) -> SwitchTemplate:
+    """The switch, and what it does besides, at other costs."""
+    reduction = switch.reduction
+    if reduction is not None:
+        reduction = replace(reduction, alpha_s=alpha_s, beta_s_per_byte=beta_s_per_byte)
+    return replace(switch, alpha_s=alpha_s, beta_s_per_byte=beta_s_per_byte, reduction=reduction)

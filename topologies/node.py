@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, permutations
@@ -16,6 +16,7 @@ from gapless.errors import InputError
 from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.fabric import Fabric, Nics, join
 from gapless.topologies.links import MOST_LINKS, LinkBuilder, refuse_too_many
+from gapless.topologies.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Nic, Switch, Topology
 
 __all__ = ["Cluster", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]
@@ -36,13 +37,14 @@ class LocalLink:
 class SwitchTemplate:
     """A non-blocking switch: every pair of its ranks is joined; a rank sends, and receives, one transfer at a time.
 
-    `congestion`: of each rank's ports, one out and one in.
+    `congestion`: of each rank's ports, one out and one in. `reduction`: what it does besides, None for nothing.
     """
 
     ranks: tuple[int, ...]
     alpha_s: float
     beta_s_per_byte: float
     congestion: Slowdown | None = None
+    reduction: Reduction | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ class Cluster:
             nics=tuple(Nic(n, self._ranks(n, nic.ranks)) for n, node in numbered for nic in node.nics if nic.ranks),
             switches=tuple(Switch(n, self._ranks(n, one.ranks)) for n, node in numbered for one in node.switches),
             congestion=tuple(self._congestion(resources)),
+            switch_groups=tuple(self._switch_groups({name: number for number, name in enumerate(resources)})),
         )
 
     def _ranks(self, node: int, local: tuple[int, ...]) -> tuple[int, ...]:
@@ -192,6 +195,30 @@ class Cluster:
             ranks=np.array([self.first_rank[n] + rank for n, _, nic in found for rank in nic.ranks], dtype=np.int64),
             size=np.array([len(nic.ranks) for _, _, nic in found], dtype=np.int64),
         )
+
+    def _switch_groups(self, number_of: Mapping[str, int]) -> Iterator[SwitchGroup]:
+        """The ranks behind each switch that adds up or multicasts; those of each rail where the fabric does.
+
+        `number_of`: the resources by name.
+        """
+        for n, node in enumerate(self.nodes):
+            for k, switch in enumerate(node.switches):
+                if switch.reduction is not None:
+                    ranks = self._ranks(n, switch.ranks)
+                    names = [[f"node{n}:switch{k}:{side}{rank}" for side in ("out", "in")] for rank in ranks]
+                    yield SwitchGroup(ranks, switch.reduction, _numbered(names, number_of))
+        if self.fabric.reduction is not None and len(self.nodes) > 1:
+            used = [(n, k, nic) for n, node in enumerate(self.nodes) for k, nic in enumerate(node.nics) if nic.ranks]
+            shared = next((nic for _, _, nic in used if len(nic.ranks) > 1), None)
+            if shared is not None:
+                got = list(shared.ranks)
+                raise InputError(f"{self.name}: fabric: reduction needs a NIC for each rank, got one for ranks {got}")
+            for rail in sorted({k for _, k, _ in used}) if self.fabric.rails else [None]:
+                ends = [(n, k, nic) for n, k, nic in used if rail in (None, k)]
+                names = [[f"node{n}:nic{k}:{side}" for side in ("out", "in")] for n, k, _ in ends]
+                if len(ends) > 1:
+                    ranks = tuple(self._ranks(n, nic.ranks)[0] for n, _, nic in ends)
+                    yield SwitchGroup(ranks, self.fabric.reduction, _numbered(names, number_of))
 
     def _refuse_too_many(self) -> None:
         ranks = sum(node.ranks_per_node for node in self.nodes)
@@ -222,6 +249,11 @@ class Cluster:
         for (title, table), nodes in sides.items():
             side = re.compile(rf"node({'|'.join(map(str, nodes))}):{title}:(out|in)\d*")
             yield Congestion(tuple((k,) for k, name in enumerate(resources) if side.fullmatch(name)), table)
+
+
+def _numbered(names: Sequence[Sequence[str]], number_of: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+    """The numbers of pairs of resources."""
+    return tuple((number_of[out], number_of[into]) for out, into in names)
 
 
 def _add_nodes(builder: LinkBuilder, template: NodeTemplate, number: int, first_rank: Ids) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -16,6 +16,7 @@ from gapless.errors import InputError
 from gapless.report.short_repr import Brief
 from gapless.topologies.congestion import Congestion, slowdown_of
 from gapless.topologies.links import Link, Links
+from gapless.topologies.switch_groups import SwitchGroup
 
 __all__ = ["Link", "Links", "Nic", "Switch", "Topology"]
 
@@ -45,6 +46,7 @@ class Topology(Brief):
     one transfer may hold at a time; each link and each engine is exclusive besides. `links` may be given as any
     sequence of `Link` or as `Links`, and is held as `Links`: columns for algorithms, rows on demand for people.
     `congestion`: of which resources the bandwidth falls with the number of links through them that a plan uses.
+    `switch_groups`: ranks whose switches add up and multicast.
     Raises `InputError` where a number is out of range; the message names link and field.
     """
 
@@ -57,6 +59,7 @@ class Topology(Brief):
     engines: tuple[tuple[int, str], ...] = ()
     memory_bytes: tuple[float, ...] = ()
     congestion: tuple[Congestion, ...] = ()
+    switch_groups: tuple[SwitchGroup, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.node_of_device)
@@ -84,6 +87,12 @@ class Topology(Brief):
             if not 0 <= resource < len(self.resources):
                 most = len(self.resources) - 1
                 raise InputError(f"congestion: ports must hold resources in 0..{most}, got {resource}")
+        for switch_group in self.switch_groups:
+            switch_group.check(count, len(self.resources))
+
+    def without_switch_groups(self) -> Topology:
+        """The same machine, whose switches only pass on."""
+        return replace(self, switch_groups=()) if self.switch_groups else self
 
     @property
     def columns(self) -> Links:

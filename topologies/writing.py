@@ -8,6 +8,7 @@ from itertools import groupby
 
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.node import Cluster, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.switch_groups import Reduction
 from gapless.units import BYTES_PER_MB, S_PER_US
 
 __all__ = ["cluster_text", "node_text"]
@@ -67,6 +68,8 @@ def _fabric(fabric: Fabric) -> list[str]:
     if fabric.nodes_per_leaf is not None:
         wiring |= {"nodes_per_leaf": fabric.nodes_per_leaf, "uplinks_per_leaf": fabric.uplinks_per_leaf}
         wiring |= _costs(fabric.alpha_s, fabric.beta_s_per_byte)
+    if fabric.reduction is not None:
+        wiring["reduction"] = _reduction(fabric.reduction)
     return _pairs({"fabric": wiring} if wiring else {})
 
 
@@ -90,7 +93,16 @@ def _port(port: SwitchTemplate | NicTemplate) -> Row:
     row: Row = {"ranks": list(port.ranks), **_costs(port.alpha_s, port.beta_s_per_byte)}
     if (table := port.congestion) is not None:
         row["congestion"] = {"connections": list(table.connections), "slowdown": list(table.slowdown)}
+    if isinstance(port, SwitchTemplate) and port.reduction is not None:
+        row["reduction"] = _reduction(port.reduction)
     return row
+
+
+def _reduction(reduction: Reduction) -> Row:
+    row: Row = {name: getattr(reduction, name) for name in ("reduces", "multicasts", "reduces_to_all")}
+    row |= {name: True for name in ("loopback", "subsets") if getattr(reduction, name)}
+    row |= {name: getattr(reduction, name) for name in ("slots", "groups") if getattr(reduction, name) is not None}
+    return row | _costs(reduction.alpha_s, reduction.beta_s_per_byte)
 
 
 def _costs(alpha_s: float, beta_s_per_byte: float) -> dict[str, float]:

@@ -291,6 +291,7 @@ class CarriedEvents:
             overwrites=later(program.overwrites),
             frees=later(program.frees),
             holds=holds,
+            leader=None if program.leader is None else np.append(np.arange(count), program.leader + count),
             carried=count,
         )
 

@@ -92,6 +92,7 @@ class _Flow:
         replaced, before = np.split(number[log.version[log.rank[begins:ends]]], [moved])
         made = number[log.rank[ends + moved : frees]]
         merging = program.schedule.reduces[program.numbers[program.arrivals.event]]
+        replaced = np.where(merging & _is_gathered(program), _one_by_one(log, ends, moved, number, replaced), replaced)
         inert = np.array([op.adds is None and not op.reduces for op in program.graph.ops], dtype=np.bool_)
         ops = program.schedule.op[program.numbers[program.computes]]
         plain = inert[ops] & (program.op_reads.lengths < 2) if len(ops) else np.empty(0, dtype=np.bool_)
@@ -111,6 +112,21 @@ class _Flow:
             number, sent, replaced, written, read, outputs, np.flatnonzero(is_updated), before, made, merging, plain,
             origin,
         )  # fmt: skip
+
+
+def _is_gathered(program: Program) -> NDArray[np.bool_]:
+    """Which rows of `arrivals` are of an operation of a switch."""
+    event = program.arrivals.event
+    if program.leader is None:
+        return np.zeros(len(event), dtype=np.bool_)
+    return np.asarray(np.bincount(program.leader, minlength=len(program.numbers))[event] > 1)
+
+
+def _one_by_one(log: CopyLog, ends: int, moved: int, number: Ints, replaced: Ints) -> Ints:
+    """What each arrival adds to, where several of one event add to a copy: what the one before it in the log left."""
+    entries = log.rank[ends : ends + moved]
+    is_next = (entries > 0) & (log.entry[entries - 1] == log.entry[entries])
+    return np.where(is_next, number[entries - 1], replaced)
 
 
 def _updated_rows(program: Program, ops: Ints) -> NDArray[np.bool_]:
@@ -217,6 +233,8 @@ def _report_repeated(program: Program, timeline: Timeline, log: CopyLog, finding
     known = events >= program.carried
     repeated, events = repeated[known], events[known]
     reducing = program.schedule.reduces[program.numbers[events]]
+    if program.leader is not None:  # an operation of a switch adds what each of its transfers brings
+        reducing &= np.bincount(program.leader, minlength=len(program.numbers))[events] < 2
     repeated, events = repeated[reducing], events[reducing]
 
     def explain(k: int) -> Violation:

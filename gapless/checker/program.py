@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.checker.report import Findings, Rule, Violation
+from gapless.checker.switches import Steps, broken_ops, leaders, steps_of
 from gapless.checker.timeline import tolerance_s
 from gapless.ir.graph import Graph, Placement
 from gapless.ir.schedule import EventKind, Ragged, Schedule
+from gapless.topologies.topology import Topology
 
 __all__ = ["Program", "Rows", "known_events", "read_program"]
 
@@ -35,7 +37,9 @@ class Program:
     target copies that reductions read. `computes` are the events that run an op, `op_reads` and `op_writes` the copies
     they read and write. `holds`: event and resource, where resources are numbered links first, then engines, then the
     topology's named ones. Of a window of a longer run: `first` is the number of its schedule's first event, and the
-    first `carried` events of the program are those of earlier windows that go on, which hold what they hold.
+    first `carried` events of the program are those of earlier windows that go on, which hold what they hold. `leader`:
+    of each event the one that stands for its operation of a switch, which does and holds all of it; int64, None where
+    there are no such operations. `switch_steps`: what these take and hold.
     """
 
     schedule: Schedule
@@ -56,6 +60,8 @@ class Program:
     overwrites: Rows
     frees: Rows
     holds: Rows
+    leader: NDArray[np.int64] | None = None
+    switch_steps: Steps | None = None
     first: int = 0
     carried: int = 0
 
@@ -156,13 +162,27 @@ def read_program(
         return Violation(Rule.UNKNOWN_ID, number + first, -1, -1, *times, text)
 
     findings.add(Rule.UNKNOWN_ID, len(bad), explain)
+    broken = broken_ops(schedule, ~unknown, own_tolerance)
+
+    def explain_broken(k: int) -> Violation:
+        number = int(broken[k][0][0])
+        text = f"event {number + first}{described(schedule, number)}: {broken[k][1]}"
+        times = float(schedule.start_s[number]), float(schedule.end_s[number])
+        return Violation(Rule.SWITCH_OP_MALFORMED, number + first, -1, -1, *times, text)
+
+    findings.add(Rule.SWITCH_OP_MALFORMED, len(broken), explain_broken)
+    for rows, _ in broken:
+        unknown[rows] = True
     return replace(_program(schedule, np.flatnonzero(~unknown), own_tolerance), first=first)
 
 
 def known_events(schedule: Schedule) -> NDArray[np.int64]:
     """The rows of a schedule that name only what graph and topology have; the replay leaves the others out."""
-    problems, _ = _problems(schedule)
-    return np.flatnonzero(~np.logical_or.reduce([mask for mask, _ in problems]))
+    problems, tolerance = _problems(schedule)
+    known = ~np.logical_or.reduce([mask for mask, _ in problems])
+    for rows, _ in broken_ops(schedule, known.copy(), tolerance):
+        known[rows] = False
+    return np.flatnonzero(known)
 
 
 def _problems(
@@ -240,6 +260,13 @@ def _program(schedule: Schedule, numbers: NDArray[np.int64], tolerance: float) -
     overwrites = _on_device(table.overwrites.take(variant), device[computes], topology.device_count)
     freed = schedule.freed_tensor.take(numbers)
     freed_device = schedule.freed_device.take(numbers)
+    leader, steps = None, None
+    holds = _holds(schedule, place, transfers, computes)
+    if schedule.switch_ops is not None:
+        leader = leaders(schedule, numbers)
+        steps = steps_of(schedule, numbers, leader, tolerance)
+        mover, least_s = leader[mover], _with_steps(least_s, steps, leader)
+        holds = _held_once(holds, steps, leader, topology)
     return Program(
         schedule=schedule,
         numbers=numbers,
@@ -258,7 +285,9 @@ def _program(schedule: Schedule, numbers: NDArray[np.int64], tolerance: float) -
         op_writes=_on_device(table.writes.take(variant), device[computes], topology.device_count),
         overwrites=Rows(computes[overwrites.owner], overwrites.values),
         frees=Rows(freed.owner, freed.values * topology.device_count + freed_device.values),
-        holds=_holds(schedule, place, transfers, computes),
+        holds=holds,
+        leader=leader,
+        switch_steps=steps,
     )
 
 
@@ -270,8 +299,10 @@ def _transfer_s(schedule: Schedule, link: NDArray[np.int64], moves: Ragged) -> N
     topology = schedule.topology
     sent = np.concatenate([[0], np.cumsum(schedule.graph.size_bytes.astype(np.int64)[moves.values])])
     size_bytes = sent[moves.start[1:]] - sent[moves.start[:-1]]
+    ops = schedule.switch_ops
+    used = link if ops is None else schedule.place[schedule.is_transfer & (ops.of_event < 0)]
     with np.errstate(over="ignore"):
-        return np.asarray(topology.alpha_s[link] + topology.slowed_beta_s(link)[link] * size_bytes)
+        return np.asarray(topology.alpha_s[link] + topology.slowed_beta_s(used)[link] * size_bytes)
 
 
 def _on_device(tensors: Ragged, device: NDArray[np.int64], device_count: int) -> Ragged:
@@ -291,6 +322,23 @@ def _holds(
         np.concatenate([transfers, transfers[shared.owner], computes]),
         np.concatenate([place[transfers], base + shared.values, links + place[computes]]),
     )
+
+
+def _with_steps(least_s: NDArray[np.float64], steps: Steps, leader: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The least durations of all events, those of operations of switches as their steps take."""
+    found = least_s.copy()
+    found[steps.leader] = steps.least_s[steps.step]
+    return np.asarray(found[leader])
+
+
+def _held_once(rows: Rows, steps: Steps, leader: NDArray[np.int64], topology: Topology) -> Rows:
+    """What events hold, that of a step once, by the event that stands for the step."""
+    holder = leader.copy()
+    holder[steps.leader] = steps.first[steps.step]
+    base = len(topology.links) + len(topology.engines)
+    event = np.concatenate([holder[leader[rows.event]], steps.held[:, 0]])
+    what = np.concatenate([rows.copy, base + steps.held[:, 1]])
+    return Rows(*np.unique(np.stack([event, what], axis=1), axis=0).T)
 
 
 def _variants(graph: Graph) -> _Variants:

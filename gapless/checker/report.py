@@ -40,6 +40,8 @@ class Rule(str, Enum):
     """The implementations that run spend more than a budget of the graph allows."""
     DECISION_BROKEN = "decision-broken"
     """The choices that a plan says it decided aren't those of its events, or come to something else by the question."""
+    SWITCH_OP_MALFORMED = "switch-op-malformed"
+    """Transfers that should be one operation of a switch that adds up or multicasts are none; they are left out."""
     UNKNOWN_ID = "unknown-id"
     """An event names what graph and topology do not have, or its times make no sense; it is left out of the replay."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,9 +99,37 @@ def check_resources(program: Program, timeline: Timeline, findings: Findings) ->
         return program.violation(Rule.RESOURCE_OVERLAP, int(event[bad[k]]), -1, text)
 
     findings.add(Rule.RESOURCE_OVERLAP, len(bad), explain)
+    _check_switches(program, timeline, findings)
     held_s = np.where(holds.event < program.carried, 0.0, (program.end_s - program.start_s)[holds.event])
     busy = np.bincount(holds.copy, weights=held_s, minlength=named + len(topology.resources)).tolist()
     return BusyTime(tuple(busy[:links]), tuple(busy[links:named]), tuple(busy[named:]))
+
+
+def _check_switches(program: Program, timeline: Timeline, findings: Findings) -> None:
+    """No more operations of a switch go on at once than it has slots; no more sets of ranks than it has groups."""
+    steps = program.switch_steps
+    if steps is None:
+        return
+    late, strange = list[tuple[int, str]](), list[tuple[int, str]]()
+    for which, group in enumerate(program.schedule.topology.switch_groups):
+        own = np.flatnonzero(steps.group == which)
+        slots, sets = group.reduction.slots, group.reduction.groups
+        events = steps.leader[own]
+        events = events[np.argsort(timeline.start[events])]
+        if slots is not None:
+            ended = np.searchsorted(np.sort(timeline.end[events]), timeline.start[events])
+            over = events[np.arange(1, len(events) + 1) - ended > slots].tolist()
+            late += [(event, f"takes a slot of switch group {which} while all {slots} are held") for event in over]
+        used = len({steps.ranks[number] for number in own.tolist()})
+        if sets is not None and used > sets:
+            strange.append((int(events[0]), f"{used} sets of ranks use switch group {which}, which has {sets}"))
+    for rule, found in ((Rule.RESOURCE_OVERLAP, late), (Rule.SWITCH_OP_MALFORMED, strange)):
+        findings.add(rule, len(found), partial(_named, program, rule, found))
+
+
+def _named(program: Program, rule: Rule, found: Sequence[tuple[int, str]], k: int) -> Violation:
+    event, text = found[k]
+    return program.violation(rule, event, -1, text)
 
 
 def _resource_name(topology: Topology, number: int) -> str:

@@ -51,6 +51,8 @@ def waits(program: Program) -> Waits:
     reason = np.where(is_input, Reason.INPUT, Reason.RESOURCE)
     reason = np.where(cause < 0, Reason.NOTHING, reason)
     reason = np.where(idle_s > 0.0, Reason.PLAN, reason).astype(np.int8)
+    if program.leader is not None:  # transfers of one operation of a switch wait together
+        cause, reason, idle_s = cause[program.leader], reason[program.leader], idle_s[program.leader]
     return Waits(cause, reason, idle_s, _chain(cause, end_s))
 
 

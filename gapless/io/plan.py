@@ -23,6 +23,7 @@ from gapless.io.columns import float_column, int_column, json_pieces, ragged_dat
 from gapless.io.plan_sections import graph_data, read_graph, read_topology, topology_data
 from gapless.io.record import Record, load_record
 from gapless.ir.schedule import Schedule
+from gapless.ir.switch_ops import SwitchOps
 from gapless.ir.windows import Windows
 from gapless.report.short_repr import Brief
 from gapless.solution import Bound, PlanClass, Solution, Status, StopReason
@@ -251,6 +252,8 @@ def _schedule_data(schedule: Schedule) -> dict[str, object]:
         data[column] = getattr(schedule, column)
     for column in ("moves", "freed_tensor", "freed_device"):
         data[column] = ragged_data(getattr(schedule, column))
+    if (switch_ops := schedule.switch_ops) is not None:
+        data["switch_ops"] = {"of_event": switch_ops.of_event, "group": switch_ops.group}
     return data
 
 
@@ -274,6 +277,15 @@ def _read_schedule(plan: Record) -> Schedule:
         freed_tensor=read_ragged(record.record("freed_tensor")),
         freed_device=read_ragged(record.record("freed_device")),
         name=record.text("name"),
+        switch_ops=_read_switch_ops(record.record("switch_ops", default=None)),
     )
     record.close()
     return schedule
+
+
+def _read_switch_ops(record: Record | None) -> SwitchOps | None:
+    if record is None:
+        return None
+    switch_ops = SwitchOps(int_column(record, "of_event"), int_column(record, "group"))
+    record.close()
+    return switch_ops

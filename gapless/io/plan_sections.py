@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from gapless.io.record import Record, is_number
 from gapless.ir.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Ragged
 from gapless.topologies.congestion import Congestion, read_slowdown
+from gapless.topologies.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Links, Nic, Switch, Topology
 
 __all__ = ["graph_data", "read_graph", "read_topology", "topology_data"]
@@ -253,12 +255,33 @@ def topology_data(topology: Topology) -> dict[str, object]:
             "resources": ragged_data(shared),
         },
         **({"congestion": [_congestion_data(one) for one in topology.congestion]} if topology.congestion else {}),
+        **({"switch_groups": [_switch_data(one) for one in topology.switch_groups]} if topology.switch_groups else {}),
     }
 
 
 def _congestion_data(one: Congestion) -> dict[str, object]:
     ports, table = [list(port) for port in one.ports], one.table
     return {"ports": ports, "connections": list(table.connections), "slowdown": list(table.slowdown)}
+
+
+def _switch_data(one: SwitchGroup) -> dict[str, object]:
+    return {"ranks": list(one.ranks), "ports": [list(port) for port in one.ports], **asdict(one.reduction)}
+
+
+def _read_switch(entry: Record) -> SwitchGroup:
+    ranks, ports = entry.integers("ranks", 0), entry.lists("ports", "a list of [out, in]", None)
+    if any(len(port) != 2 for port in ports):
+        raise entry.fail("ports", "a list of [out, in]", ports)
+    numbers = tuple((entry.whole("ports", out, 0), entry.whole("ports", into, 0)) for out, into in ports)
+    slots, groups = (None if entry.raw(name) is None else entry.integer(name, 1) for name in ("slots", "groups"))
+    reduction = Reduction(
+        reduces=entry.boolean("reduces"), multicasts=entry.boolean("multicasts"),
+        reduces_to_all=entry.boolean("reduces_to_all"), alpha_s=entry.number("alpha_s", minimum=0),
+        beta_s_per_byte=entry.number("beta_s_per_byte", minimum=0), slots=slots, loopback=entry.boolean("loopback"),
+        subsets=entry.boolean("subsets"), groups=groups,
+    )  # fmt: skip
+    entry.close()
+    return SwitchGroup(ranks, reduction, numbers)
 
 
 def read_topology(record: Record) -> Topology:
@@ -276,6 +299,7 @@ def read_topology(record: Record) -> Topology:
         switches=tuple(Switch(*_read_group(entry)) for entry in record.records("switches")),
         links=_read_links(record.record("links")),
         congestion=tuple(_read_congestion(entry) for entry in record.records("congestion", default=[])),
+        switch_groups=tuple(_read_switch(entry) for entry in record.records("switch_groups", default=[])),
     )
     record.close()
     return topology

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.ir.graph import Graph
+from gapless.ir.switch_ops import SwitchOps
 from gapless.report.short_repr import one_line
 from gapless.topologies.topology import Topology
 
@@ -100,6 +101,7 @@ class Schedule:
     `kind`: int64 of `EventKind`. `start_s`, `end_s`: float. `place`: engine or link. `op`, `implementation`: int64, -1
     for transfers. `reduces`: bool. `moves`: the tensors that a transfer moves. `freed_tensor`, `freed_device`: copies
     that go at the event's end. What a compute event reads and writes is what its op in the graph says.
+    `switch_ops`: which transfers are one operation of a switch; None where none is.
 
     Events at the same instant happen in the order in which they are listed, except that what ends at an instant ends
     before anything starts. Raises `InputError` where columns differ in length or type, or a time is not finite.
@@ -118,6 +120,7 @@ class Schedule:
     freed_tensor: Ragged
     freed_device: Ragged
     name: str = field(default="", compare=False)
+    switch_ops: SwitchOps | None = None
 
     def __post_init__(self) -> None:
         numbers, lists = ("place", "op", "implementation"), ("moves", "freed_tensor", "freed_device")
@@ -137,6 +140,9 @@ class Schedule:
                 raise InputError(f"schedule: column {title} must be finite numbers")
         if not np.array_equal(self.freed_tensor.start, self.freed_device.start):
             raise InputError("schedule: freed_tensor and freed_device must list the same number of copies per event")
+        if self.switch_ops is not None and len(self.switch_ops.of_event) != len(self.kind):
+            got = len(self.switch_ops.of_event)
+            raise InputError(f"schedule: switch_ops: of_event must have {len(self.kind)} rows, as kind has, got {got}")
 
     def __repr__(self) -> str:
         kinds = [f"{int(count)} {kind.name.lower()}" for kind in EventKind if (count := (self.kind == kind).sum())]

@@ -34,6 +34,8 @@ def retime(
     an event names an unknown thing.
     """
     must_be("schedule", isinstance(schedule, Schedule), "a Schedule", schedule)
+    if schedule.switch_ops is not None:
+        raise InputError("retime: a schedule must have no operations of switches, their steps keep to their times")
     target = _with_costs(schedule, topology, size_bytes)
     findings = Findings()
     program = read_program(target, findings)

@@ -324,6 +324,7 @@ def test_rules_have_exactly_the_names_of_the_design() -> None:
         "not-free",
         "budget-exceeded",
         "decision-broken",
+        "switch-op-malformed",
         "unknown-id",
     ]
 

@@ -15,12 +15,14 @@ from gapless.errors import InputError
 from gapless.io.plan import SavedPlan, plan_text, read_plan, write_plan
 from gapless.ir.graph import Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
+from gapless.ir.switch_ops import SwitchOps
 from gapless.topologies.congestion import Congestion, Slowdown
+from gapless.topologies.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Link, Nic, Switch, Topology
 
 
 def rich_schedule() -> Schedule:
-    """A schedule that uses every field: updates, needs, in-place, frees, reductions, memory, NICs, congestion."""
+    """A schedule that uses every field: updates, needs, in-place, frees, reductions, memory, NICs, switches."""
     graph = Graph(
         size_bytes=np.array([8, 8, 4, 4]),
         tensor_names=("weight", "weight'", "gradient", "step"),
@@ -42,13 +44,15 @@ def rich_schedule() -> Schedule:
         engines=((0, "stream"), (0, "copy"), (1, "stream")),
         memory_bytes=(1000, math.inf),
         congestion=(Congestion(((0,),), Slowdown((1, 2), (1.0, 1.5))),),
+        switch_groups=(SwitchGroup((0, 1), Reduction(alpha_s=0.25, beta_s_per_byte=0.125, slots=2), ((0, 0), (0, 0))),),
     )
     events = [
         Event(EventKind.COMPUTE, 0.0, 1.0, 0, op=0, implementation=0),
         Event(EventKind.TRANSFER, 0.0, 1.25, 0, moves=(1,), reduces=True),
         Event(EventKind.COLLECTIVE, 1.0, 2.0, 1, op=1, frees=((3, 0), (0, 0))),
     ]
-    return schedule_from_events(graph, topology, events, name="rich")
+    switch_ops = SwitchOps(np.array([-1, 0, -1]), np.array([0]))
+    return replace(schedule_from_events(graph, topology, events, name="rich"), switch_ops=switch_ops)
 
 
 def saved() -> SavedPlan:
@@ -62,6 +66,7 @@ def test_plan_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
     assert list(back.schedule.events()) == list(rich_schedule().events())
     assert back.schedule.graph.ops == rich_schedule().graph.ops
     assert back.schedule.topology == rich_schedule().topology
+    assert back.schedule.switch_ops == rich_schedule().switch_ops
     assert (back.system, back.problem, back.claim) == ("test", {"what": "all"}, {"status": "optimal"})
 
 
@@ -111,7 +116,9 @@ def test_columns_are_written_as_json_has_them(count: int) -> None:
     columns = {"kind": places, "start_s": numbers, "end_s": rng.random(count), "place": places, "op": sizes,
                "implementation": places, "reduces": rng.random(count) < 0.5}  # fmt: skip
     lists = Ragged(np.arange(count + 1), places)
-    many = replace(one, moves=lists, freed_tensor=Ragged.empty(count), freed_device=Ragged.empty(count), **columns)
+    switch_ops = SwitchOps(np.full(count, -1), np.array([0]))
+    freed = {"freed_tensor": Ragged.empty(count), "freed_device": Ragged.empty(count)}
+    many = replace(one, moves=lists, switch_ops=switch_ops, **freed, **columns)
     written = plan_text(replace(saved(), schedule=many)).splitlines()[-1]
     for name, column in columns.items():
         assert f'"{name}": {json.dumps(column.tolist())}' in written

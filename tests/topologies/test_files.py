@@ -13,6 +13,8 @@ from gapless.errors import InputError
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.files import load_topology, named_node, read_node
 from gapless.topologies.node import LocalLink, NicTemplate, SwitchTemplate
+from gapless.topologies.switch_groups import Reduction
+from gapless.topologies.writing import node_text
 
 OWN: dict[str, Any] = {
     "format": "gapless.topology",
@@ -226,3 +228,51 @@ def test_node_without_a_nic_stays_alone(tmp_path: Path) -> None:
     assert node.cluster(1).node_count == 1
     with pytest.raises(InputError, match=r"nics: must hold at least one to join 2 nodes, got none"):
         node.cluster(2)
+
+
+SWITCHED: dict[str, Any] = {
+    "format": "gapless.topology", "version": 1, "name": "three", "ranks_per_node": 3,
+    "switches": [{"ranks": [0, 1, 2], "alpha_us": 1, "beta_us_per_mb": 4, "reduction": {"loopback": True}}],
+    "nics": [{"ranks": [rank], "alpha_us": 2, "beta_us_per_mb": 20} for rank in range(3)],
+    "fabric": {"rails": True, "reduction": {"alpha_us": 5, "beta_us_per_mb": 25, "slots": 8, "multicasts": False}},
+}  # fmt: skip
+
+
+def test_switches_that_add_up_have_their_links_costs_where_none_are_given(tmp_path: Path) -> None:
+    node = read_node(write(tmp_path, SWITCHED))
+    switch, (inside, rails) = node.switches[0], (node.switches[0].reduction, node.fabric.reduction)
+    assert inside == Reduction(alpha_s=switch.alpha_s, beta_s_per_byte=switch.beta_s_per_byte, loopback=True)
+    assert rails is not None
+    assert (rails.reduces, rails.multicasts, rails.reduces_to_all) == (True, False, False)
+    assert (rails.alpha_s, rails.beta_s_per_byte) == (pytest.approx(5e-6), pytest.approx(25e-12))
+    cluster = node.cluster(2)
+    assert [group.ranks for group in cluster.switch_groups] == [(0, 1, 2), (3, 4, 5), (0, 3), (1, 4), (2, 5)]
+    assert len(node.cluster(1).switch_groups) == 1
+    assert cluster.without_switch_groups().switch_groups == ()
+    assert cluster.without_switch_groups().links == cluster.links
+    (tmp_path / "topology.json").write_text(node_text(node))
+    again = read_node(tmp_path / "topology.json").cluster(2)
+    assert [group.ranks for group in again.switch_groups] == [group.ranks for group in cluster.switch_groups]
+    assert [group.ports for group in again.switch_groups] == [group.ports for group in cluster.switch_groups]
+    assert [group.reduction.slots for group in again.switch_groups] == [None, None, 8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("reduction", "message"),
+    [
+        ({"slots": 0}, r"reduction: slots: must be a whole number >= 1, got 0"),
+        ({"reduces": False, "multicasts": False}, "must have one of reduces, multicasts, reduces_to_all, got none"),
+        ({"adds": True}, "adds"),
+        ({"alpha_us": -1}, "alpha_us: must be"),
+    ],
+)
+def test_what_a_switch_does_is_checked(tmp_path: Path, reduction: dict[str, Any], message: str) -> None:
+    content = {**SWITCHED, "switches": [{**SWITCHED["switches"][0], "reduction": reduction}]}
+    with pytest.raises(InputError, match=message):
+        read_node(write(tmp_path, content))
+
+
+def test_rails_that_add_up_say_what_it_costs(tmp_path: Path) -> None:
+    content = {**SWITCHED, "fabric": {"rails": True, "reduction": {"alpha_us": 5}}}
+    with pytest.raises(InputError, match="beta_us_per_mb"):
+        read_node(write(tmp_path, content))

@@ -1,4 +1,4 @@
-"""Switch channels of an MSCCL++ plan: whom they reach, and the rules that they keep.
+"""Switch channels of an MSCCL++ plan: which ranks they reach, and the rules that they keep.
 
 A switch channel binds one buffer of each of its ranks, at the same offsets, to one address (NVLink's multicast). The
 ranks open it together: the k-th channel of a rank to some ranks is the k-th of each of them to the same.
