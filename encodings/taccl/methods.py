@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
-from gapless.encodings.taccl.aggregate.stage import VARIANTS, may_aggregate, plan_aggregated
+from gapless.encodings.taccl.aggregate.stage import VARIANTS, Known, may_aggregate, plan_aggregated
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of, class_name
 from gapless.encodings.taccl.bounds.classes import QuestionBounds
 from gapless.encodings.taccl.candidate import SAME, Candidate
@@ -254,7 +254,11 @@ def _aggregated(search: Search) -> Iterator[Candidate | None]:
     """Aggregated sends and baselines."""
     aggregation, choice = search.parameters.aggregation, search.parameters.methods
     if may_aggregate(search.problem, aggregation):
-        yield plan_aggregated(search.problem, search.stage(), aggregation, search.bounds, choice)
+        first = search.first if choice.allows("first") else None
+        library_s = 0.0 if first is None or search.problem.groups is not None else first.end_s
+        ends_s = [plan.end_s for plan in (search.best, search.quick.plan, first) if plan is not None]
+        known = Known(min(ends_s, default=math.inf), library_s)
+        yield plan_aggregated(search.problem, search.stage(), aggregation, search.bounds, choice, known)
 
 
 def _quick(search: Search) -> Iterator[Candidate | None]:

@@ -67,6 +67,8 @@ class Chunking(_Part):
     """Sends in all these orders, some tenths of a second: of many sends, fewer orders are tried."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""
+    spared_gap: float = 5e-3
+    """Where a first plan is proven to be this near, and that is near enough, no number is tried."""
     near_for_milp: float = 0.1
     """The MILP takes fewer chunks than the greedy; those in which the greedy's plan is longer by more don't help it."""
     give_up_factor: float = 1.3
@@ -86,6 +88,10 @@ class Aggregation(_Part):
     """Constructions for each phase: most find their best within a hundred."""
     messages: int = 60_000
     """Messages of all constructions of a phase, so that large networks take no more than a second or two."""
+    hopeless_tries: int = 60
+    """Constructions after which it is left at that where all are far behind the best plan of other methods."""
+    hopeless_factor: float = 1.25
+    """Where constructions, or a library's algorithms, take so many times as long as the best plan."""
     restart_share: float = 0.6
     """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
     exchange_looks: int = 200_000

@@ -37,7 +37,7 @@ from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.methods import run_methods
 from gapless.model import Model
-from gapless.options import Deadline, SolveOptions
+from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.solution import PlanClass
 from gapless.system import Challenge, Narrowing, Plan
 
@@ -58,13 +58,26 @@ def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Paramet
     if first is None and deadline.has_struck:
         return no_plan(problem.coarsest, options, deadline)
     bounds = _bounds(problem.coarsest, deadline, parameters)
-    quick = _quick_plan(problem, bounds, deadline.stage(PART * deadline.remaining_s), parameters)
+    quick = Quick(problem.coarsest)
+    if not _spares_chunking(problem, first, bounds, options, parameters):
+        quick = _quick_plan(problem, bounds, deadline.stage(PART * deadline.remaining_s), parameters)
     if not parameters.methods.allows("greedy"):
         quick = replace(quick, plan=None)
     classes = QuestionBounds(bounds, wider_question(problem).coarsest)
     asked = problem if problem.is_open else None
     plan = _searched(quick, first, classes, deadline, options, parameters, asked)
     return with_wider(plan, problem, classes.on_all_links, options, parameters, deadline)
+
+
+def _spares_chunking(
+    problem: Problem, first: Candidate | None, bounds: Bounds, options: SolveOptions, parameters: Parameters
+) -> bool:
+    """Whether the first plan is so near to the bound that no number of chunks is worth a search."""
+    is_alone = problem.method != "auto" or options.solver is not None
+    if first is None or is_alone or problem.path_slack is not None or not parameters.methods.allows("first"):
+        return False
+    gap = relative_gap(first.end_s, bounds.quick_asked_s)
+    return gap is not None and gap <= min(options.gap, parameters.chunking.spared_gap)
 
 
 def _first_alone(problem: Chunked, deadline: Deadline) -> Plan | None:

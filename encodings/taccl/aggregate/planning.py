@@ -59,21 +59,25 @@ class _Task:
 
 
 def transfers_of(
-    problem: Chunked, deadline: Deadline, seed: int, parameters: Aggregation = _DEFAULTS, enough_s: Sequence[float] = ()
-) -> list[Transfer] | None:
+    problem: Chunked, deadline: Deadline, seed: int, parameters: Aggregation = _DEFAULTS,
+    enough_s: Sequence[float] = (), best_s: float = math.inf,
+) -> list[Transfer] | None:  # fmt: skip
     """The transfers of the best plan found, in order; None where ranks can't be reached.
 
-    Phase k is not improved once it takes no longer than `enough_s[k]`.
+    Phase k is not improved once it takes no longer than `enough_s[k]`, nor where it is far behind a plan that is known,
+    which takes `best_s`.
     """
     phases = problem.phases
     tasks = [_task(phase.problem, phase.backwards) for phase in phases]
-    return _in_turn(tasks, [phase.backwards for phase in phases], deadline, seed, parameters, enough_s)
+    return _in_turn(tasks, [phase.backwards for phase in phases], deadline, seed, parameters, enough_s, best_s)
 
 
 def rooted_transfers(
-    problem: Chunked, deadline: Deadline, seed: int, parameters: Aggregation = _DEFAULTS
+    problem: Chunked, deadline: Deadline, seed: int, parameters: Aggregation = _DEFAULTS, best_s: float = math.inf
 ) -> list[Transfer] | None:
     """ALLREDUCE through one rank, where all is added up and from where it is spread: the one that is nearest to all.
+
+    `best_s`: as in `transfers_of`.
 
     None for what isn't an ALLREDUCE of all ranks, and under a sketch, which says where the root of each chunk is.
     """
@@ -87,7 +91,7 @@ def rooted_transfers(
         _laid(machine, None, owners, wants, problem.chunk_bytes, backwards)
         for machine, backwards in ((turned_round(topology), True), (topology, False))
     ]
-    return _in_turn(tasks, [True, False], deadline, seed, parameters, ())
+    return _in_turn(tasks, [True, False], deadline, seed, parameters, (), best_s)
 
 
 def _nearest(topology: Topology, message_bytes: int) -> int:
@@ -108,13 +112,15 @@ def _in_turn(
     seed: int,
     parameters: Aggregation,
     enough_s: Sequence[float],
+    best_s: float,
 ) -> list[Transfer] | None:
-    """The best transfers of each task, one task after the other."""
+    """The best transfers of each task, one task after the other, each of which has an even part of the time."""
     transfers: list[Transfer] = []
     for number, task in enumerate(tasks):
         stage = Deadline(deadline.stage(deadline.remaining_s / (len(tasks) - number)))
         enough = enough_s[number] if enough_s else 0.0
-        found = None if task is None else _best_transfers(task, stage, seed, parameters, enough)
+        hopeless_s = parameters.hopeless_factor * best_s / len(tasks)
+        found = None if task is None else _best_transfers(task, stage, seed, parameters, enough, hopeless_s)
         if found is None:
             return None
         transfers += [transfer._replace(reduces=backwards[number]) for transfer in found]
@@ -166,16 +172,20 @@ def _allowed_blocks(allowed: Mask, owners: Sequence[int], count: int) -> Mask:
 
 
 def _best_transfers(
-    task: _Task, deadline: Deadline, seed: int, parameters: Aggregation, enough_s: float
+    task: _Task, deadline: Deadline, seed: int, parameters: Aggregation, enough_s: float, hopeless_s: float
 ) -> list[Transfer] | None:
-    """The transfers of the best construction, in an order in which they can be sent."""
+    """The transfers of the best construction, in an order in which they can be sent.
+
+    Of the first ones alone, where none of them is over by `hopeless_s`.
+    """
     rng = random.Random(seed)
     best: tuple[float, Construction, list[Transfer]] | None = None
     best_preferences = Preferences()
     kinds, messages = len(set(task.network.alpha_s)), 0
     for number in range(parameters.tries):
         is_enough = best is not None and (best[0] <= enough_s or messages > parameters.messages)
-        if is_enough or (best is not None and deadline.over):
+        is_hopeless = best is not None and number >= parameters.hopeless_tries and best[0] > hopeless_s
+        if is_enough or is_hopeless or (best is not None and deadline.over):
             break
         alike = number > _ALIKE_AFTER and rng.random() < _ALIKE_SHARE
         preferences = best_preferences if alike else _preferences(rng, number, kinds, task)

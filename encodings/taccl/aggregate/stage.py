@@ -21,7 +21,7 @@ from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions, charge
 
-__all__ = ["VARIANTS", "may_aggregate", "plan_aggregated"]
+__all__ = ["VARIANTS", "Known", "may_aggregate", "plan_aggregated"]
 
 _DEFAULTS = Aggregation()
 _OWN = "aggregated"
@@ -42,9 +42,23 @@ def may_aggregate(problem: Chunked, parameters: Aggregation = _DEFAULTS) -> bool
     return few and free and is_spread_backwards(problem.collective) and any(problem.collective.destinations)
 
 
+@dataclass(frozen=True)
+class Known:
+    """When the best plan so far ends, and the fastest that a little work found of the libraries' algorithms."""
+
+    best_s: float = math.inf
+    library_s: float = 0.0
+
+
+_NOTHING = Known()
+
+
 @dataclass
 class _Search:
-    """What was made so far, without bounds: `library` by the libraries' algorithms, `own` by our constructions."""
+    """What was made so far, without bounds: `library` by the libraries' algorithms, `own` by our constructions.
+
+    `known`: what is known already.
+    """
 
     problem: Chunked
     deadline: Deadline
@@ -52,6 +66,7 @@ class _Search:
     seed: int
     parameters: Aggregation
     bounds: Bounds
+    known: Known
     library: list[Candidate] = field(default_factory=list)
     own: list[Candidate] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
@@ -64,7 +79,7 @@ class _Search:
     @property
     def best_s(self) -> float:
         """What a construction is to beat."""
-        return min((made.end_s for made in self.own), default=self.library_s)
+        return min((made.end_s for made in self.own), default=min(self.library_s, self.known.best_s))
 
     @property
     def is_quick(self) -> bool:
@@ -97,8 +112,10 @@ class _Libraries:
         return not problem.collective.reduces or standard_name(problem.collective) is not None
 
     def run(self, search: _Search) -> Iterator[Candidate]:
-        """Each in its fastest variant."""
+        """Each in its fastest variant; none where the fastest of a little work was hopeless."""
         problem = search.problem
+        if search.known.library_s > search.parameters.hopeless_factor * search.known.best_s:
+            return
         library = Baselines(problem.logical.topology, problem.collective)
         with charge(search.timings, "baselines"):
             made = library.of_size(
@@ -140,9 +157,9 @@ class _Construction:
 _VARIANTS = (
     _Libraries(),  # first, since they are quick: constructions take the time that is left
     _Construction("phase-by-phase", lambda search: transfers_of(
-        search.problem, search.deadline, search.seed, search.parameters, search.enough_s)),
+        search.problem, search.deadline, search.seed, search.parameters, search.enough_s, search.known.best_s)),
     _Construction("through-one-rank", lambda search: rooted_transfers(
-        search.problem, search.deadline, search.seed, search.parameters), True),
+        search.problem, search.deadline, search.seed, search.parameters, search.best_s), True),
     _Construction("exchange", lambda search: exchange_transfers(
         search.problem, search.deadline, search.seed, search.best_s, search.parameters.exchange_looks), True),
 )  # fmt: skip
@@ -156,15 +173,16 @@ def plan_aggregated(
     parameters: Aggregation = _DEFAULTS,
     bounds: Bounds | None = None,
     choice: MethodChoice | None = None,
+    known: Known = _NOTHING,
 ) -> Candidate | None:
-    """The fastest under the replay, of our own and of baselines; None where there is none.
+    """The fastest under the replay, of our own and of baselines; None where there is none, or none but hopeless ones.
 
     Its bound holds however chunks are grouped (`Bounds.any_grouping_s`). Its method is `aggregated`, or `baseline:` and
     the name of the algorithm; of equally fast ones ours is kept, and one that cuts no chunks.
     """
     deadline = Deadline(options)
     bounds = bounds or bounds_of(problem, options=deadline.stage())
-    search = _Search(problem, deadline, options.gap, options.seed, parameters, bounds)
+    search = _Search(problem, deadline, options.gap, options.seed, parameters, bounds, known)
     run_methods(_VARIANTS, problem, search, choice)
     made = [*search.own, *search.library]
     if not made:

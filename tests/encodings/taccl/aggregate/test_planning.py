@@ -12,8 +12,9 @@ from shapes import SHAPES, pairs_of_nodes
 
 from gapless.checker import check
 from gapless.encodings.taccl import Chunked, load_sketch
+from gapless.encodings.taccl.aggregate import planning
 from gapless.encodings.taccl.aggregate.planning import rooted_transfers, timed, transfers_along, transfers_of
-from gapless.encodings.taccl.aggregate.spreading import Message, Preferences, quotient_network, spread
+from gapless.encodings.taccl.aggregate.spreading import Construction, Message, Preferences, quotient_network, spread
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.symmetry.rotations import image_of, image_table
@@ -138,3 +139,21 @@ def test_rotations_are_used_where_every_rank_has_a_block() -> None:
     assert quotient_network(topology, tuple(range(8)), 1).copies == 8
     assert quotient_network(topology, (0,), 1).copies == 1
     assert math.isclose(quotient_network(topology, (0,), 10).beta_s[0], 10 * topology.beta_s_per_byte[0])
+
+
+def test_constructions_end_early_where_another_plan_is_far_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[tuple[object, ...]]()
+
+    def draw(*given: object) -> Construction:
+        made.append(given)
+        return spread(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(planning, "spread", draw)
+    problem = Chunked.of(load_topology("mesh:2x3"), "allgather", 10**6)
+    parameters = Aggregation(tries=100, hopeless_tries=7)
+    counts = list[int]()
+    for best_s in (1e-9, math.inf):
+        made.clear()
+        assert planning.transfers_of(problem, Deadline(SolveOptions()), 0, parameters, (), best_s)
+        counts.append(len(made))
+    assert counts == [7, 100]
