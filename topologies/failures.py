@@ -104,7 +104,7 @@ def _joining(
         to = ranks_listed(links.target[links.source == first].tolist())
         known = f"rank {first} has links to {to}" if to else f"rank {first} has no links"
         raise InputError(f"{field}: must be links of the topology, got {name!r}; {known}")
-    return found
+    return np.asarray(found)
 
 
 def _shown(names: Sequence[str]) -> str:

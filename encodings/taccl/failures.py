@@ -1,4 +1,4 @@
-"""After a failure: the machine that is left, the collective among the ranks that stayed, and who can't reach whom."""
+"""After a failure: the machine that is left, the collective among the ranks that stayed, and which ranks can't reach others."""
 
 from __future__ import annotations
 

@@ -113,21 +113,20 @@ def problem_of(asked: Question) -> Problem:
     chosen = None if isinstance(sketch, str) else sketch
     size_bytes = asked.size or (None if chosen is None else chosen.input_bytes)
     sought: Sketch | Literal["auto"] | None = AUTO if sketch == AUTO else chosen
-    how = (asked.path_slack, cast("Method", asked.method), asked.chunks)
     if _is_among_groups(asked):
         machine = find_topology(asked.topology, asked.topology_file, asked.nodes, chosen)
         groups = Groups(_find_groups(asked, machine.device_count, size_bytes), asked.relays != "no")
-        return _after_failures(machine, groups, max(each.size_bytes for each in groups.groups), sought, asked, how)
+        return _after_failures(machine, groups, max(each.size_bytes for each in groups.groups), sought, asked)
     if size_bytes is None:
         raise InputError("size: must be given, such as 1MB" + ("; the sketch names no input_size" if chosen else ""))
     collective = _find_collective(asked)
     machine = find_topology(asked.topology, asked.topology_file, asked.nodes, chosen)
-    return _after_failures(machine, collective, size_bytes, sought, asked, how)
+    return _after_failures(machine, collective, size_bytes, sought, asked)
 
 
 def _after_failures(
     machine: Topology, collective: str | Collective | Groups, size_bytes: int,
-    sketch: Sketch | Literal["auto"] | None, asked: Question, how: tuple[float | None, Method, int | None],
+    sketch: Sketch | Literal["auto"] | None, asked: Question,
 ) -> Problem:  # fmt: skip
     """The problem on the machine that is left, among the ranks that are left."""
     left = machine_left(machine, asked)
@@ -135,7 +134,8 @@ def _after_failures(
     ends = (None, None) if isinstance(among, Groups) else (asked.root, asked.target)
     if has_failures(asked):
         check_reach(left, among, *ends)
-    return Problem(left, among, size_bytes, sketch, *ends, *how)
+    method = cast("Method", asked.method)
+    return Problem(left, among, size_bytes, sketch, *ends, asked.path_slack, method, asked.chunks)
 
 
 problem = from_question(Question)(problem_of)
