@@ -1,4 +1,4 @@
-"""After a failure: the machine that is left, the collective among the ranks that stayed, and which ranks can't reach others."""
+"""After a failure: the machine that is left, the collective among the ranks left, and which ranks are cut off."""
 
 from __future__ import annotations
 
