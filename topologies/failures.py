@@ -8,7 +8,8 @@ for all resources that have its parts, one after the other; what holds one of th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.topologies.links import Links
+from gapless.topologies.switch_groups import SwitchGroup
 
-__all__ = ["changed_name", "factors_of", "held_of", "links_named", "ranks_listed", "resources_named"]
+__all__ = ["changed_name", "factors_of", "groups_left", "held_of", "links_named", "ranks_listed", "resources_named"]
 
 _PAIR = re.compile(r"(\d{1,9})\s*(->|>|-)\s*(\d{1,9})")
 _SHOWN = 8
@@ -76,6 +78,34 @@ def factors_of(degraded: Mapping[str, float], links: Links, resources: Sequence[
         named = links_named("degraded", [name], links, resources)
         shares[named] = np.minimum(shares[named], share)
     return shares
+
+
+def groups_left(
+    groups: Sequence[SwitchGroup], links: Links, gone: NDArray[np.bool_], shares: NDArray[np.float64]
+) -> Iterator[SwitchGroup]:
+    """The groups of switches that add up, without the ranks that lack a link to another of their group.
+
+    Of these, the one that lacks most leaves first. `shares`: of bandwidth that the links have left; an operation is as
+    slow as the slowest of its links.
+    """
+    for group in groups:
+        place = {rank: number for number, rank in enumerate(group.ranks)}
+        inside = np.isin(links.source, group.ranks) & np.isin(links.target, group.ranks)
+        lost = np.zeros((len(place), len(place)), dtype=np.bool_)
+        for row in np.flatnonzero(inside & gone).tolist():
+            lost[place[int(links.source[row])], place[int(links.target[row])]] = True
+        lost |= lost.T
+        kept = np.ones(len(place), dtype=np.bool_)
+        while lost.any():
+            worst = int(np.argmax(lost.sum(axis=1)))
+            kept[worst] = lost[worst] = lost[:, worst] = False
+        if kept.sum() > 1:
+            rows = np.flatnonzero(kept).tolist()
+            ranks = tuple(group.ranks[row] for row in rows)
+            among = np.isin(links.source, ranks) & np.isin(links.target, ranks) & ~gone
+            beta_s = group.reduction.beta_s_per_byte / float(shares[among].min(initial=1.0))
+            ports = tuple(group.ports[row] for row in rows) if group.ports else ()
+            yield replace(group, ranks=ranks, ports=ports, reduction=replace(group.reduction, beta_s_per_byte=beta_s))
 
 
 def changed_name(name: str, links: Sequence[str], ranks: Sequence[int], degraded: Mapping[str, float]) -> str:

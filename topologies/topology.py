@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.report.short_repr import Brief
 from gapless.topologies.congestion import Congestion, slowdown_of
-from gapless.topologies.failures import changed_name, factors_of, links_named
+from gapless.topologies.failures import changed_name, factors_of, groups_left, links_named
 from gapless.topologies.links import Link, Links
 from gapless.topologies.switch_groups import SwitchGroup
 
@@ -220,6 +220,7 @@ class Topology(Brief):
             links=left,
             nics=tuple(replace(one, ranks=_but(one.ranks, ranks)) for one in self.nics),
             switches=tuple(replace(one, ranks=_but(one.ranks, ranks)) for one in self.switches),
+            switch_groups=tuple(groups_left(self.switch_groups, self.columns, gone, shares)),
         )
 
     def link_name(self, link: int) -> str:

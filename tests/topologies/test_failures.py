@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from gapless.errors import InputError
 from gapless.io.plan_sections import read_topology, topology_data
 from gapless.io.record import Record
 from gapless.topologies.files import load_topology
+from gapless.topologies.node import NodeTemplate, SwitchTemplate
+from gapless.topologies.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Topology
 
 MACHINE = load_topology("dgx-a100", 2)
@@ -65,6 +69,26 @@ def test_links_keep_their_order_and_what_they_hold() -> None:
 def test_what_is_left_goes_through_a_plan_file() -> None:
     left = load_topology("dgx2-congested", 1).without(["0-1", "switch0:in3"], [2], {"switch0:out4": 0.5})
     assert read_topology(Record(topology_data(left), "topology")) == left
+
+
+@pytest.mark.parametrize(
+    ("links", "ranks", "stay"),
+    [((), (3,), (0, 1, 2)), (["switch0:out3"], (), (0, 1, 2)), (["0-1"], (), (1, 2, 3)), ((), (0, 1, 2), None)],
+)
+def test_a_switch_that_adds_up_goes_on_without_those_who_lack_a_link(
+    links: list[str], ranks: tuple[int, ...], stay: tuple[int, ...] | None
+) -> None:
+    adding = Reduction(True, True, alpha_s=1e-6, beta_s_per_byte=1e-9)
+    whole = NodeTemplate("four", 4, switches=(SwitchTemplate((0, 1, 2, 3), 1e-6, 1e-9),)).cluster(1)
+    names = {name.rpartition(":")[2]: number for number, name in enumerate(whole.resources)}
+    ports = tuple((names[f"out{rank}"], names[f"in{rank}"]) for rank in range(4))
+    left = replace(whole, switch_groups=(SwitchGroup((0, 1, 2, 3), adding, ports),)).without(
+        links, ranks, {"1-2": 0.5} if stay else {}
+    )
+    assert [group.ranks for group in left.switch_groups] == ([stay] if stay else [])
+    for group in left.switch_groups:
+        assert group.ports == tuple(ports[rank] for rank in group.ranks)
+        assert group.reduction.beta_s_per_byte == pytest.approx(2e-9)
 
 
 def test_nothing_named_is_the_same_machine() -> None:
