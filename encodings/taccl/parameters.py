@@ -263,7 +263,9 @@ class BoundParameters(_Part):
     most_tree_variables: int = 20_000
     """Orbits of links up to which trees are packed, in several linear programs; above, cuts alone have to do."""
     most_partition_looks: int = 300_000
-    """Ranks times links that are looked at for partitions that an ALLREDUCE breaks; some tenths of a second."""
+    """Ranks times links that are looked at for partitions and sets that sums break; some tenths of a second."""
+    most_sum_columns: int = 2_000
+    """Orbits of links, times sums that differ, up to which trees of sums for several ranks are packed."""
     most_packings: int = 20
     """Linear programs for the trees of several groups together; each adds sets of ranks that the last one missed."""
     most_sum_steps: int = 10

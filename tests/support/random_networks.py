@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from exact_model import Wire
 
 from gapless.encodings.taccl import Chunked
-from gapless.ir.collective import COLLECTIVES, Collective, collective_by_name
+from gapless.ir.collective import COLLECTIVES, Collective, collective_by_name, divided
 from gapless.topologies.topology import Link, Topology
 
-__all__ = ["TICK_S", "Question", "question"]
+__all__ = ["TICK_S", "UNIT_BYTES", "Question", "question", "tiny_sum"]
 
 TICK_S = 1e-7
 UNIT_BYTES = 1000
@@ -105,3 +105,27 @@ def _nodes(chance: random.Random, ranks: int, pairs: Pairs) -> Ends:
         () if source // 2 == target // 2 else (source // 2, target // 2 + (ranks if two_sides else 0))
         for source, target in pairs
     ]  # fmt: skip
+
+
+def tiny_sum(seed: int) -> Question:
+    """Sums for all of two to four ranks, for some of them, or in two groups; alphas are small beside bytes."""
+    chance = random.Random(seed)
+    ranks = chance.choice([2, 3, 3, 4])
+    wants = [sorted(chance.sample(range(ranks), chance.randint(2, ranks))) for _ in range(chance.choice([1, 1, 2]))]
+    holds = [ranks_of if chance.random() < 0.6 else list(range(ranks)) for ranks_of in wants]
+    everyone, chunks = range(ranks), range(len(wants))
+    buffers = [tuple(tuple(k for k in chunks if rank in ends[k]) for rank in everyone) for ends in (holds, wants)]
+    most = max(map(len, buffers[0]))
+    parts = chance.choice([1, 2]) if ranks < 4 and len(wants) == 1 else 1
+    collective = divided(Collective("sums", ranks, most, *buffers, reduces=True), parts)
+    pairs = _pairs(chance, ranks)
+    ends = chance.choice([_nothing, _some, _switch, _nodes])(chance, ranks, pairs)
+    slow = [chance.randint(1, 4) for _ in pairs]
+    wires = [Wire(*pair, 1, 20 // parts * beta, held) for pair, beta, held in zip(pairs, slow, ends, strict=True)]
+    links = tuple(
+        Link(wire.source, wire.target, TICK_S, 20 * beta * TICK_S / UNIT_BYTES, wire.resources)
+        for wire, beta in zip(wires, slow, strict=True)
+    )
+    names = tuple(f"resource {k}" for k in range(1 + max((r for held in ends for r in held), default=0)))
+    topology = Topology("random", (0,) * ranks, links, names)
+    return Question(wires, Chunked(topology, collective, UNIT_BYTES // parts), parts)

@@ -11,6 +11,7 @@ from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import allgather_bottlenecks
 from gapless.encodings.taccl.bounds.bandwidth.packing import exact_bandwidth
 from gapless.encodings.taccl.bounds.bandwidth.partitions import worst_partition
+from gapless.encodings.taccl.bounds.bandwidth.sums import sums_s
 from gapless.encodings.taccl.bounds.cuts import crossed_links, kinds_of, partitions_of
 from gapless.encodings.taccl.bounds.link_costs import distances_s, farthest_s, links_into, rate_bytes_per_s, sides_of
 from gapless.encodings.taccl.bounds.tradeoffs import hops_bound_s
@@ -18,7 +19,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards, turned_round
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
-from gapless.encodings.taccl.symmetry.rotations import find_rotations
+from gapless.encodings.taccl.symmetry.rotations import find_rotations, no_rotations
 from gapless.ir.collective import Collective
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology
@@ -69,17 +70,21 @@ def any_bandwidth_s_per_byte(problem: Chunked, parameters: BoundParameters, opti
         rate_s = phase.problem.logical.topology.beta_s_per_byte
         rotations = rotations_of(phase.problem)
         best_s = max(best_s, exact_bandwidth(phase.problem, rate_s, rotations, options, parameters).time_s)
-    return max(best_s, _partition_s_per_byte(on_the_machine(problem), parameters, options))
+    return max(best_s, _sums_s_per_byte(on_the_machine(problem), parameters, options))
 
 
-def _partition_s_per_byte(problem: Chunked, parameters: BoundParameters, options: SolveOptions) -> float:
-    """The worst partition of an ALLREDUCE of all ranks; 0 for anything else, and where there is too much to look at."""
+def _sums_s_per_byte(problem: Chunked, parameters: BoundParameters, options: SolveOptions) -> float:
+    """Trees and late transfers of sums that several ranks want; of an ALLREDUCE of all ranks the worst partition."""
     topology, most = problem.logical.topology, parameters.most_partition_looks
-    if not problem.sums_for_all or topology.device_count * len(topology.links) > most:
+    if not problem.collective.reduces:
         return 0.0
-    rotations, known = find_rotations(topology), partitions_of(topology)
-    worst = worst_partition(topology, topology.beta_s_per_byte, rotations, known, options, most)
-    return problem.collective.chunk_count * worst.time_s
+    occupancy_s, known, best_s = topology.beta_s_per_byte, partitions_of(topology), 0.0
+    rotations = find_rotations(topology) if problem.sums_for_all else no_rotations(topology)
+    if problem.sums_for_all and topology.device_count * len(topology.links) <= most:
+        worst = worst_partition(topology, occupancy_s, rotations, known, options, most)
+        known, best_s = list(worst.partitions), problem.collective.chunk_count * worst.time_s
+    kinds = [kind for kind in kinds_of(problem) if len(kind.wants) > 1]
+    return max(best_s, sums_s(topology, occupancy_s, kinds, rotations, known, options, parameters))
 
 
 def of_one_byte(problem: Chunked, most_pairs: int) -> Chunked | None:
