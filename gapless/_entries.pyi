@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.study.carried import Solved
+from gapless.encodings.sharding.instances.instance import Instance
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.io.plan import SavedPlan
 from gapless.ir.collective import Collective
@@ -28,8 +29,9 @@ from gapless.question.fields import Share
 from gapless.result import Result
 from gapless.system import System
 from gapless.topologies.topology import Topology
+from gapless.torch.run.workload import Workload
 
-__all__ = ["bagpipe", "chai", "cupcake", "monet", "oktopk", "pipeline", "ranks", "taccl"]
+__all__ = ["bagpipe", "chai", "cupcake", "monet", "oktopk", "pipeline", "ranks", "sharding", "taccl"]
 
 class _Bagpipe:
     system: System
@@ -416,6 +418,49 @@ class _Ranks:
 
 ranks: _Ranks
 
+class _Sharding:
+    system: System
+    def problem(
+        self,
+        instance: str | Path | Instance | None = None,
+        *,
+        model: str | Workload | None = None,
+        mesh: tuple[int, ...] | str | None = None,
+        topology: str | Topology | None = None,
+        topology_file: str | None = None,
+        nodes: int | str | None = None,
+        device: str | Device = "h100",
+        memory: int | str | None = None,
+        optimizer: str = "adam",
+        unequal_layers: bool = False,
+        method: str = "best",
+    ) -> Any: ...
+    def solve(
+        self,
+        instance: str | Path | Instance | None = None,
+        *,
+        model: str | Workload | None = None,
+        mesh: tuple[int, ...] | str | None = None,
+        topology: str | Topology | None = None,
+        topology_file: str | None = None,
+        nodes: int | str | None = None,
+        device: str | Device = "h100",
+        memory: int | str | None = None,
+        optimizer: str = "adam",
+        unequal_layers: bool = False,
+        method: str = "best",
+        time_limit: float | str | None = None,
+        gap: float | str | None = None,
+        threads: int | str = 0,
+        seed: int | str = 0,
+        solver: str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Result: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
+
+sharding: _Sharding
+
 class _Taccl:
     system: System
     def problem(
@@ -438,6 +483,9 @@ class _Taccl:
         path_slack: float | str | None = None,
         method: str = "auto",
         chunks: int | str | None = None,
+        without_links: Sequence[str] | str | None = None,
+        without_ranks: int | Sequence[int] | str | None = None,
+        degraded: Sequence[str] | str | None = None,
     ) -> Any: ...
     def solve(
         self,
@@ -459,6 +507,9 @@ class _Taccl:
         path_slack: float | str | None = None,
         method: str = "auto",
         chunks: int | str | None = None,
+        without_links: Sequence[str] | str | None = None,
+        without_ranks: int | Sequence[int] | str | None = None,
+        degraded: Sequence[str] | str | None = None,
         time_limit: float | str | None = None,
         gap: float | str | None = None,
         threads: int | str = 0,

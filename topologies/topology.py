@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.report.short_repr import Brief
 from gapless.topologies.congestion import Congestion, slowdown_of
+from gapless.topologies.failures import changed_name, factors_of, groups_left, links_named
 from gapless.topologies.links import Link, Links
 from gapless.topologies.switch_groups import SwitchGroup
 
@@ -190,6 +191,38 @@ class Topology(Brief):
         source, target = (end[kept] for end in ends)
         return Links(source, target, own.alpha_s, own.beta_s_per_byte, own.held_start, own.held), kept
 
+    def without(
+        self, links: Sequence[str] = (), ranks: Sequence[int] = (), degraded: Mapping[str, float] | None = None
+    ) -> Topology:
+        """The machine after a failure, with the ranks numbered as before.
+
+        `links`: names of links, and of resources whose links are gone (`gapless.topologies.failures`). `ranks`: those
+        that have left, with all of their links. `degraded`: the share of its bandwidth that what is named has left, in
+        (0, 1]; a link with several has the smallest. Raises `InputError` that says what isn't there.
+        """
+        degraded = degraded or {}
+        if not (len(links) or len(ranks) or degraded):
+            return self
+        outside = [rank for rank in ranks if not 0 <= rank < self.device_count]
+        if outside:
+            raise InputError(f"without_ranks: must be in 0..{self.device_count - 1}, got {outside[0]}")
+        shares = factors_of(degraded, self.columns, self.resources)
+        gone = links_named("without_links", links, self.columns, self.resources)
+        gone |= np.isin(self.link_source, list(ranks)) | np.isin(self.link_target, list(ranks))
+        kept = np.flatnonzero(~gone)
+        own = self.columns.part(kept)
+        left = Links(
+            own.source, own.target, own.alpha_s, own.beta_s_per_byte / shares[kept], own.held_start, own.held
+        )  # fmt: skip
+        return replace(
+            self,
+            name=changed_name(self.name, links, ranks, degraded),
+            links=left,
+            nics=tuple(replace(one, ranks=_but(one.ranks, ranks)) for one in self.nics),
+            switches=tuple(replace(one, ranks=_but(one.ranks, ranks)) for one in self.switches),
+            switch_groups=tuple(groups_left(self.switch_groups, self.columns, gone, shares)),
+        )
+
     def link_name(self, link: int) -> str:
         """`3->7`."""
         return f"{self.link_source[link]}->{self.link_target[link]}"
@@ -208,3 +241,7 @@ class Topology(Brief):
             for source, target, its_s, number in zip(*(column[order].tolist() for column in rows), strict=True)
         )
         return graph
+
+
+def _but(ranks: tuple[int, ...], lacking: Sequence[int]) -> tuple[int, ...]:
+    return tuple(rank for rank in ranks if rank not in lacking)

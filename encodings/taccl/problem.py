@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Literal, cast
 
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.encodings.taccl.failures import among_those_left, check_reach, has_failures, machine_left
 from gapless.encodings.taccl.question import AUTO, COLLECTIVE, Method, Question
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.errors import InputError
@@ -111,17 +112,30 @@ def problem_of(asked: Question) -> Problem:
     sketch = find_sketch(asked.sketch, asked.sketch_file)
     chosen = None if isinstance(sketch, str) else sketch
     size_bytes = asked.size or (None if chosen is None else chosen.input_bytes)
-    sought = AUTO if sketch == AUTO else chosen
-    how = (asked.path_slack, cast("Method", asked.method), asked.chunks)
+    sought: Sketch | Literal["auto"] | None = AUTO if sketch == AUTO else chosen
     if _is_among_groups(asked):
         machine = find_topology(asked.topology, asked.topology_file, asked.nodes, chosen)
         groups = Groups(_find_groups(asked, machine.device_count, size_bytes), asked.relays != "no")
-        return Problem(machine, groups, max(each.size_bytes for each in groups.groups), sought, None, None, *how)
+        return _after_failures(machine, groups, max(each.size_bytes for each in groups.groups), sought, asked)
     if size_bytes is None:
         raise InputError("size: must be given, such as 1MB" + ("; the sketch names no input_size" if chosen else ""))
     collective = _find_collective(asked)
     machine = find_topology(asked.topology, asked.topology_file, asked.nodes, chosen)
-    return Problem(machine, collective, size_bytes, sought, asked.root, asked.target, *how)
+    return _after_failures(machine, collective, size_bytes, sought, asked)
+
+
+def _after_failures(
+    machine: Topology, collective: str | Collective | Groups, size_bytes: int,
+    sketch: Sketch | Literal["auto"] | None, asked: Question,
+) -> Problem:  # fmt: skip
+    """The problem on the machine that is left, among the ranks that are left."""
+    left = machine_left(machine, asked)
+    among = among_those_left(collective, asked, machine, size_bytes)
+    ends = (None, None) if isinstance(among, Groups) else (asked.root, asked.target)
+    if has_failures(asked):
+        check_reach(left, among, *ends)
+    method = cast("Method", asked.method)
+    return Problem(left, among, size_bytes, sketch, *ends, asked.path_slack, method, asked.chunks)
 
 
 problem = from_question(Question)(problem_of)

@@ -18,6 +18,7 @@ from gapless.question.fields import (
     Listed,
     Number,
     Object,
+    Ranks,
     Seconds,
     Size,
     Text,
@@ -65,6 +66,7 @@ class Question(Asked):
     """A collective on a machine, for buffers of `size` bytes; or several at once, among the ranks of process groups.
 
     `ranks`, `group` and `groups_file` name groups (`gapless/ir/process_groups.py`); `size` may be the sketch's.
+    `without_links`, `without_ranks`, `degraded`: the machine after a failure (`failures.py`).
     """
 
     topology: str | Topology | None = asked(
@@ -129,6 +131,22 @@ class Question(Asked):
         "chunks that a rank's own data are cut into",
         otherwise="the sketch's, else the best of some",
         metavar="N",
+    )
+    without_links: Sequence[str] | None = asked(
+        Listed(Text()),
+        "links that failed: 3-7 (3>7: one way), and all through a NIC or port: node1:nic2 (nic2: of every node)",
+        metavar="LINK|NAME,...",
+        group="after a failure",
+    )
+    without_ranks: int | Sequence[int] | None = asked(
+        Ranks(), "ranks that left, such as 5 or 8-15: the others keep their numbers", metavar="RANKS",
+        group="after a failure",
+    )  # fmt: skip
+    degraded: Sequence[str] | None = asked(
+        Listed(Text()),
+        "the share of its bandwidth that a link, NIC or port has left: 3-7:0.5,node1:nic2:0.25",
+        metavar="LINK|NAME:SHARE,...",
+        group="after a failure",
     )
 
 

@@ -7,6 +7,7 @@ value means the same everywhere.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,6 +34,7 @@ __all__ = [
     "Listed",
     "Number",
     "Object",
+    "Ranks",
     "Seconds",
     "Share",
     "Size",
@@ -46,6 +48,7 @@ __all__ = [
 ]
 
 _MOST_WHOLE = 2**31 - 1
+_MOST_RANKS = 10**6
 MOST_TIMES = 1000
 """The largest `Share`: more than all is the same as no limit."""
 
@@ -253,6 +256,24 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """Numbers of ranks: a text of numbers and ranges (0-7,16), one number, or several."""
+
+    def __call__(self, value: object) -> tuple[int, ...]:
+        """The ranks, each once, ascending."""
+        if not isinstance(value, str):
+            numbers = value if isinstance(value, Sequence) and not isinstance(value, bytes) and len(value) else (value,)
+            return tuple(sorted({Whole(0)(number) for number in numbers}))
+        found: set[int] = set()
+        for entry in value.split(","):
+            pair = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", entry)
+            if pair is None or not 0 <= (width := int(pair[2] or pair[1]) - int(pair[1])) < _MOST_RANKS:
+                raise InputError(f"must be ranks, such as 5 or 0-7,16, got {value!r}")
+            found.update(range(int(pair[1]), int(pair[1]) + width + 1))
+        return tuple(sorted(found))
+
+
+@dataclass(frozen=True)
 class Flag:
     """True or false; on the command line it is said by its name alone."""
 
@@ -281,7 +302,8 @@ class Field:
     for its value; one with FILE in it may name a file. `names`: what it may say, for completion. `group`: the heading
     in the help. `short`: its letter on the command line. `extra`: the extra that is needed where it is said.
     `is_asked`: whether it is a part of what is asked, which a plan keeps, rather than of how.
-    `otherwise`: what stands where it is not said and `default` is None: in words, or a value of the kind.
+    `otherwise`: what stands where it is not said and `default` is None: in words, or a value of the kind. `called`: its
+    option where that isn't its name, which Python keeps for itself.
     """
 
     name: str
@@ -296,6 +318,7 @@ class Field:
     extra: str = ""
     is_asked: bool = True
     otherwise: Any = None
+    called: str = ""
 
     @property
     def explained(self) -> str:
@@ -309,7 +332,7 @@ class Field:
     def option(self) -> str:
         """Its name on the command line; a flag that is true by default is said in order to turn it off."""
         turns_off = isinstance(self.kind, Flag) and self.default is True
-        return f"--{'no-' if turns_off else ''}{self.name.replace('_', '-')}"
+        return f"--{'no-' if turns_off else ''}{(self.called or self.name).replace('_', '-')}"
 
     @property
     def may_be_file(self) -> bool:

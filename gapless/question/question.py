@@ -28,10 +28,12 @@ T = TypeVar("T")
 def asked(
     kind: Kind, help: str, default: Any = None, *, otherwise: Any = None, is_required: bool = False, metavar: str = "",
     names: Callable[[], Iterable[str]] | None = None, group: str = "problem", short: str = "", extra: str = "",
-    is_asked: bool = True,
+    is_asked: bool = True, called: str = "",
 ) -> Any:  # fmt: skip
     """A field of a question, as the dataclass has it; the arguments are those of `gapless.question.fields.Field`."""
-    return said(Field("", kind, help, default, is_required, metavar, names, group, short, extra, is_asked, otherwise))
+    return said(
+        Field("", kind, help, default, is_required, metavar, names, group, short, extra, is_asked, otherwise, called)
+    )
 
 
 def said(field: Field) -> Any:
