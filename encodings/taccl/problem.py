@@ -10,6 +10,8 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.failures import among_those_left, check_reach, has_failures, machine_left
 from gapless.encodings.taccl.question import AUTO, COLLECTIVE, Method, Question
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
+from gapless.encodings.taccl.unequal.asked import amounts_asked, experts_asked, is_unequal
+from gapless.encodings.taccl.unequal.problem import Unequal
 from gapless.errors import InputError
 from gapless.io.formats.collective_file import read_collective
 from gapless.io.formats.groups_file import read_groups
@@ -107,8 +109,11 @@ class Problem(BriefQuestion):
         return replace(self, sketch=sketch, chunks=chunks).coarsest
 
 
-def problem_of(asked: Question) -> Problem:
+def problem_of(asked: Question) -> Problem | Unequal:
     """The collective that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
+    if is_unequal(asked):
+        machine = find_topology(asked.topology, asked.topology_file, asked.nodes, None)
+        return _unequal(machine, asked)
     sketch = find_sketch(asked.sketch, asked.sketch_file)
     chosen = None if isinstance(sketch, str) else sketch
     size_bytes = asked.size or (None if chosen is None else chosen.input_bytes)
@@ -136,6 +141,17 @@ def _after_failures(
         check_reach(left, among, *ends)
     method = cast("Method", asked.method)
     return Problem(left, among, size_bytes, sketch, *ends, asked.path_slack, method, asked.chunks)
+
+
+def _unequal(machine: Topology, asked: Question) -> Problem | Unequal:
+    """The collective of unlike shares; where all are of one size, it is the collective of the plain name."""
+    found = Unequal(machine, amounts_asked(asked), experts_asked(asked))
+    share_bytes, ranks = found.amounts.equal_bytes, found.amounts.rank_count
+    if share_bytes is None:
+        return found
+    if found.amounts.is_gather:
+        return Problem(machine, "allgather", share_bytes)
+    return Problem(machine, "alltoall", share_bytes * ranks)
 
 
 problem = from_question(Question)(problem_of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gapless.io.formats.ef_options import LOWERING
 from gapless.options import MOST_SECONDS
@@ -29,6 +29,8 @@ from gapless.topologies.names import topology_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from gapless.encodings.taccl.sketch.format import Sketch
     from gapless.ir.collective import Collective
     from gapless.profiles.steps.profile import TrainingStep
@@ -49,9 +51,10 @@ SKETCH = Object(("gapless.encodings.taccl.sketch.format.Sketch",))
 
 
 def _collective_names() -> Iterable[str]:
+    from gapless.ir.amounts import VECTORS
     from gapless.ir.collective import COLLECTIVES
 
-    return COLLECTIVES
+    return (*COLLECTIVES, *VECTORS)
 
 
 def sketch_names() -> Iterable[str]:
@@ -117,6 +120,31 @@ class Question(Asked):
     )
     target: int | None = asked(Whole(0), "rank that sendrecv ends on (the last)", metavar="R")
     size: int | None = asked(Size(), "one rank's input buffer, such as 1MB = 10^6 bytes", metavar="SIZE")
+    matrix: str | NDArray[Any] | None = asked(
+        Object(("numpy.ndarray",)),
+        "alltoallv: bytes from each rank (row) to each (column); allgatherv: bytes of each rank; .csv, .npy or .json",
+        metavar="FILE",
+        group="unlike shares",
+    )
+    expert_loads: str | NDArray[Any] | None = asked(
+        Object(("numpy.ndarray",)),
+        "alltoallv of experts: tokens of each rank (row) for each expert (column); .csv, .npy or .json",
+        metavar="FILE",
+        group="unlike shares",
+    )
+    expert_token_bytes: int | None = asked(
+        Size(), "bytes of a token, such as 8KB", metavar="SIZE", group="unlike shares"
+    )
+    expert_placement: tuple[int, ...] | None = asked(
+        Listed(Whole(0)),
+        "the rank of each expert",
+        otherwise="as many on each rank, in order",
+        metavar="R,R,...",
+        group="unlike shares",
+    )
+    expert_direction: str = asked(
+        Choice(("dispatch", "combine")), "tokens to experts, or their answers back", "dispatch", group="unlike shares"
+    )
     path_slack: float | None = asked(
         Number(0), "only links within (1 + S) of the shortest path of a chunk", otherwise="all", metavar="S"
     )

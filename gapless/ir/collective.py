@@ -32,8 +32,9 @@ class Collective:
     its outputs at the end. `chunks_per_rank` is how many parts a rank's own data is cut into.
 
     Where it `reduces`, every rank that has a chunk in its input holds its own contribution to it, and a chunk in an
-    output is the sum of them all; else a chunk has one owner. Raises `InputError` where a chunk is in no input, or in
-    more than one without being reduced.
+    output is the sum of them all; else a chunk has one owner. `chunk_sizes`: the bytes of each chunk where they are
+    unlike, None where all have as many, whatever that is. Raises `InputError` where a chunk is in no input, or in more
+    than one without being reduced, and for sizes that aren't one of at least a byte for each chunk.
     """
 
     name: str
@@ -42,8 +43,11 @@ class Collective:
     inputs: Buffers
     outputs: Buffers
     reduces: bool = False
+    chunk_sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.chunk_sizes is not None:
+            self._check_sizes(self.chunk_sizes)
         for title, buffers in (("inputs", self.inputs), ("outputs", self.outputs)):
             if len(buffers) != self.rank_count:
                 raise InputError(f"{self.name}: {title} must be {self.rank_count} lists, got {len(buffers)}")
@@ -58,6 +62,11 @@ class Collective:
             if count == 0 or (count > 1 and not self.reduces):
                 rule = "one rank or more" if self.reduces else "exactly one rank"
                 raise InputError(f"{self.name}: chunk {chunk} must be in the input of {rule}, got {count}")
+
+    def _check_sizes(self, sizes: tuple[int, ...]) -> None:
+        if len(sizes) != self.chunk_count or min(sizes) < 1:
+            got = f"{len(sizes)} of at least {min(sizes, default=0)}"
+            raise InputError(f"{self.name}: chunk_sizes must be {self.chunk_count} of at least 1 byte, got {got}")
 
     @cached_property
     def chunk_count(self) -> int:
@@ -113,7 +122,8 @@ class Collective:
     def graph(self, chunk_bytes: int) -> Graph:
         """The collective in the graph IR: a tensor per chunk, no ops, pre- and postcondition as placements.
 
-        Where it reduces, rank r's part of a chunk is contribution r.
+        `chunk_bytes`: of each chunk, unless it has `chunk_sizes`. Where it reduces, rank r's part of a chunk is
+        contribution r.
         """
         before = [(chunk, rank) for rank, buffer in enumerate(self.inputs) for chunk in buffer]
         after = [(chunk, rank) for rank, buffer in enumerate(self.outputs) for chunk in buffer]
@@ -124,7 +134,7 @@ class Collective:
             sums = [sum_of[ranks] for ranks in self.contributors]
             parts, whole = [bits[rank] for _, rank in before], [sums[chunk] for chunk, _ in after]
         return Graph(
-            size_bytes=np.full(self.chunk_count, chunk_bytes, dtype=np.int64),
+            size_bytes=np.full(self.chunk_count, self.chunk_sizes or chunk_bytes, dtype=np.int64),
             initial=Placement.of(before, parts),
             required=Placement.of(after, whole),
         )
@@ -151,6 +161,8 @@ def divided(collective: Collective, parts: int) -> Collective:
 
     if parts < 1:
         raise InputError(f"{collective.name}: parts must be >= 1, got {parts}")
+    if collective.chunk_sizes is not None:
+        raise InputError(f"{collective.name}: chunks of unlike sizes can't be cut into parts; cut the bytes instead")
     return replace(
         collective, chunks_per_rank=collective.chunks_per_rank * parts, inputs=cut(collective.inputs),
         outputs=cut(collective.outputs),

@@ -93,12 +93,11 @@ def _topologies() -> Rows:
 
 def _collectives() -> Rows:
     """What ranks exchange, for --collective."""
+    from gapless.ir.amounts import VECTORS
     from gapless.ir.collective import COLLECTIVES
 
-    return [
-        {"name": name, "what": (build.__doc__ or "").split(";")[0].strip()}
-        for name, build in sorted(COLLECTIVES.items())
-    ]
+    what = {name: (build.__doc__ or "").split(";")[0].strip() for name, build in COLLECTIVES.items()} | VECTORS
+    return [{"name": name, "what": what[name]} for name in sorted(what)]
 
 
 def _profiles() -> Rows:

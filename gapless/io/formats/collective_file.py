@@ -10,7 +10,8 @@ or by chunk, with buffers in the order of the chunks::
     {"format": "gapless.collective", "version": 1, "name": "swap", "ranks": 2,
      "chunks": [{"from": [0], "to": [1]}, {"from": [1], "to": [0]}]}
 
-With `"reduces": true` a chunk may be in several inputs, and an output holds the sum of them all.
+With `"reduces": true` a chunk may be in several inputs, and an output holds the sum of them all. Where chunks are of
+unlike sizes, a plan's problem section has `chunk_sizes`, the bytes of each.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def collective_data(collective: Collective) -> dict[str, object]:
     }  # fmt: skip
     if collective.name not in COLLECTIVES:
         buffers = {title: [list(buffer) for buffer in getattr(collective, title)] for title in ("inputs", "outputs")}
-        return {**data, "reduces": collective.reduces, **buffers}
+        sizes = {} if collective.chunk_sizes is None else {"chunk_sizes": list(collective.chunk_sizes)}
+        return {**data, "reduces": collective.reduces, **buffers, **sizes}
     if collective.name in ROOTED:
         filled = [[r for r, buffer in enumerate(side) if buffer] for side in (collective.inputs, collective.outputs)]
         # What starts on one rank has its root there; what ends on one rank, and doesn't start on one, has it there.
@@ -82,8 +84,9 @@ def _read_custom(record: Record, name: str) -> Collective:
         inputs, outputs = (_by_rank(record, title, ranks, places - 1) for title in ("inputs", "outputs"))
     if not any(inputs):
         raise record.fail("chunks" if "chunks" in record else "inputs", "at least one chunk", [])
+    sizes = tuple(record.integers("chunk_sizes", 1)) if "chunk_sizes" in record else None
     try:
-        return Collective(name, ranks, parts, inputs, outputs, reduces)
+        return Collective(name, ranks, parts, inputs, outputs, reduces, sizes)
     except InputError as error:  # it names the collective, not the file
         raise InputError(f"{record.where}: {error}") from None
 
