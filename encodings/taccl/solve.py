@@ -33,6 +33,8 @@ from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.search import search_sketches
+from gapless.encodings.taccl.unequal.problem import Unequal
+from gapless.encodings.taccl.unequal.solve import solve_unequal
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.methods import run_methods
@@ -44,10 +46,12 @@ from gapless.system import Challenge, Narrowing, Plan
 __all__ = ["challenges", "in_chunks", "model_of", "narrowing", "solve", "solve_chunked", "wider_question", "with_wider"]
 
 
-def solve(problem: Problem | Chunked, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
+def solve(problem: Problem | Chunked | Unequal, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
     """The best plan for a question, whose sketch and number of chunks may have to be found first."""
     parameters = parameters or Parameters()
     parameters.methods.check(NAMES)
+    if isinstance(problem, Unequal):
+        return solve_unequal(problem, options, parameters, solve_chunked)
     if isinstance(problem, Chunked):
         return solve_chunked(problem, options, parameters)
     if problem.searches_sketches:
@@ -95,8 +99,10 @@ def in_chunks(
     return (quick.for_milp if for_milp else None) or quick.problem
 
 
-def model_of(problem: Problem) -> Model:
-    """The routing MILP of a question, for writing to a file."""
+def model_of(problem: Problem | Unequal) -> Model:
+    """The routing MILP of a question, for writing to a file. Raises `InputError` where shares are unlike."""
+    if isinstance(problem, Unequal):
+        raise InputError(f"collective: the routing model is for chunks of one size, got {problem.amounts.collective}")
     return routing_model(in_chunks(problem, problem.default_options, for_milp=True))
 
 
@@ -226,10 +232,10 @@ def _with_less(parameters: Parameters) -> Parameters:
     return replace(less, chunking=chunking, aggregation=parameters.with_share(wider.aggregated_share).aggregation)
 
 
-def narrowing(problem: Problem | Chunked, said: Mapping[str, object]) -> list[Narrowing]:
+def narrowing(problem: Problem | Chunked | Unequal, said: Mapping[str, object]) -> list[Narrowing]:
     """A sketch or a slack of paths; chunks. A search over sketches keeps to none."""
     found: list[Narrowing] = []
-    if isinstance(problem, Chunked):  # what an answer solved; nobody knows what else was asked
+    if isinstance(problem, Chunked | Unequal):  # what an answer solved, or a question that nothing narrows
         return found
     if not problem.searches_sketches and any(name in said for name in _SKETCH):
         found.append(Narrowing(PlanClass.SKETCH, _without_sketch(problem, said)))
@@ -247,9 +253,9 @@ def _without_sketch(problem: Problem, said: Mapping[str, object]) -> dict[str, o
     return {**dict.fromkeys(_SKETCH), **outright}
 
 
-def challenges(problem: Problem | Chunked, plan: SavedPlan) -> list[Challenge]:
+def challenges(problem: Problem | Chunked | Unequal, plan: SavedPlan) -> list[Challenge]:
     """Other numbers of chunks, and the plan's own number outright, in which its bound for these chunks can be met."""
-    if isinstance(problem, Chunked):
+    if isinstance(problem, Chunked | Unequal):
         return []
     if problem.searches_sketches:
         return [Challenge("without --sketch", PlanClass.QUESTION, _without_sketch(problem, {"topology": ""}))]

@@ -1,0 +1,170 @@
+"""Solving a collective of unlike shares: bounds, methods in turn, the best of their plans.
+
+*Equal shares* (`equal`): the plan of the collective of the plain name, for shares of the mean size, resized. It is all
+that few bytes need, where latencies count and shares hardly do. Of ALLGATHERV shares are cut into pieces of nearly one
+size first, so that a rank with more data has more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from gapless import __version__
+from gapless.encodings.taccl.candidate import SAME, CollectiveDecision, checked
+from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.parameters import Parameters
+from gapless.encodings.taccl.unequal.bounds import check_paths, quick_bounds, routed_bound_s
+from gapless.encodings.taccl.unequal.problem import Unequal, UnequalInChunks
+from gapless.encodings.taccl.unequal.resizing import resized
+from gapless.ir.amounts import pieces_of
+from gapless.ir.collective import alltoall
+from gapless.ir.schedule import Schedule
+from gapless.options import Deadline, SolveOptions, charge, relative_gap
+from gapless.system import Plan
+
+__all__ = ["solve_unequal"]
+
+PlanChunked = Callable[[Chunked, SolveOptions, Parameters], Plan]
+"""Plans chunks of one size."""
+
+_PART = 0.5
+"""Where others follow, a method takes at most this part of the time that is left."""
+_EQUAL_WORK = 0.3
+"""Of the work for a collective of equal shares."""
+_PIECES = (1, 3)
+"""Into how many pieces the mean share of an ALLGATHERV is cut."""
+_MOST_GATHERED = 4
+"""How many times as many pieces as ranks there may be for that, beside one for each rank."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A plan in its chunks, by a method in one of its variants."""
+
+    cut: UnequalInChunks
+    schedule: Schedule
+    method: str
+    variant: str
+
+    @property
+    def end_s(self) -> float:
+        """When the last transfer ends."""
+        return float(self.schedule.end_s.max(initial=0.0))
+
+
+@dataclass
+class _Search:
+    """The best plan so far, and the bounds of the question by name."""
+
+    problem: Unequal
+    options: SolveOptions
+    parameters: Parameters
+    deadline: Deadline
+    bounds_s: dict[str, float] = field(default_factory=dict)
+    best: _Made | None = None
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def bound_s(self) -> float:
+        """No plan takes less."""
+        return max(self.bounds_s.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a plan, and the time is up or it is proven within the gap."""
+        if self.best is None:
+            return False
+        gap = relative_gap(self.best.end_s, self.bound_s)
+        return self.deadline.over or (gap is not None and gap <= self.options.gap)
+
+    def offer(self, made: _Made) -> None:
+        """Keep a plan if it is faster than the best."""
+        if self.best is None or made.end_s < self.best.end_s * (1 - SAME):
+            self.best = made
+            if self.options.on_plan is not None:
+                self.options.on_plan(made.end_s, self.answer)
+
+    def stage(self) -> SolveOptions:
+        """A part of the time that is left."""
+        return replace(self.deadline.stage(_PART * self.deadline.remaining_s), on_plan=None, on_progress=None)
+
+    def answer(self) -> Plan:
+        """The best plan with the bound of the question."""
+        best = self.best
+        source = max(self.bounds_s, key=self.bounds_s.__getitem__)
+        end_s = None if best is None else best.end_s
+        solver = "" if best is None else best.method
+        solution = claim(end_s, self.bound_s, solver, __version__, self.options, self.deadline, source)
+        if best is None:
+            return Plan(solution, None, {}, self.timings, problem=self.problem)
+        pieces = max(len(best.cut.collective.chunk_sizes or ()) // max(int((self.problem.amounts.table > 0).sum()), 1), 1)
+        decision = CollectiveDecision(best.method, best.variant, pieces)
+        details = {
+            "method": best.method,
+            "ratio": best.end_s / self.bound_s,
+            "sends": len(best.schedule),
+            "chunk_transfers": len(best.schedule.moves.values),
+            "bounds_s": dict(self.bounds_s),
+            "provenance": asdict(decision),
+        }
+        return Plan(solution, best.schedule, details, self.timings, problem=best.cut, decision=decision)
+
+
+def solve_unequal(problem: Unequal, options: SolveOptions, parameters: Parameters, plan_chunked: PlanChunked) -> Plan:
+    """The best plan for a question. Raises `InputError` where bytes have no path."""
+    check_paths(problem)
+    search = _Search(problem, options, parameters, Deadline(options))
+    with charge(search.timings, "bounds"):
+        search.bounds_s |= quick_bounds(problem)
+    for made in _equal(search, plan_chunked):
+        search.offer(made)
+    if not search.is_over:
+        with charge(search.timings, "bounds"):
+            search.bounds_s["bandwidth"] = routed_bound_s(problem, search.stage())
+    if search.best is not None:
+        checked(search.best.schedule)
+    return search.answer()
+
+
+def _equal(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
+    """Plans for equal shares, resized."""
+    for chunked, shares in _alike(search.problem):
+        parameters = search.parameters.with_share(_EQUAL_WORK)
+        with charge(search.timings, "equal"):
+            plan = plan_chunked(chunked, search.stage(), parameters)
+            if plan.schedule is None:
+                continue
+            count = plan.schedule.graph.tensor_count // chunked.collective.chunk_count
+            cut = [[chunk * count + k for chunk in chunks for k in range(count)] for chunks in shares]
+            made = resized(search.problem, plan.schedule, cut)
+        decision = plan.decision
+        what = f"{decision.method}, {decision.variant}" if isinstance(decision, CollectiveDecision) else ""
+        yield _Made(*made, "equal", what.removesuffix(", "))
+        if search.is_over:
+            return
+
+
+def _alike(problem: Unequal) -> Iterator[tuple[Chunked, list[list[int]]]]:
+    """Collectives in chunks of one size, and for each share the chunks that stand for it."""
+    amounts, ranks = problem.amounts, problem.topology.device_count
+    if not amounts.is_gather:
+        mean_bytes = -(-int(amounts.sent.sum()) // (ranks * (ranks - 1)))
+        chunked = Chunked(problem.topology, alltoall(ranks), mean_bytes, may_cut=True)
+        yield chunked, [[number] for number in range(ranks * ranks)]
+        return
+    sizes, seen = amounts.rows[0], set[tuple[int, ...]]()
+    for pieces in _PIECES:
+        unit_bytes = max(-(-sum(sizes) // (ranks * pieces)), 1)
+        counts = tuple(min(max(round(size / unit_bytes), size > 0), size) for size in sizes)
+        if counts not in seen:
+            seen.add(counts)
+            yield _gathered(problem, counts)
+
+
+def _gathered(problem: Unequal, counts: Sequence[int]) -> tuple[Chunked, list[list[int]]]:
+    """An ALLGATHERV whose shares are cut into so many pieces, as if all were as large as the largest piece."""
+    shares = [pieces_of(size, count) if size else [] for size, count in zip(problem.amounts.rows[0], counts, strict=True)]
+    collective = replace(problem.amounts.cut(shares), chunk_sizes=None, name="pieces")
+    largest = max(max(pieces) for pieces in shares if pieces)
+    return Chunked(problem.topology, collective, largest), [list(buffer) for buffer in collective.inputs]
