@@ -9,8 +9,8 @@ from gapless.errors import InputError
 from gapless.methods import MethodChoice
 
 __all__ = [
-    "Aggregation", "BoundParameters", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Sketches", "Trees",
-    "Wider",
+    "Aggregation", "BoundParameters", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Shares", "Sketches",
+    "Trees", "Wider",
 ]  # fmt: skip
 
 ANY_SIZE = 1 << 30
@@ -22,6 +22,7 @@ _WORK = {
     "matching": ("sends",),
     "trees": ("rows", "looks"),
     "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
+    "shares": ("rounds", "tries"),
 }
 """What counts work."""
 
@@ -177,6 +178,24 @@ class Trees(_Part):
 
 
 @dataclass(frozen=True)
+class Shares(_Part):
+    """Collectives of unlike shares: a fluid, pieces along its paths, list scheduling."""
+
+    rounds: int = 150
+    """Rounds of cheapest paths of the fluid, fewer on large networks; they take it to a few per cent of the best."""
+    parts: tuple[int, ...] = (16, 64)
+    """Into how many pieces a share is cut that keeps the busiest lane for all of its time, smaller shares into fewer."""
+    routing_rounds: int = 4
+    """How often all pieces choose their paths."""
+    messages: tuple[int, ...] = (2, 4, 8, 16, 32, 64, 128)
+    """Parts of the busiest lane's time that a message may take: long ones save alphas, short ones the wait for them."""
+    tries: int = 16
+    """Orders of the best of these that are perturbed."""
+    most_program_variables: int = 8_000
+    """Pairs of source and link up to which the linear program of the fluid is solved exactly for the bound."""
+
+
+@dataclass(frozen=True)
 class Milp(_Part):
     """The thesis's three stages."""
 
@@ -294,6 +313,8 @@ class Parameters:
     """Packed spanning trees."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
+    shares: Shares = field(default_factory=Shares)
+    """Collectives of unlike shares."""
     sketches: Sketches = field(default_factory=Sketches)
     """The search over sketches."""
     wider: Wider = field(default_factory=Wider)

@@ -25,8 +25,6 @@ __all__ = ["check_paths", "quick_bounds", "routed_bound_s"]
 
 _MOST_UNITS = 1_000_000
 """Units that all bytes of an ALLGATHERV are counted in, rounded down: flows of more don't fit into whole numbers."""
-_MOST_VARIABLES = 4_000
-"""Of a linear program that is solved exactly: a second's work."""
 _MOST_CUT_RANKS = 128
 """Ranks up to which the narrowest cut in front of each is looked for."""
 
@@ -56,7 +54,7 @@ def quick_bounds(problem: Unequal) -> dict[str, float]:
     return {**found, "hops": hops_s}
 
 
-def routed_bound_s(problem: Unequal, options: SolveOptions) -> float:
+def routed_bound_s(problem: Unequal, options: SolveOptions, most_variables: int) -> float:
     """`bandwidth`, exact for ALLGATHERV and where the linear program of an ALLTOALLV is small; else 0."""
     topology = problem.topology
     if not (topology.beta_s_per_byte > 0).all():
@@ -64,7 +62,7 @@ def routed_bound_s(problem: Unequal, options: SolveOptions) -> float:
     if problem.amounts.is_gather:
         return _narrowest_s(topology, problem.amounts.table[0])
     sent = problem.amounts.sent
-    if len(sent) * len(topology.links) > _MOST_VARIABLES:
+    if len(sent) * len(topology.links) > most_variables:
         return 0.0
     found = concurrent_flow(topology, topology.beta_s_per_byte, sent, options)
     return 0.0 if found is None else found.time_s

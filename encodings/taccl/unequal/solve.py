@@ -3,6 +3,9 @@
 *Equal shares* (`equal`): the plan of the collective of the plain name, for shares of the mean size, resized. It is all
 that few bytes need, where latencies count and shares hardly do. Of ALLGATHERV shares are cut into pieces of nearly one
 size first, so that a rank with more data has more of them.
+
+*List scheduling* (`listed`, `scheduling.py`): of ALLTOALLV, pieces along the paths of a fluid. It comes first, with its
+bound; then equal shares where that leaves too much; at last what is best of it, perturbed.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.unequal.bounds import check_paths, quick_bounds, routed_bound_s
 from gapless.encodings.taccl.unequal.problem import Unequal, UnequalInChunks
 from gapless.encodings.taccl.unequal.resizing import resized
+from gapless.encodings.taccl.unequal.scheduling import Listed, flow_of, list_scheduled, lowered, perturbed
 from gapless.ir.amounts import pieces_of
 from gapless.ir.collective import alltoall
 from gapless.ir.schedule import Schedule
@@ -117,14 +121,52 @@ def solve_unequal(problem: Unequal, options: SolveOptions, parameters: Parameter
     search = _Search(problem, options, parameters, Deadline(options))
     with charge(search.timings, "bounds"):
         search.bounds_s |= quick_bounds(problem)
-    for made in _equal(search, plan_chunked):
+    for made in _methods(search, plan_chunked):
         search.offer(made)
-    if not search.is_over:
-        with charge(search.timings, "bounds"):
-            search.bounds_s["bandwidth"] = routed_bound_s(problem, search.stage())
+        if search.is_over:
+            break
     if search.best is not None:
         checked(search.best.schedule)
     return search.answer()
+
+
+def _methods(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
+    """Plans as they are found, with bounds worked out where they may end the search."""
+    problem, parameters = search.problem, search.parameters.shares
+    if problem.amounts.is_gather:
+        _note_bandwidth(search)
+        yield from _equal(search, plan_chunked)
+        return
+    with charge(search.timings, "fluid"):
+        flow = flow_of(problem, parameters)
+    search.bounds_s["bandwidth"] = flow.bound_s
+    best: Listed | None = None
+    with charge(search.timings, "listed"):
+        for best in list_scheduled(problem, flow, parameters, search.deadline):
+            pass
+        if best is not None:
+            made = _Made(*lowered(problem, best), "listed", best.name(flow.load_s))
+    if best is not None:
+        yield made
+    _note_bandwidth(search)
+    if search.is_over:
+        return
+    yield from _equal(search, plan_chunked)
+    if best is not None:
+        better = best
+        with charge(search.timings, "perturbed"):
+            for better in perturbed(problem, best, parameters, search.options.seed, search.deadline):
+                pass
+            made = _Made(*lowered(problem, better), "listed", better.name(flow.load_s))
+        yield made
+
+
+def _note_bandwidth(search: _Search) -> None:
+    """The exact bandwidth bound, where it can be had."""
+    with charge(search.timings, "bounds"):
+        most = search.parameters.shares.most_program_variables
+        exact_s = routed_bound_s(search.problem, search.stage(), most)
+        search.bounds_s["bandwidth"] = max(search.bounds_s.get("bandwidth", 0.0), exact_s)
 
 
 def _equal(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
