@@ -22,7 +22,7 @@ _WORK = {
     "matching": ("sends",),
     "trees": ("rows", "looks"),
     "milp": ("routing_work", "another_routing_work", "perturbed_rows", "exact_steps"),
-    "shares": ("rounds", "tries"),
+    "shares": ("rounds", "rows", "perturbed_rows"),
 }
 """What counts work."""
 
@@ -184,13 +184,15 @@ class Shares(_Part):
     rounds: int = 150
     """Rounds of cheapest paths of the fluid, fewer on large networks; they take it to a few per cent of the best."""
     parts: tuple[int, ...] = (16, 64)
-    """Into how many pieces a share is cut that keeps the busiest lane for all of its time, smaller shares into fewer."""
+    """Into how many pieces a share is cut that takes as long as the busiest lane; smaller shares into fewer."""
     routing_rounds: int = 4
     """How often all pieces choose their paths."""
-    messages: tuple[int, ...] = (2, 4, 8, 16, 32, 64, 128)
+    messages: tuple[int, ...] = (16, 8, 32, 4, 64, 2, 128)
     """Parts of the busiest lane's time that a message may take: long ones save alphas, short ones the wait for them."""
-    tries: int = 16
-    """Orders of the best of these that are perturbed."""
+    rows: int = 250_000
+    """Sends of pieces in all orders that are tried; a hundred thousand take about a second."""
+    perturbed_rows: int = 150_000
+    """Sends of pieces in all perturbed orders of the best of these."""
     most_program_variables: int = 8_000
     """Pairs of source and link up to which the linear program of the fluid is solved exactly for the bound."""
 

@@ -1,4 +1,4 @@
-"""Amounts: collectives of unlike shares, ALLTOALLV by the bytes of each pair of ranks, ALLGATHERV by those of each rank.
+"""Amounts: collectives of unlike shares, ALLTOALLV by the bytes of pairs of ranks, ALLGATHERV by those of each rank.
 
 A share is cut into pieces, chunks of nearly equal bytes, as many as a plan likes. One of no bytes has none.
 """

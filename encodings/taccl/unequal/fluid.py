@@ -31,6 +31,8 @@ _CLOSER = 1e-9
 _ROUNDING = 1e-9
 _MOST_PATHS = 16
 """Paths of a pair that are a choice, the first that are found."""
+_MOST_NOTED = 1_000_000
+"""Pairs whose paths are looked at, in all rounds."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ class Lanes:
 
     def load_s(self, through: Floats) -> Floats:
         """Seconds that each lane is held; `through[l]`: seconds that bytes take on each link."""
-        return np.bincount(self.lane, weights=through[self.link], minlength=self.count)
+        return np.asarray(np.bincount(self.lane, weights=through[self.link], minlength=self.count), dtype=np.float64)
 
     def cost(self, price: Floats, links: int) -> Floats:
         """The prices of all lanes of each link together."""
-        return np.bincount(self.link, weights=price[self.lane], minlength=links)
+        return np.asarray(np.bincount(self.link, weights=price[self.lane], minlength=links), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class _Trees:
         self.lengths = np.diff(np.append(self.first, len(self.order)))
         self.paths: dict[tuple[int, int], list[Path]] = {}
         self.known: set[bytes] = set()
+        self.noted = 0
         row, target = np.nonzero(self.amount)
         self.pairs = list(zip(row.tolist(), self.sources[row].tolist(), target.tolist(), strict=True))
 
@@ -116,14 +119,12 @@ class _Trees:
         link_to = self._tree(cost)
         self._note(link_to)
         waiting, through = self.amount.copy(), np.zeros(len(cost))
-        rows = np.arange(len(self.sources))
         depth = self._depth(link_to)
         for level in range(int(depth.max()), 0, -1):
             row, rank = np.nonzero(depth == level)
             link, size = link_to[row, rank], waiting[row, rank]
             np.add.at(through, link, size)
             np.add.at(waiting, (row, self.topology.link_source[link]), size)
-        assert len(rows) == len(waiting)
         return through
 
     def _tree(self, cost: Floats) -> Ids:
@@ -148,7 +149,8 @@ class _Trees:
     def _depth(self, link_to: Ids) -> Ids:
         """How many links each path has."""
         before = np.where(link_to >= 0, self.topology.link_source[link_to], -1)
-        depth, at = np.zeros(link_to.shape, dtype=np.int64), np.arange(link_to.shape[1])[None, :].repeat(len(link_to), 0)
+        depth = np.zeros(link_to.shape, dtype=np.int64)
+        at = np.broadcast_to(np.arange(link_to.shape[1]), link_to.shape)
         rows = np.arange(len(link_to))[:, None]
         while True:
             step = before[rows, at]
@@ -161,9 +163,10 @@ class _Trees:
     def _note(self, link_to: Ids) -> None:
         """Keep the paths that are new."""
         key = link_to.tobytes()
-        if key in self.known:
+        if key in self.known or (self.known and self.noted + len(self.pairs) > _MOST_NOTED):
             return
         self.known.add(key)
+        self.noted += len(self.pairs)
         before, links = self.topology.link_source.tolist(), link_to.tolist()
         for row, source, target in self.pairs:
             found = self.paths.setdefault((source, target), [])

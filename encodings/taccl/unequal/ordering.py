@@ -1,7 +1,8 @@
 """Ordering of an ALLTOALLV: event by event, links whose lanes are free send messages of waiting pieces.
 
 Of links that wait for the same lane, that goes first whose lanes have most left to carry: so the busiest lane is never
-idle while something waits for it. A message takes the pieces that have farthest to go first, up to a time.
+idle while something waits for it. Links that hold the same lanes are looked at together; of them that goes first for
+which most waits. A message takes the pieces that have farthest to go first, up to a time.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def ordered(topology: Topology, lanes: Lanes, pieces: Sequence[Piece], rule: Rul
 class _Run:
     """One construction. `waiting[l]`: pieces at the start of link l, by how far they have to go; `queued_s[l]`: what
     their bytes take there. `left_s[g]`: what lane g has to carry yet. `after[k][i]`: what piece k has to go behind link
-    i of its path, alone.
+    i of its path, alone. `links_of[p]`: links with something waiting that hold the lanes `lanes_of[p]`.
     """
 
     def __init__(self, topology: Topology, lanes: Lanes, pieces: Sequence[Piece], rule: Rule) -> None:
@@ -61,12 +62,17 @@ class _Run:
         self.left_s, self.free_s = [0.0] * lanes.count, [0.0] * lanes.count
         self.step, self.after = [0] * len(pieces), list[list[float]]()
         used = sorted({link for piece in pieces for link in piece.path})
-        self.links_of: list[list[int]] = [[] for _ in range(lanes.count)]
+        number: dict[tuple[int, ...], int] = {}
+        self.port_of = {link: number.setdefault(lanes.of_link[link], len(number)) for link in used}
+        self.lanes_of, self.links_of = list(number), [set[int]() for _ in number]
+        self.ports_of: list[list[int]] = [[] for _ in range(lanes.count)]
         chance = random.Random(rule.seed)
-        self.factor = {link: 1 + rule.noise * chance.random() for link in used}
+        self.factor = [1 + rule.noise * chance.random() for _ in number]
+        for port, held in enumerate(self.lanes_of):
+            for lane in held:
+                self.ports_of[lane].append(port)
         for link in used:
             for lane in lanes.of_link[link]:
-                self.links_of[lane].append(link)
                 self.left_s[lane] += self.alpha_s[link]
         for piece in pieces:
             rest_s, behind = 0.0, []
@@ -83,16 +89,16 @@ class _Run:
         """Event by event, until nothing is left to send, or one ends too late."""
         touched = {self._queue(number) for number in range(len(self.pieces))}
         events: list[tuple[float, int]] = []
-        now_s = 0.0
+        self.now_s = now_s = 0.0
         while True:
-            for link in sorted(touched, key=self._urgency):
-                if self.waiting[link] and not any(self.free_s[lane] > now_s for lane in self.lanes.of_link[link]):
-                    self._send(link, now_s, events)
+            for port in sorted(filter(self._may_send, touched), key=self._urgency):
+                while self._may_send(port):
+                    self._send(max(self.links_of[port], key=lambda link: (self.queued_s[link], -link)), now_s, events)
                     if self.messages[-1].end_s > limit_s:
                         return self.messages
             if not events:
                 return self.messages
-            now_s = events[0][0]
+            self.now_s = now_s = events[0][0]
             touched = set()
             while events and events[0][0] <= now_s:
                 message = self.messages[heapq.heappop(events)[1]]
@@ -101,20 +107,28 @@ class _Run:
                     if self.step[number] < len(self.pieces[number].path):
                         touched.add(self._queue(number))
                 for lane in self.lanes.of_link[message.link]:
-                    touched.update(self.links_of[lane])
+                    touched.update(self.ports_of[lane])
 
     def _queue(self, number: int) -> int:
-        """A piece is where its next link starts; returns the link."""
+        """A piece is where its next link starts; returns the port of that."""
         piece, step = self.pieces[number], self.step[number]
         link = piece.path[step]
         heapq.heappush(self.waiting[link], (-self.after[number][step], number))
         self.queued_s[link] += piece.size_bytes * self.beta_s[link]
-        return link
+        port = self.port_of[link]
+        self.links_of[port].add(link)
+        return port
 
-    def _urgency(self, link: int) -> tuple[float, float, int]:
+    def _may_send(self, port: int) -> bool:
+        """Whether something waits, and all lanes are free."""
+        if not self.links_of[port]:
+            return False
+        return all(self.free_s[lane] <= self.now_s for lane in self.lanes_of[port])
+
+    def _urgency(self, port: int) -> tuple[float, float, int]:
         """What goes first sorts first."""
-        left = [self.left_s[lane] for lane in self.lanes.of_link[link]]
-        return -max(left) * self.factor[link], -sum(left), link
+        left = [self.left_s[lane] for lane in self.lanes_of[port]]
+        return -max(left) * self.factor[port], -sum(left), port
 
     def _send(self, link: int, now_s: float, events: list[tuple[float, int]]) -> None:
         """A message of what waits for a link."""
@@ -126,6 +140,8 @@ class _Run:
             taken.append(number)
             size_s += self.pieces[number].size_bytes * beta_s
         self.queued_s[link] = self.queued_s[link] - size_s if queue else 0.0
+        if not queue:
+            self.links_of[self.port_of[link]].discard(link)
         end_s = now_s + self.alpha_s[link] + size_s
         for lane in self.lanes.of_link[link]:
             self.free_s[lane] = end_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from gapless.encodings.taccl.unequal.experts import ExpertLoads
@@ -69,6 +70,12 @@ class UnequalInChunks(BriefQuestion):
     def system(self) -> str:
         """`taccl`."""
         return self.question.system
+
+    @property
+    def pieces(self) -> int:
+        """Into how many chunks a share is cut, at most."""
+        collective = self.collective
+        return max(Counter(zip(collective.owners, collective.destinations, strict=True)).values())
 
     @property
     def description(self) -> dict[str, object]:

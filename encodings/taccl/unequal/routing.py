@@ -42,8 +42,12 @@ def pieces_by_share(pieces: Sequence[Piece], ranks: int) -> list[list[int]]:
 
 
 def routed(
-    topology: Topology, sent: Floats, paths: dict[tuple[int, int], list[Path]], largest_s: float,
-    load_s: float, rounds: int,
+    topology: Topology,
+    sent: Floats,
+    paths: dict[tuple[int, int], list[Path]],
+    largest_s: float,
+    load_s: float,
+    rounds: int,
 ) -> list[Piece]:
     """The pieces of all shares, none of which takes longer than `largest_s` on a link of its first path.
 

@@ -6,8 +6,9 @@ the last messages that have to be right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -30,6 +31,8 @@ _MOST_WORK = 10_000_000
 _FEWEST_ROUNDS = 40
 _NOISE = (0.1, 0.3, 0.6)
 _LEAST_GAIN = 1e-6
+_SEEDS = 1 << 20
+"""More than the orders of one seed."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Listed:
 
     def name(self, load_s: float) -> str:
         """The variant, in words."""
-        words = [f"shares in {self.parts} parts of the busiest lane", f"messages of 1/{load_s / self.rule.longest_s:.0f}"]
+        lengths = f"messages of 1/{load_s / self.rule.longest_s:.0f}"
+        words = [f"shares in {self.parts} parts of the busiest lane", lengths]
         words += ["backwards"] * self.backwards + ["perturbed"] * bool(self.rule.noise)
         return ", ".join(words)
 
@@ -62,34 +66,42 @@ def flow_of(problem: Unequal, parameters: Shares) -> Fluid:
     return fluid(problem.topology, sent.astype(np.float64), rounds)
 
 
-def list_scheduled(problem: Unequal, flow: Fluid, parameters: Shares, deadline: Deadline) -> Iterator[Listed]:
-    """Plans that are each better than those before."""
-    sent, best_s = problem.amounts.sent.astype(np.float64), np.inf
+def list_scheduled(problem: Unequal, flow: Fluid, parameters: Shares, deadline: Deadline, enough_s: float) -> Listed:
+    """The best of the plans that are tried, until one takes no longer than `enough_s`."""
+    sent, rows = problem.amounts.sent.astype(np.float64), 0
+    best: Listed | None = None
     for parts in parameters.parts:
-        pieces = tuple(
-            routed(problem.topology, sent, flow.paths, flow.load_s / parts, flow.load_s, parameters.routing_rounds)
-        )
-        for count in parameters.messages:
-            for backwards in (False, True):
-                if deadline.over:
-                    return
-                found = _listed(problem.topology, pieces, parts, Rule(flow.load_s / count), backwards, best_s)
-                if found is not None:
-                    best_s = found.end_s
-                    yield found
+        if best is not None and deadline.over:
+            return best
+        largest_s = flow.load_s / parts
+        pieces = routed(problem.topology, sent, flow.paths, largest_s, flow.load_s, parameters.routing_rounds)
+        for count, backwards in product(parameters.messages, (False, True)):
+            if best is not None and (deadline.over or rows >= parameters.rows or best.end_s <= enough_s):
+                return best
+            rows += _rows(pieces)
+            limit_s = np.inf if best is None else best.end_s
+            found = _listed(problem.topology, pieces, parts, Rule(flow.load_s / count), backwards, limit_s)
+            best = found or best
+    assert best is not None, "without a limit there is a plan"
+    return best
 
 
-def perturbed(problem: Unequal, best: Listed, parameters: Shares, seed: int, deadline: Deadline) -> Iterator[Listed]:
-    """Plans of the best one's kind, what goes first being varied at random."""
-    best_s = best.end_s
-    for number in range(parameters.tries):
-        if deadline.over:
-            return
-        rule = replace(best.rule, noise=_NOISE[number % len(_NOISE)], seed=seed * parameters.tries + number)
-        found = _listed(problem.topology, best.pieces, best.parts, rule, best.backwards, best_s)
-        if found is not None:
-            best_s = found.end_s
-            yield found
+def perturbed(
+    problem: Unequal, best: Listed, parameters: Shares, seed: int, deadline: Deadline, enough_s: float
+) -> Listed:
+    """The best of plans of a plan's kind, what goes first being varied at random."""
+    for number in range(parameters.perturbed_rows // _rows(best.pieces)):
+        if deadline.over or best.end_s <= enough_s:
+            return best
+        rule = replace(best.rule, noise=_NOISE[number % len(_NOISE)], seed=seed * _SEEDS + number)
+        found = _listed(problem.topology, best.pieces, best.parts, rule, best.backwards, best.end_s)
+        best = found or best
+    return best
+
+
+def _rows(pieces: Sequence[Piece]) -> int:
+    """How often a piece is sent."""
+    return sum(len(piece.path) for piece in pieces)
 
 
 def _listed(

@@ -20,11 +20,11 @@ from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.unequal.bounds import check_paths, quick_bounds, routed_bound_s
 from gapless.encodings.taccl.unequal.problem import Unequal, UnequalInChunks
 from gapless.encodings.taccl.unequal.resizing import resized
-from gapless.encodings.taccl.unequal.scheduling import Listed, flow_of, list_scheduled, lowered, perturbed
+from gapless.encodings.taccl.unequal.scheduling import flow_of, list_scheduled, lowered, perturbed
 from gapless.ir.amounts import pieces_of
 from gapless.ir.collective import alltoall
 from gapless.ir.schedule import Schedule
-from gapless.options import Deadline, SolveOptions, charge, relative_gap
+from gapless.options import Deadline, SolveOptions, charge
 from gapless.system import Plan
 
 __all__ = ["solve_unequal"]
@@ -75,12 +75,14 @@ class _Search:
         return max(self.bounds_s.values())
 
     @property
+    def enough_s(self) -> float:
+        """When a plan ends that is proven within the gap, and a little more."""
+        return self.bound_s * (1 + self.options.gap)
+
+    @property
     def is_over(self) -> bool:
-        """Whether there is a plan, and the time is up or it is proven within the gap."""
-        if self.best is None:
-            return False
-        gap = relative_gap(self.best.end_s, self.bound_s)
-        return self.deadline.over or (gap is not None and gap <= self.options.gap)
+        """Whether there is a plan, and the time is up or it is good enough."""
+        return self.best is not None and (self.deadline.over or self.best.end_s <= self.enough_s)
 
     def offer(self, made: _Made) -> None:
         """Keep a plan if it is faster than the best."""
@@ -102,8 +104,7 @@ class _Search:
         solution = claim(end_s, self.bound_s, solver, __version__, self.options, self.deadline, source)
         if best is None:
             return Plan(solution, None, {}, self.timings, problem=self.problem)
-        pieces = max(len(best.cut.collective.chunk_sizes or ()) // max(int((self.problem.amounts.table > 0).sum()), 1), 1)
-        decision = CollectiveDecision(best.method, best.variant, pieces)
+        decision = CollectiveDecision(best.method, best.variant, best.cut.pieces)
         details = {
             "method": best.method,
             "ratio": best.end_s / self.bound_s,
@@ -140,25 +141,19 @@ def _methods(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
     with charge(search.timings, "fluid"):
         flow = flow_of(problem, parameters)
     search.bounds_s["bandwidth"] = flow.bound_s
-    best: Listed | None = None
     with charge(search.timings, "listed"):
-        for best in list_scheduled(problem, flow, parameters, search.deadline):
-            pass
-        if best is not None:
-            made = _Made(*lowered(problem, best), "listed", best.name(flow.load_s))
-    if best is not None:
-        yield made
+        listed = list_scheduled(problem, flow, parameters, search.deadline, search.enough_s)
+        made = _Made(*lowered(problem, listed), "listed", listed.name(flow.load_s))
+    yield made
     _note_bandwidth(search)
     if search.is_over:
         return
     yield from _equal(search, plan_chunked)
-    if best is not None:
-        better = best
-        with charge(search.timings, "perturbed"):
-            for better in perturbed(problem, best, parameters, search.options.seed, search.deadline):
-                pass
-            made = _Made(*lowered(problem, better), "listed", better.name(flow.load_s))
-        yield made
+    with charge(search.timings, "perturbed"):
+        seed = search.options.seed
+        better = perturbed(problem, listed, parameters, seed, search.deadline, search.enough_s)
+    if better is not listed:
+        yield _Made(*lowered(problem, better), "listed", better.name(flow.load_s))
 
 
 def _note_bandwidth(search: _Search) -> None:
@@ -206,7 +201,8 @@ def _alike(problem: Unequal) -> Iterator[tuple[Chunked, list[list[int]]]]:
 
 def _gathered(problem: Unequal, counts: Sequence[int]) -> tuple[Chunked, list[list[int]]]:
     """An ALLGATHERV whose shares are cut into so many pieces, as if all were as large as the largest piece."""
-    shares = [pieces_of(size, count) if size else [] for size, count in zip(problem.amounts.rows[0], counts, strict=True)]
+    sizes = problem.amounts.rows[0]
+    shares = [pieces_of(size, count) if size else [] for size, count in zip(sizes, counts, strict=True)]
     collective = replace(problem.amounts.cut(shares), chunk_sizes=None, name="pieces")
     largest = max(max(pieces) for pieces in shares if pieces)
     return Chunked(problem.topology, collective, largest), [list(buffer) for buffer in collective.inputs]

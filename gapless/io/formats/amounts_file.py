@@ -1,7 +1,7 @@
 """Tables of numbers in files: bytes of each pair of ranks or of each rank, and loads of experts.
 
-`.csv`: a line a row, commas between its entries; lines that start with `#` are left out. `.json`: a list of rows, or one
-row. `.npy`: an array of one or two dimensions. Bytes may have a unit in CSV and JSON (`1.5MB`), and be 0.
+`.csv`: a line a row, commas between its entries; lines that start with `#` are left out. `.json`: a list of rows, or
+one row. `.npy`: an array of one or two dimensions. Bytes may have a unit in CSV and JSON (`1.5MB`), and be 0.
 """
 
 from __future__ import annotations
