@@ -23,6 +23,7 @@ VECTORS = {
     ALLGATHERV: "ALLGATHERV: every rank ends with every rank's data, whose bytes a vector says",
 }
 """The collectives of unlike shares, with what they are."""
+_ALIGNED_BYTES = 16
 _MOST_BYTES = 10**15
 """Of one share, as of any size that people type."""
 
@@ -121,6 +122,12 @@ class Amounts:
 
 
 def pieces_of(size_bytes: int, count: int) -> list[int]:
-    """Bytes of nearly equal pieces, at most so many; those of no bytes are left out."""
-    small, more = divmod(size_bytes, count)
-    return [small + (k < more) for k in range(count if small else more)]
+    """Bytes of nearly equal pieces, at most so many; those of no bytes are left out.
+
+    Where shares are large enough, pieces start at multiples of 16 bytes of the share, as devices like them.
+    """
+    unit = _ALIGNED_BYTES if size_bytes >= _ALIGNED_BYTES * count else 1
+    units, rest = divmod(size_bytes, unit)
+    small, more = divmod(units, count)
+    pieces = [(small + (k < more)) * unit for k in range(count if small else more)]
+    return [*pieces[:-1], pieces[-1] + rest] if pieces else []

@@ -67,7 +67,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Fluid:
-    """`bound_s`: no plan takes less. `load_s`: the largest load of the flow. `paths[s, t]`: those that bytes of a pair
+    """`bound_s`: no plan takes less. `load_s`: the largest load of the flow, above 0. `paths[s, t]`: those that bytes of a pair
     took, the first ones found first.
     """
 
@@ -80,12 +80,12 @@ def fluid(topology: Topology, sent: Floats, rounds: int) -> Fluid:
     """A flow of `sent[s, t]` bytes from each rank s to each rank t, in so many rounds of cheapest paths."""
     lanes, beta_s = Lanes.of(topology), topology.beta_s_per_byte
     links = len(beta_s)
-    trees = _Trees(topology, sent)
+    trees, least_s = _Trees(topology, sent), float(beta_s.max(initial=0.0)) + float(topology.alpha_s.max(initial=0.0))
     through = trees.send(beta_s + topology.alpha_s / max(float(sent[sent > 0].mean()), 1.0)) * beta_s
     bound_s, mean = 0.0, np.zeros(lanes.count)
     for number in range(1, rounds + 1):
         load_s = lanes.load_s(through)
-        top_s = float(load_s.max())
+        top_s = max(float(load_s.max()), _ROUNDING * least_s)
         sharp = _SHARPEST * min(1.0, 2 * number / rounds)
         price = np.exp(sharp * (load_s / top_s - 1))
         cost = beta_s * lanes.cost(price, links)
@@ -95,7 +95,7 @@ def fluid(topology: Topology, sent: Floats, rounds: int) -> Fluid:
             bound_s = max(bound_s, float((trees.amount * np.where(trees.amount > 0, distance, 0.0)).sum() / mean.sum()))
         step = 2.0 / (number + 2)
         through = (1 - step) * through + step * trees.send(cost + _CLOSER * beta_s * price.sum()) * beta_s
-    return Fluid(bound_s * (1 - _ROUNDING), float(lanes.load_s(through).max()), trees.paths)
+    return Fluid(bound_s * (1 - _ROUNDING), max(float(lanes.load_s(through).max()), _ROUNDING * least_s), trees.paths)
 
 
 class _Trees:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
+
 from gapless.encodings.taccl.unequal.experts import ExpertLoads
 from gapless.errors import InputError
 from gapless.io.formats.collective_file import collective_data
@@ -33,6 +35,10 @@ class Unequal(BriefQuestion):
         ranks, known = self.topology.device_count, self.amounts.rank_count
         if ranks != known:
             raise InputError(f"matrix: must be over the {ranks} ranks of topology {self.topology.name!r}, got {known}")
+        free = np.flatnonzero(self.topology.alpha_s + self.topology.beta_s_per_byte <= 0)
+        if len(free):
+            name = self.topology.link_name(int(free[0]))
+            raise InputError(f"link {name}: alpha + beta must be > 0, got 0; give it a latency")
 
     @property
     def system(self) -> str:
