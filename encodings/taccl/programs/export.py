@@ -155,10 +155,11 @@ def write_mscclpp(
 
 def _described(schedule: Schedule, description: Description) -> Collective:
     collective = collective_of(description, "plan")
-    if collective.chunk_sizes is not None and len(set(collective.chunk_sizes)) > 1:
+    sizes = len(set(collective.chunk_sizes or ()))
+    if sizes > 1:
         raise InputError(
-            f"plan: problem: runtimes' files are for chunks of one size, {collective.name} has {len(set(collective.chunk_sizes))} "
-            "sizes; write --format chakra, or run it with gapless run"
+            f"plan: problem: runtimes' files are for chunks of one size, {collective.name} has {sizes} sizes; "
+            "write --format chakra, or run it with gapless run"
         )
     if collective.chunk_count != schedule.graph.tensor_count:
         raise InputError(

@@ -67,8 +67,8 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Fluid:
-    """`bound_s`: no plan takes less. `load_s`: the largest load of the flow, above 0. `paths[s, t]`: those that bytes of a pair
-    took, the first ones found first.
+    """`bound_s`: no plan takes less. `load_s`: the largest load of the flow, above 0. `paths[s, t]`: those that bytes
+    of a pair took, the first ones found first.
     """
 
     bound_s: float

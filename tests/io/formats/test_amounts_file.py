@@ -41,7 +41,7 @@ def test_a_vector_is_a_row(tmp_path: Path) -> None:
         ("a.json", "[[1, true]]", "row 0, column 1: must be bytes"),
         ("a.json", "[[1, 1.5]]", "row 0, column 1: must be bytes"),
         ("a.json", "[]", "must be a table"),
-        ("a.npy", "no array", ""),
+        ("a.npy", "no array", "a.npy"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, text: str, rule: str) -> None:

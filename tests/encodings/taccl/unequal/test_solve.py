@@ -122,7 +122,7 @@ def test_a_plan_is_kept_with_its_sizes(tmp_path: Path) -> None:
     assert again.valid
     assert collective_of(again.plan.problem, "plan") == collective_of(result.plan.problem, "plan")
     with pytest.raises(InputError, match="chunks of one size"):
-        again.export("taccl-ef", tmp_path / "plan.xml")
+        again.export(tmp_path / "plan.xml", "taccl-ef")
 
 
 def test_bytes_without_a_path_are_refused() -> None:
