@@ -334,5 +334,5 @@ _TREES = _Method("trees", may_pack_trees, _trees)
 _MATCHING = _Method("matching", _is_for_many, _matching)
 _GREEDY = _Method("greedy", lambda problem: problem.method == "greedy" or may_be_greedy(problem), _greedy)
 _MILP = _Method("milp", _any, _milp)
-NAMES = ("first", *VARIANTS, "trees", "matching", "greedy", "milp")
+NAMES = ("first", *VARIANTS, "trees", "matching", "greedy", "milp", "switched")
 """What parameter files call them."""

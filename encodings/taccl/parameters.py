@@ -10,7 +10,7 @@ from gapless.methods import MethodChoice
 
 __all__ = [
     "Aggregation", "BoundParameters", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Shares", "Sketches",
-    "Trees", "Wider",
+    "Switches", "Trees", "Wider",
 ]  # fmt: skip
 
 ANY_SIZE = 1 << 30
@@ -198,6 +198,16 @@ class Shares(_Part):
 
 
 @dataclass(frozen=True)
+class Switches(_Part):
+    """Operations of switches that add up and multicast."""
+
+    most_doublings: int = 8
+    """How often the number of pieces is doubled from one, at most."""
+    most_transfers: int = 40_000
+    """Transfers of a plan, those in operations of switches counted one by one; such plans take a second to make."""
+
+
+@dataclass(frozen=True)
 class Milp(_Part):
     """The thesis's three stages."""
 
@@ -313,6 +323,8 @@ class Parameters:
     """Matchings with restarts."""
     trees: Trees = field(default_factory=Trees)
     """Packed spanning trees."""
+    switches: Switches = field(default_factory=Switches)
+    """Switches that add up and multicast."""
     milp: Milp = field(default_factory=Milp)
     """The MILP."""
     shares: Shares = field(default_factory=Shares)

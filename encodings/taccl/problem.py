@@ -112,20 +112,20 @@ class Problem(BriefQuestion):
 def problem_of(asked: Question) -> Problem | Unequal:
     """The collective that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
     if is_unequal(asked):
-        machine = find_topology(asked.topology, asked.topology_file, asked.nodes, None)
+        machine = find_topology(asked.topology, asked.topology_file, asked.nodes, None).without_switch_groups()
         return _unequal(machine, asked)
     sketch = find_sketch(asked.sketch, asked.sketch_file)
     chosen = None if isinstance(sketch, str) else sketch
     size_bytes = asked.size or (None if chosen is None else chosen.input_bytes)
     sought: Sketch | Literal["auto"] | None = AUTO if sketch == AUTO else chosen
     if _is_among_groups(asked):
-        machine = find_topology(asked.topology, asked.topology_file, asked.nodes, chosen)
+        machine = _machine(asked, chosen)
         groups = Groups(_find_groups(asked, machine.device_count, size_bytes), asked.relays != "no")
         return _after_failures(machine, groups, max(each.size_bytes for each in groups.groups), sought, asked)
     if size_bytes is None:
         raise InputError("size: must be given, such as 1MB" + ("; the sketch names no input_size" if chosen else ""))
     collective = _find_collective(asked)
-    machine = find_topology(asked.topology, asked.topology_file, asked.nodes, chosen)
+    machine = _machine(asked, chosen)
     return _after_failures(machine, collective, size_bytes, sought, asked)
 
 
@@ -152,6 +152,12 @@ def _unequal(machine: Topology, asked: Question) -> Problem | Unequal:
     if found.amounts.is_gather:
         return Problem(machine, "allgather", share_bytes)
     return Problem(machine, "alltoall", share_bytes * ranks)
+
+
+def _machine(asked: Question, sketch: Sketch | None) -> Topology:
+    """The topology that is asked for; where that is wanted, without what its switches do besides passing on."""
+    machine = find_topology(asked.topology, asked.topology_file, asked.nodes, sketch)
+    return machine.without_switch_groups() if asked.no_switch_reduction else machine
 
 
 problem = from_question(Question)(problem_of)

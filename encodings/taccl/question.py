@@ -160,6 +160,7 @@ class Question(Asked):
         otherwise="the sketch's, else the best of some",
         metavar="N",
     )
+    no_switch_reduction: bool = asked(Flag(), "plan as if switches didn't add up or multicast", False)
     without_links: Sequence[str] | None = asked(
         Listed(Text()),
         "links that failed: 3-7 (3>7: one way), and all through a NIC or port: node1:nic2 (nic2: of every node)",

@@ -33,6 +33,7 @@ from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.sketch.search import search_sketches
+from gapless.encodings.taccl.switches.answer import solve_with_switches
 from gapless.encodings.taccl.unequal.problem import Unequal
 from gapless.encodings.taccl.unequal.solve import solve_unequal
 from gapless.errors import InputError
@@ -54,6 +55,8 @@ def solve(problem: Problem | Chunked | Unequal, options: SolveOptions, parameter
         return solve_unequal(problem, options, parameters, solve_chunked)
     if isinstance(problem, Chunked):
         return solve_chunked(problem, options, parameters)
+    if problem.topology.switch_groups:
+        return solve_with_switches(problem, options, parameters, solve)
     if problem.searches_sketches:
         return search_sketches(problem, options, parameters, _first_alone, solve_chunked)
     deadline = Deadline(options)

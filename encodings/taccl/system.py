@@ -69,7 +69,7 @@ SIZE is the largest input buffer of a rank: what it sends to all (alltoall, scat
 reducescatter, reduce), or its own data (the others). The sketch's input_chunkup cuts the part that is for one rank, or
 comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, reducescatter's or allreduce's buffer.
 """,
-    summary=("ratio", "sends", "method"),
+    summary=("ratio", "sends", "method", "switches"),
     lighter="--threads 1, fewer --chunks, or fewer ranks",
     remarks=_remarks,
     headline=("{collective} of {input_bytes} on {topology}", "sketch {sketch}", "in {chunks} chunks"),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 
-__all__ = ["SwitchOps"]
+__all__ = ["SwitchOps", "refuse_switch_ops"]
 
 
 @dataclass(frozen=True)
@@ -37,3 +37,13 @@ class SwitchOps:
         return np.array_equal(self.of_event, other.of_event) and np.array_equal(self.group, other.group)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def refuse_switch_ops(switch_ops: SwitchOps | None, what: str) -> None:
+    """Raises `InputError` for a plan with operations of switches, which `what` has no way to carry out."""
+    if switch_ops is not None and len(switch_ops.group):
+        got = len(switch_ops.group)
+        raise InputError(
+            f"{what}: plans must only send, got {got} operations of switches that add up or multicast; plan again with "
+            "--no-switch-reduction"
+        )

@@ -69,7 +69,7 @@ def test_no_size_is_served_slower_than_by_the_best_baseline(
     if machine in LARGE and not large:
         pytest.skip("it takes minutes: --large")
     request = Request(
-        load_topology(machine, nodes),
+        load_topology(machine, nodes).without_switch_groups(),
         collective,
         tuple(SIZES.values()),
         sketches=(load_sketch(sketch) if sketch else None,),
@@ -138,7 +138,7 @@ def test_baselines_alone(case: str, collective: str, tables: ResultTables, large
     machine, nodes, _ = CASES[case]
     if machine in LARGE and not large:
         pytest.skip("it takes minutes: --large")
-    topology = load_topology(machine, nodes)
+    topology = load_topology(machine, nodes).without_switch_groups()
     definition = COLLECTIVES[collective](topology.device_count, 1)
     library = Baselines(topology, definition)
     table = tables.table(

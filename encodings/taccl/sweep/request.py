@@ -106,6 +106,7 @@ class Request:
     parameters: Parameters = field(default_factory=Parameters)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "topology", self.topology.without_switch_groups())  # a program can't ask switches
         for title in ("sizes_bytes", "instances", *(() if self.parts is None else ("parts",))):
             values = getattr(self, title)
             if not values or min(values) < 1:

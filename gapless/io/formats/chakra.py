@@ -23,6 +23,7 @@ from gapless.errors import InputError
 from gapless.installation.extras import missing_extra
 from gapless.io.atomic import check_writable, write_bytes
 from gapless.ir.schedule import Schedule
+from gapless.ir.switch_ops import refuse_switch_ops
 
 __all__ = ["TraceNode", "rank_traces", "read_traces", "trace_bytes", "trace_problem", "write_traces"]
 
@@ -62,6 +63,7 @@ def rank_traces(schedule: Schedule) -> list[list[TraceNode]]:
     A rank that neither sends nor receives has one step that takes no time, because no feeder takes a trace without
     nodes. Raises `InputError` for a schedule that is not all transfers.
     """
+    refuse_switch_ops(schedule.switch_ops, "chakra")
     if not schedule.is_transfer.all():
         raise InputError("chakra: a trace of sends and receives needs a schedule of transfers only, got other events")
     traces: list[list[TraceNode]] = [[] for _ in schedule.topology.node_of_device]

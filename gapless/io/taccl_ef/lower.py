@@ -55,6 +55,7 @@ from gapless.io.taccl_ef.program import (
 from gapless.io.taccl_ef.verify import examine
 from gapless.ir.collective import Collective
 from gapless.ir.schedule import Schedule
+from gapless.ir.switch_ops import refuse_switch_ops
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -297,6 +298,7 @@ def lowered(
     Raises `InputError` where the schedule can't be lowered, `LimitError` where a limit is exceeded that fewer instances
     may keep; the message has both numbers.
     """
+    refuse_switch_ops(schedule.switch_ops, "taccl-ef")
     placement, runtime = placement or "out-of-place", runtime or "both"
     _check_options(instances, placement, runtime)
     in_place, out_of_place = PLACEMENTS[placement]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gapless.ir.schedule import Schedule
+from gapless.ir.switch_ops import refuse_switch_ops
 
 __all__ = ["Step", "steps_of"]
 
@@ -61,6 +62,7 @@ class _Message:
 
 def steps_of(schedule: Schedule, tokens: bool = True) -> list[list[Step]]:
     """The steps of every rank, in the order of the plan. `tokens`: whether shared resources are taken in turn."""
+    refuse_switch_ops(schedule.switch_ops, "run")
     messages = sorted(_messages(schedule, tokens), key=lambda message: (message.sent, message.target))
     ends = [(message.sent, True, number) for number, message in enumerate(messages)]
     ends += [(message.taken, False, number) for number, message in enumerate(messages)]

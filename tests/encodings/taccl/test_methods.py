@@ -16,10 +16,12 @@ MADE_BY = {"phase-by-phase": "aggregated", "through-one-rank": "aggregated", "ex
 
 def solved(only: tuple[str, ...] = (), without: tuple[str, ...] = (), **asked: str) -> Result:
     parameters = {**LITTLE_WORK, "methods": {"only": list(only), "without": list(without)}}
-    return gapless.taccl.solve("line:4", parameters=parameters, **{"collective": "allreduce", "size": "1MB", **asked})
+    return gapless.taccl.solve(
+        **{"topology": "line:4", "collective": "allreduce", "size": "1MB", "parameters": parameters, **asked}
+    )
 
 
-@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize("name", [name for name in NAMES[1:] if name != "switched"])
 def test_a_method_alone_makes_the_plan(name: str) -> None:
     """Or the first plan does, where a method has none."""
     method, first = (solved((one,)).details["provenance"]["method"] for one in (name, "first"))

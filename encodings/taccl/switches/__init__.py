@@ -1,0 +1,1 @@
+"""Plans and bounds for machines whose switches add up and multicast."""

@@ -1,0 +1,100 @@
+"""Bounds and plans of machines whose switches add up and multicast, against a model of placed operations."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from exact_model import Wire
+from exact_switch import Offer, least_ticks_with_switch
+
+from gapless.checker import check
+from gapless.encodings.taccl import Problem
+from gapless.encodings.taccl.parameters import Switches
+from gapless.encodings.taccl.switches.bounds import switch_bounds_s
+from gapless.encodings.taccl.switches.plans import switched_plan
+from gapless.options import Deadline, SolveOptions
+from gapless.topologies.switch_groups import Reduction, SwitchGroup
+from gapless.topologies.topology import Link, Topology
+
+KINDS = {"reduction": "reduces", "multicast": "multicasts", "to all": "reduces_to_all"}
+COLLECTIVES = ("allreduce", "allreduce", "allreduce", "reducescatter", "allgather", "broadcast", "reduce")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with a switch, in ticks, and the same as a topology, in seconds; what is asked of it."""
+
+    wires: list[Wire]
+    offer: Offer
+    topology: Topology
+    collective: str
+
+
+def drawn(seed: int) -> Case:
+    """Three or four ranks, some or all behind a switch that does some of what a switch may do, and links besides."""
+    chance = random.Random(seed)
+    count = chance.randint(2, 4)
+    behind = tuple(sorted(chance.sample(range(count), chance.randint(2, count))))
+    has_ports = chance.random() < 0.7
+    ports = tuple((2 * k, 2 * k + 1) for k in range(len(behind))) if has_ports else ()
+    side = dict(zip(behind, ports, strict=False))
+    alpha, beta = chance.randint(0, 3), chance.randint(1, 4)
+    wires = [
+        Wire(a, b, alpha, beta, (side[a][0], side[b][1]) if has_ports else ()) for a in behind for b in behind if a != b
+    ]
+    names = 2 * len(ports)
+    other = chance.randint(0, 3), chance.randint(1, 6)
+    shared = (names,) if chance.random() < 0.3 else ()
+    outside = [rank for rank in range(count) if rank not in behind]
+    pairs = {(a, b) for a in outside for b in chance.sample([r for r in range(count) if r != a], chance.randint(1, 2))}
+    pairs |= {(a, b) for a in outside for b in behind[:1]}
+    wires += [
+        Wire(*ends, *other, shared)
+        for a, b in sorted(pairs)
+        for ends in ((a, b), (b, a))
+        if a < b or (b, a) not in pairs
+    ]
+    kinds = tuple(kind for kind in KINDS if chance.random() < 0.6) or ("reduction",)
+    offer = Offer(
+        behind, chance.randint(0, 4), chance.randint(1, 4), kinds, chance.random() < 0.5, chance.random() < 0.5,
+        chance.choice([None, None, 1, 2]), chance.choice([None, None, 1]), ports,
+    )  # fmt: skip
+    return Case(wires, offer, topology_of(count, wires, offer), chance.choice(COLLECTIVES))
+
+
+def topology_of(count: int, wires: list[Wire], offer: Offer) -> Topology:
+    """The same network, a tick a second; no link or operation is free of latency altogether."""
+    kinds = {field: kind in offer.kinds for kind, field in KINDS.items()}
+    limits = {"slots": offer.slots, "groups": offer.groups}
+    options = {"loopback": offer.loopback, "subsets": offer.subsets}
+    reduction = Reduction(**kinds, alpha_s=offer.alpha, beta_s_per_byte=offer.beta, **limits, **options)
+    links = tuple(Link(wire.source, wire.target, wire.alpha, wire.beta, wire.resources) for wire in wires)
+    resources = tuple(f"port{k}" for k in range(1 + max((r for wire in wires for r in wire.resources), default=-1)))
+    return Topology(
+        "drawn", (0,) * count, links, resources, switch_groups=(SwitchGroup(offer.ranks, reduction, offer.ports),)
+    )
+
+
+@pytest.mark.thorough(*map(str, range(12, 300)))
+@pytest.mark.parametrize("seed", range(300))
+def test_no_schedule_is_faster_than_a_bound_and_no_plan_than_the_fastest(seed: int) -> None:
+    case = drawn(seed)
+    ranks = case.topology.device_count
+    size = ranks if case.collective == "reducescatter" else 1
+    problem = Problem(
+        case.topology, case.collective, size, chunks=1, root=0 if case.collective in ("broadcast", "reduce") else None
+    )
+    coarsest = problem.coarsest
+    found = least_ticks_with_switch(case.wires, case.offer, coarsest.collective, 200, 2, 3, 4.0)
+    bounds_s = switch_bounds_s(coarsest)
+    if found.ticks is not None:
+        assert max(bounds_s.values()) <= found.ticks * (1 + 1e-9), bounds_s
+    plan = switched_plan(problem, Deadline(SolveOptions()), Switches())
+    if plan is not None:
+        report = check(plan.schedule)
+        assert report.valid, report.summary()
+        assert max(bounds_s.values()) <= report.makespan_s * (1 + 1e-9)
+        if found.proven and found.ticks is not None and len(plan.schedule.switch_ops.group) <= 3:
+            assert report.makespan_s >= found.ticks * (1 - 1e-9)
