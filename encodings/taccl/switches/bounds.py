@@ -1,7 +1,7 @@
 """Bounds that hold where switches add up and multicast: what must leave and enter ranks, and how far data have to go.
 
 A switch that adds up lets the parts of many ranks enter one as a single sum, and one that multicasts lets one copy
-reach many. So what crosses ports on the way to many ranks may not be counted for each of them: most bounds for plain
+reach many. So what crosses ports to many ranks may not be counted for each of them: most bounds for plain
 transfers don't hold. What is left: what a rank or a node has for others must leave it once, and what others have for it
 must enter it once. Where no switch adds up across classes of ranks, sums cross between these as they always do.
 """
@@ -26,7 +26,7 @@ _MOST_STARTS = 64
 def switch_bounds_s(problem: Chunked) -> dict[str, float]:
     """Seconds that no plan of the question takes less, with whatever its switches do, by where they come from.
 
-    `latency`: the longest of the shortest ways. `ports`: what must leave, or enter, a rank, a node or all ranks behind
+    `latency`: the longest of the shortest paths. `ports`: what must leave, or enter, a rank, a node or all ranks behind
     a switch, once. `classes`: an ALLREDUCE between classes of ranks that no switch joins.
     """
     parts = _parts(problem)
@@ -38,7 +38,7 @@ def switch_bounds_s(problem: Chunked) -> dict[str, float]:
 
 
 def is_bandwidth_plain(problem: Chunked) -> bool:
-    """Whether bandwidth bounds of plain transfers hold: each chunk is for one rank, and is on its way there alone.
+    """Whether bandwidth bounds of plain transfers hold: each chunk is for one rank, and travels there alone.
 
     Of an operation that brings such a chunk on, one transfer would have done. That takes no more of any port, where the
     switch is no faster than its links, and what they hold is each one rank's.
@@ -85,7 +85,7 @@ def _parts(problem: Chunked) -> tuple[Mask, Mask]:
 
 
 def _latency_s(problem: Chunked, starts: Mask, wanted: Mask) -> float:
-    """The longest of the shortest ways, each link at the least latency of what may use it."""
+    """The longest of the shortest paths, each link at the least latency of what may use it."""
     topology = problem.topology
     alpha_s = topology.alpha_s.copy()
     for group in topology.switch_groups:
@@ -120,7 +120,7 @@ def _crossing_s(problem: Chunked, starts: Mask, wanted: Mask, inside: Mask) -> f
 
 
 def _classes_s(problem: Chunked) -> float:
-    """An ALLREDUCE between p classes crosses from one to another 2 (p - 1) times a byte, as one-way gossip does.
+    """An ALLREDUCE between p classes crosses from one to another 2 (p - 1) times a byte, as directed gossip does.
 
     Classes are what switches that add up or multicast leave apart; and the same with nodes as wholes.
     """

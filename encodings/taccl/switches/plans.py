@@ -96,7 +96,7 @@ def why_not(problem: Problem) -> str:
     if not collective.reduces and max(map(len, collective.destinations)) <= 1:
         return "each chunk is for one rank"
     if next(_makers(problem.coarsest), None) is None:
-        return f"no way is known to carry out {problem.collective} by them"
+        return f"nothing is known by which they carry out {problem.collective}"
     return ""
 
 
@@ -246,7 +246,7 @@ def _allreduce(nodes: _Nodes, shape: _Shape, problem: Chunked) -> SwitchProgram:
 
 
 def _nodes(topology: Topology) -> _Nodes | None:
-    """Groups that reduce and multicast, in which each rank is once, and a way between them; None without."""
+    """Groups that reduce and multicast, in which each rank is once, and what joins them; None without."""
     groups = [
         number
         for number, group in enumerate(topology.switch_groups)
@@ -336,7 +336,7 @@ def _halving(program: SwitchProgram, ranks: tuple[int, ...], chunks: tuple[int, 
 
 
 def _around(program: SwitchProgram, ranks: tuple[int, ...], chunks: tuple[int, ...], step: int) -> None:
-    """Around a ring, twice: each chunk is added up on its way around, then handed on."""
+    """Around a ring, twice: each chunk is added up on the first, handed on on the second."""
     count, parts = len(ranks), _parts(chunks, len(ranks))
     for turn in range(2 * count - 2):
         for k, rank in enumerate(ranks):
