@@ -1,4 +1,4 @@
-"""The table of docs/taccl.md: an ALLREDUCE of 1 GB by switches that add up, on one and eight nodes of H100, with SHARP."""
+"""The table of docs/taccl.md: an ALLREDUCE of 1 GB by switches that add up, on one and eight nodes, with SHARP."""
 
 from __future__ import annotations
 
