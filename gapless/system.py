@@ -152,7 +152,7 @@ class Session:
 @dataclass(frozen=True)
 class Command:
     """A question beside `solve` that a system answers, as a subcommand of `advise`, `sweep`, `run`, `profile` or
-    `validate`.
+    `validate`, or as a command by itself.
 
     `answer(values, session)` finds the answer; `fields` are its options. `solving`: the options of solving that it
     takes, with their defaults; None where it solves nothing, and may have a time limit alone (`is_limited`).
@@ -234,8 +234,9 @@ class System:
     column along the axis (None: the system's choice) a figure, and what it shows in words.
     `decision`: the class of what its plans decide. `model`: the model behind a problem, for those who write it to a
     file. `exports`, `listings` (tables of `list`, whose docstrings say what they list), `advice`, `sweeps`, `runs`,
-    `profiles`, `validations`: what else it has. `package`: where its data lie, `schemas/*.json` of its files and
-    `references.bib`. `trial`: a small question for the self test of `doctor`, with the options to solve it under.
+    `profiles`, `validations`, `commands` (those that stand by their own name): what else it has. `package`: where its
+    data lie, `schemas/*.json` of its files and `references.bib`. `trial`: a small question for the self test of
+    `doctor`, with the options to solve it under.
 
     `narrowing(problem, said)`: by which of the fields that were said a question asks for a narrower class of plans than
     any plan, the widest first; `challenge` asks without them. `challenges(problem, plan)`: how else it may be asked.
@@ -276,6 +277,7 @@ class System:
     runs: tuple[Command, ...] = ()
     profiles: tuple[Command, ...] = ()
     validations: tuple[Command, ...] = ()
+    commands: tuple[Command, ...] = ()
     decision: Callable[[], type[Decision]] | None = None
     package: str = ""
     plans_steps: bool = False

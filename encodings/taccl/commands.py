@@ -5,12 +5,14 @@ from __future__ import annotations
 from gapless.encodings.taccl.programs import profiling, running
 from gapless.encodings.taccl.question import LinksQuestion, RunQuestion, StepQuestion, SweepQuestion
 from gapless.encodings.taccl.sweep import run, step
+from gapless.encodings.taccl.tuning import tune
+from gapless.encodings.taccl.tuning.question import TuneQuestion
 from gapless.lazy import lazy
 from gapless.options import SolveOptions
 from gapless.question import fields_of
 from gapless.system import Command, asking
 
-__all__ = ["LINKS", "RUN", "STEP", "SWEEP"]
+__all__ = ["LINKS", "RUN", "STEP", "SWEEP", "TUNE"]
 
 _SWEEP_HELP = """\
 A size is that of the larger of one rank's two buffers, as the runtimes compare it with minBytes and maxBytes. Every
@@ -75,6 +77,26 @@ example:
   gapless advise step --step transformer-xl --sweep swept/allreduce --batch 2,8
 """
 
+_TUNE_HELP = """\
+Measures the links between the ranks, and makes a plan for every collective, group and size. Plans, rings, trees and the
+like then run in turn with the library. A plan wins a size where it beats the library by more than the library differs
+from itself, in two measurements.
+
+The folder gets the winners' plans, the table (table.txt, table.json), selector.json and the measured topology. What
+MSCCL and MSCCL++ can have of it lies there too.
+
+`gapless.torch.collectives.install(DIR)` makes torch.distributed take the winners, and the library for all else.
+
+Ranks are processes of this machine, or those that a launcher such as torchrun has started, or `gapless emulate`. The
+time limit is for all plans together; measuring comes besides.
+
+exit codes: 0 the folder is written, 2 bad input, or a process failed, 5 a plan's result was wrong
+
+example:
+  gapless tune --ranks 3 --collectives allreduce --sizes 64KB,1MB --profile-time 10 --time-limit 20 -o tuned
+  torchrun --nproc-per-node 8 --no-python gapless tune --backend nccl --groups all+0-3 -o tuned
+"""
+
 STEP = Command(
     "step", "a training step with a sweep's plans, beside rings and trees", fields_of(StepQuestion),
     asking(StepQuestion, lazy(lambda: step.answer_step)), _STEP_HELP, SolveOptions(time_limit_s=120.0, gap=0.05),
@@ -94,4 +116,9 @@ LINKS = Command(
     "links", "alpha and beta of links, and what ranks share, as a topology file", fields_of(LinksQuestion),
     asking(LinksQuestion, lazy(lambda: profiling.profile_links)), _LINKS_HELP,
     when_stopped="ending with what is known", is_launched=True,
+)  # fmt: skip
+TUNE = Command(
+    "tune", "measure links, plan, and keep the plans that beat the library, for torch.distributed to take",
+    fields_of(TuneQuestion), asking(TuneQuestion, lazy(lambda: tune.tune)), _TUNE_HELP,
+    SolveOptions(time_limit_s=120.0, gap=0.05), "ending with what is known", is_launched=True,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from gapless.encodings.taccl import candidate, parameters, problem, solve
 from gapless.encodings.taccl.baselines import gloo
-from gapless.encodings.taccl.commands import LINKS, RUN, STEP, SWEEP
+from gapless.encodings.taccl.commands import LINKS, RUN, STEP, SWEEP, TUNE
 from gapless.encodings.taccl.programs import export
 from gapless.encodings.taccl.question import Question
 from gapless.encodings.taccl.sweep import picture
@@ -95,6 +95,7 @@ comes from one: 16 ranks and input_chunkup 2 make 32 chunks of an alltoall's, re
     sweeps=(SWEEP,),
     runs=(RUN,),
     profiles=(LINKS,),
+    commands=(TUNE,),
     narrowing=lazy(lambda: solve.narrowing),
     challenges=lazy(lambda: solve.challenges),
     decision=lambda: candidate.CollectiveDecision,

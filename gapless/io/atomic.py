@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -17,6 +19,7 @@ __all__ = [
     "check_writable",
     "is_special",
     "make_folder",
+    "new_folder",
     "rescued",
     "write_bytes",
     "write_file",
@@ -49,6 +52,30 @@ def make_folder(path: str | os.PathLike[str]) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {path}: {error.strerror}; choose another one") from None
+
+
+@contextmanager
+def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """An empty folder beside `path`, which takes its place when the block ends well; what was there is removed then.
+
+    Raises `InputError` where the place can't be written to; of a block that ends otherwise nothing is left.
+    """
+    target = Path(path).absolute()
+    beside, old = (target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.{end}") for end in ("tmp", "old"))
+    with undone_on_leaving(partial(shutil.rmtree, beside, ignore_errors=True)):
+        try:
+            beside.mkdir()
+            yield beside
+            if target.exists():
+                target.rename(old)
+            beside.rename(target)
+        except OSError as error:
+            raise InputError(f"cannot write {target}: {error.strerror or type(error).__name__}{_ADVICE}") from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+            if old.exists() and not target.exists():
+                old.rename(target)
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -49,6 +49,8 @@ _TAKEN_BY = {
     "gapless.pipeline-profile": "a profile of a model's layers, which --profile takes",
     "gapless.compression-errors": "a table of measured errors, which --compression takes",
     "gapless.measured": "a measured run, which report --measured takes",
+    "gapless.tuned": "a selector, whose folder `gapless.torch.collectives.install` takes",
+    "gapless.tuned-table": "the table of `gapless tune`, for people",
     "gapless.head-profile": "a profile of attention heads, which --profile takes",
     "gapless.training-step": "a training step, which advise step --step takes",
     "gapless.size-sweep": "the table of a sweep over sizes, whose folder advise step --sweep takes",

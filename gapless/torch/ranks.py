@@ -139,6 +139,18 @@ class Ranks:
         torch.distributed.destroy_process_group()
         return [torch.load(io.BytesIO(other), weights_only=True) for other in answers]
 
+    def from_first(self, make: Callable[[], bytes], stop: threading.Event | None = None) -> bytes:
+        """What `make` gives on rank 0, for as long as that takes: the other ranks wait, and get it too."""
+        self._runs += 1
+        key, stop = f"{self._runs}/first", threading.Event() if stop is None else stop
+        if self.launch.rank == 0:
+            self._store.set(key, make())
+        while not self._store.check([key]):
+            self._raise_if_over(stop)
+            time.sleep(_LOOK_S)
+        found: bytes = self._store.get(key)
+        return found
+
     def report(self, error: BaseException) -> bool:
         """Let all ranks know what this one fails with, unless another one was first. Whether rank 0 will know."""
         line = f"rank {self.launch.rank}: {error_line(error)}"

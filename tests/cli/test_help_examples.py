@@ -1,7 +1,7 @@
 """The examples of every help text run as they stand, and end near the optimum.
 
-Those of `run`, `profile`, `validate` and `bench` train models or repeat the documentation's tables: they are not run
-here.
+Those of `run`, `profile`, `validate`, `tune` and `bench` measure, train models or repeat the documentation's tables:
+they are not run here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gapless.profiles.compression.trace import write_compression_trace
 from gapless.profiles.sparsity.index_file import find_index_sets, write_index_sets
 
 MOST_GAP = 0.15
-ELSEWHERE = ("run", "profile", "validate", "bench", "torchrun")
+ELSEWHERE = ("run", "profile", "validate", "bench", "torchrun", "tune")
 """Tested with the commands that they are examples of."""
 OF_SWEEPS = ("sweep", "plot curve/summary.json", "plot results/summary.json")
 """They need files that take minutes to make, and are tested with the sweeps."""

@@ -20,6 +20,7 @@ from gapless.io import mscclpp
 from gapless.io.formats import collective_file, ddp_buckets
 from gapless.io.formats.groups_file import read_groups
 from gapless.io.formats.measured_file import read_measured
+from gapless.io.formats.tuned_file import read_selector_file, read_table
 from gapless.io.plan import read_plan
 from gapless.io.record import parse_record
 from gapless.profiles.gradients import profile_file as fusion_profile_file
@@ -99,6 +100,16 @@ MEASURE = """
  "metrics": {"rate": {"path": "rate", "unit": "1/s"}, "memory": {"path": "memory.kib", "unit": "KiB"}},
  "grid": [{"kind": "flat", "probes": 0}, {"kind": ["ivf"], "probes": [1, 4]}]}"""
 
+TUNED = """
+{"format": "gapless.tuned", "version": 1, "date": "2026-01-01T00:00:00+00:00", "backend": "gloo", "ranks": 4,
+ "plans": [{"file": "plans/0.json", "sha256": "00ff"}],
+ "ranges": [{"collective": "allreduce", "ranks": [0, 1], "min_bytes": 10, "max_bytes": 20, "plan": 0}]}"""
+TUNED_TABLE = """
+{"format": "gapless.tuned-table", "version": 1, "date": "2026-01-01T00:00:00+00:00", "backend": "gloo", "ranks": 4,
+ "repeats": 9, "topology": "measured", "rows": [{"collective": "allreduce", "ranks": [0, 1], "size_bytes": 1000,
+ "library_s": 0.5, "noise": 0.125, "winner": 0, "made_by": "ring", "predicted_s": 0.25, "plan_s": 0.25,
+ "first_ratio": 0.5, "tried": [{"made_by": "ring", "predicted_s": 0.25, "measured_s": 0.25}]}]}"""
+
 READERS: dict[str, Callable[[Path], object]] = {
     "topology": read_machine,
     "sketch": read_sketch,
@@ -113,6 +124,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "mscclpp-plan": mscclpp.read_plan,
     "sweep": read_instances,
     "measured": read_measured,
+    "tuned": read_selector_file,
+    "tuned-table": read_table,
     "training-step": training_step_file.find_training_step,
     "measure": read_measure_file,
 }
@@ -291,6 +304,8 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
         "groups": [GROUPS],
         "sweep": [SWEEP],
         "measured": [MEASURED],
+        "tuned": [TUNED],
+        "tuned-table": [TUNED_TABLE],
         "measure": [MEASURE],
     }
     if name in texts:

@@ -16,6 +16,7 @@ from read_cases import CASES, ReadCase, command, json_maker, make_run, use_plan,
 from gapless.io.formats.collective_file import read_collective
 from gapless.io.formats.groups_file import read_groups
 from gapless.io.formats.measured_file import Measured, read_measured, write_measured
+from gapless.io.formats.tuned_file import Selector, Served, WinningPlan, read_selector_file, selector_text
 from gapless.profiles.compression.trace import read_compression_trace, write_compression_trace
 from gapless.profiles.heads.named import find_head_profile
 from gapless.profiles.heads.profile_file import read_head_profile, write_head_profile
@@ -68,6 +69,12 @@ def make_sets(path: Path) -> None:
 def make_measured(path: Path) -> None:
     """A measured run."""
     write_measured(path, Measured("a" * 64, "2026-01-01", "gloo", 2, 1e-3, None, (1e-3, 2e-3), (2e-3,)))
+
+
+def make_selector(path: Path) -> None:
+    """Which plans serve which calls."""
+    served = (Served("allreduce", (0, 1), 10, 20, 0), Served("allgather", (0, 2), 10, 20, 0))
+    path.write_text(selector_text(Selector("2026-01-01", "gloo", 4, (WinningPlan("0.json", "a" * 64),), served)))
 
 
 def bags(layout: str) -> Callable[[Path], None]:
@@ -173,6 +180,7 @@ def _zoo() -> dict[str, ReadCase]:
             for name, (data, read) in jsons.items()
         },
         "measured": ReadCase("measured.json", make_measured, changed_jsons, _reads(read_measured)),
+        "selector": ReadCase("selector.json", make_selector, changed_jsons, _reads(read_selector_file)),
         "nvidia-smi": ReadCase("smi.txt", described(matrix), changed_bytes, use_description),
         "nccl-dump": ReadCase("nccl.xml", described(nccl), changed_texts, use_description),
         "hwloc": ReadCase("hwloc.xml", described(hwloc_text(4)), changed_texts, use_description),

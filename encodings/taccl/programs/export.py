@@ -8,7 +8,7 @@ a collective of one's own among all ranks.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Communicator", "Written", "collective_of", "communicators", "export_chakra", "export_mscclpp", "export_taccl_ef",
-    "to_program", "write_each", "write_mscclpp", "write_taccl_ef",
+    "to_program", "topology_among", "write_each", "write_mscclpp", "write_taccl_ef",
 ]  # fmt: skip
 
 Description = Mapping[str, object]
@@ -281,7 +281,7 @@ def export_chakra(path: str, plan: SavedPlan) -> str:
 def _part(schedule: Schedule, group: Group, events: Ids, chunks: int, first: int) -> Communicator:
     """The events of one group, its chunks being numbered from `first` on."""
     collective, chunk_bytes = group.among_itself(chunks), int(schedule.graph.size_bytes[first])
-    topology, place = _among(schedule.topology, group)
+    topology, place = topology_among(schedule.topology, group.ranks)
     description = {**collective_data(collective), "chunk_bytes": chunk_bytes, "topology": schedule.topology.name}
     moves = schedule.moves.take(events)
     some = replace(
@@ -302,15 +302,15 @@ def _part(schedule: Schedule, group: Group, events: Ids, chunks: int, first: int
     return Communicator(group.ranks, some, description)
 
 
-def _among(topology: Topology, group: Group) -> tuple[Topology, Ids]:
-    """The group's ranks and the links between them; and the new number of each link, -1 for others."""
-    links, kept = topology.links_among(group.ranks)
+def topology_among(topology: Topology, ranks: Sequence[int]) -> tuple[Topology, Ids]:
+    """Some ranks, in their order, and the links between them; and the new number of each link, -1 for others."""
+    links, kept = topology.links_among(ranks)
     place = np.full(len(topology.links), -1)
     place[kept] = np.arange(len(kept))
-    nodes = {node: k for k, node in enumerate(dict.fromkeys(topology.node_of_device[rank] for rank in group.ranks))}
+    nodes = {node: k for k, node in enumerate(dict.fromkeys(topology.node_of_device[rank] for rank in ranks))}
     return Topology(
         name=topology.name,
-        node_of_device=tuple(nodes[topology.node_of_device[rank]] for rank in group.ranks),
+        node_of_device=tuple(nodes[topology.node_of_device[rank]] for rank in ranks),
         links=links,
         resources=topology.resources,
         congestion=topology.congestion,

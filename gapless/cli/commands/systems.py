@@ -53,6 +53,9 @@ def add_commands(commands: Commands) -> None:
         for system in systems:
             for command in found(system):
                 add_command(questions, command)
+    for system in systems:
+        for command in system.commands:
+            add_command(commands, command)
 
 
 def _examples(command: Command) -> str:

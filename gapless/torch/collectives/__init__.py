@@ -1,4 +1,4 @@
-"""Plans of collectives between real processes: a function for a training script, and a comparison with the library."""
+"""Plans of collectives between real processes: functions for a training script, and comparisons with the library."""
 
 from typing import TYPE_CHECKING
 
@@ -19,20 +19,22 @@ if TYPE_CHECKING:
         SendRecv,
         planned,
     )
+    from gapless.torch.collectives.installed import Installed, install
     from gapless.torch.collectives.steps import Step, steps_of
 
 __all__ = [
-    "AllGather", "AllReduce", "AllToAll", "Broadcast", "Gather", "PlanState", "PlannedCollective", "Reduce",
-    "ReduceScatter", "Scatter", "SendRecv", "Step", "planned", "reduce_by_plan", "steps_of",
+    "AllGather", "AllReduce", "AllToAll", "Broadcast", "Gather", "Installed", "PlanState", "PlannedCollective",
+    "Reduce", "ReduceScatter", "Scatter", "SendRecv", "Step", "install", "planned", "reduce_by_plan", "steps_of",
 ]  # fmt: skip
 
-_DDP, _STEPS = ("PlanState", "reduce_by_plan"), ("Step", "steps_of")
+_DDP, _INSTALLED, _STEPS = ("PlanState", "reduce_by_plan"), ("Installed", "install"), ("Step", "steps_of")
 
 __getattr__ = names_of(
     __name__,
     {
         "ddp": _DDP,
-        "executor": tuple(name for name in __all__ if name not in (*_DDP, *_STEPS)),
+        "executor": tuple(name for name in __all__ if name not in (*_DDP, *_INSTALLED, *_STEPS)),
+        "installed": _INSTALLED,
         "steps": _STEPS,
     },
 )

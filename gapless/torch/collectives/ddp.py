@@ -7,14 +7,16 @@ As in PyTorch's own hooks, a state and a function go to DDP together::
 Annotations are evaluated in this file, since DDP compares those of a hook with its own types.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from gapless.errors import InputError
 from gapless.torch.collectives.executor import PlannedCollective
-from gapless.torch.library import torch
+from gapless.torch.collectives.winning import WinningPlans
+from gapless.torch.library import rank_count, torch
 
-__all__ = ["PlanState", "reduce_by_plan"]
+__all__ = ["PlanState", "TunedState", "reduce_by_plan", "reduce_by_winner"]
 
 
 class PlanState:
@@ -65,4 +67,47 @@ class PlanState:
 
 def reduce_by_plan(state: PlanState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """DDP communication hook: the mean of the bucket's gradients over all ranks, by a plan."""
+    return state.reduce(bucket.buffer())
+
+
+class TunedState:
+    """What the hook of an installed selector needs: the winners' plans, and the library's own `all_reduce`.
+
+    Buckets that plans serve are summed one after the other, beside the backward pass; the library sums the others.
+    `taken`, `left`: how many buckets a plan, or the library, has summed.
+    """
+
+    def __init__(
+        self, plans: WinningPlans, library: Callable[..., Any], group: torch.distributed.ProcessGroup | None
+    ) -> None:
+        self.taken = self.left = 0
+        self._plans, self._library, self._group = plans, library, group
+        self._ranks = rank_count(group)
+        self._network = ThreadPoolExecutor(1, "gapless-winner")
+
+    def reduce(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        """The future of the mean of a flat buffer over all ranks, which takes its place."""
+        buffer.div_(self._ranks)
+        if self._plans.serves("allreduce", buffer.nbytes, self._group):
+            self.taken += 1
+            future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+            self._network.submit(self._sum, buffer, future)
+            return future
+        self.left += 1
+        begun = self._library(buffer, group=self._group, async_op=True).get_future()
+        return begun.then(lambda done: done.value()[0])
+
+    def _sum(self, buffer: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
+        try:
+            plan = self._plans.plan_for("allreduce", buffer.nbytes, self._group)
+            if plan is not None:
+                plan(buffer, buffer)
+        except Exception as error:
+            future.set_exception(error)
+            return
+        future.set_result(buffer)
+
+
+def reduce_by_winner(state: TunedState, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """DDP communication hook: the mean of the bucket's gradients over all ranks, by the plan that won its size."""
     return state.reduce(bucket.buffer())

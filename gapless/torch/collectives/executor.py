@@ -27,8 +27,8 @@ from gapless.torch.library import rank_count, torch
 from gapless.torch.processes import error_line
 
 __all__ = [
-    "AllGather", "AllReduce", "AllToAll", "Broadcast", "Gather", "PlannedCollective", "Reduce", "ReduceScatter",
-    "Scatter", "SendRecv", "planned",
+    "WAIT_S", "AllGather", "AllReduce", "AllToAll", "Broadcast", "Channels", "Gather", "PlannedCollective", "Reduce",
+    "ReduceScatter", "Scatter", "SendRecv", "planned",
 ]  # fmt: skip
 
 WAIT_S = 1800.0
@@ -38,17 +38,35 @@ _AHEAD = 3
 """Messages of a queue that are under way besides the one that is waited for: who sends never waits to be expected."""
 
 
+class Channels:
+    """Two process groups of the ranks of `group`, None for the default one; made by all of its ranks at once.
+
+    One is for messages from lower to higher ranks, the other for those back. Plans that are never called at the same
+    time may share them. `wait_s`: the longest that a rank waits for a message of another.
+    """
+
+    def __init__(self, group: torch.distributed.ProcessGroup | None = None, wait_s: float = WAIT_S) -> None:
+        distributed, wait = torch.distributed, timedelta(seconds=wait_s)
+        self.ranks = distributed.get_process_group_ranks(group)
+        self.groups = [
+            distributed.new_group(
+                self.ranks, wait, distributed.get_backend(group), use_local_synchronization=group is not None
+            )
+            for _ in range(2)
+        ]
+
+
 class PlannedCollective:
     """A collective of this process's rank, by the steps of a plan; made once, and called, by all ranks of a group.
 
     `collective`: what it does. `steps`: those of all ranks. `group`: the process group, None for the default one.
-    `wait_s`: the longest that a rank waits for a message of another. Raises `InputError` where the group has another
-    number of ranks than the plan.
+    `wait_s`: the longest that a rank waits for a message of another. `channels`: those of the group, if there are some.
+    Raises `InputError` where the group has another number of ranks than the plan.
     """
 
     def __init__(
         self, collective: Collective, steps: Sequence[Sequence[Step]],
-        group: torch.distributed.ProcessGroup | None = None, wait_s: float = WAIT_S,
+        group: torch.distributed.ProcessGroup | None = None, wait_s: float = WAIT_S, channels: Channels | None = None,
     ) -> None:  # fmt: skip
         if rank_count(group) != collective.rank_count:
             raise InputError(f"plan: is for {collective.rank_count} ranks, the process group has {rank_count(group)}")
@@ -56,14 +74,8 @@ class PlannedCollective:
         self.rank = torch.distributed.get_rank(group)
         self.sent_bytes = 0
         self._steps = steps[self.rank]
-        distributed, wait = torch.distributed, timedelta(seconds=wait_s)
-        self._ranks = distributed.get_process_group_ranks(group)
-        self._groups = [
-            distributed.new_group(
-                self._ranks, wait, distributed.get_backend(group), use_local_synchronization=group is not None
-            )
-            for _ in range(2)
-        ]
+        channels = channels or Channels(group, wait_s)
+        self._ranks, self._groups = channels.ranks, channels.groups
         queues = defaultdict(list)
         for place, step in enumerate(self._steps):
             queues[step.sends, step.peer].append(place)
@@ -220,10 +232,11 @@ def planned(
     wait_s: float = WAIT_S,
     collective: str | None = None,
     anyway: bool = False,
+    channels: Channels | None = None,
 ) -> PlannedCollective:
     """The collective of a plan file. `tokens`: whether ranks take what they share (a NIC) in turn, as the plan does.
 
-    `group`, `wait_s`: as for `PlannedCollective`. `collective`: the name that it must have, where that matters.
+    `group`, `wait_s`, `channels`: as for `PlannedCollective`. `collective`: the name that it must have, if any.
     `anyway`: also where the group's own library is predicted to be faster on the plan's machine. Raises `InputError`
     for a file that is no valid plan of that collective, or of another number of ranks, and for a slower one.
     """
@@ -242,7 +255,7 @@ def planned(
         faster = "" if system is None else system.faster_library(plan, report.makespan_s, backend)
         if faster:
             raise InputError(f"{path}: {faster}; call {backend} itself, or run the plan all the same with anyway=True")
-    return PlannedCollective(found, steps_of(plan.schedule, tokens), group, wait_s)
+    return PlannedCollective(found, steps_of(plan.schedule, tokens), group, wait_s, channels)
 
 
 AllGather = partial(planned, collective="allgather")

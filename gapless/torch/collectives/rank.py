@@ -23,7 +23,7 @@ from gapless.torch.library import torch
 from gapless.torch.processes import Program, backend_device, built, read_task
 from gapless.torch.ranks import Ranks, run_ranks
 
-__all__ = ["CollectiveRun", "Task", "prepared", "run_collective"]
+__all__ = ["CollectiveRun", "Task", "buffers_of", "prepared", "run_collective"]
 
 _LARGEST = 1000
 """Numbers to be added are whole and below this: their sums are exact in any order."""
@@ -69,7 +69,7 @@ class _Found:
 def _compare(plan: PlannedCollective, task: Task, rank: int) -> _Found:
     """Times of the plan and of the library, by repetition; how many numbers of the plan's result are wrong."""
     device = backend_device(task.backend)
-    given, expected = (buffer.to(device) for buffer in _buffers(plan.collective, task, rank))
+    given, expected = (buffer.to(device) for buffer in buffers_of(plan.collective, task.chunk_bytes, task.seed, rank))
     output = torch.empty_like(expected)
     calls: dict[str, Callable[[], object]] = {"plan": lambda: plan(given, output)}
     library = library_call(plan.collective, rank, given, torch.empty_like(expected))
@@ -89,14 +89,16 @@ def _compare(plan: PlannedCollective, task: Task, rank: int) -> _Found:
     return _Found(wrong, plan.sent_bytes, tuple(times_s["plan"]), tuple(times_s["library"]))
 
 
-def _buffers(collective: Collective, task: Task, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+def buffers_of(
+    collective: Collective, chunk_bytes: int, seed: int, rank: int
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """A rank's input, and the output that the collective's definition gives: whole numbers, drawn for every rank."""
-    kind = torch.float32 if task.chunk_bytes % 4 == 0 else torch.uint8
-    length = task.chunk_bytes // torch.empty(0, dtype=kind).element_size()
+    kind = torch.float32 if chunk_bytes % 4 == 0 else torch.uint8
+    length = chunk_bytes // torch.empty(0, dtype=kind).element_size()
     parts: dict[int, torch.Tensor] = {}
     given = torch.empty(0, dtype=kind)
     for other, chunks in enumerate(collective.inputs):
-        drawn = torch.Generator().manual_seed(task.seed * collective.rank_count + other)
+        drawn = torch.Generator().manual_seed(seed * collective.rank_count + other)
         buffer = torch.randint(_LARGEST, (length * len(chunks),), generator=drawn).to(kind)
         given = buffer if other == rank else given
         for k, chunk in enumerate(chunks):
