@@ -110,9 +110,10 @@ def _is_given(question: TuneQuestion) -> bool:
 
 
 def _given(question: TuneQuestion) -> Topology:
-    if isinstance(question.topology, Topology):
-        return question.topology
-    return load_topology(question.topology, question.nodes, question.topology_file, 1)
+    found = question.topology
+    if not isinstance(found, Topology):
+        found = load_topology(found, question.nodes, question.topology_file, 1)
+    return found.without_switch_groups()  # what runs here is sent from rank to rank
 
 
 def _machine(question: TuneQuestion, session: Session, ranks: int, folder: Path) -> _Machine:
