@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gapless.errors import InputError
+from gapless.io.mscclpp.lower_switches import lower_switched
 from gapless.io.mscclpp.messages import Messages, find_messages
 from gapless.io.mscclpp.program import (
     CHANNEL_TYPES,
@@ -129,6 +130,10 @@ def lower(
         raise InputError(f"mscclpp: plans are written for {known}, got {collective.name}; try --format taccl-ef")
     if placement not in PLACEMENTS:
         raise InputError(f"placement: must be one of {', '.join(PLACEMENTS)}, got {placement!r}")
+    most_bytes = max_bytes or MAX_MESSAGE_BYTES
+    if schedule.switch_ops is not None:
+        plan = lower_switched(schedule, collective, name, placement, instances)
+        return replace(plan, min_message_bytes=min_bytes, max_message_bytes=most_bytes)
     most = 0
     for limit in STEP_LIMITS:
         program = lower_to_steps(
@@ -138,12 +143,8 @@ def lower(
         plan = translate(program, collective, schedule.topology.node_of_device)
         most = max((len(block.ops) for gpu in plan.gpus for block in gpu.threadblocks), default=0)
         if most <= LIMITS.operations:
-            return replace(
-                plan,
-                name=name or plan.name,
-                min_message_bytes=min_bytes,
-                max_message_bytes=max_bytes or MAX_MESSAGE_BYTES,
-            )
+            named = name or plan.name
+            return replace(plan, name=named, min_message_bytes=min_bytes, max_message_bytes=most_bytes)
     raise InputError(f"mscclpp: a block takes {LIMITS.operations} operations, needed are {most}")
 
 
