@@ -104,7 +104,7 @@ def _block(
 
 
 def _meeting(peers: int) -> Iterator[Operation]:
-    """Tell all others, and wait for all others."""
+    """Signal to all others, and wait for all others."""
     most = LIMITS.channels_per_operation
     for name in ("signal", "wait"):
         for first in range(0, peers, most):
