@@ -53,7 +53,9 @@ def solve(problem: Problem | Chunked | Unequal, options: SolveOptions, parameter
     parameters.methods.check(NAMES)
     if isinstance(problem, Unequal):
         return solve_unequal(problem, options, parameters, solve_chunked)
-    if isinstance(problem, Chunked):
+    if isinstance(problem, Chunked):  # its chunks are sent
+        if problem.topology.switch_groups:
+            problem = replace(problem, topology=problem.topology.without_switch_groups())
         return solve_chunked(problem, options, parameters)
     if problem.topology.switch_groups:
         return solve_with_switches(problem, options, parameters, solve)

@@ -15,12 +15,15 @@ import numpy as np
 from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.topologies.switch_groups import Reduction
 from gapless.topologies.topology import Topology
 
 __all__ = ["is_bandwidth_plain", "switch_bounds_s"]
 
 _MOST_STARTS = 64
 """Ranks from which distances are worked out."""
+_MOST_SETS = 256
+"""Sets of ranks around which is counted what crosses; of more, as many in even steps."""
 
 
 def switch_bounds_s(problem: Chunked) -> dict[str, float]:
@@ -29,11 +32,12 @@ def switch_bounds_s(problem: Chunked) -> dict[str, float]:
     `latency`: the longest of the shortest paths. `ports`: what must leave, or enter, a rank, a node or all ranks behind
     a switch, once. `classes`: an ALLREDUCE between classes of ranks that no switch joins.
     """
-    parts = _parts(problem)
+    parts, joined = _parts(problem), _by_group(problem.topology)
+    crossing_s = (_crossing_s(problem, *parts, inside, joined) for inside in _sets(problem.topology))
     return {
         "latency": _latency_s(problem, *parts),
-        "ports": max((_crossing_s(problem, *parts, inside) for inside in _sets(problem.topology)), default=0.0),
-        "classes": _classes_s(problem),
+        "ports": max(crossing_s, default=0.0),
+        "classes": _classes_s(problem, joined),
     }
 
 
@@ -64,7 +68,7 @@ def _sets(topology: Topology) -> Iterator[Mask]:
     singles = ((rank,) for rank in range(topology.device_count))
     groups = (group.ranks for group in topology.switch_groups)
     found = {frozenset(ranks) for part in (singles, map(tuple, topology.nodes), groups) for ranks in part}
-    for ranks in sorted(map(sorted, found)):
+    for ranks in sorted(map(sorted, found))[:: max(1, len(found) // _MOST_SETS)]:
         if len(ranks) < topology.device_count:
             inside = np.zeros(topology.device_count, dtype=np.bool_)
             inside[ranks] = True
@@ -107,7 +111,15 @@ def _joined(topology: Topology, ranks: tuple[int, ...]) -> Mask:
     return np.asarray(inside[topology.link_source] & inside[topology.link_target])
 
 
-def _crossing_s(problem: Chunked, starts: Mask, wanted: Mask, inside: Mask) -> float:
+Joined = list[tuple[Reduction, Mask]]
+"""What each switch group does, and the links between its ranks."""
+
+
+def _by_group(topology: Topology) -> Joined:
+    return [(group.reduction, _joined(topology, group.ranks)) for group in topology.switch_groups]
+
+
+def _crossing_s(problem: Chunked, starts: Mask, wanted: Mask, inside: Mask, joined: Joined) -> float:
     """What some ranks have for others leaves them once, and what others have for them comes in once."""
     topology = problem.topology
     source, target = inside[topology.link_source], inside[topology.link_target]
@@ -115,11 +127,11 @@ def _crossing_s(problem: Chunked, starts: Mask, wanted: Mask, inside: Mask) -> f
     for own, links in ((inside, source & ~target), (~inside, ~source & target)):
         must = int((starts[:, own].any(axis=1) & wanted[:, ~own].any(axis=1)).sum()) * problem.chunk_bytes
         if must and links.any():
-            found.append(_through_s(topology, np.flatnonzero(links), must))
+            found.append(_through_s(topology, np.flatnonzero(links), must, joined))
     return max(found)
 
 
-def _classes_s(problem: Chunked) -> float:
+def _classes_s(problem: Chunked, joined: Joined) -> float:
     """An ALLREDUCE between p classes crosses from one to another 2 (p - 1) times a byte, as directed gossip does.
 
     Classes are what switches that add up or multicast leave apart; and the same with nodes as wholes.
@@ -129,13 +141,13 @@ def _classes_s(problem: Chunked) -> float:
     topology = problem.topology
     groups = [group.ranks for group in topology.switch_groups]
     found = [0.0]
-    for joined in (groups, [*groups, *map(tuple, topology.nodes)]):
-        label = _labels(topology.device_count, joined)
+    for classes in (groups, [*groups, *map(tuple, topology.nodes)]):
+        label = _labels(topology.device_count, classes)
         crossing = np.flatnonzero(label[topology.link_source] != label[topology.link_target])
         times = 2 * (len(np.unique(label)) - 1)
         if times and len(crossing):
             size_bytes = problem.collective.chunk_count * problem.chunk_bytes
-            found.append(_through_s(topology, crossing, times * size_bytes))
+            found.append(_through_s(topology, crossing, times * size_bytes, joined))
     return max(found)
 
 
@@ -148,31 +160,31 @@ def _labels(devices: int, joined: list[tuple[int, ...]]) -> Ids:
     return label
 
 
-def _through_s(topology: Topology, links: Ids, size_bytes: float) -> float:
+def _through_s(topology: Topology, links: Ids, size_bytes: float, joined: Joined) -> float:
     """How long it takes to get so many bytes over some links, whatever uses them.
 
     Each link is counted with one port: itself or one of its resources, which each message over it holds. So what passes
     in a time is limited by these ports alone, and each waits for a latency first.
     """
     alpha_s = float(topology.alpha_s[links].min())
-    for group in topology.switch_groups:
-        if _joined(topology, group.ranks)[links].any():
-            alpha_s = min(alpha_s, group.reduction.alpha_s)
-    rate = min(_rate_bytes_per_s(topology, links, port) for port in _ports_of(topology, links))
+    own = [(reduction, mask[links]) for reduction, mask in joined]
+    own = [(reduction, mask) for reduction, mask in own if mask.any()]
+    alpha_s = min([alpha_s, *(reduction.alpha_s for reduction, _ in own)])
+    rate = min(_rate_bytes_per_s(topology, links, port, own) for port in _ports_of(topology, links))
     return alpha_s if np.isinf(rate) else alpha_s + size_bytes / rate
 
 
-def _rate_bytes_per_s(topology: Topology, links: Ids, port: Ids) -> float:
-    """What passes the ports of some links in a second, at most; `port`: a number for each link's."""
+def _rate_bytes_per_s(topology: Topology, links: Ids, port: Ids, joined: Joined) -> float:
+    """What passes the ports of some links in a second, at most; `port`: a number for each link's. `joined`: of these
+    links.
+    """
     ports, place = np.unique(port, return_inverse=True)
     rate = np.zeros(len(ports))
     with np.errstate(divide="ignore"):
         np.maximum.at(rate, place, 1 / topology.beta_s_per_byte[links])
-    for group in topology.switch_groups:
-        own = _joined(topology, group.ranks)[links]
-        if own.any():
-            many = _at_once(topology, links[own], place[own], len(ports), group.reduction.beta_s_per_byte)
-            np.maximum(rate, many, out=rate)
+    for reduction, own in joined:
+        many = _at_once(topology, links[own], place[own], len(ports), reduction.beta_s_per_byte)
+        np.maximum(rate, many, out=rate)
     return float(rate.sum())
 
 

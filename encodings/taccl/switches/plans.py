@@ -197,7 +197,7 @@ def _in_pieces(nodes: _Nodes, problem: Problem, deadline: Deadline, parameters: 
     for pieces in (shape.pieces * 3 // 4, shape.pieces * 3 // 2):
         if pieces > 0:
             tried(_Shape.of(nodes, shape.roots, pieces, shape.delay))
-    for delay in () if apart == 1 else (1, 3, 4):
+    for delay in () if apart == 1 or best[3].pieces == 1 else (1, 3, 4):
         tried(_Shape.of(nodes, best[3].roots, best[3].pieces, delay * spread))
     _, chunked, program, shape = best
     return _candidate(chunked, program, f"{shape.roots} roots a node, {shape.pieces} pieces")

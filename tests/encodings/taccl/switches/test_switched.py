@@ -166,3 +166,10 @@ def test_a_sweep_for_msccl_asks_no_switch() -> None:
     from gapless.encodings.taccl.sweep.request import Request
 
     assert not Request(load_topology("dgx-h100"), "allreduce", (1000,)).topology.switch_groups
+
+
+def test_chunks_that_are_given_are_only_sent() -> None:
+    problem = Problem(load_topology("dgx-h100"), "allreduce", 1000).in_chunks(1)
+    result = gapless.solve(problem)
+    assert result.schedule is not None
+    assert not result.schedule.topology.switch_groups
