@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
+from gapless.encodings.pipeline.order.messages import makers, queues_of, users
 from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, timed
 from gapless.encodings.pipeline.problem import Problem
@@ -171,22 +172,16 @@ class _ModeModel:
 
     def _messages(self) -> None:
         """A message leaves after its op, takes its hop's time, and follows those before it on its link."""
-        stages, queues = self.stages, dict[tuple[int, int], list[tuple[int, int, int]]]()
-        for rank, sequence in enumerate(self.order.sequences):
-            following = [*self.ops[sequence[1:]].tolist(), None]
-            for op, next_op in zip(sequence.tolist(), following, strict=True):
-                kind, rest = divmod(op, stages.count * stages.micro_batches)
-                stage, micro_batch = divmod(rest, stages.micro_batches)
-                target = stage + (1 if kind == Kind.FORWARD else -1)
-                if kind == Kind.WEIGHT or not 0 <= target < stages.count or stages.rank[target] == rank:
-                    continue
-                message = kind, min(stage, target), micro_batch
-                queues.setdefault((rank, int(stages.rank[target])), []).append(message)
+        stages = self.stages
+        shape = 2, stages.count - 1, stages.micro_batches
+        next_op = {first: second for sequence in self.order.sequences for first, second in pairwise(sequence.tolist())}
+        for queue in queues_of(stages, self.order).values():
+            messages = list(zip(*(column.tolist() for column in np.unravel_index(queue, shape)), strict=True))
+            made, used = makers(stages, queue).tolist(), users(stages, queue).tolist()
+            for message, op, user in zip(messages, made, used, strict=True):
                 self._after(f"message_{op}_leaves_after_its_op", self.sent[message][None], np.array([op]))
-                user = int(self.ops[op + (target - stage) * stages.micro_batches])
-                later = [user, next_op] if stages.blocks and next_op is not None else [user]
-                self._arrives(f"message_{op}_arrives", later, *message)
-        for messages in queues.values():
+                waits = [user, next_op[op]] if stages.blocks and op in next_op else [user]
+                self._arrives(f"message_{op}_arrives", self.ops[waits].tolist(), *message)
             for before, after in pairwise(messages):
                 self._arrives(f"message_{after}_follows_{before}", [int(self.sent[after])], *before)
 

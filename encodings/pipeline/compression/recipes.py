@@ -51,7 +51,7 @@ def _order(stages: Stages, recipe: Recipe, hop_mode: int, sum_mode: int) -> Orde
     everything = np.broadcast_to(stages.crosses[:, None], plain.hop_modes.shape)
     hops = {"none": np.zeros_like(everything), "epilogue": epilogue(stages, plain), "all": everything}[recipe.hops]
     sums = stages.rank < round(recipe.share * stages.ranks)
-    return Order(plain.sequences, np.where(hops, hop_mode, 0), np.where(sums, sum_mode, 0))
+    return replace(plain, hop_modes=np.where(hops, hop_mode, 0), reduce_modes=np.where(sums, sum_mode, 0))
 
 
 def _choices(recipe: Recipe, modes: int) -> Iterator[tuple[int, int]]:

@@ -7,18 +7,18 @@ names of two that overtake one another, and all rules still hold at the same tim
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
+from gapless.encodings.pipeline.order.messages import held, hops_s, in_their_turn, makers, waiting_links, with_queues
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
 from gapless.model import Model
 
 __all__ = [
-    "OrderModel", "Ticked", "after", "held", "in_ticks", "in_turn", "kept_between", "order_model", "order_of",
+    "OrderModel", "Ticked", "after", "in_ticks", "in_turn", "kept_between", "order_model", "order_of",
     "values_of",
 ]  # fmt: skip
 
@@ -90,9 +90,9 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
     starts = model.integers("start", (kinds, stages.count, micro_batches), upper=horizon)
     step = model.integers("step", lower=least, upper=horizon)
     sent = np.full((2, max(stages.count - 1, 0), micro_batches), -1, dtype=np.int64)
-    queues = _queues(stages)
-    for pair, (kind, hop) in ((pair, send) for pair, sends in queues.items() for send in sends):
-        sent[kind, hop] = model.integers(f"sent_{pair[0]}_{pair[1]}_{kind}_{hop}", micro_batches, upper=horizon)
+    links = waiting_links(stages)
+    for (a, b), (kind, hop) in ((link, send) for link, sends in links.items() for send in sends):
+        sent[kind, hop] = model.integers(f"sent_{a}_{b}_{kind}_{hop}", micro_batches, upper=horizon)
     summed = np.full(stages.count, -1, dtype=np.int64)
     if stages.reduce_s[0].any():
         summed = model.integers("summed", stages.count, upper=horizon)
@@ -102,45 +102,12 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
     _weights_follow(ordered)
     _first_in_first_out(ordered)
     _one_op_at_a_time(ordered)
-    _one_message_at_a_time(ordered, list(queues.values()))
+    _one_message_at_a_time(ordered, list(links.values()))
     _memory(ordered)
     _sums_follow(ordered)
     _ends(ordered)
     model.minimize((1.0, ordered.step))
     return ordered
-
-
-def held(stages: Stages) -> Floats:
-    """How long each op of a kind and stage holds its rank, shape (kinds, S): with its message, where sends block."""
-    held_s = np.stack([stages.forward_s, stages.backward_s, stages.weight_s][: 3 if stages.splits else 2]).copy()
-    if stages.blocks:
-        held_s[Kind.FORWARD, :-1] += stages.forward_hop_s
-        held_s[Kind.BACKWARD, 1:] += stages.hop_s[0]
-    return held_s
-
-
-def _hops(stages: Stages) -> Floats:
-    """Of a forward's and a backward's message, shape (2, S - 1)."""
-    return np.stack([stages.forward_hop_s, stages.hop_s[0]])
-
-
-def _queues(stages: Stages) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """The messages (kind, hop), by directed link, of those links on which one could wait for another.
-
-    A message leaves when its op ends, and the next op on its rank ends no sooner than it takes itself: where no hop
-    over a link is longer than the shortest of the ops that send over it, the link is free whenever one of them ends.
-    """
-    senders: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for hop, (a, b) in enumerate(pairwise(stages.rank.tolist())):
-        if a != b:
-            senders.setdefault((a, b), []).append((Kind.FORWARD, hop))
-            senders.setdefault((b, a), []).append((Kind.BACKWARD, hop))
-    hop_s, held_s = _hops(stages), held(stages)
-    return {
-        pair: sends
-        for pair, sends in senders.items()
-        if max(hop_s[send] for send in sends) > min(held_s[kind, hop + kind] for kind, hop in sends)
-    }
 
 
 def _arrivals(ordered: OrderModel, kind: Kind) -> tuple[Ints, Floats]:
@@ -152,7 +119,7 @@ def _arrivals(ordered: OrderModel, kind: Kind) -> tuple[Ints, Floats]:
     own_s = (stages.forward_s if kind is Kind.FORWARD else stages.backward_s)[senders]
     waits = ordered.sent[kind] >= 0
     columns = np.where(waits, ordered.sent[kind], ordered.starts[kind, senders])
-    return columns, (_hops(stages)[kind] + np.where(waits.any(axis=1), 0.0, own_s))[:, None]
+    return columns, (hops_s(stages)[kind] + np.where(waits.any(axis=1), 0.0, own_s))[:, None]
 
 
 def _forwards_follow(ordered: OrderModel) -> None:
@@ -191,12 +158,12 @@ def _one_op_at_a_time(ordered: OrderModel) -> None:
     ordered.model.no_overlap("one_op_at_a_time", activities)
 
 
-def _one_message_at_a_time(ordered: OrderModel, queues: list[list[tuple[int, int]]]) -> None:
+def _one_message_at_a_time(ordered: OrderModel, links: list[list[tuple[int, int]]]) -> None:
     """A link carries one message at a time, after the op that it comes from."""
-    hop_s, stages = _hops(ordered.stages), ordered.stages
+    stages, hop_s = ordered.stages, hops_s(ordered.stages)
     own_s = np.stack([stages.forward_s[:-1], stages.backward_s[1:]])
     activities = []
-    for number, sends in enumerate(queues):
+    for number, sends in enumerate(links):
         columns = np.stack([ordered.sent[send] for send in sends])
         made = np.stack([ordered.starts[kind, hop + kind] for kind, hop in sends])
         late = np.array([own_s[send] for send in sends])[:, None]
@@ -287,12 +254,19 @@ def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:
 
 
 def order_of(ordered: OrderModel, values: Floats) -> Order:
-    """The order of a point."""
+    """The order of a point: of ops, and of messages where one could wait for another."""
     stages, starts = ordered.stages, np.round(values[ordered.starts]).reshape(-1)
     held_for = np.repeat(held(stages).reshape(-1), stages.micro_batches)
     numbers = in_turn(stages, np.arange(len(starts)), starts, held_for)
     ranks = stages.rank[numbers // stages.micro_batches % stages.count]
-    return plain(stages, [numbers[ranks == rank].tolist() for rank in range(stages.ranks)])
+    order = plain(stages, [numbers[ranks == rank].tolist() for rank in range(stages.ranks)])
+    every = np.arange(ordered.sent.size).reshape(ordered.sent.shape)
+    queues = {}
+    for link, sends in waiting_links(stages).items():
+        messages = np.concatenate([every[send] for send in sends])
+        sent = np.round(values[ordered.sent.reshape(-1)[messages]])
+        queues[link] = in_their_turn(messages, sent, starts[makers(stages, messages)])
+    return with_queues(stages, order, queues)
 
 
 def in_turn(stages: Stages, ops: Ints, starts: Floats, held_for: Floats) -> Ints:

@@ -15,7 +15,16 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
-from gapless.encodings.pipeline.order.exact import after, held, in_ticks, in_turn, kept_between
+from gapless.encodings.pipeline.order.exact import after, in_ticks, in_turn, kept_between
+from gapless.encodings.pipeline.order.messages import (
+    held,
+    hops_s,
+    in_their_turn,
+    makers,
+    queues_of,
+    waiting_links,
+    with_queues,
+)  # fmt: skip
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, peak_bytes, timed
 from gapless.encodings.pipeline.parameters import Parameters
@@ -110,18 +119,42 @@ class _Window:
 
     @cached_property
     def flow(self) -> tuple[Ints, Ints, Floats]:
-        """Pairs of ops of which the second starts so much after the first does: what a micro-batch passes through."""
+        """Pairs of ops of which the second starts so much after the first does: what a micro-batch passes through.
+
+        The first pairs are those of messages, by number.
+        """
         stages = self.stages
         numbers = np.arange(len(self.held)).reshape(-1, stages.count, stages.micro_batches)
         forward, backward = numbers[Kind.FORWARD], numbers[Kind.BACKWARD]
         pairs = [(forward[:-1], forward[1:], stages.forward_s[:-1] + stages.forward_hop_s),
-                 (forward[-1:], backward[-1:], stages.forward_s[-1:]),
-                 (backward[1:], backward[:-1], stages.backward_s[1:] + stages.hop_s[0])]  # fmt: skip
+                 (backward[1:], backward[:-1], stages.backward_s[1:] + stages.hop_s[0]),
+                 (forward[-1:], backward[-1:], stages.forward_s[-1:])]  # fmt: skip
         if stages.splits:
             pairs.append((backward, numbers[Kind.WEIGHT], stages.backward_s))
         by = [np.broadcast_to(each[:, None], first.shape).reshape(-1) for first, _, each in pairs]
         firsts, seconds = (np.concatenate([pair[side].reshape(-1) for pair in pairs]) for side in (0, 1))
         return firsts, seconds, np.concatenate(by)
+
+    @cached_property
+    def hops(self) -> Floats:
+        """By number of message, how long it holds its link."""
+        return np.repeat(hops_s(self.stages).reshape(-1), self.stages.micro_batches)
+
+    @cached_property
+    def queues(self) -> dict[tuple[int, int], Ints]:
+        """Messages on links on which one could wait for another, in the order in which they leave."""
+        waiting = waiting_links(self.stages)
+        return {link: queue for link, queue in queues_of(self.stages, self.order).items() if link in waiting}
+
+    @cached_property
+    def posted(self) -> list[Ints]:
+        """Of each queue the messages that ops of the window make."""
+        return [queue[self.inside[makers(self.stages, queue)]] for queue in self.queues.values()]
+
+    @cached_property
+    def messages(self) -> Ints:
+        """All of these."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self.posted])
 
     @cached_property
     def rest(self) -> Floats:
@@ -169,7 +202,8 @@ class _Window:
         return np.flatnonzero(self.inside)
 
     def model(self) -> Model:
-        """Columns: the start of each op of the window, the end of each rank, that of the step, the ends of time."""
+        """Columns: the start of each op of the window, the end of each rank, that of the step, the ends of time, and
+        when messages leave that could wait."""
         stages, model, horizon = self.stages, Model("pipeline_window"), 2 * self.timeline.step_s
         starts = model.integers("start", len(self.ops), lower=self._heads(), upper=horizon)
         ends = model.integers("end", stages.ranks, upper=horizon)
@@ -185,6 +219,7 @@ class _Window:
         self._keep(model, column, edges)
         after(model, "rank_ends", ends[rank], starts, self.rest[self.ops])
         after(model, "step_ends", np.full(stages.ranks, step), ends, np.zeros(stages.ranks))
+        self._send(model, column, ends)
         model.minimize((float(stages.ranks + 1), step), (1.0, ends))
         return model
 
@@ -193,8 +228,11 @@ class _Window:
         starts = self.timeline.start_s[self.ops]
         ends = np.zeros(self.stages.ranks)
         np.maximum.at(ends, self._rank(self.ops), starts + self.rest[self.ops])
+        sent = self.timeline.sent_s.reshape(-1)[self.messages]
+        made, used, is_after = self._used_after()
+        np.maximum.at(ends, self._rank(made), (sent + self.hops[self.messages])[is_after] + self.rest[used])
         step = max(self.least, ends.max())
-        return np.concatenate([starts, ends, [step, 0.0, 2 * self.timeline.step_s]])
+        return np.concatenate([starts, ends, [step, 0.0, 2 * self.timeline.step_s], sent])
 
     def order_of(self, values: Floats) -> Order:
         """The order of a point."""
@@ -205,7 +243,21 @@ class _Window:
             sequence = sequences[r].copy()
             sequence[self.inside[sequence]] = sorted_ops[rank == r]
             sequences[r] = sequence
-        return replace(self.order, sequences=tuple(sequences))
+        return with_queues(self.stages, replace(self.order, sequences=tuple(sequences)), self._queues_of(values))
+
+    def _queues_of(self, values: Floats) -> dict[tuple[int, int], Ints]:
+        """Those of a point; what is made before the window leaves before, and what after it, after."""
+        starts, sent = np.zeros(len(self.held)), np.zeros(len(self.hops))
+        starts[self.ops] = np.round(values[: len(self.ops)])
+        if len(self.messages):
+            sent[self.messages] = np.round(values[-len(self.messages) :])
+        queues = {}
+        for (link, queue), posted in zip(self.queues.items(), self.posted, strict=True):
+            made = makers(self.stages, queue)
+            turn = in_their_turn(posted, sent[posted], starts[makers(self.stages, posted)])
+            first, last = queue[~self.inside[made] & ~self.is_after[made]], queue[self.is_after[made]]
+            queues[link] = np.concatenate([first, turn, last])
+        return queues
 
     def _rank(self, ops: Ints) -> Ints:
         return np.asarray(self.stages.rank[ops // self.stages.micro_batches % self.stages.count])
@@ -214,8 +266,9 @@ class _Window:
         """When ops of the window can start at the earliest: after what comes before it."""
         heads, before = np.zeros(len(self.held)), ~self.inside & ~self.is_after
         firsts, seconds, by = self.flow
-        comes = before[firsts]
-        np.maximum.at(heads, seconds[comes], (self.timeline.start_s[firsts] + by)[comes])
+        comes, ready = before[firsts], self.timeline.start_s[firsts] + by
+        ready[: len(self.hops)] = self.timeline.sent_s.reshape(-1) + self.hops
+        np.maximum.at(heads, seconds[comes], ready[comes])
         for sequence in self.order.sequences:
             done = sequence[before[sequence]]
             free = float((self.timeline.start_s + self.held)[done].max(initial=0.0))
@@ -223,9 +276,9 @@ class _Window:
         return heads[self.ops]
 
     def _arcs(self) -> tuple[Ints, Ints, Floats]:
-        """All that has to follow within the window: the flow; on free ranks first in, first out; else the order."""
-        firsts, seconds, by = self.flow
-        arcs = [(firsts, seconds, by)]
+        """All that has to follow within the window: the flow but for messages that could wait; on free ranks first in,
+        first out; else the order."""
+        arcs = [tuple(np.delete(column, self.messages) for column in self.flow)]
         chains = [sequence[self.inside[sequence]] for sequence in self.order.sequences]
         in_turn = np.arange(len(self.held)).reshape(-1, self.stages.micro_batches)
         arcs += [(chain[:-1], chain[1:], self.held[chain[:-1]]) for chain, free in zip(chains, self.free, strict=True)
@@ -234,6 +287,39 @@ class _Window:
         earlier, later, late = (np.concatenate(columns) for columns in zip(*arcs, strict=True))
         both = self.inside[earlier] & self.inside[later]
         return earlier[both], later[both], late[both]
+
+    def _send(self, model: Model, column: Ints, ends: Ints) -> None:
+        """Messages that could wait for one another go one at a time, after what was made before the window."""
+        if not len(self.messages):
+            return
+        (firsts, seconds, _), hops = self.flow, self.hops
+        leaves, own = self.timeline.sent_s.reshape(-1) + hops, self._own()
+        sent = np.full(len(hops), -1, dtype=np.int64)
+        for queue, posted in zip(self.queues.values(), self.posted, strict=True):
+            made = firsts[queue]
+            free = leaves[queue[~self.inside[made] & ~self.is_after[made]]].max(initial=0.0)
+            name = f"sent_{self._rank(made[:1]).item()}_{self._rank(seconds[queue[:1]]).item()}"
+            sent[posted] = model.integers(name, len(posted), lower=free, upper=2 * self.timeline.step_s)
+        each = self.messages
+        after(model, "message_after_op", sent[each], column[firsts[each]], own[each])
+        within = each[self.inside[seconds[each]]]
+        after(model, "message_before_op", column[seconds[within]], sent[within], hops[within])
+        made, used, is_after = self._used_after()
+        later = each[is_after]
+        after(model, "rank_ends_after_message", ends[self._rank(made)], sent[later], hops[later] + self.rest[used])
+        model.no_overlap("one_message_at_a_time", [(sent[posted], hops[posted]) for posted in self.posted])
+
+    def _own(self) -> Floats:
+        """By number of message, from the start of its op to its end."""
+        stages = self.stages
+        return np.repeat(np.concatenate([stages.forward_s[:-1], stages.backward_s[1:]]), stages.micro_batches)
+
+    def _used_after(self) -> tuple[Ints, Ints, Mask]:
+        """Of the window's messages that are used after it: what makes each, what uses it; and which they are."""
+        firsts, seconds, _ = self.flow
+        is_after = self.is_after[seconds[self.messages]]
+        messages = self.messages[is_after]
+        return firsts[messages], seconds[messages], is_after
 
     def _keep(self, model: Model, column: Ints, edges: Ints) -> None:
         """What micro-batches keep while the window lasts fits into the memory of each free rank."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -33,11 +34,14 @@ class Order:
 
     `sequences[r]`: int64, numbers of ops in the order in which rank r runs them. `hop_modes`: int64, shape (S - 1, M):
     the mode of the gradient that goes from stage s + 1 to s. `reduce_modes`: int64, shape (S,). Mode 0 is plain.
+    `messages`: int64 each, a directed link's messages (by number, see `order.messages`) in the order in which they
+    leave; on other links they leave in the order in which they are computed, as they do everywhere where sends block.
     """
 
     sequences: tuple[Ints, ...]
     hop_modes: Ints
     reduce_modes: Ints
+    messages: tuple[Ints, ...] = ()
 
 
 def plain(stages: Stages, sequences: list[list[int]]) -> Order:
@@ -104,7 +108,8 @@ def durations(stages: Stages, order: Order) -> Floats:
 def timed(stages: Stages, order: Order) -> Timeline | None:
     """Every op, message and sum as early as the order allows; None where ranks wait for each other forever.
 
-    Messages on one directed link go one at a time, in the order in which their rank computed them.
+    Messages on one directed link go one at a time, in the order that the plan gives them, or else as their rank
+    computed them.
     """
     walk = _Walk(stages, order)
     waiting = list(range(stages.ranks))
@@ -132,6 +137,9 @@ class _Walk:
         modes = np.arange(count - 1)[:, None]
         self.hop_s = stages.hop_s[order.hop_modes, modes].tolist() if count > 1 else []
         self.link_free_s: dict[tuple[int, int], float] = {}
+        self.queues = [deque(queue.tolist()) for queue in order.messages if not stages.blocks]
+        self.queue_of = {message: queue for queue in self.queues for message in queue}
+        self.posted_s: dict[int, float] = {}
         self.sequences = [sequence.tolist() for sequence in order.sequences]
         self.position = [0] * stages.ranks
         self.program: list[int] = []
@@ -160,36 +168,41 @@ class _Walk:
             if op >= 2 * per_kind:
                 continue
             kind, (stage, micro_batch) = op // per_kind, divmod(op % per_kind, self.micro_batches)
-            if kind == Kind.FORWARD:
-                woken.add(self._forward_done(rank, stage, micro_batch, end_s, last))
-            elif stage > 0:
-                hop_s = self.hop_s[stage - 1][micro_batch]
-                at_s = self._send(rank, stage, stage - 1, 1, micro_batch, end_s, hop_s)
-                self.arrived_s[op - self.micro_batches] = at_s
-                woken.add(self.rank[stage - 1])
+            if kind == Kind.FORWARD and stage == last:
+                self.arrived_s[per_kind + op] = end_s
+            elif kind == Kind.FORWARD or stage > 0:
+                woken |= self._post(kind, stage - kind, micro_batch, end_s)
         return woken - {rank}
 
-    def _forward_done(self, rank: int, stage: int, micro_batch: int, end_s: float, last: int) -> int:
-        if stage == last:
-            self.arrived_s[self.per_kind + stage * self.micro_batches + micro_batch] = end_s
-            return rank
-        at_s = self._send(rank, stage, stage + 1, 0, micro_batch, end_s, self.forward_hop_s[stage])
-        self.arrived_s[(stage + 1) * self.micro_batches + micro_batch] = at_s
-        rank_after: int = self.rank[stage + 1]
-        return rank_after
+    def _post(self, kind: int, hop: int, micro_batch: int, end_s: float) -> set[int]:
+        """Send what a rank has computed, if it is its turn, and what has waited for it; the ranks that get it."""
+        message = (kind * (self.stages.count - 1) + hop) * self.micro_batches + micro_batch
+        queue = self.queue_of.get(message)
+        if queue is None:
+            return {self._send(kind, hop, micro_batch, end_s)}
+        self.posted_s[message] = end_s
+        woken = set()
+        while queue and queue[0] in self.posted_s:
+            first = queue.popleft()
+            kind_hop, its_micro_batch = divmod(first, self.micro_batches)
+            its_kind, its_hop = divmod(kind_hop, self.stages.count - 1)
+            woken.add(self._send(its_kind, its_hop, its_micro_batch, self.posted_s[first]))
+        return woken
 
-    def _send(self, rank: int, stage: int, to: int, kind: int, micro_batch: int, end_s: float, hop_s: float) -> float:
-        """When the message is there."""
-        target = self.rank[to]
-        if target == rank:
-            self.sent_s[kind, min(stage, to), micro_batch] = end_s
-            return end_s
-        start_s = max(end_s, self.link_free_s.get((rank, target), 0.0))
-        self.sent_s[kind, min(stage, to), micro_batch] = start_s
-        self.link_free_s[rank, target] = start_s + hop_s
-        if self.stages.blocks:
-            self.free_s[rank] = start_s + hop_s
-        return start_s + hop_s
+    def _send(self, kind: int, hop: int, micro_batch: int, end_s: float) -> int:
+        """A message leaves; the rank that gets it."""
+        stage, to = hop + kind, hop + 1 - kind
+        rank, target = self.rank[stage], self.rank[to]
+        start_s = at_s = end_s
+        if target != rank:
+            start_s = max(end_s, self.link_free_s.get((rank, target), 0.0))
+            at_s = start_s + (self.hop_s[hop][micro_batch] if kind else self.forward_hop_s[hop])
+            self.link_free_s[rank, target] = at_s
+            if self.stages.blocks:
+                self.free_s[rank] = at_s
+        self.sent_s[kind, hop, micro_batch] = start_s
+        self.arrived_s[kind * self.per_kind + to * self.micro_batches + micro_batch] = at_s
+        return int(target)
 
     def timeline(self, stages: Stages, order: Order) -> Timeline:
         """With the sums among replicas, each after its stage's last gradient, one at a time on a rank."""

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from gapless.array_types import Ints
 from gapless.decision import Decision
-from gapless.encodings.pipeline.order.stages import rank_of_stages
+from gapless.encodings.pipeline.order.messages import makers
+from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
 from gapless.encodings.pipeline.order.timeline import Candidate
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import Action
@@ -47,7 +49,8 @@ class PipelineDecision(Decision):
     """`cut`: the first layer of each stage but the first. `order[r]`: what rank r computes, one action after the other:
     `0F0 0B0`, as `gapless.io.formats.torch_pipeline` has them. `method`: what found the order. `recomputed`: the stages
     that run their forward again. `hop_modes`: of gradients that are compressed. `sum_modes`: the name of each stage's
-    mode; none where all are plain.
+    mode; none where all are plain. `messages`: those from one rank to another in the order in which they leave, by the
+    actions that make them; between other ranks they leave as they are made.
 
     Raises `InputError` for what contradicts the cut.
     """
@@ -58,6 +61,7 @@ class PipelineDecision(Decision):
     recomputed: tuple[int, ...] = ()
     hop_modes: tuple[HopMode, ...] = ()
     sum_modes: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         stages = len(self.cut) + 1
@@ -74,19 +78,18 @@ class PipelineDecision(Decision):
     @cached_property
     def actions(self) -> tuple[tuple[Action, ...], ...]:
         """Those of each rank, in order. Raises `InputError` for a text that is none."""
-        return tuple(tuple(_action(rank, word) for word in text.split()) for rank, text in enumerate(self.order))
+        return tuple(_actions(f"order[{rank}]", text) for rank, text in enumerate(self.order))
+
+    @cached_property
+    def queues(self) -> tuple[tuple[Action, ...], ...]:
+        """What makes the messages of each link that has an order of its own. Raises `InputError` as `actions` does."""
+        return tuple(_actions(f"messages[{number}]", text) for number, text in enumerate(self.messages))
 
     @classmethod
     def of_candidate(cls, found: Candidate, names: Sequence[str]) -> PipelineDecision:
         """For the plan file. `names`: of the modes; the first is plain."""
         stages, order = found.stages, found.order
-        letters = "FIW" if stages.splits else "FBW"
-        rows = []
-        for sequence in order.sequences:
-            kind, place = np.divmod(sequence, stages.count * stages.micro_batches)
-            stage, micro_batch = np.divmod(place, stages.micro_batches)
-            columns = zip(stage.tolist(), kind.tolist(), micro_batch.tolist(), strict=True)
-            rows.append(" ".join(f"{s}{letters[k]}{m}" for s, k, m in columns))
+        rows = [_row(stages, sequence) for sequence in order.sequences]
         compressed = np.argwhere(np.where(stages.crosses[:, None], order.hop_modes, 0)).tolist()
         return cls(
             cut=found.cut,
@@ -95,6 +98,7 @@ class PipelineDecision(Decision):
             recomputed=tuple(np.flatnonzero(stages.recomputes).tolist()),
             hop_modes=tuple(HopMode(hop, m, names[order.hop_modes[hop, m]]) for hop, m in compressed),
             sum_modes=tuple(names[mode] for mode in order.reduce_modes) if order.reduce_modes.any() else (),
+            messages=tuple(_row(stages, makers(stages, queue)) for queue in order.messages),
         )
 
     @classmethod
@@ -147,10 +151,23 @@ class PipelineDecision(Decision):
                 raise InputError(f"order[{rank}]: must be of the stages of rank {rank}, got {stray}")
 
 
-def _action(rank: int, word: str) -> Action:
+def _row(stages: Stages, ops: Ints) -> str:
+    """Numbers of ops as a text of actions."""
+    letters = "FIW" if stages.splits else "FBW"
+    kind, place = np.divmod(ops, stages.count * stages.micro_batches)
+    stage, micro_batch = np.divmod(place, stages.micro_batches)
+    columns = zip(stage.tolist(), kind.tolist(), micro_batch.tolist(), strict=True)
+    return " ".join(f"{s}{letters[k]}{m}" for s, k, m in columns)
+
+
+def _actions(where: str, text: str) -> tuple[Action, ...]:
+    return tuple(_action(where, word) for word in text.split())
+
+
+def _action(where: str, word: str) -> Action:
     match = _ACTION.fullmatch(word)
     if match is None:
-        raise InputError(f"order[{rank}]: must be actions such as 0F0, got {word!r}")
+        raise InputError(f"{where}: must be actions such as 0F0, got {word!r}")
     return Action(int(match[1]), match[2], int(match[3]))
 
 

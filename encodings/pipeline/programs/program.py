@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gapless.encodings.pipeline.programs.decision import PipelineDecision, RunOp, ops_that_run, rank_of_stage
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import Action, ActionOrder
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
+from gapless.io.typed import located
 from gapless.ir.schedule import EventKind, Schedule
 
 __all__ = ["Program", "program_of"]
+
+_MESSAGE = re.compile(r"(activation|gradient) (\d+) (\d+)$")
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def program_of(plan: SavedPlan) -> Program:
     ran = sorted(ops_that_run(plan.schedule, len(ranks)), key=lambda each: each.start_s)  # else as they are listed
     computed = [each for each in ran if each.action.kind in "FIWB"]
     return Program(
-        order=ActionOrder(ranks, asked.integer("micro_batches", 1), _in_order(decision, computed)),
+        order=_order(decision, ranks, asked.integer("micro_batches", 1), computed, plan.schedule),
         cut=decision.cut,
         recomputed=decision.recomputed,
         hop_modes={(each.hop, each.micro_batch): each.mode for each in decision.hop_modes},
@@ -67,6 +71,40 @@ def program_of(plan: SavedPlan) -> Program:
     )
 
 
+def _order(
+    decision: PipelineDecision, ranks: tuple[int, ...], micro_batches: int, computed: list[RunOp], schedule: Schedule
+) -> ActionOrder:
+    """Of all actions, and of messages where it is decided. Raises `InputError` where the schedule has another."""
+    with located("decision"):
+        order = ActionOrder(ranks, micro_batches, _in_order(decision, computed), decision.queues)
+    sent_s = _sent_s(schedule)
+    for number, queue in enumerate(order.messages):
+        for first, second in pairwise(queue):
+            if sent_s[_message(first)] > sent_s[_message(second)]:
+                rule = f"must be in the schedule's order, in which {second} leaves before {first}"
+                raise InputError(f"decision: messages[{number}]: {rule}")
+    return order
+
+
+def _message(action: Action) -> tuple[str, int, int]:
+    """What its message is called: the activation of its stage, the gradient of the one before."""
+    if action.kind == "F":
+        return "activation", action.stage, action.micro_batch
+    return "gradient", action.stage - 1, action.micro_batch
+
+
+def _sent_s(schedule: Schedule) -> dict[tuple[str, int, int], float]:
+    """When each message leaves."""
+    found = {}
+    for event in schedule.events():
+        if event.kind is EventKind.TRANSFER:
+            for tensor in event.moves:
+                match = _MESSAGE.search(schedule.graph.tensor_name(tensor))
+                if match:
+                    found[match[1], int(match[2]), int(match[3])] = event.start_s
+    return found
+
+
 def _in_order(decision: PipelineDecision, computed: list[RunOp]) -> tuple[Action, ...]:
     """The actions of all ranks by when they run. Raises `InputError` for a rank that runs them in another order."""
     place = {each.action: number for number, each in enumerate(computed)}
@@ -74,11 +112,11 @@ def _in_order(decision: PipelineDecision, computed: list[RunOp]) -> tuple[Action
         at = [place.get(action, -1) for action in row]
         wrong = next((k for k in range(len(row)) if at[k] < 0 or (k and at[k] <= at[k - 1])), None)
         if wrong is not None:
-            raise InputError(f"decision: order[{rank}]: must be the schedule's, in which {row[wrong]} isn't next")
+            raise InputError(f"order[{rank}]: must be the schedule's, in which {row[wrong]} isn't next")
     decided = {action for row in decision.actions for action in row}
     more = next((each.action for each in computed if each.action not in decided), None)
     if more is not None:
-        raise InputError(f"decision: order: must have every action of the schedule, {more} is missing")
+        raise InputError(f"order: must have every action of the schedule, {more} is missing")
     return tuple(each.action for each in computed)
 
 
@@ -108,6 +146,6 @@ def _messages(schedule: Schedule, stages: int, ranks: int) -> tuple[tuple[int, .
     for event in schedule.events():
         if event.kind is EventKind.TRANSFER and not event.reduces:
             for tensor in event.moves:
-                if re.search(r"(activation|gradient) \d+ \d+$", graph.tensor_name(tensor)):
+                if _MESSAGE.search(graph.tensor_name(tensor)):
                     sent[schedule.topology.links[event.place].source] += sizes[tensor]
     return tuple(boundary), tuple(sent)

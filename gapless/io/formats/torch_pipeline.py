@@ -14,7 +14,7 @@ is a private function of torch; tests hold what gapless relies on, with torch 2.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +45,15 @@ class ActionOrder:
     """All actions of a training step, in one order that all ranks keep to.
 
     `rank_of_stage[s]`: the rank of stage s; each rank has one at least. `actions`: each after all that it needs.
-    Raises `InputError` where one comes too early, is there twice, or is missing.
+    `messages`: by the actions that make them, those from one rank to another in the order in which they leave; between
+    other ranks they leave as they are made. Raises `InputError` where one comes too early, is there twice, or is
+    missing.
     """
 
     rank_of_stage: tuple[int, ...]
     micro_batches: int
     actions: tuple[Action, ...]
+    messages: tuple[tuple[Action, ...], ...] = ()
 
     def __post_init__(self) -> None:
         stages, done = len(self.rank_of_stage), set[Action]()
@@ -69,6 +72,16 @@ class ActionOrder:
                 if held[stage, kind] != self.micro_batches:
                     rule = f"stage {stage} must have {kind} of each of {self.micro_batches} micro-batches"
                     raise InputError(f"actions: {rule}, got {held[stage, kind]}")
+        for number, queue in enumerate(self.messages):
+            links = {self.link(action) for action in queue}
+            if len(links) != 1 or None in links:
+                raise InputError(
+                    f"messages[{number}]: must be from one rank to another, got {' '.join(map(str, queue))}"
+                )
+            sent = sorted(action for action in self.actions if self.link(action) in links)
+            if sorted(queue) != sent:
+                rule = f"each of the {len(sent)} messages of this link once"
+                raise InputError(f"messages[{number}]: must be {rule}, got {' '.join(map(str, queue))}")
 
     def _needs(self, action: Action) -> Iterator[tuple[Action, ...]]:
         """Sets of actions, one of each of which has to be done before."""
@@ -98,6 +111,27 @@ class ActionOrder:
             return None
         return to
 
+    def link(self, action: Action) -> tuple[int, int] | None:
+        """The ranks between which the action's message goes; None where there is none, or it stays on its rank."""
+        to = self.receiver(action)
+        return None if to is None else (self.rank_of_stage[action.stage], self.rank_of_stage[to])
+
+    def posts(self) -> Iterator[tuple[Action, list[Action]]]:
+        """Each action, and those whose messages leave then: its own, and what waited for it; or none."""
+        queues = [deque(queue) for queue in self.messages]
+        queue_of = {action: queue for queue in queues for action in queue}
+        posted = set[Action]()
+        for action in self.actions:
+            queue = queue_of.get(action)
+            if queue is None:
+                yield action, [] if self.receiver(action) is None else [action]
+                continue
+            posted.add(action)
+            leaving = []
+            while queue and queue[0] in posted:
+                leaving.append(queue.popleft())
+            yield action, leaving
+
 
 def rows_of(order: ActionOrder, form: str) -> list[list[str]]:
     """The actions of each rank as texts.
@@ -109,13 +143,14 @@ def rows_of(order: ActionOrder, form: str) -> list[list[str]]:
         return [[str(action) for action in order.of_rank(rank)] for rank in range(order.ranks)]
     rows: list[list[str]] = [[] for _ in range(order.ranks)]
     left = dict.fromkeys(range(len(order.rank_of_stage)), order.micro_batches)
-    for action in order.actions:
-        stage, rank, to = action.stage, order.rank_of_stage[action.stage], order.receiver(action)
+    for action, leaving in order.posts():
+        stage, rank = action.stage, order.rank_of_stage[action.stage]
         rows[rank].append(str(action))
-        if to is not None:
-            kind = "F" if action.kind == "F" else "B"
-            rows[rank].append(f"{stage}SEND_{kind}{action.micro_batch}")
-            rows[order.rank_of_stage[to]].append(f"{to}RECV_{kind}{action.micro_batch}")
+        for sent in leaving:
+            to, kind = order.receiver(sent), "F" if sent.kind == "F" else "B"
+            assert to is not None, "what leaves has a receiver"
+            rows[rank].append(f"{sent.stage}SEND_{kind}{sent.micro_batch}")
+            rows[order.rank_of_stage[to]].append(f"{to}RECV_{kind}{sent.micro_batch}")
         left[stage] -= action.kind in "WB"
         if action.kind in "WB" and not left[stage]:
             rows[rank].append(f"{stage}REDUCE_GRAD")
