@@ -265,7 +265,7 @@ def order_of(ordered: OrderModel, values: Floats) -> Order:
     for link, sends in waiting_links(stages).items():
         messages = np.concatenate([every[send] for send in sends])
         sent = np.round(values[ordered.sent.reshape(-1)[messages]])
-        queues[link] = in_their_turn(messages, sent, starts[makers(stages, messages)])
+        queues[link] = in_their_turn(stages, messages, sent, starts[makers(stages, messages)])
     return with_queues(stages, order, queues)
 
 

@@ -94,9 +94,10 @@ def with_queues(stages: Stages, order: Order, queues: Mapping[tuple[int, int], I
     return replace(order, messages=tuple(kept))
 
 
-def in_their_turn(messages: Ints, sent: Floats, posted: Floats) -> Ints:
-    """Messages by when they leave; of those that leave at once, what was posted first."""
-    return np.asarray(messages[np.lexsort((messages, posted, sent))])
+def in_their_turn(stages: Stages, messages: Ints, sent: Floats, posted: Floats) -> Ints:
+    """Messages by when they leave; of those that leave at once what takes no time first, as it was posted."""
+    hop_s = hops_s(stages).reshape(-1)[messages // stages.micro_batches]
+    return np.asarray(messages[np.lexsort((messages, posted, hop_s, sent))])
 
 
 def _as_computed(stages: Stages, order: Order) -> Queues:

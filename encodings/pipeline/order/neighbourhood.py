@@ -254,7 +254,7 @@ class _Window:
         queues = {}
         for (link, queue), posted in zip(self.queues.items(), self.posted, strict=True):
             made = makers(self.stages, queue)
-            turn = in_their_turn(posted, sent[posted], starts[makers(self.stages, posted)])
+            turn = in_their_turn(self.stages, posted, sent[posted], starts[makers(self.stages, posted)])
             first, last = queue[~self.inside[made] & ~self.is_after[made]], queue[self.is_after[made]]
             queues[link] = np.concatenate([first, turn, last])
         return queues

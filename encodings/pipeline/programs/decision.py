@@ -145,6 +145,9 @@ class PipelineDecision(Decision):
             raise InputError(f"cut: must be {stages - 1} first layers < {layers} that grow, got {list(self.cut)}")
         if len(self.order) != max(ranks) + 1:
             raise InputError(f"order: must be one for each of {max(ranks) + 1} ranks, got {len(self.order)}")
+        for number, queue in enumerate(self.queues):
+            if any(each.stage >= stages for each in queue):
+                raise InputError(f"messages[{number}]: must be of stages < {stages}, got {self.messages[number]}")
         for rank, row in enumerate(self.actions):
             stray = next((each for each in row if each.stage >= stages or ranks[each.stage] != rank), None)
             if stray is not None:

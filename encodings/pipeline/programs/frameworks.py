@@ -37,7 +37,10 @@ def export_torch(path: str, plan: SavedPlan, form: str, compressed: bool) -> str
     write_torch_pipeline(path, program.order, form)
     order = program.order
     stages = f"{len(order.rank_of_stage)} stages on {order.ranks} ranks, {order.micro_batches} micro-batches"
-    return f'{stages}, for _PipelineScheduleRuntime._load_csv(path, format="{FORMS[form]}")'
+    says = f'{stages}, for _PipelineScheduleRuntime._load_csv(path, format="{FORMS[form]}")'
+    if order.messages and form == "compute":
+        says += "; torch sends messages as they are made: give --form communication to keep the plan's order of them"
+    return says
 
 
 def check_torch_runs(program: Program) -> None:

@@ -73,15 +73,12 @@ class ActionOrder:
                     rule = f"stage {stage} must have {kind} of each of {self.micro_batches} micro-batches"
                     raise InputError(f"actions: {rule}, got {held[stage, kind]}")
         for number, queue in enumerate(self.messages):
-            links = {self.link(action) for action in queue}
+            links, got = {self.link(action) for action in queue}, " ".join(map(str, queue))
             if len(links) != 1 or None in links:
-                raise InputError(
-                    f"messages[{number}]: must be from one rank to another, got {' '.join(map(str, queue))}"
-                )
+                raise InputError(f"messages[{number}]: must be from one rank to another, got {got}")
             sent = sorted(action for action in self.actions if self.link(action) in links)
             if sorted(queue) != sent:
-                rule = f"each of the {len(sent)} messages of this link once"
-                raise InputError(f"messages[{number}]: must be {rule}, got {' '.join(map(str, queue))}")
+                raise InputError(f"messages[{number}]: must be the link's {len(sent)} messages, each once, got {got}")
 
     def _needs(self, action: Action) -> Iterator[tuple[Action, ...]]:
         """Sets of actions, one of each of which has to be done before."""

@@ -39,6 +39,26 @@ def test_nothing_is_sent_within_a_rank() -> None:
     assert [Counter(word[1:5] for word in row)["SEND"] for row in rows_of(turn, "communication")] == [2, 2]
 
 
+TURNED = actions("0F0 1F0 2F0 3F0 3B0 0F1 2B0 1B0 0B0 1F1 2F1 3F1 3B1 2B1 1B1 0B1")
+
+
+def test_messages_leave_in_the_order_that_they_are_given() -> None:
+    queue = actions("0F0 0F1 2F0 2F1 1B0 1B1")
+    with pytest.raises(InputError, match=r"messages\[0\]: must be from one rank to another, got 0F0 0F1 2F0"):
+        ActionOrder((0, 1, 1, 0), 2, TURNED, (queue,))
+    as_made = ActionOrder((0, 1, 1, 0), 2, TURNED)
+    assert rows_of(as_made, "communication")[0][:6] == ["0F0", "0SEND_F0", "3RECV_F0", "3F0", "3B0", "3SEND_B0"]
+    waits = ActionOrder((0, 1, 1, 0), 2, TURNED, (actions("0F0 0F1 3B0 3B1"),))
+    row = rows_of(waits, "communication")[0]
+    assert row[:8] == ["0F0", "0SEND_F0", "3RECV_F0", "3F0", "3B0", "0F1", "0SEND_F1", "3SEND_B0"]
+    assert Counter(rows_of(as_made, "communication")[0]) == Counter(row)
+
+
+def test_an_order_of_messages_has_all_of_its_link() -> None:
+    with pytest.raises(InputError, match=r"messages\[0\]: must be the link's 4 messages, each once, got 0F0 0F1"):
+        ActionOrder((0, 1, 1, 0), 2, TURNED, (actions("0F0 0F1"),))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

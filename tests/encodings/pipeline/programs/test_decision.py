@@ -98,6 +98,11 @@ def _swap(decision: dict[str, Any]) -> None:
         (lambda decision: decision["order"].pop(), "decision: order: must be one for each of 2 ranks, got 1"),
         (lambda decision: decision["order"].reverse(), r"decision: order\[0\]: must be of the stages of rank 0"),
         (lambda decision: decision.update(order=["0X0", ""]), r"decision: order\[0\]: must be actions such as 0F0"),
+        (lambda decision: decision.update(messages=["F"]), r"decision: messages\[0\]: must be actions such as 0F0"),
+        (
+            lambda decision: decision.update(messages=["7F0"]),
+            r"decision: messages\[0\]: must be of stages < 2, got 7F0",
+        ),
     ],
 )
 def test_what_is_no_pipeline_is_refused(
@@ -113,6 +118,11 @@ def test_what_is_no_pipeline_is_refused(
     [
         (_swap, r"decision: order\[0\]: must be the schedule's"),
         (lambda decision: decision["order"].__setitem__(1, ""), "must have every action of the schedule"),
+        (
+            lambda decision: decision.update(messages=["0F1 0F0"]),
+            r"decision: messages\[0\]: must be in the schedule's order, in which 0F0 leaves before 0F1",
+        ),
+        (lambda decision: decision.update(messages=["0F1"]), r"decision: messages\[0\]: must be the link's 2 messages"),
     ],
 )
 def test_an_order_that_is_not_the_schedules_is_refused(
@@ -122,6 +132,19 @@ def test_an_order_that_is_not_the_schedules_is_refused(
     plan = read_plan(changed(tmp_path / "plan.json", lambda data: change(data["decision"])))
     with pytest.raises(InputError, match=says):
         program_of(plan)
+
+
+def test_the_order_of_messages_is_saved_and_exported(tmp_path: Path) -> None:
+    result = gapless.pipeline.solve("uniform:f=5,b=9,w=14", ranks=2, micro_batches=4, placement="v", hop=12)
+    decision = result.decision
+    assert isinstance(decision, PipelineDecision)
+    assert decision.messages == ("0F0 0F1 0F2 3I0 0F3 3I1 3I2 3I3",)
+    result.save(tmp_path / "plan.json")
+    again = gapless.load(tmp_path / "plan.json")
+    assert again.decision == decision
+    program = program_of(read_plan(tmp_path / "plan.json"))
+    assert [" ".join(map(str, queue)) for queue in program.order.messages] == list(decision.messages)
+    assert "keep" in result.export(tmp_path / "schedule.csv", "torch-pipeline")
 
 
 def test_a_hops_mode_is_read_as_a_record() -> None:

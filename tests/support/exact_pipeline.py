@@ -1,0 +1,147 @@
+"""A pipeline's optimum by CP-SAT directly: ops, messages and sums as intervals, written apart from the models that it
+is held against. Whole numbers for all durations, plain messages only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
+from gapless.encodings.pipeline.order.timeline import Kind
+
+Op = tuple[int, int, int]
+"""Kind, stage, micro-batch."""
+
+
+def exact_step(stages: Stages, time_limit_s: float = 60.0) -> tuple[float, float]:
+    """The shortest step and a bound on it, equal where it is proven."""
+    return _Exact(stages).solved(time_limit_s)
+
+
+class _Exact:
+    def __init__(self, stages: Stages) -> None:
+        self.stages, self.model = stages, cp_model.CpModel()
+        parts = [stages.forward_s, stages.backward_s, stages.weight_s][: 3 if stages.splits else 2]
+        hops = [stages.forward_hop_s, stages.hop_s[0]]
+        total = sum(int(part.sum()) for part in parts + hops) * stages.micro_batches
+        self.horizon = total + int(stages.reduce_s[0].sum()) + int(stages.embedding_s)
+        self.own = {(kind, stage, m): int(parts[kind][stage])
+                    for kind in range(len(parts)) for stage in range(stages.count)
+                    for m in range(stages.micro_batches)}  # fmt: skip
+        self.start = {op: self._time(f"start {op}") for op in self.own}
+        self.step = self._time("step")
+        self.last = Kind.WEIGHT if stages.splits else Kind.BACKWARD
+        self.held = dict(self.own)
+        self._flow(hops)
+        self._ranks()
+        self._memory()
+        self._sums()
+
+    def _time(self, name: str) -> Any:
+        return self.model.new_int_var(0, self.horizon, name)
+
+    def _interval(self, begin: Any, size: int, name: str) -> Any:
+        return self.model.new_fixed_size_interval_var(begin, size, name)
+
+    def _flow(self, hops: Sequence[np.ndarray[Any, Any]]) -> None:
+        """What a micro-batch passes through; a link carries one message at a time."""
+        stages, links = self.stages, defaultdict[tuple[int, int], list[Any]](list)
+        for kind, stage, m in self.own:
+            op, to = (kind, stage, m), stage + 1 if kind == Kind.FORWARD else stage - 1
+            end = self.start[op] + self.own[op]
+            if kind == Kind.FORWARD and stage == stages.count - 1:
+                self.model.add(self.start[Kind.BACKWARD, stage, m] >= end)
+            if kind == Kind.BACKWARD and stages.splits:
+                self.model.add(self.start[Kind.WEIGHT, stage, m] >= end)
+            if kind == Kind.WEIGHT or not 0 <= to < stages.count:
+                continue
+            a, b = int(stages.rank[stage]), int(stages.rank[to])
+            hop_s = int(hops[kind][min(stage, to)]) if a != b else 0
+            if stages.blocks:
+                self.held[op] += hop_s
+                self.model.add(self.start[kind, to, m] >= end + hop_s)
+                continue
+            sent = self._time(f"sent {op}")
+            self.model.add(sent >= end)
+            self.model.add(self.start[kind, to, m] >= sent + hop_s)
+            if a != b:
+                links[a, b].append(self._interval(sent, hop_s, f"message {op}"))
+        for messages in links.values():
+            self.model.add_no_overlap(messages)
+
+    def _ranks(self) -> None:
+        """One op at a time, and the step ends after all of them."""
+        for rank in range(self.stages.ranks):
+            here = [op for op in self.own if self.stages.rank[op[1]] == rank]
+            # What takes no time may stand between others, but not within one; so it is with messages.
+            self.model.add_no_overlap([self._interval(self.start[op], self.held[op], f"op {op}") for op in here])
+        for op, held in self.held.items():
+            self.model.add(self.step >= self.start[op] + held)
+
+    def _memory(self) -> None:
+        """What micro-batches keep, from the start of what makes it to the end of the last gradient."""
+        stages, kept = self.stages, self.stages.kept_bytes
+        for rank, room in enumerate(stages.room_bytes.tolist()):
+            here = [op for op in self.own if stages.rank[op[1]] == rank]
+            if room >= sum(int(stages.stash_bytes[stage]) for kind, stage, _ in here if kind == Kind.FORWARD):
+                continue
+            parts, sizes = [], []
+            for kind, stage, m in here:
+                size = (kept[stage], stages.stash_bytes[stage] - kept[stage], 0)[kind]
+                if not size:
+                    continue
+                begin, last = self.start[kind, stage, m], (self.last, stage, m)
+                long = self._time(f"kept {kind} {stage} {m}")
+                end = self.start[last] + self.held[last]
+                parts.append(self.model.new_interval_var(begin, long, end, f"keeps {kind} {stage} {m}"))
+                sizes.append(int(size))
+            self.model.add_cumulative(parts, sizes, int(room))
+
+    def _sums(self) -> None:
+        """Among replicas, after a stage's last gradient, one at a time on a rank; then the embedding's exchange."""
+        stages, networks = self.stages, defaultdict[int, list[Any]](list)
+        for stage in range(stages.count):
+            begin, size = self._time(f"sum {stage}"), int(stages.reduce_s[0, stage])
+            for m in range(stages.micro_batches):
+                op = self.last, stage, m
+                self.model.add(begin >= self.start[op] + self.own[op])
+            networks[int(stages.rank[stage])].append(self._interval(begin, size, f"sums {stage}"))
+            self.model.add(self.step >= begin + size + int(stages.exchange_s[stage]))
+        for sums in networks.values():
+            self.model.add_no_overlap(sums)
+
+    def solved(self, time_limit_s: float) -> tuple[float, float]:
+        self.model.minimize(self.step)
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.max_time_in_seconds = time_limit_s
+        status = solver.solve(self.model)
+        assert status in (cp_model.OPTIMAL, cp_model.FEASIBLE), solver.status_name(status)
+        return solver.objective_value, solver.best_objective_bound
+
+
+def few_stages(seed: int) -> Stages:
+    """Two or three ranks with two stages each, up to 4 micro-batches: messages of activations and gradients share
+    links, on which they are often slower than ops."""
+    rng = np.random.default_rng(seed)
+    ranks, micro_batches = int(rng.integers(2, 4)), int(rng.integers(2, 5))
+    rank = rank_of_stages(str(rng.choice(["v", "looped"])), ranks, 2)
+    count, splits = len(rank), bool(rng.integers(3))
+    crosses, stash = rank[1:] != rank[:-1], rng.integers(1, 4, count)
+    whole = np.bincount(rank, weights=stash, minlength=ranks)
+    hops = np.where(crosses, rng.integers(0, int(rng.choice([4, 12, 30])), (2, count - 1)), 0).astype(float)
+    one = np.ones(count, dtype=np.int64)
+    return Stages(
+        ranks=ranks, micro_batches=micro_batches, rank=rank,
+        forward_s=rng.integers(1, 20, count).astype(float), backward_s=rng.integers(1, 20, count).astype(float),
+        weight_s=(rng.integers(1, 20, count) if splits else np.zeros(count)).astype(float), splits=splits,
+        stash_bytes=stash, input_bytes=np.minimum(stash, 1), recomputes=(rng.integers(4, size=count) == 0),
+        state_bytes=one, parameter_bytes=one, boundary_bytes=one[1:], forward_hop_s=hops[0], hop_s=hops[1:],
+        encode_s=np.zeros((1, count - 1)), decode_s=np.zeros((1, count - 1)), reduce_s=np.zeros((1, count)),
+        embedding_s=0.0, memory_bytes=whole * rng.integers(1, micro_batches + 1) + np.bincount(rank, minlength=ranks),
+        blocks=bool(rng.integers(5) == 0),
+    )  # fmt: skip
