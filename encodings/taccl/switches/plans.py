@@ -89,7 +89,7 @@ def why_not(problem: Problem) -> str:
     if problem.sketch is not None:
         return "a sketch says which links are used"
     if not isinstance(problem.collective, str):
-        return "it is for collectives of all ranks, by name"
+        return "they are asked for collectives of all ranks alone"
     if problem.path_slack is not None or problem.method != "auto":
         return "one method is asked for"
     collective = problem.coarsest.collective

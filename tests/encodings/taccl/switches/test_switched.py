@@ -14,6 +14,7 @@ from gapless.encodings.taccl.parameters import Switches
 from gapless.encodings.taccl.switches.bounds import switch_bounds_s
 from gapless.encodings.taccl.switches.plans import switched_plan, why_not
 from gapless.errors import InputError
+from gapless.ir.collective import allreduce
 from gapless.options import Deadline, SolveOptions
 from gapless.result import Result
 from gapless.solution import PlanClass
@@ -128,6 +129,7 @@ def test_slots_limit_the_operations_of_a_step() -> None:
         ({"collective": "scatter"}, "each chunk is for one rank"),
         ({"method": "greedy"}, "one method is asked for"),
         ({"path_slack": 0.5}, "one method is asked for"),
+        ({"collective": allreduce(8)}, "they are asked for collectives of all ranks alone"),
     ],
 )
 def test_what_has_no_plan_by_switches(asked: dict[str, object], why: str) -> None:
