@@ -113,7 +113,9 @@ def problem_of(asked: Question) -> Problem | Unequal:
     """The collective that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
     if is_unequal(asked):
         machine = find_topology(asked.topology, asked.topology_file, asked.nodes, None).without_switch_groups()
-        return _unequal(machine, asked)
+        if asked.without_ranks is not None:
+            raise InputError("without_ranks: must be left out with bytes by pair: give a matrix without the ranks")
+        return _unequal(machine_left(machine, asked), asked)
     sketch = find_sketch(asked.sketch, asked.sketch_file)
     chosen = None if isinstance(sketch, str) else sketch
     size_bytes = asked.size or (None if chosen is None else chosen.input_bytes)

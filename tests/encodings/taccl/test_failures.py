@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from little import LITTLE
 from shapes import even, line, ring
@@ -106,3 +107,15 @@ def test_a_collective_of_ones_own_keeps_its_ranks() -> None:
     assert problem(**EIGHT, collective=own, without_ranks=5).collective == own
     with pytest.raises(InputError, match="must be ranks that the collective does without, got 1"):
         problem(**EIGHT, collective=own, without_ranks=1)
+
+
+def test_bytes_by_pair_go_over_what_is_left() -> None:
+    matrix = np.array([[0, 10_000, 0, 500], [500, 0, 0, 0], [0, 0, 0, 700], [9_000, 0, 800, 0]])
+    asked = {"topology": ring(4, even), "collective": "alltoallv", "matrix": matrix}
+    plan = solve(problem(**asked, without_links="0-1"), BRIEF, LITTLE)
+    assert plan.schedule is not None
+    assert check(plan.schedule).valid
+    used = {plan.schedule.topology.link_name(link) for link in plan.schedule.place.tolist()}
+    assert not {"0->1", "1->0"} & used
+    with pytest.raises(InputError, match="without_ranks: must be left out with bytes by pair"):
+        problem(**asked, without_ranks=2)
