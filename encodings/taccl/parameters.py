@@ -167,9 +167,9 @@ class Matching(_Part):
 class Trees(_Part):
     """Packed spanning trees, which an ALLREDUCE goes up and down."""
 
-    rows: int = 60_000
+    rows: int = 120_000
     """Sends in all orders that are tried; a hundred thousand take about a second."""
-    looks: int = 1_000_000
+    looks: int = 3_000_000
     """How much growing trees may take for a number of chunks: passes over all chunks, times ranks, times links."""
     numbers: int = 2
     """Numbers of chunks whose plans are put in order, those first that loads and the longest tree promise most of."""

@@ -5,7 +5,9 @@ as to get what is not theirs, and links towards the middle stand still while sum
 both ways loads them alike in both directions, wherever its root is. Chunks in different phases then share each link,
 and trees packed evenly reach the bound: what all links between the parts of a partition carry must join these parts
 (Nash-Williams, Tutte). Trees are grown one after the other along the links with least to do so far, and grown anew
-while that evens the load. List scheduling keeps them in turn, so that sums are spread while others come together.
+while that evens the load. Then chunks are put in turn so that each link is used evenly often: after any number of them
+every link has done about the same part of its work, so that none runs out of chunks that are ready. List scheduling
+keeps them in turn, so that sums are spread while others come together.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ _DEEP = 0.1
 """How much dearer each step away from the first rank makes a link: of trees with equal loads, shallow ones."""
 _PACE = 0.5
 """How soon chunks are due, as a share of the time that their number gives them: links then choose among several."""
+_TIGHT = 4
+"""Of what a link has to do in all: the higher, the more the turn of the chunks goes by the busiest links."""
 _RULES = tuple(Rule("as given", backwards, most) for most in (1, 2) for backwards in (False, True))
 
 
@@ -188,7 +192,27 @@ def _pack(problem: Chunked, pairs: _Pairs, chance: random.Random, passes: int) -
             best, best_s = list(trees), max(load_s)
         if without >= len(_POWERS):
             break
-    return _rooted(problem, pairs, best, best_s)
+    return _rooted(problem, pairs, _in_even_turn(pairs, best), best_s)
+
+
+def _in_even_turn(pairs: _Pairs, trees: list[list[int]]) -> list[list[int]]:
+    """The trees in the order in which, one by one, the next brings all loads nearest to their shares so far."""
+    load_s = np.zeros((len(trees), pairs.clocks))
+    for number, tree in enumerate(trees):
+        for pair in tree:
+            for clock, each_s in pairs.loads[pair]:
+                load_s[number, clock] += each_s
+    all_s = load_s.sum(axis=0)
+    load_s, all_s = load_s[:, all_s > 0], all_s[all_s > 0]
+    share, weight = load_s / all_s, (all_s / all_s.max(initial=0.0)) ** _TIGHT
+    so_far, left, order = np.zeros(len(all_s)), np.arange(len(trees)), list[int]()
+    while len(left):
+        at = (len(order) + 1) / len(trees)
+        place = int(((so_far + share[left] - at) ** 2 @ weight).argmin())
+        order.append(int(left[place]))
+        so_far += share[left[place]]
+        left = np.delete(left, place)
+    return [trees[number] for number in order]
 
 
 def _grown(pairs: _Pairs, load_s: list[float], chance: random.Random, power: int) -> list[int]:
