@@ -41,14 +41,14 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     from gapless.torch.collectives.rank import Task, run_collective
     from gapless.torch.processes import check_backend
 
-    sizes = set(saved.schedule.graph.size_bytes.tolist())
-    if len(sizes) > 1:
+    collective, sizes = collective_of(saved.problem, plan), set(saved.schedule.graph.size_bytes.tolist())
+    if len(sizes) > 1 and collective.chunk_sizes is None:
         raise InputError(f"{plan}: run takes a plan whose chunks are of one size, got {len(sizes)} sizes")
-    ranks, chunk_bytes = saved.schedule.topology.device_count, sizes.pop()
+    ranks, chunk_bytes = saved.schedule.topology.device_count, max(sizes)
     check_backend(backend)
     if backend == "mpi" and session.ranks is None:
         raise InputError("backend: mpi takes ranks that its launcher has started, which sets RANK and WORLD_SIZE")
-    library = library_baseline(backend, saved.schedule.topology, collective_of(saved.problem, plan), chunk_bytes)
+    library = library_baseline(backend, saved.schedule.topology, collective, chunk_bytes)
     if library is not None and library.makespan_s < report.makespan_s * (1 - SAME):
         slower = slower_than(library, backend, report.makespan_s)
         if not question.anyway:

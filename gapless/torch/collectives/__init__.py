@@ -8,8 +8,10 @@ if TYPE_CHECKING:
     from gapless.torch.collectives.ddp import PlanState, reduce_by_plan
     from gapless.torch.collectives.executor import (
         AllGather,
+        AllGatherV,
         AllReduce,
         AllToAll,
+        AllToAllV,
         Broadcast,
         Gather,
         PlannedCollective,
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
     from gapless.torch.collectives.steps import Step, steps_of
 
 __all__ = [
-    "AllGather", "AllReduce", "AllToAll", "Broadcast", "Gather", "Installed", "PlanState", "PlannedCollective",
-    "Reduce", "ReduceScatter", "Scatter", "SendRecv", "Step", "install", "planned", "reduce_by_plan", "steps_of",
+    "AllGather", "AllGatherV", "AllReduce", "AllToAll", "AllToAllV", "Broadcast", "Gather", "Installed", "PlanState",
+    "PlannedCollective", "Reduce", "ReduceScatter", "Scatter", "SendRecv", "Step", "install", "planned",
+    "reduce_by_plan", "steps_of",
 ]  # fmt: skip
 
 _DDP, _INSTALLED, _STEPS = ("PlanState", "reduce_by_plan"), ("Installed", "install"), ("Step", "steps_of")

@@ -27,8 +27,8 @@ from gapless.torch.library import rank_count, torch
 from gapless.torch.processes import error_line
 
 __all__ = [
-    "WAIT_S", "AllGather", "AllReduce", "AllToAll", "Broadcast", "Channels", "Gather", "PlannedCollective", "Reduce",
-    "ReduceScatter", "Scatter", "SendRecv", "planned",
+    "WAIT_S", "AllGather", "AllGatherV", "AllReduce", "AllToAll", "AllToAllV", "Broadcast", "Channels", "Gather",
+    "PlannedCollective", "Reduce", "ReduceScatter", "Scatter", "SendRecv", "planned",
 ]  # fmt: skip
 
 WAIT_S = 1800.0
@@ -86,25 +86,53 @@ class PlannedCollective:
         """The collective of flat buffers: `given` in, `output` out, which may be the same memory, or is made.
 
         A rank that gives (or gets) nothing has a buffer of length 0; if it does neither, `given` is as long as a chunk.
-        Raises `InputError` for a buffer that its chunks don't divide, and `RunError` where a message fails.
+        Where chunks are of unlike sizes, buffers have the bytes that the plan says. Raises `InputError` for a buffer
+        that its chunks don't divide, or of other bytes, and `RunError` where a message fails.
         """
         given = given.detach()
+        if self.collective.chunk_sizes is not None:
+            return self._of_bytes(given, output, self.collective.chunk_sizes)
         inputs, outputs = (buffers[self.rank] for buffers in (self.collective.inputs, self.collective.outputs))
         length = self._chunk_length(given, output, len(inputs), len(outputs))
         if output is None:
             output = given.new_empty(length * len(outputs))
+        self._carry_out(given, output.detach(), [length] * self.collective.chunk_count)
+        return output.detach()
+
+    def _of_bytes(self, given: torch.Tensor, output: torch.Tensor | None, sizes: Sequence[int]) -> torch.Tensor:
+        """The collective of buffers whose chunks are of unlike sizes, in bytes."""
+        known = (("input", given, self.collective.inputs), ("output", output, self.collective.outputs))
+        for title, buffer, buffers in known:
+            size = sum(sizes[chunk] for chunk in buffers[self.rank])
+            if buffer is None:
+                if size % given.element_size():
+                    rule = f"must be given where its {size} bytes are no whole numbers"
+                    raise InputError(f"output: {rule} of the input's type, got None")
+                output = given.new_empty(size // given.element_size())
+            elif buffer.dim() != 1 or not buffer.is_contiguous() or buffer.nbytes != size:
+                shape = f"{buffer.nbytes} bytes of shape {tuple(buffer.shape)}"
+                raise InputError(f"{title}: must be flat and of {size} bytes on rank {self.rank}, got {shape}")
+        assert output is not None
         output = output.detach()
-        held = {chunk: given[k * length : (k + 1) * length] for k, chunk in enumerate(inputs)}
-        call = _Call(self._steps, held, given.new_empty(0), length)
+        self._carry_out(given.view(torch.uint8), output.view(torch.uint8), sizes)
+        return output
+
+    def _carry_out(self, given: torch.Tensor, output: torch.Tensor, lengths: Sequence[int]) -> None:
+        """One call; `lengths`: of each chunk."""
+        inputs, outputs = (buffers[self.rank] for buffers in (self.collective.inputs, self.collective.outputs))
+        parts = given[: sum(lengths[chunk] for chunk in inputs)].split([lengths[chunk] for chunk in inputs])
+        held = dict(zip(inputs, parts, strict=True)) if inputs else {}
+        call = _Call(self._steps, held, given.new_empty(0), lengths)
         for future in [self._threads.submit(self._work, call, queue) for queue in self._queues]:
             future.exception()
         if call.error is not None:
             raise call.error
         self.sent_bytes = call.sent_bytes
         result = [call.held[chunk].clone() for chunk in outputs]  # in place, a chunk may lie where another goes
-        for k, part in enumerate(result):
-            output[k * length : (k + 1) * length] = part
-        return output
+        place = 0
+        for part in result:
+            output[place : place + len(part)] = part
+            place += len(part)
 
     def _chunk_length(self, given: torch.Tensor, output: torch.Tensor | None, inputs: int, outputs: int) -> int:
         known = [("input", given, inputs)] if inputs or not outputs else []
@@ -159,12 +187,14 @@ class _Call:
     what the chunk was in the plan when it was sent.
     """
 
-    def __init__(self, steps: Sequence[Step], held: dict[int, torch.Tensor], empty: torch.Tensor, length: int) -> None:
+    def __init__(
+        self, steps: Sequence[Step], held: dict[int, torch.Tensor], empty: torch.Tensor, lengths: Sequence[int]
+    ) -> None:
         self.held = held
         self.device = empty.device
         self.error: Exception | None = None
         self.sent_bytes = 0
-        self._steps, self._empty, self._length = steps, empty, length
+        self._steps, self._empty, self._lengths = steps, empty, lengths
         self._news = threading.Condition()
         self._left = [len(step.needs) for step in steps]
         self._received: dict[int, torch.Tensor] = {}
@@ -191,7 +221,7 @@ class _Call:
 
     def room(self, place: int) -> torch.Tensor:
         """Memory for what a step receives; a token is one number."""
-        return self._empty.new_empty(max(self._length * len(self._steps[place].chunks), 1))
+        return self._empty.new_empty(max(sum(self._lengths[chunk] for chunk in self._steps[place].chunks), 1))
 
     def receive(self, place: int, message: torch.Tensor) -> None:
         """What a step has received, which is taken in once it may be."""
@@ -220,7 +250,8 @@ class _Call:
         self._news.notify_all()
 
     def _take_in(self, step: Step, message: torch.Tensor) -> None:
-        for chunk, part in zip(step.chunks, message.split(self._length) if step.chunks else (), strict=True):
+        lengths = [self._lengths[chunk] for chunk in step.chunks]
+        for chunk, part in zip(step.chunks, message.split(lengths) if lengths else (), strict=True):
             is_sum = step.reduces and chunk in self.held
             self.held[chunk] = self.held[chunk] + part if is_sum else part
 
@@ -259,8 +290,10 @@ def planned(
 
 
 AllGather = partial(planned, collective="allgather")
+AllGatherV = partial(planned, collective="allgatherv")
 AllReduce = partial(planned, collective="allreduce")
 AllToAll = partial(planned, collective="alltoall")
+AllToAllV = partial(planned, collective="alltoallv")
 Broadcast = partial(planned, collective="broadcast")
 Gather = partial(planned, collective="gather")
 Reduce = partial(planned, collective="reduce")

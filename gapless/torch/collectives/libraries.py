@@ -95,6 +95,19 @@ def _sendrecv(collective: Collective, rank: int, given: torch.Tensor, output: to
     return lambda: torch.distributed.recv(output, _global(source, group), group) if rank == target else None
 
 
+def _alltoallv(collective: Collective, rank: int, given: torch.Tensor, output: torch.Tensor, group: _Group) -> _Call:
+    """Splits are in bytes, as the buffers are."""
+    sizes, sides = collective.chunk_sizes or (), ([0] * collective.rank_count, [0] * collective.rank_count)
+    owner = collective.owners
+    for target, chunks in enumerate(collective.outputs):
+        for chunk in chunks:
+            if owner[chunk] == rank:
+                sides[0][target] += sizes[chunk]
+            if target == rank:
+                sides[1][owner[chunk]] += sizes[chunk]
+    return lambda: torch.distributed.all_to_all_single(output, given, sides[1], sides[0], group)
+
+
 _CALLS: dict[str, Callable[[Collective, int, torch.Tensor, torch.Tensor, _Group], _Call]] = {
     "allgather": lambda _, rank, given, output, group: (
         lambda: torch.distributed.all_gather_into_tensor(output, given, group)
@@ -103,6 +116,7 @@ _CALLS: dict[str, Callable[[Collective, int, torch.Tensor, torch.Tensor, _Group]
     "alltoall": lambda _, rank, given, output, group: (
         lambda: torch.distributed.all_to_all_single(output, given, group=group)
     ),
+    "alltoallv": _alltoallv,
     "reducescatter": lambda _, rank, given, output, group: (
         lambda: torch.distributed.reduce_scatter_tensor(output, given, group=group)
     ),

@@ -33,7 +33,8 @@ _LARGEST = 1000
 class Task:
     """What all ranks are to do: `repeats` calls of the plan and of the library, in turn, with chunks of `chunk_bytes`.
 
-    `tokens`: as for `planned`. `wait_s`: the longest that a rank waits for another. `backend`: of torch.distributed.
+    Where chunks are of unlike sizes, the plan says them. `tokens`: as for `planned`. `wait_s`: the longest that a rank
+    waits for another. `backend`: of torch.distributed.
     """
 
     ranks: int
@@ -93,19 +94,20 @@ def buffers_of(
     collective: Collective, chunk_bytes: int, seed: int, rank: int
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """A rank's input, and the output that the collective's definition gives: whole numbers, drawn for every rank."""
-    kind = torch.float32 if chunk_bytes % 4 == 0 else torch.uint8
+    kind = torch.float32 if chunk_bytes % 4 == 0 and collective.chunk_sizes is None else torch.uint8
     length = chunk_bytes // torch.empty(0, dtype=kind).element_size()
+    lengths = collective.chunk_sizes or (length,) * collective.chunk_count
     parts: dict[int, torch.Tensor] = {}
     given = torch.empty(0, dtype=kind)
     for other, chunks in enumerate(collective.inputs):
         drawn = torch.Generator().manual_seed(seed * collective.rank_count + other)
-        buffer = torch.randint(_LARGEST, (length * len(chunks),), generator=drawn).to(kind)
+        own_lengths = [lengths[chunk] for chunk in chunks]
+        buffer = torch.randint(_LARGEST, (sum(own_lengths),), generator=drawn).to(kind)
         given = buffer if other == rank else given
-        for k, chunk in enumerate(chunks):
-            part = buffer[k * length : (k + 1) * length]
+        for chunk, part in zip(chunks, buffer.split(own_lengths) if own_lengths else (), strict=True):
             parts[chunk] = parts[chunk] + part if chunk in parts else part
     wanted = [parts[chunk] for chunk in collective.outputs[rank]]
-    if not len(given) and not wanted:
+    if not len(given) and not wanted and collective.chunk_sizes is None:
         given = torch.empty(length, dtype=kind)
     return given, torch.cat(wanted) if wanted else torch.empty(0, dtype=kind)
 
