@@ -16,7 +16,7 @@ __all__ = [
 ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
 _WORK = {
-    "chunking": ("rows",),
+    "chunking": ("rows", "brief_rows"),
     "aggregation": ("messages", "exchange_looks", "baseline_transfers"),
     "greedy": ("rows", "rows_of_small", "rounding_steps"),
     "matching": ("sends",),
@@ -66,6 +66,12 @@ class Chunking(_Part):
     """Orders of sends for one number: those of a few matchings, which say which numbers are better."""
     rows: int = 40_000
     """Sends in all these orders, some tenths of a second: of many sends, fewer orders are tried."""
+    brief_rows: int = 10_000
+    """The same for the first attempts on a network without symmetry, where a matching or two says nearly as much."""
+    repeated: int = 2
+    """Of these numbers, so many are tried with all of the work at most."""
+    near: float = 0.01
+    """A second one only where it is behind by no more than this share."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""
     spared_gap: float = 5e-3

@@ -3,8 +3,9 @@
 Few chunks pay few latencies, many let a rank hand on the beginning of what it is still receiving, and share out over
 unlike links and several paths. Which weighs more depends on size and machine, so numbers are tried with the greedy: a
 few small ones, those that the bandwidth bound and the longest path name, then ones between and beyond the best, as long
-as the bound says that something is left to gain. Matchings with restarts take other numbers, so they are tried with
-those around it.
+as the bound says that something is left to gain. Without symmetry an order has many sends; there each number is tried
+briefly, which says nearly as much, and the best of them with all of the work. Matchings with restarts take other
+numbers, so they are tried with those around it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from gapless.encodings.taccl.flow.greedy import plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.parameters import Chunking, Parameters
 from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.ir.collective import Collective
 from gapless.ir.process_groups import Groups
 from gapless.options import Deadline, SolveOptions
@@ -58,22 +61,28 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
     """
     if isinstance(problem.collective, Collective) or problem.topology.device_count < 2:
         return Quick(problem.coarsest)
-    greedy = replace(parameters.greedy, rows=parameters.chunking.rows)
+    chunking = parameters.chunking
 
-    def attempt(cut: Chunked, stage: SolveOptions, best_s: float) -> Quick:
+    def attempt(cut: Chunked, stage: SolveOptions, best_s: float, is_brief: bool = False) -> Quick:
         cheap = replace(cut, method="greedy", path_slack=None)
         of_cut = bounds_of(cheap, parameters.bounds, stage, question=bounds)
-        if cut.pair_count <= FEW_PAIRS and (least_s := of_cut.greedy_s) >= best_s:
-            return Quick(cut, bounds=of_cut, least_s=least_s)
-        plan = plan_greedy(cheap, stage, greedy, parameters.chunking.tries, of_cut)
+        if cut.pair_count <= FEW_PAIRS and not math.isinf(best_s):
+            least_s = of_cut.quick_greedy_s if is_brief else of_cut.greedy_s
+            if least_s >= best_s:
+                return Quick(cut, bounds=of_cut, least_s=least_s)
+        greedy = replace(parameters.greedy, rows=chunking.brief_rows if is_brief else chunking.rows)
+        plan = plan_greedy(cheap, stage, greedy, chunking.tries, of_cut, is_brief)
         return Quick(cut, None if plan is None else replace(plan, problem=cut), of_cut)
 
-    search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt)
+    is_brief = all(len(rotations_of(phase.problem)) == 1 for phase in problem.coarsest.phases)
+    search = _Search(problem, bounds, Deadline(options), chunking, partial(attempt, is_brief=is_brief))
     if search.most < 2:
         return Quick(problem.coarsest if search.most < 1 else problem.in_chunks(1))
-    search.run(_promising(problem, bounds, parameters.chunking, search.most))
+    search.run(_promising(problem, bounds, chunking, search.most))
     if not search.found:
         return Quick(problem.coarsest)
+    if is_brief:
+        search.repeat(attempt)
     fastest = search.found[search.best]
     for_milp = _for_milp(search.found, problem.method == "milp" or options.solver is not None, parameters)
     return replace(fastest, for_milp=for_milp)
@@ -171,15 +180,28 @@ class _Search:
 
     def _try(self, number: int) -> float:
         """When the plan in so many chunks is over, or at least is, inf without one."""
-        stage = replace(self.deadline.stage(), gap=self.chunking.gap, on_progress=None, on_plan=None)
         best_s = self.found[self.best].end_s if self.found else math.inf
-        made = self.attempt(self.problem.in_chunks(number), stage, best_s * (1 - self.chunking.least_gain))
+        made = self.attempt(self.problem.in_chunks(number), self._stage(), best_s * (1 - self.chunking.least_gain))
         end_s = min(made.end_s, made.least_s)
         if math.isfinite(made.end_s):
             self.found[number] = made
         if math.isfinite(end_s):
             self.ends_s[number] = end_s
         return end_s
+
+    def repeat(self, attempt: Callable[[Chunked, SolveOptions, float], Quick]) -> None:
+        """The best numbers once more by another attempt; of each, the faster plan is kept."""
+        ranked = sorted(self.found, key=lambda number: (self.found[number].end_s, number))
+        for number in ranked[: self.chunking.repeated]:
+            known = self.found[number]
+            if self.is_over or known.end_s > (1 + self.chunking.near) * self.found[self.best].end_s:
+                return
+            made = attempt(known.problem, self._stage(), math.inf)
+            if made.end_s <= known.end_s:
+                self.found[number] = made
+
+    def _stage(self) -> SolveOptions:
+        return replace(self.deadline.stage(), gap=self.chunking.gap, on_progress=None, on_plan=None)
 
     def _beside_the_best(self) -> int | None:
         """A number between the best and the next that was tried, on the side of the better; None if none is left."""

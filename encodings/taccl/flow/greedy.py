@@ -60,10 +60,11 @@ _Best = tuple[_Routed, Order]
 
 @dataclass(kw_only=True)
 class _Search(PhaseSearch[_Best]):
-    """What is known of one phase; `most_tries`: orders, besides."""
+    """What is known of one phase; `most_tries`: orders, besides. `is_brief`: without linear programs for bounds."""
 
     parameters: Greedy
     most_tries: float
+    is_brief: bool
     bounds: Bounds | None = None
 
     @property
@@ -122,8 +123,11 @@ def plan_greedy(
     parameters: Greedy = _DEFAULTS,
     most_tries: float = np.inf,
     bounds: Bounds | None = None,
+    is_brief: bool = False,
 ) -> Candidate | None:
     """The best plan of the greedy, with bounds on what any plan could reach; `most_tries`: orders for each phase.
+
+    `is_brief`: linear programs are solved only where chunks follow a flow, which is for one rank each.
 
     Of a single order, the bound is that of the shortest paths alone, which takes no linear program; it is waited for.
     Else there is no plan where the time is up before there is an order.
@@ -145,7 +149,8 @@ def plan_greedy(
 
     def begun(phase: Phase, share: SolveOptions) -> _Search:
         return _Search(
-            phase, share, Deadline(share), rows, "greedy", parameters=parameters, most_tries=most_tries
+            phase, share, Deadline(share), rows, "greedy",
+            parameters=parameters, most_tries=most_tries, is_brief=is_brief,
         )  # fmt: skip
 
     found = search_phases(
@@ -164,9 +169,10 @@ def _candidate(problem: Chunked, bounds: Bounds, searches: Sequence[_Search], fo
     bounds_s = {
         "latency": max(bound.latency_s for bound in known),
         "cuts": max(bound.chunk_by_chunk["cuts"] for bound in known),
-        "bandwidth": max(bound.bandwidth.time_s for bound in known),
-        "bandwidth_is_exact": all(bound.bandwidth.exact for bound in known),
     } if known else {}  # fmt: skip
+    if known and not any(search.is_brief for search in searches):
+        bounds_s["bandwidth"] = max(bound.bandwidth.time_s for bound in known)
+        bounds_s["bandwidth_is_exact"] = all(bound.bandwidth.exact for bound in known)
     account = {
         "rotations": len(rotations),
         "rotation_generators": [list(pair) for pair in rotations.generators],
@@ -183,13 +189,15 @@ def _find(search: _Search, bounds: Bounds) -> None:
     with charge(search.stage_s, "quotient"):
         quotient = quotient_problem(problem, None if problem.is_free else no_rotations(problem.logical.topology))
     bottlenecks: tuple[Bottleneck, ...] = ()
+    is_for_one = bool((quotient.wanted.sum(axis=1) == 1).all())
     if search.most_tries > 1 and not search.deadline.over:
         with charge(search.stage_s, "bounds"):
-            search.bounds = bounds.with_proven(bounds.bandwidth.time_s)
-            bottlenecks = bounds.bandwidth.bottlenecks
+            search.is_brief &= not is_for_one
+            search.bounds = bounds if search.is_brief else bounds.with_proven(bounds.bandwidth.time_s)
+            bottlenecks = bounds.bottlenecks if search.is_brief else bounds.bandwidth.bottlenecks
     if search.most_tries > 1 and search.deadline.over:
         return
-    if (quotient.wanted.sum(axis=1) == 1).all():
+    if is_for_one:
         _route(search, quotient)
     else:
         _match(search, quotient, bottlenecks)
