@@ -17,7 +17,7 @@ ANY_SIZE = 1 << 30
 """As many chunks in a group as there are."""
 _WORK = {
     "chunking": ("rows", "brief_rows"),
-    "aggregation": ("messages", "exchange_looks", "baseline_transfers"),
+    "aggregation": ("messages", "patience_messages", "exchange_looks", "baseline_transfers"),
     "greedy": ("rows", "rows_of_small", "rounding_steps"),
     "matching": ("sends",),
     "trees": ("rows", "looks"),
@@ -57,7 +57,7 @@ class Chunking(_Part):
     most_pieces: int = 64
     """The largest number that bandwidth or latency may name; the search may double it."""
     patience: int = 2
-    """Numbers in a row that are no better, after which it is left at that."""
+    """Numbers in a row that are no better, or that bounds rule out, after which it is left at that."""
     least_gain: float = 0.002
     """What counts as better, as a share."""
     most_sends: int = 60_000
@@ -66,12 +66,8 @@ class Chunking(_Part):
     """Orders of sends for one number: those of a few matchings, which say which numbers are better."""
     rows: int = 40_000
     """Sends in all these orders, some tenths of a second: of many sends, fewer orders are tried."""
-    brief_rows: int = 10_000
+    brief_rows: int = 5_000
     """The same for the first attempts on a network without symmetry, where a matching or two says nearly as much."""
-    repeated: int = 2
-    """Of these numbers, so many are tried with all of the work at most."""
-    near: float = 0.01
-    """A second one only where it is behind by no more than this share."""
     gap: float = 1e-3
     """A number whose plan is proven to be this near to the best possible is not improved."""
     spared_gap: float = 5e-3
@@ -95,10 +91,14 @@ class Aggregation(_Part):
     """Constructions for each phase: most find their best within a hundred."""
     messages: int = 60_000
     """Messages of all constructions of a phase, so that large networks take no more than a second or two."""
+    patience_messages: int = 20_000
+    """Messages of constructions in a row that are no better, after which it is left at that."""
     hopeless_tries: int = 60
     """Constructions after which it is left at that where all are far behind the best plan of other methods."""
     hopeless_factor: float = 1.25
-    """Where constructions, or a library's algorithms, take so many times as long as the best plan."""
+    """Where they take so many times as long as the best plan."""
+    hopeless_library_factor: float = 1.1
+    """The same for the libraries' algorithms of the first plan, which is found in less work: more is of little use."""
     restart_share: float = 0.6
     """The share of constructions that begin as the best one did: without, the best of many is hardly improved."""
     exchange_looks: int = 200_000

@@ -181,9 +181,10 @@ def _best_transfers(
     rng = random.Random(seed)
     best: tuple[float, Construction, list[Transfer]] | None = None
     best_preferences = Preferences()
-    kinds, messages = len(set(task.network.alpha_s)), 0
+    kinds, messages, found_at = len(set(task.network.alpha_s)), 0, 0
     for number in range(parameters.tries):
-        is_enough = best is not None and (best[0] <= enough_s or messages > parameters.messages)
+        is_used_up = messages > parameters.messages or messages - found_at > parameters.patience_messages
+        is_enough = best is not None and (best[0] <= enough_s or is_used_up)
         is_hopeless = best is not None and number >= parameters.hopeless_tries and best[0] > hopeless_s
         if is_enough or is_hopeless or (best is not None and deadline.over):
             break
@@ -201,7 +202,7 @@ def _best_transfers(
             continue
         end_s, transfers = _evaluated(task, construction)
         if best is None or end_s < best[0] * (1 - 1e-9):
-            best, best_preferences = (end_s, construction, transfers), preferences
+            best, best_preferences, found_at = (end_s, construction, transfers), preferences, messages
     return None if best is None else best[2]
 
 

@@ -114,7 +114,7 @@ class _Libraries:
     def run(self, search: _Search) -> Iterator[Candidate]:
         """Each in its fastest variant; none where the fastest of a little work was hopeless."""
         problem = search.problem
-        if search.known.library_s > search.parameters.hopeless_factor * search.known.best_s:
+        if search.known.library_s > search.parameters.hopeless_library_factor * search.known.best_s:
             return
         library = Baselines(problem.logical.topology, problem.collective)
         with charge(search.timings, "baselines"):

@@ -4,7 +4,7 @@ Few chunks pay few latencies, many let a rank hand on the beginning of what it i
 unlike links and several paths. Which weighs more depends on size and machine, so numbers are tried with the greedy: a
 few small ones, those that the bandwidth bound and the longest path name, then ones between and beyond the best, as long
 as the bound says that something is left to gain. Without symmetry an order has many sends; there each number is tried
-briefly, which says nearly as much, and the best of them with all of the work. Matchings with restarts take other
+briefly, which says nearly as much, and the best of them again with all of the work. Matchings with restarts take other
 numbers, so they are tried with those around it.
 """
 
@@ -163,12 +163,15 @@ class _Search:
         return end_s - self.bounds.asked_s <= self.chunking.gap * end_s
 
     def run(self, numbers: Iterable[int]) -> None:
-        """These numbers in turn, until they are clearly worse; then those around the best."""
+        """These numbers in turn, until they are clearly worse, or bounds rule out some; then those around the best."""
+        without = 0
         for number in numbers:
             if self.is_over:
                 return
             best_s = self.found[self.best].end_s if self.found else math.inf
-            if self._try(number) > self.chunking.give_up_factor * best_s:
+            end_s = self._try(number)
+            without = 0 if number in self.found else without + 1
+            if end_s > self.chunking.give_up_factor * best_s or without >= self.chunking.patience:
                 break
         without = 0
         while self.found and without < self.chunking.patience and not self.is_over:
@@ -190,15 +193,11 @@ class _Search:
         return end_s
 
     def repeat(self, attempt: Callable[[Chunked, SolveOptions, float], Quick]) -> None:
-        """The best numbers once more by another attempt; of each, the faster plan is kept."""
-        ranked = sorted(self.found, key=lambda number: (self.found[number].end_s, number))
-        for number in ranked[: self.chunking.repeated]:
-            known = self.found[number]
-            if self.is_over or known.end_s > (1 + self.chunking.near) * self.found[self.best].end_s:
-                return
+        """The best number once more, by another attempt; the faster plan is kept."""
+        known = self.found[self.best]
+        if not self.is_over:
             made = attempt(known.problem, self._stage(), math.inf)
-            if made.end_s <= known.end_s:
-                self.found[number] = made
+            self.found[self.best] = min(made, known, key=lambda quick: quick.end_s)
 
     def _stage(self) -> SolveOptions:
         return replace(self.deadline.stage(), gap=self.chunking.gap, on_progress=None, on_plan=None)
