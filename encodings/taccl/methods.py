@@ -282,13 +282,14 @@ def _matching(search: Search) -> Iterator[Candidate | None]:
     """Matching with restarts: briefly for some numbers of chunks, then for long in the best of them."""
     problem, parameters, bounds = search.problem, search.parameters, search.bounds
     if search.asked is not None:
-        quick = best_matching(search.asked, problem.chunks, search.question, search.stage(), parameters)
-        if quick is None or quick.plan is None:
+        quick = best_matching(search.asked, search.quick, search.question, search.stage(), parameters)
+        if quick is None:
             return
-        yield quick.plan
         problem, bounds = quick.problem, quick.bounds or bounds
-        if search.is_over or quick.end_s > parameters.matching.hopeless_factor * search.end_s:
-            return
+        if quick.plan is not None:
+            yield quick.plan
+            if search.is_over or quick.end_s > parameters.matching.hopeless_factor * search.end_s:
+                return
     yield matched_plan(problem, search.stage(), parameters.matching, bounds)
 
 

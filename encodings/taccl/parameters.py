@@ -74,6 +74,8 @@ class Chunking(_Part):
     """Where a first plan is proven to be this near, and that is near enough, no number is tried."""
     near_for_milp: float = 0.1
     """The MILP takes fewer chunks than the greedy; those in which the greedy's plan is longer by more don't help it."""
+    far_factor: float = 1.15
+    """Matchings are not tried in numbers in which the greedy is this many times as slow as in its best, nor beyond."""
     give_up_factor: float = 1.3
     """Larger numbers are not tried once one is this many times as slow as the best."""
 
@@ -91,7 +93,7 @@ class Aggregation(_Part):
     """Constructions for each phase: most find their best within a hundred."""
     messages: int = 60_000
     """Messages of all constructions of a phase, so that large networks take no more than a second or two."""
-    patience_messages: int = 20_000
+    patience_messages: int = 12_000
     """Messages of constructions in a row that are no better, after which it is left at that."""
     hopeless_tries: int = 60
     """Constructions after which it is left at that where all are far behind the best plan of other methods."""

@@ -4,15 +4,15 @@ Few chunks pay few latencies, many let a rank hand on the beginning of what it i
 unlike links and several paths. Which weighs more depends on size and machine, so numbers are tried with the greedy: a
 few small ones, those that the bandwidth bound and the longest path name, then ones between and beyond the best, as long
 as the bound says that something is left to gain. Without symmetry an order has many sends; there each number is tried
-briefly, which says nearly as much, and the best of them again with all of the work. Matchings with restarts take other
-numbers, so they are tried with those around it.
+briefly, which says nearly as much; a plan that is near enough is made again with all of the work. Matchings with
+restarts take other numbers, so they are tried with those around it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 
@@ -32,13 +32,17 @@ from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Quick", "best_chunking", "best_matching"]
 
+_FEW_SENDS = 100
+"""Sends of an order up to which hundreds of orders take a moment."""
+
 
 @dataclass(frozen=True)
 class Quick:
     """A number of chunks with what a method makes of it in a moment, None where it was not asked.
 
     `bounds`: those of plans in so many chunks. `for_milp`: the problem in as many chunks as the MILP is to take.
-    `least_s`: a bound for the method's plans that is no better than a plan in another number of chunks.
+    `least_s`: a bound for the method's plans that is no better than a plan in another number of chunks. `ends_s[n]`:
+    when the method's plan in n chunks is over, or a bound for it, of the numbers that were tried, where that is slow.
     """
 
     problem: Chunked
@@ -46,6 +50,7 @@ class Quick:
     bounds: Bounds | None = None
     for_milp: Chunked | None = None
     least_s: float = math.inf
+    ends_s: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def end_s(self) -> float:
@@ -74,7 +79,7 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
         plan = plan_greedy(cheap, stage, greedy, chunking.tries, of_cut, is_brief)
         return Quick(cut, None if plan is None else replace(plan, problem=cut), of_cut)
 
-    is_brief = all(len(rotations_of(phase.problem)) == 1 for phase in problem.coarsest.phases)
+    is_brief = _is_slow(problem.coarsest)
     search = _Search(problem, bounds, Deadline(options), chunking, partial(attempt, is_brief=is_brief))
     if search.most < 2:
         return Quick(problem.coarsest if search.most < 1 else problem.in_chunks(1))
@@ -82,10 +87,16 @@ def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, param
     if not search.found:
         return Quick(problem.coarsest)
     if is_brief:
-        search.repeat(attempt)
+        search.repeat(attempt, options.gap)
     fastest = search.found[search.best]
     for_milp = _for_milp(search.found, problem.method == "milp" or options.solver is not None, parameters)
-    return replace(fastest, for_milp=for_milp)
+    return replace(fastest, for_milp=for_milp, ends_s=search.ends_s if is_brief else {})
+
+
+def _is_slow(problem: Chunked) -> bool:
+    """Whether an order has many sends: there are no rotations, and many chunks are wanted."""
+    phases = [phase.problem for phase in problem.phases]
+    return all(phase.wanted.sum() > _FEW_SENDS and len(rotations_of(phase)) == 1 for phase in phases)
 
 
 def _for_milp(found: dict[int, Quick], is_alone: bool, parameters: Parameters) -> Chunked | None:
@@ -103,9 +114,14 @@ def _for_milp(found: dict[int, Quick], is_alone: bool, parameters: Parameters) -
 
 
 def best_matching(
-    problem: Problem, around: int, bounds: Bounds, options: SolveOptions, parameters: Parameters
+    problem: Problem, quick: Quick, bounds: Bounds, options: SolveOptions, parameters: Parameters
 ) -> Quick | None:
-    """The problem in the number of chunks with which matchings are fastest, from `around` on, and that plan."""
+    """The problem in the number of chunks with which matchings are fastest, and that plan, None where it isn't known.
+
+    `quick`: where the greedy is fastest. Numbers around it are tried, but none with which the greedy is far behind;
+    where these leave a single one, there is nothing to try.
+    """
+    around = quick.problem.chunks
     matching = replace(parameters.matching, sends=parameters.chunking.rows)
 
     def attempt(cut: Chunked, stage: SolveOptions, best_s: float) -> Quick:
@@ -115,9 +131,13 @@ def best_matching(
             return Quick(cut, bounds=of_cut, least_s=least_s)
         return Quick(cut, matched_plan(cut, stage, matching, of_cut, is_quick=True), of_cut)
 
-    search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt)
+    hopeless = _hopeless(quick, parameters.chunking)
+    search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt, hopeless)
     numbers = dict.fromkeys([around, around // 2, *_denominators(problem, bounds, parameters.chunking)])
-    search.run([number for number in numbers if 1 <= number <= max(search.most, around)])
+    numbers = [number for number in numbers if 1 <= number <= max(search.most, around) and not hopeless(number)]
+    if numbers == [around] and (around == 1 or hopeless(around - 1)) and hopeless(around + 1):
+        return Quick(quick.problem, bounds=quick.bounds)
+    search.run(numbers)
     if not search.found:
         return None
     best = search.found[search.best]
@@ -127,10 +147,24 @@ def best_matching(
     return replace(best, plan=replace(best.plan, bound_s=max(bounds_s.values()), bounds_s=bounds_s))
 
 
+def _hopeless(quick: Quick, chunking: Chunking) -> Callable[[int], bool]:
+    """Whether the greedy is far behind its best in so many chunks, or is already in a number between that and these."""
+    own, far_s = quick.problem.chunks, chunking.far_factor * quick.end_s
+    far = [number for number, end_s in quick.ends_s.items() if end_s > far_s]
+    least = max((number for number in far if number < own), default=0)
+    most = min((number for number in far if number > own), default=math.inf)
+    return lambda number: not least < number < most
+
+
+def _none_is_hopeless(_: int) -> bool:
+    return False
+
+
 @dataclass
 class _Search:
     """What is known so far: `found[n]` is the plan in n chunks of one method, `attempt`, which gets the time that it is
-    to beat. `ends_s[n]`: when that plan is over, or a bound where it can't beat the best.
+    to beat. `ends_s[n]`: when that plan is over, or a bound where it can't beat the best. `hopeless`: says which
+    numbers aren't tried.
     """
 
     problem: Problem
@@ -138,6 +172,7 @@ class _Search:
     deadline: Deadline
     chunking: Chunking
     attempt: Callable[[Chunked, SolveOptions, float], Quick]
+    hopeless: Callable[[int], bool] = _none_is_hopeless
 
     def __post_init__(self) -> None:
         self.found: dict[int, Quick] = {}
@@ -192,10 +227,13 @@ class _Search:
             self.ends_s[number] = end_s
         return end_s
 
-    def repeat(self, attempt: Callable[[Chunked, SolveOptions, float], Quick]) -> None:
-        """The best number once more, by another attempt; the faster plan is kept."""
+    def repeat(self, attempt: Callable[[Chunked, SolveOptions, float], Quick], gap: float) -> None:
+        """The best number once more by another attempt, where it is proven within the gap, which ends the search.
+
+        The faster plan is kept.
+        """
         known = self.found[self.best]
-        if not self.is_over:
+        if not self.is_over and known.end_s - self.bounds.asked_s <= gap * known.end_s:
             made = attempt(known.problem, self._stage(), math.inf)
             self.found[self.best] = min(made, known, key=lambda quick: quick.end_s)
 
@@ -210,7 +248,8 @@ class _Search:
         sides = [(ends_s[min(above)], _between(best, min(above)))] if above else [(0.0, 2 * best)]
         if below:
             sides.append((ends_s[max(below)], _between(max(below), best)))
-        fresh = [number for _, number in sorted(sides) if number not in ends_s and 1 <= number <= self.most]
+        numbers = [number for _, number in sorted(sides) if 1 <= number <= self.most and not self.hopeless(number)]
+        fresh = [number for number in numbers if number not in ends_s]
         return fresh[0] if fresh else None
 
 
