@@ -133,8 +133,8 @@ def best_matching(
 
     hopeless = _hopeless(quick, parameters.chunking)
     search = _Search(problem, bounds, Deadline(options), parameters.chunking, attempt, hopeless)
-    numbers = dict.fromkeys([around, around // 2, *_denominators(problem, bounds, parameters.chunking)])
-    numbers = [number for number in numbers if 1 <= number <= max(search.most, around) and not hopeless(number)]
+    named = dict.fromkeys([around, around // 2, *_denominators(problem, bounds, parameters.chunking)])
+    numbers = [number for number in named if 1 <= number <= max(search.most, around) and not hopeless(number)]
     if numbers == [around] and (around == 1 or hopeless(around - 1)) and hopeless(around + 1):
         return Quick(quick.problem, bounds=quick.bounds)
     search.run(numbers)
