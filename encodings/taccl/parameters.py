@@ -93,7 +93,7 @@ class Aggregation(_Part):
     """Constructions for each phase: most find their best within a hundred."""
     messages: int = 60_000
     """Messages of all constructions of a phase, so that large networks take no more than a second or two."""
-    patience_messages: int = 12_000
+    patience_messages: int = 30_000
     """Messages of constructions in a row that are no better, after which it is left at that."""
     hopeless_tries: int = 60
     """Constructions after which it is left at that where all are far behind the best plan of other methods."""
