@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gapless.torch.heads.attention import Rows, edited
-from gapless.torch.heads.models import Cache, LanguageModel, check_length, mean_loss
+from gapless.torch.heads.models import Cache, LanguageModel, cached_logits, check_length, mean_loss
 from gapless.torch.heads.sharing import cache_bytes, kept_cache, sharing
 from gapless.torch.library import Module, Tensor, torch
 
@@ -66,7 +66,7 @@ def generated(model: Module, cache: Cache, prompt: Tensor, count: int, given: Te
     with torch.no_grad():
         for number in range(count):
             begin_s = time.perf_counter()
-            last = model(tokens, past_key_values=cache, use_cache=True).logits[0, -1]
+            last = cached_logits(model, tokens, cache)[0, -1]
             following = last.argmax() if given is None else given[number]
             times.append(time.perf_counter() - begin_s)
             logits.append(last)

@@ -14,7 +14,7 @@ from functools import partial
 
 from gapless.torch.devices import device_of
 from gapless.torch.heads.attention import AttentionFunction, attending
-from gapless.torch.heads.models import Cache, DynamicLayer, LanguageModel, check_length
+from gapless.torch.heads.models import Cache, DynamicLayer, LanguageModel, cached_logits, check_length
 from gapless.torch.heads.requests import Choose, watching
 from gapless.torch.heads.sharing import Chosen, Membership, cache_bytes, kept_cache, sharing_functions
 from gapless.torch.library import Tensor, torch
@@ -135,8 +135,7 @@ def _request(
 
 def _following(found: LanguageModel, cache: Cache, tokens: Tensor) -> Tensor:
     """The most likely tokens after these, (requests, 1)."""
-    logits: Tensor = found.model(tokens, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
-    return logits[:, -1:].argmax(dim=-1)
+    return cached_logits(found.model, tokens, cache, logits_to_keep=1)[:, -1:].argmax(dim=-1)
 
 
 def _go_on(found: LanguageModel, cache: Cache, tokens: Tensor, new_tokens: int, latency: Latency) -> None:

@@ -6,6 +6,7 @@ weights, the same for a seed; a folder is what `save_pretrained` has written. No
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from gapless.io.text_file import load_text
 
 __all__ = [
     "DTYPES",
-    "Attention", "Cache", "DynamicLayer", "LanguageModel", "check_length", "cross_entropy", "eager_mask",
-    "load_language_model", "mean_loss", "sequences_of", "transformers",
+    "Attention", "Cache", "DynamicLayer", "LanguageModel", "cached_logits", "check_length", "cross_entropy",
+    "eager_mask", "load_language_model", "mean_loss", "sequences_of", "transformers",
 ]  # fmt: skip
 
 try:
@@ -194,6 +195,14 @@ def _checked(name: str, model: torch.nn.Module, tokenizer: _Tokenizer | None) ->
             f"model: {name} is of the kind {kind}; heads of Llama, OPT, GPT-2 and the like can be shared alone"
         )
     return LanguageModel(name, model.eval(), tuple(found), tokenizer)
+
+
+def cached_logits(model: torch.nn.Module, tokens: torch.Tensor, cache: Cache, **options: object) -> torch.Tensor:
+    """Logits of tokens that follow what a cache has, (requests, tokens, vocabulary); the cache has these too then."""
+    names = inspect.signature(model.forward).parameters
+    name = "cache" if "cache" in names else "past_key_values"  # as transformers calls it before 5.24
+    logits: torch.Tensor = model(tokens, use_cache=True, **{name: cache}, **options).logits
+    return logits
 
 
 def check_length(found: LanguageModel, prompt: int, new_tokens: int) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.torch.heads.attention import AttentionFunction, attending, probabilities, repeated
-from gapless.torch.heads.models import Attention, Cache, LanguageModel, check_length
+from gapless.torch.heads.models import Attention, Cache, LanguageModel, cached_logits, check_length
 from gapless.torch.heads.sharing import Chosen, Membership, cache_bytes, kept_cache, of_requests, sharing_functions
 from gapless.torch.library import Tensor, torch
 
@@ -72,7 +72,7 @@ def answered(
     with torch.no_grad():
         if first:
             with attending(found, begin):
-                logits.append(found.model(prompts[:, :first], past_key_values=cache, use_cache=True).logits)
+                logits.append(cached_logits(found.model, prompts[:, :first], cache))
         with attending(found, rest()):
             more, new = _go_on(found, cache, prompts[:, first:], new_tokens, given)
     return Answered(torch.cat([*logits, *more], 1), torch.cat([prompts, new], 1), cache_bytes(cache))
@@ -147,7 +147,7 @@ def _go_on(
     """Logits of the rest of the prompts, and of all new tokens but the last; the new tokens."""
     logits, new, tokens = [], [], rest
     for number in range(new_tokens):
-        logits.append(found.model(tokens, past_key_values=cache, use_cache=True).logits)
+        logits.append(cached_logits(found.model, tokens, cache))
         tokens = logits[-1][:, -1:].argmax(dim=-1) if given is None else given[:, number : number + 1]
         new.append(tokens)
     return logits, torch.cat(new, 1)

@@ -71,13 +71,14 @@ def test_the_cache_holds_kept_keys_and_all_values(found: Any) -> None:
 def test_one_step_at_a_time_is_all_at_once(found: Any) -> None:
     import torch
 
+    from gapless.torch.heads.models import cached_logits
     from gapless.torch.heads.sharing import kept_cache, sharing
 
     kept, rows = some_map(found)
     text = tokens(1, 12)
     with torch.no_grad(), sharing(found, kept, rows):
         cache = kept_cache(kept)
-        steps = [found.model(text[:, k : k + 1], past_key_values=cache).logits[0, -1] for k in range(12)]
+        steps = [cached_logits(found.model, text[:, k : k + 1], cache)[0, -1] for k in range(12)]
         whole = found.model(text, use_cache=False).logits[0]
     assert torch.allclose(torch.stack(steps), whole, atol=2e-5)
 
