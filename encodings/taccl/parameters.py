@@ -9,8 +9,8 @@ from gapless.errors import InputError
 from gapless.methods import MethodChoice
 
 __all__ = [
-    "Aggregation", "BoundParameters", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Shares", "Sketches",
-    "Switches", "Trees", "Wider",
+    "Aggregation", "BoundParameters", "Chunking", "Greedy", "Matching", "Milp", "Parameters", "Repair", "Shares",
+    "Sketches", "Switches", "Trees", "Wider",
 ]  # fmt: skip
 
 ANY_SIZE = 1 << 30
@@ -282,6 +282,24 @@ class Wider(_Part):
 
 
 @dataclass(frozen=True)
+class Repair(_Part):
+    """An earlier plan as a start, of `--from`."""
+
+    looks: int = 600
+    """Branches through busy clocks that are cut and grown anew: a look is a shortest path, about a millisecond."""
+    rows: int = 120_000
+    """Sends in all orders that are tried, about a second."""
+    patience: int = 20
+    """Perturbed orders in a row without improvement, after which it is left at that."""
+    near: float = 0.1
+    """A plan within this share of its bound ends the search; so does one that isn't slower than the fresh first plan."""
+    share: float = 0.02
+    """Else the part of the work of a fresh solve that the methods take."""
+
+    shares = ("share",)
+
+
+@dataclass(frozen=True)
 class BoundParameters(_Part):
     """Limits on the work of lower bounds; larger ones make them stronger and slower."""
 
@@ -341,6 +359,8 @@ class Parameters:
     """The search over sketches."""
     wider: Wider = field(default_factory=Wider)
     """The look at the question without what narrows it."""
+    repair: Repair = field(default_factory=Repair)
+    """An earlier plan as a start."""
     bounds: BoundParameters = field(default_factory=BoundParameters)
     """How much the lower bounds look at."""
 

@@ -1,0 +1,1 @@
+"""Repair: what still holds of an earlier plan, on a machine that has changed since."""
