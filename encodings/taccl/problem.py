@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, cast
 
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.failures import among_those_left, check_reach, has_failures, machine_left
 from gapless.encodings.taccl.question import AUTO, COLLECTIVE, Method, Question
+from gapless.encodings.taccl.repair.earlier import Earlier, earlier_plan
 from gapless.encodings.taccl.sketch.format import Sketch, load_sketch, read_sketch
 from gapless.encodings.taccl.unequal.asked import amounts_asked, experts_asked, is_unequal
 from gapless.encodings.taccl.unequal.problem import Unequal
@@ -34,7 +35,8 @@ class Problem(BriefQuestion):
     of the largest input buffer of a rank (of groups, that of the largest). `sketch`: what a plan keeps to, `auto` for
     the best that is found, None for all links. With a `path_slack` s, a chunk takes only links that bring it to its end
     within (1 + s) times the shortest time. `method`: one, or `auto` for the best of all. `chunks`: what is for one
-    rank, or comes from one, in so many chunks; None leaves it to the sketch, or else to the search.
+    rank, or comes from one, in so many chunks; None leaves it to the sketch, or else to the search. `earlier`: a plan from
+    before a failure, to go on from.
 
     Raises `InputError` for a value out of its range, and where sketch, collective and topology don't fit.
     """
@@ -48,6 +50,7 @@ class Problem(BriefQuestion):
     path_slack: float | None = None
     method: Method = cast("Method", Question.method)
     chunks: int | None = None
+    earlier: Earlier | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.size_bytes < 1:
@@ -142,7 +145,22 @@ def _after_failures(
     if has_failures(asked):
         check_reach(left, among, *ends)
     method = cast("Method", asked.method)
-    return Problem(left, among, size_bytes, sketch, *ends, asked.path_slack, method, asked.chunks)
+    found = Problem(left, among, size_bytes, sketch, *ends, asked.path_slack, method, asked.chunks)
+    return found if asked.from_plan is None else _going_on(found, machine, asked)
+
+
+def _going_on(problem: Problem, machine: Topology, asked: Question) -> Problem:
+    """The problem with the plan to go on from. Raises `InputError` where they don't fit each other."""
+    for name in ("sketch", "path_slack"):
+        if getattr(problem, name) is not None:
+            raise InputError(f"{name}: must be left out with --from, which goes on from a plan on all links")
+    earlier = earlier_plan(asked.from_plan)
+    if problem.chunks not in (None, earlier.chunks):
+        raise InputError(
+            f"chunks: must be left out with --from, or {earlier.chunks}, as its plan has; got {asked.chunks}"
+        )
+    earlier.check(machine, problem.in_chunks(earlier.chunks))
+    return replace(problem, earlier=earlier)
 
 
 def _unequal(machine: Topology, asked: Question) -> Problem | Unequal:

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gapless.encodings.taccl.sketch.format import Sketch
+    from gapless.io.plan import SavedPlan
     from gapless.ir.collective import Collective
     from gapless.profiles.steps.profile import TrainingStep
+    from gapless.result import Result
     from gapless.topologies.topology import Topology
 
 __all__ = [
@@ -176,6 +178,14 @@ class Question(Asked):
         "the share of its bandwidth that a link, NIC or port has left: 3-7:0.5,node1:nic2:0.25",
         metavar="LINK|NAME:SHARE,...",
         group="after a failure",
+    )
+    from_plan: str | SavedPlan | Result | None = asked(
+        Object(("gapless.io.plan.SavedPlan", "gapless.result.Result")),
+        "go on from a plan of before the failure: what still holds of it is kept, in little time",
+        metavar="FILE",
+        group="after a failure",
+        is_asked=False,
+        called="from",
     )
 
 

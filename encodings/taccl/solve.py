@@ -32,6 +32,8 @@ from gapless.encodings.taccl.methods import NAMES, PART, Search, methods_for, no
 from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
+from gapless.encodings.taccl.repair.earlier import Earlier
+from gapless.encodings.taccl.repair.mending import mended
 from gapless.encodings.taccl.sketch.search import search_sketches
 from gapless.encodings.taccl.switches.answer import solve_with_switches
 from gapless.encodings.taccl.unequal.problem import Unequal
@@ -61,6 +63,8 @@ def solve(problem: Problem | Chunked | Unequal, options: SolveOptions, parameter
         return solve_with_switches(problem, options, parameters, solve)
     if problem.searches_sketches:
         return search_sketches(problem, options, parameters, _first_alone, solve_chunked)
+    if problem.earlier is not None:
+        return _repaired(problem, problem.earlier, options, parameters)
     deadline = Deadline(options)
     _check_solver(problem.coarsest, options)
     first = first_plan(problem.coarsest, deadline)
@@ -76,6 +80,32 @@ def solve(problem: Problem | Chunked | Unequal, options: SolveOptions, parameter
     asked = problem if problem.is_open else None
     plan = _searched(quick, first, classes, deadline, options, parameters, asked)
     return with_wider(plan, problem, classes.on_all_links, options, parameters, deadline)
+
+
+def _repaired(problem: Problem, earlier: Earlier, options: SolveOptions, parameters: Parameters) -> Plan:
+    """The better of an earlier plan, mended, and a fresh first plan; where that is slow, the methods in little work."""
+    deadline, repair = Deadline(options), parameters.repair
+    chunked = problem.in_chunks(earlier.chunks)
+    bounds = _bounds(problem.coarsest, deadline, parameters)
+    plan = mended(chunked, earlier, repair, deadline, bounds.quick_asked_s / max(1 - options.gap, 1e-9))
+    first = first_plan(problem.coarsest, deadline)
+    is_good = plan.end_s <= (1 + repair.near) * bounds.quick_asked_s or first is None or plan.end_s <= first.end_s
+    best = plan if first is None or not first.is_faster(plan) else first
+    classes = QuestionBounds(bounds, wider_question(problem).coarsest)
+    asked = problem if problem.is_open else None
+    search = Search(
+        best.problem, options, parameters.with_share(repair.share), deadline, best, Quick(best.problem, bounds=bounds),
+        classes, asked,
+    )  # fmt: skip
+    search.announce(best)
+    search.note_bound(search.question.quick_asked_s)
+    search.widest_s = classes.widest
+    if not is_good:
+        run_methods(methods_for(search), search.problem, search)
+    found = search.answer()
+    before_s = earlier.end_s if earlier.input_bytes in (0, problem.size_bytes) else None
+    known = {"before_s": before_s, "end_s": found.solution.objective, "bound_s": search.widest_s[0]}
+    return replace(found, details={**found.details, "repair": known})
 
 
 def _spares_chunking(
@@ -175,7 +205,7 @@ _CHUNKS = (1, 2, 4, 8)
 
 def wider_question(problem: Problem) -> Problem:
     """The question without them."""
-    return replace(problem, sketch=None, chunks=None, path_slack=None, method="auto")
+    return replace(problem, sketch=None, chunks=None, path_slack=None, method="auto", earlier=None)
 
 
 def with_wider(

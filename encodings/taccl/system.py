@@ -25,9 +25,22 @@ def _remarks(details: Mapping[str, Any]) -> tuple[str, ...]:
 
     if "least_time_limit_s" in details:
         return (f"so many sends take about {details['least_time_limit_s']} s at least: give a larger --time-limit",)
+    if "repair" in details:
+        return _slower(**details["repair"])
     columns = ("sketch", "status", "makespan_s", "bound_s")
     rows = [[described(name, row[name]) for name in columns] for row in details.get("sketches", ())]
     return tuple(table([["sketch", "status", "makespan", "bound"], *rows]).splitlines()) if rows else ()
+
+
+def _slower(before_s: float | None, end_s: float, bound_s: float) -> tuple[str, ...]:
+    """How much slower than before the failure the collective is, and how much it has to be at least."""
+    from gapless.units import format_seconds
+
+    now = f"no plan on what is left takes less than {format_seconds(bound_s)}"
+    if not before_s:
+        return (now,)
+    slower = f"before the failure {format_seconds(before_s)}, now {format_seconds(end_s)}: {end_s / before_s:.3f} times"
+    return (f"{slower} as long; {now}, {bound_s / before_s:.3f} times",)
 
 
 def _sketches() -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def mended(problem: Chunked, earlier: Earlier, parameters: Repair, deadline: Dea
             each.mend(chunk)
     looks = parameters.looks
     for each in trees:
-        looks = each.relieve(looks)
+        looks = each.relieve(looks, enough_s - load.longest_s)
     routings = [each.routing() for each in trees]
     same = sum(len(pairs & {(chunk, *pair) for chunk, tree in enumerate(each.into) for pair in tree.items()})
                for pairs, each in zip(before, trees, strict=True))  # fmt: skip
@@ -133,20 +133,20 @@ def _ordered(
     largest = int(np.diff(earlier.schedule.moves.start).max(initial=1))
     sizes = dict.fromkeys([1, largest, ANY_SIZE] if table.may_join.any() else [1])
     orders: list[Order] = []
+
+    def is_over(best_s: float) -> bool:
+        return best_s <= enough_s or deadline.over
+
     rows = parameters.rows
     for most in sizes:
         for rule in (Rule("as given"), *RULES[:2]):
-            if orders and (rows < len(sends) or deadline.over):
+            if orders and (rows < len(sends) or is_over(min(order.makespan_s for order in orders))):
                 break
             given = given_s if rule.first == "as given" else None
             orders.append(list_schedule(table, replace(rule, most=most), given))
             rows -= len(sends)
     best = min(orders, key=lambda order: order.makespan_s)
     patience = min(parameters.patience, rows // max(len(sends), 1))
-
-    def is_over(best_s: float) -> bool:
-        return best_s <= enough_s or deadline.over
-
     for order in better_orders(best, 0, patience, is_over) if patience else ():
         best = order
     schedule = to_schedule(

@@ -99,10 +99,15 @@ class Trees:
         self._prune(chunk, arrival_s)
         return True
 
-    def relieve(self, looks: int) -> int:
-        """Cut branches through the busiest clock and let them grow anew, while that helps; the looks that are left."""
+    def relieve(self, looks: int, enough_s: float) -> int:
+        """Cut branches through the busiest clock and let them grow anew, while that helps; the looks that are left.
+
+        `enough_s`: how little the load of the busiest clock must be to leave it at that.
+        """
         while looks > 0:
             before = self.load.evenness
+            if before[0] <= enough_s:
+                break
             busiest = int(self.load.load_s[:-1].argmax())
             improved = False
             for chunk, rank, link in self._through(busiest):
