@@ -492,6 +492,7 @@ class _Taccl:
         without_links: Sequence[str] | str | None = None,
         without_ranks: int | Sequence[int] | str | None = None,
         degraded: Sequence[str] | str | None = None,
+        from_plan: str | SavedPlan | Result | None = None,
     ) -> Any: ...
     def solve(
         self,
@@ -522,6 +523,7 @@ class _Taccl:
         without_links: Sequence[str] | str | None = None,
         without_ranks: int | Sequence[int] | str | None = None,
         degraded: Sequence[str] | str | None = None,
+        from_plan: str | SavedPlan | Result | None = None,
         time_limit: float | str | None = None,
         gap: float | str | None = None,
         threads: int | str = 0,

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gapless.array_types import Floats
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.paths import groups_of_links
 from gapless.encodings.taccl.ordering.sends import Routing

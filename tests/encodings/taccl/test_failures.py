@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,22 @@ import pytest
 from little import LITTLE
 from shapes import even, line, ring
 
+import gapless
 from gapless.checker import check
+from gapless.cli.main import main
 from gapless.encodings.taccl.bounds.bounds import bounds_of
+from gapless.encodings.taccl.flow.first import first_plan
 from gapless.encodings.taccl.problem import Problem, problem
 from gapless.encodings.taccl.solve import solve
 from gapless.errors import InputError
 from gapless.ir.collective import Collective
 from gapless.ir.process_groups import Groups
-from gapless.options import SolveOptions
+from gapless.options import Deadline, SolveOptions
+from gapless.result import Result
+from gapless.topologies.files import load_topology
 
 BRIEF = SolveOptions(gap=0.3, threads=1)
+GRID = load_topology("torus:3x3", 1)
 EIGHT: dict[str, Any] = {"topology": ring(8, even), "size": 100_000}
 
 
@@ -119,3 +126,67 @@ def test_bytes_by_pair_go_over_what_is_left() -> None:
     assert not {"0->1", "1->0"} & used
     with pytest.raises(InputError, match="without_ranks: must be left out with bytes by pair"):
         problem(**asked, without_ranks=2)
+
+
+def whole(**values: Any) -> Result:
+    """A plan of before the failure."""
+    found: Result = gapless.taccl.solve(**{**EIGHT, "topology": GRID, **values}, gap=0.3, threads=1)
+    return found
+
+
+@pytest.mark.thorough(but=("allgather", "allreduce"))
+@pytest.mark.parametrize(
+    "collective", ["allgather", "alltoall", "allreduce", "broadcast", "reducescatter", "gather", "reduce"]
+)
+@pytest.mark.parametrize("failure", [{"without_links": "0-1"}, {"without_ranks": 5}, {"degraded": "0-1:0.5"}], ids=str)
+def test_a_plan_goes_on_after_a_failure(collective: str, failure: dict[str, Any]) -> None:
+    before = whole(collective=collective)
+    asked = problem(GRID, size=100_000, collective=collective, from_plan=before, **failure)
+    plan = solve(asked, BRIEF, LITTLE)
+    assert plan.schedule is not None
+    assert check(plan.schedule).valid
+    assert plan.problem is not None
+    assert plan.schedule.graph.required == plan.problem.graph.required
+    first = first_plan(asked.coarsest, Deadline(BRIEF))
+    assert first is not None
+    assert (plan.solution.objective or 0) <= first.end_s * (1 + 1e-9)
+    kept = plan.details["repair"]
+    assert kept["before_s"] == pytest.approx(before.solution.objective)
+    assert kept["bound_s"] <= kept["end_s"] == plan.solution.objective
+
+
+def test_the_question_is_the_same_with_and_without_an_earlier_plan() -> None:
+    before = whole()
+    assert problem(GRID, size=100_000, from_plan=before, without_links="0-1") == problem(
+        GRID, size=100_000, without_links="0-1"
+    )
+
+
+def test_a_file_is_gone_on_from_and_the_answer_says_how_much_slower_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "plan.json")
+    gapless.taccl.solve("torus:3x3", size="1MB", gap=0.3, threads=1).save(path)
+    asked = ["solve", "taccl", "--topology", "torus:3x3", "--size", "1MB", "--without-links", "0-1"]
+    assert main([*asked, "--from", path]) == 0
+    told = capsys.readouterr()
+    assert "before the failure" in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"topology": line(9, even)}, "must be that of the question, 'line x 1', which has no link"),
+        ({"topology": ring(5, even)}, "must be that of the question, 'ring x 1' of 5 ranks, got 9 ranks"),
+        (
+            {"collective": "alltoall"},
+            "collective: must be that of the question, alltoall among its ranks, got allgather",
+        ),
+        ({"chunks": 3}, "chunks: must be left out with --from, or 1, as its plan has; got 3"),
+        ({"path_slack": 0.5}, "path_slack: must be left out with --from"),
+    ],
+)
+def test_a_plan_of_another_question_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        problem(**{"topology": GRID, "size": 100_000, "from_plan": whole(chunks=1), **values})
+    assert "\n" not in str(caught.value)
