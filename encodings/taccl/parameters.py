@@ -287,12 +287,12 @@ class Repair(_Part):
 
     looks: int = 600
     """Branches through busy clocks that are cut and grown anew: a look is a shortest path, about a millisecond."""
-    rows: int = 120_000
-    """Sends in all orders that are tried, about a second."""
+    rows: int = 60_000
+    """Sends in all orders that are tried, some tenths of a second."""
     patience: int = 20
     """Perturbed orders in a row without improvement, after which it is left at that."""
     near: float = 0.1
-    """A plan within this share of its bound ends the search; so does one that isn't slower than the fresh first plan."""
+    """A plan within this share of its bound ends the search; so does one no slower than the fresh first plan."""
     share: float = 0.02
     """Else the part of the work of a fresh solve that the methods take."""
 

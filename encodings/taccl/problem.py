@@ -35,8 +35,8 @@ class Problem(BriefQuestion):
     of the largest input buffer of a rank (of groups, that of the largest). `sketch`: what a plan keeps to, `auto` for
     the best that is found, None for all links. With a `path_slack` s, a chunk takes only links that bring it to its end
     within (1 + s) times the shortest time. `method`: one, or `auto` for the best of all. `chunks`: what is for one
-    rank, or comes from one, in so many chunks; None leaves it to the sketch, or else to the search. `earlier`: a plan from
-    before a failure, to go on from.
+    rank, or comes from one, in so many chunks; None leaves it to the sketch, or else to the search. `earlier`: a
+    plan from before a failure, to go on from.
 
     Raises `InputError` for a value out of its range, and where sketch, collective and topology don't fit.
     """

@@ -103,7 +103,8 @@ def _repaired(problem: Problem, earlier: Earlier, options: SolveOptions, paramet
     if not is_good:
         run_methods(methods_for(search), search.problem, search)
     found = search.answer()
-    before_s = earlier.end_s if earlier.input_bytes in (0, problem.size_bytes) else None
+    is_as_large = abs(earlier.input_bytes - problem.size_bytes) <= _ROUNDED * problem.size_bytes
+    before_s = earlier.end_s if is_as_large else None
     known = {"before_s": before_s, "end_s": found.solution.objective, "bound_s": search.widest_s[0]}
     return replace(found, details={**found.details, "repair": known})
 
@@ -197,6 +198,8 @@ def _searched(
     return search.ended()
 
 
+_ROUNDED = 0.01
+"""Of buffers: so much two plans may differ in that are for as many bytes, each rounded up to whole chunks."""
 _NARROWING = ("sketch", "chunks", "path_slack", "method")
 _SKETCH = ("sketch", "sketch_file", "path_slack")
 _CHUNKS = (1, 2, 4, 8)

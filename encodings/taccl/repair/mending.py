@@ -14,7 +14,7 @@ from gapless.encodings.taccl.chunked import Chunked, Phase
 from gapless.encodings.taccl.ordering.list_scheduling import RULES, Order, Rule, better_orders, list_schedule
 from gapless.encodings.taccl.ordering.sends import Routing, Sends, sends_of, to_schedule
 from gapless.encodings.taccl.ordering.tables import single_sends, times_of
-from gapless.encodings.taccl.parameters import ANY_SIZE, Repair
+from gapless.encodings.taccl.parameters import Repair
 from gapless.encodings.taccl.repair.earlier import Earlier, EarlierSends
 from gapless.encodings.taccl.repair.trees import Load, Trees
 from gapless.options import Deadline
@@ -68,7 +68,7 @@ def _known(problem: Chunked, sends: EarlierSends) -> _Known:
     by_chunk: dict[int, list[tuple[int, int, int, float, float]]] = defaultdict(list)
     for chunk, *row in zip(*(column.tolist() for column in columns), strict=True):
         if chunk >= 0:
-            by_chunk[chunk].append(tuple(row))  # type: ignore[arg-type]
+            by_chunk[chunk].append(tuple(row))
     for chunk, moves in by_chunk.items():
         parts = problem.collective.contributors[chunk]
         rows[chunk] = list(_replayed(moves, {*parts}, problem.collective.reduces))
@@ -131,7 +131,7 @@ def _ordered(
     table = single_sends(problem, sends)
     given_s = _given(sends, known)
     largest = int(np.diff(earlier.schedule.moves.start).max(initial=1))
-    sizes = dict.fromkeys([1, largest, ANY_SIZE] if table.may_join.any() else [1])
+    sizes = dict.fromkeys([largest, 1] if table.may_join.any() else [1])
     orders: list[Order] = []
 
     def is_over(best_s: float) -> bool:

@@ -2,8 +2,8 @@
 
 A chunk keeps its tree as far as it hangs together with its root. Each rank that is cut off takes the cheapest path from
 any rank that has the chunk: what each link adds to the load of its clocks, to a high power, and its time, the more the
-longer paths are beside loads. What hung on that rank comes along. Then the busiest clock is relieved: one branch through it
-after the other is cut and grows anew, as long as loads become more even.
+longer paths are beside loads. What hung on that rank comes along. Then the busiest clock is relieved: one branch after
+the other through it is cut and grows anew, as long as loads become more even.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Load:
 
     @property
     def evenness(self) -> tuple[float, float]:
-        """The load of the busiest clock, and of all to a high power, in units of the busiest: the smaller the better."""
+        """The load of the busiest clock, and of all to a high power, in units of the busiest."""
         top_s = float(self.load_s[:-1].max(initial=0.0)) or 1.0
         return top_s, float(((self.load_s[:-1] / top_s) ** _POWER).sum())
 
@@ -63,7 +63,9 @@ class Load:
 
 
 class Trees:
-    """The trees of a phase, in the direction in which it spreads: `into[c][r]` is the link that brings chunk c to rank r.
+    """The trees of a phase, in the direction in which it spreads.
+
+    `into[c][r]`: the link that brings chunk c to rank r.
 
     `roots[c]`, `wanted[c]`: where it starts, and the ranks that it must reach.
     """
