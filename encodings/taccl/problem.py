@@ -116,6 +116,8 @@ def problem_of(asked: Question) -> Problem | Unequal:
     """The collective that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
     if is_unequal(asked):
         machine = find_topology(asked.topology, asked.topology_file, asked.nodes, None).without_switch_groups()
+        if asked.from_plan is not None:
+            raise InputError("from: must be left out with bytes by pair, which are planned anew")
         if asked.without_ranks is not None:
             raise InputError("without_ranks: must be left out with bytes by pair: give a matrix without the ranks")
         return _unequal(machine_left(machine, asked), asked)
