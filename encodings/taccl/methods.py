@@ -9,7 +9,8 @@
 2. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most, first. Left out above 128 ranks, and where a sketch orders single chunks.
 3. *Packed trees* (`trees`, `flow/spanning_trees.py`): an ALLREDUCE up and down trees that load links alike, some 2 s.
-   Left out under a sketch, and where loads and the longest tree promise nothing better than the best.
+   Left out under a sketch, and where loads and the longest tree promise nothing better than the best. Then matchings
+   that add chunks up where bandwidth would have them (`flow/sum_roots.py`), where that isn't on all ranks alike.
 4. *Matching with restarts* (`matching`, `flow/restarts.py`): in the numbers of chunks around the one found, tenths of a
    second each, then more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy
    rounds.
@@ -42,6 +43,7 @@ from gapless.encodings.taccl.flow.first import least_limit_s
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
 from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, plan_on_trees
+from gapless.encodings.taccl.flow.sum_roots import plan_from_roots
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
@@ -267,10 +269,14 @@ def _quick(search: Search) -> Iterator[Candidate | None]:
 
 
 def _trees(search: Search) -> Iterator[Candidate | None]:
-    """Packed spanning trees, where they may be faster than the best."""
+    """Packed spanning trees, then matchings with roots by bandwidth, where they may be faster than the best."""
     problem, asked, parameters = search.problem, search.asked, search.parameters.trees
-    problems = [problem] if asked is None else map(asked.in_chunks, doubled_chunks(problem, parameters))
+    numbers = list(doubled_chunks(problem, parameters))
+    problems = [problem] if asked is None else [asked.in_chunks(number) for number in numbers]
     yield plan_on_trees(problems, search.stage(), search.question, search.end_s, parameters)
+    if not search.is_over:
+        matching = search.parameters.matching
+        yield plan_from_roots(problems, search.stage(), search.question, search.end_s, parameters, matching)
 
 
 def may_pack_trees(problem: Chunked) -> bool:

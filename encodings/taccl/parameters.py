@@ -183,6 +183,13 @@ class Trees(_Part):
     """Numbers of chunks whose plans are put in order, those first that loads and the longest tree promise most of."""
     hopeless_factor: float = 1.0
     """Where they promise so many times as long as the best plan takes, nothing is put in order."""
+    most_root_looks: int = 20_000
+    """Ranks times links up to which the roots of sums are chosen by bandwidth, by linear programs of some tenths of a
+    second."""
+    least_root_gain: float = 0.02
+    """What these roots must save of the time by bandwidth, as a share, to be tried."""
+    root_share: float = 0.15
+    """The part of the matching's work that each number of chunks gets with these roots, before the best gets all."""
 
 
 @dataclass(frozen=True)

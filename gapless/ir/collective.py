@@ -119,6 +119,14 @@ class Collective:
                 roots[chunk] = ranks[number * len(ranks) // len(chunks)]
         return tuple(roots)
 
+    def rooted(self, roots: tuple[int, ...]) -> Collective:
+        """The same, with these `roots` of its sums, which are the planner's choice and not a part of what is asked."""
+        if len(roots) != self.chunk_count or not self.reduces:
+            raise InputError(f"{self.name}: roots must be {self.chunk_count} ranks of a collective that reduces")
+        same = replace(self)
+        same.__dict__["roots"] = roots
+        return same
+
     def graph(self, chunk_bytes: int) -> Graph:
         """The collective in the graph IR: a tensor per chunk, no ops, pre- and postcondition as placements.
 

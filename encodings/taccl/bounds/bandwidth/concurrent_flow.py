@@ -196,8 +196,9 @@ def _holds(topology: Topology) -> tuple[Ids, Ids]:
 
 
 def time_covers_every_lane(
-    model: Model, time: int, topology: Topology, columns: Ids, occupancy: Floats, lanes: Ids
-) -> None:
+    model: Model, time: int, topology: Topology, columns: Ids, occupancy: Floats, lanes: Ids,
+    family: str = "time_covers_lane",
+) -> None:  # fmt: skip
     """The time is at least what all flows over a link, a switch side, a NIC or a cable take together (5.6 - 5.8).
 
     `columns[k, l]`: of flow k on link l, -1 where it may not go. `occupancy[l]`: in units of the column `time`, what
@@ -212,7 +213,7 @@ def time_covers_every_lane(
     value = np.broadcast_to(-occupancy[link], columns.shape)
     used = columns >= 0
     model.add_sparse(
-        "time_covers_lane",
+        family,
         count,
         np.concatenate([row[used], np.arange(count)]),
         np.concatenate([columns[used], np.full(count, time)]),
