@@ -67,7 +67,7 @@ def root_shares(
     program = _program(topology, occupancy_s / unit_s, are_even)
     ranks = topology.device_count
     known: set[tuple[int, tuple[int, ...]]] = set()
-    fresh = {(phase, (rank,)) for rank in range(ranks) for phase in (0, 1)}
+    fresh: set[tuple[int, tuple[int, ...]]] = {(phase, (rank,)) for rank in range(ranks) for phase in (0, 1)}
     for step in range(most_steps):
         _sets_get_their_chunks(program, topology, sorted(fresh), step)
         known |= fresh
