@@ -15,7 +15,8 @@
    second each, then more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy
    rounds.
 5. *Greedy* (`greedy`, `flow/greedy.py`): matching or rounded flow, then list scheduling; 1 s on small problems, else
-   5 s. Left out where its quick plan is far behind the best.
+   5 s. Left out where its quick plan is far behind the best. Where no gap is allowed, on few ranks, all methods
+   are tried in each small number of chunks at last.
 6. *MILP* (`milp`, `milp/synthesis.py`): the thesis's three stages, some 15 s at most, in the largest number of chunks
    that is small enough for it. Without a sketch it runs only where it is asked for by name, with a path slack where it
    is small, or where the greedy can't plan the collective: otherwise it was the only best method of no question.
@@ -48,6 +49,7 @@ from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.errors import InputError
+from gapless.methods import run_methods
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Status, StopReason
 from gapless.system import Plan
@@ -56,6 +58,8 @@ __all__ = ["NAMES", "PART", "Search", "may_pack_trees", "methods_for", "no_plan"
 
 PART = 0.5
 """Where others follow, a method takes at most this part of the time that is left."""
+_FEW_RANKS = 5
+"""Up to here a gap of 0 means that each small number of chunks is tried."""
 
 
 @dataclass
@@ -244,7 +248,7 @@ def methods_for(search: Search) -> list[_Method]:
         methods = [_MILP, _AGGREGATED] if milp_may_do else [_AGGREGATED, _MILP]
         methods += [_MATCHING, _GREEDY]
     else:
-        methods = [_AGGREGATED, _QUICK, _TREES, _MATCHING, _GREEDY]
+        methods = [_AGGREGATED, _QUICK, _TREES, _MATCHING, _GREEDY, _EVERY_NUMBER]
         methods += [_MILP] if "milp" in choice.only else []
     allowed = [method for method in methods if any(map(choice.allows, method.parts or (method.name,)))]
     if not allowed and search.is_alone:
@@ -319,6 +323,31 @@ def _greedy(search: Search) -> Iterator[Candidate | None]:
     yield plan_greedy(problem, search.stage(1.0), greedy, bounds=search.bounds)
 
 
+def _every_number(search: Search) -> Iterator[Candidate | None]:
+    """All methods in each small number of chunks: what is best in little work may not be the number whose optimum is
+    least.
+    """
+    asked, parameters = search.asked, search.parameters
+    if asked is None or search.is_alone or search.options.gap > 0:
+        return
+    for number in range(1, parameters.chunking.every_number_to + 1):
+        problem = asked.in_chunks(number)
+        bounds = bounds_of(problem, parameters.bounds, search.stage(), question=search.question)
+        if search.is_over:
+            return
+        if problem.chunks != search.problem.chunks:
+            part = replace(search, problem=problem, options=replace(search.options, on_plan=None), first=None,
+                           quick=Quick(problem, bounds=bounds), asked=None, best=None, by_chunks=None,
+                           class_bounds_s={})  # fmt: skip
+            run_methods(methods_for(part), problem, part)
+            yield part.best
+
+
+def _is_tiny(problem: Chunked) -> bool:
+    """Whether it is for so few ranks that each number of chunks takes tenths of a second."""
+    return problem.collective.rank_count <= _FEW_RANKS and may_be_greedy(problem)
+
+
 def _milp(search: Search) -> Iterator[Candidate | None]:
     """The MILP: alone, under a sketch, or where nothing else can plan it; with a path slack, where it is small."""
     problem = search.quick.for_milp or search.problem
@@ -340,6 +369,7 @@ _QUICK = _Method("greedy", _any, _quick)
 _TREES = _Method("trees", may_pack_trees, _trees)
 _MATCHING = _Method("matching", _is_for_many, _matching)
 _GREEDY = _Method("greedy", lambda problem: problem.method == "greedy" or may_be_greedy(problem), _greedy)
+_EVERY_NUMBER = _Method("every-number", _is_tiny, _every_number, (*VARIANTS, "trees", "matching", "greedy"))
 _MILP = _Method("milp", _any, _milp)
 NAMES = ("first", *VARIANTS, "trees", "matching", "greedy", "milp", "switched")
 """What parameter files call them."""

@@ -54,6 +54,8 @@ class Chunking(_Part):
     """Numbers of chunks that are tried first, ascending, beside those that bandwidth and latency name."""
     most_numbers: int = 16
     """Numbers that are tried in all: the best is known to a few per cent by then."""
+    every_number_to: int = 8
+    """With a gap of 0, on few ranks, each number up to this one is tried with all work at last."""
     most_pieces: int = 64
     """The largest number that bandwidth or latency may name; the search may double it."""
     patience: int = 2

@@ -43,3 +43,12 @@ def test_names_that_no_method_has_are_refused() -> None:
         solved(("gready",))
     with pytest.raises(InputError, match="methods: must leave milp, which the question asks for"):
         solved(without=("milp",), method="milp")
+
+
+def test_without_a_gap_no_small_number_of_chunks_is_left_out() -> None:
+    """A search that tries 4 and 6 chunks, and then little else, ends with 44 us."""
+    asked = {"topology": "ring:5,alpha_us=4,beta_us_per_mb=8000", "collective": "broadcast", "size": "4KB"}
+    found = gapless.taccl.solve(**asked, gap=0.0)
+    in_five = gapless.taccl.solve(**asked, gap=0.0, chunks=5)
+    assert found.report.makespan_s == pytest.approx(41.6e-6)
+    assert found.report.makespan_s <= in_five.report.makespan_s * (1 + 1e-9)
