@@ -115,7 +115,8 @@ class Problem(BriefQuestion):
 def problem_of(asked: Question) -> Problem | Unequal:
     """The collective that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
     if is_unequal(asked):
-        machine = find_topology(asked.topology, asked.topology_file, asked.nodes, None).without_switch_groups()
+        machine = find_topology(asked.topology, asked.topology_file, asked.nodes, None)
+        machine = machine.without_switch_groups() if asked.no_switch_reduction else machine  # else its bounds know them
         if asked.from_plan is not None:
             raise InputError("from: must be left out with bytes by pair, which are planned anew")
         if asked.without_ranks is not None:

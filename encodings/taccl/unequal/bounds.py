@@ -1,9 +1,9 @@
 """Lower bounds of collectives of unlike shares, however their bytes are cut, grouped and routed.
 
 `latency`: the alphas of the longest of the shortest paths. `cuts`: of each rank, each node and all others, what must
-come in over the rate at which it can. `hops`: where no two ranks want the same, messages, and the hops that few of them
-make. `bandwidth`: of ALLTOALLV what all that holds a link must carry, by prices of those (`fluid.py`), or a linear
-program where it is small; of ALLGATHERV the narrowest cut in front of each rank.
+come in over the rate at which it can. `hops`: where no two ranks want the same and no switch multicasts, messages, and
+the hops that few of them make. `bandwidth`: of ALLTOALLV what all that holds a link must carry, by prices of those
+(`fluid.py`), or a linear program where it is small; of ALLGATHERV the narrowest cut in front of each rank.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def quick_bounds(problem: Unequal) -> dict[str, float]:
     topology, sent = problem.topology, problem.amounts.sent
     distance_s = distances_s(topology, topology.alpha_s, np.arange(len(sent)))
     found = {"latency": float(distance_s[sent > 0].max()), "cuts": _cuts_s(problem)}
-    if problem.amounts.is_gather:
-        return found
+    if problem.amounts.is_gather or any(group.reduction.multicasts for group in topology.switch_groups):
+        return found  # one multicast stands for many messages
     wanted = sent.astype(np.float64)
     hops_s = max(hops_bound_s(topology, wanted), hops_bound_s(turned_round(topology), wanted.T))
     return {**found, "hops": hops_s}
