@@ -43,6 +43,7 @@ __all__ = [
 
 _UNIFORM, _SHAPED = "uniform:", "gpt:"
 _TIME = Scaled(parse_plain_seconds, Number(0, maximum=1e6))
+_SHARE = Number(0, maximum=1)
 
 
 def pipeline_profile_names() -> list[str]:
@@ -53,14 +54,15 @@ def pipeline_profile_names() -> list[str]:
 
 def find_pipeline_profile(profile: str | Path | PipelineProfile, ranks: int, chunks: int) -> PipelineProfile:
     """A profile by its name, from a file, or as it is; `uniform:f=10,b=12,w=8` has a layer for each of the
-    `ranks` times `chunks` stages, `gpt:layers=80,hidden=3072,tensor_parallel=4` is such a model (see `Transformer`).
+    `ranks` times `chunks` stages, and `uniform:f=10,b=12,w=8,kept=0.5` keeps half of what it
+    stashes from b to w. `gpt:layers=80,hidden=3072,tensor_parallel=4` is such a model (see `Transformer`).
     Raises `InputError`.
     """
     if isinstance(profile, PipelineProfile):
         return profile
     text = str(profile)
     if text.startswith(_UNIFORM):
-        return uniform_profile(*_times(text), ranks, chunks, text)
+        return _uniform(text, ranks, chunks)
     if text.startswith(_SHAPED):
         return transformer_profile(_shape(text))
     if text in NAMED:
@@ -71,15 +73,15 @@ def find_pipeline_profile(profile: str | Path | PipelineProfile, ranks: int, chu
     return read_pipeline_profile(text)
 
 
-def _times(text: str) -> tuple[float, float, float]:
-    """Seconds of f, b, w of `uniform:f=10ms,b=12ms,w=8ms`; numbers are seconds."""
+def _uniform(text: str, ranks: int, chunks: int) -> PipelineProfile:
+    """That of `uniform:f=10ms,b=12ms,w=8ms`; numbers are seconds."""
     given = dict(part.partition("=")[::2] for part in text.removeprefix(_UNIFORM).split(","))
-    rule = "profile: uniform needs the times f, b and w, such as uniform:f=10ms,b=12ms,w=8ms"
-    if sorted(given) != ["b", "f", "w"]:
+    rule = "profile: uniform needs the times f, b and w, such as uniform:f=10ms,b=12ms,w=8ms, and takes kept, a share"
+    if not {"f", "b", "w"} <= given.keys() <= {"f", "b", "w", "kept"}:
         raise InputError(f"{rule}, got {text!r}")
     try:
         forward_s, backward_s, weight_s = (_TIME(given[name]) for name in ("f", "b", "w"))
-        return forward_s, backward_s, weight_s
+        return uniform_profile(forward_s, backward_s, weight_s, ranks, chunks, text, _SHARE(given.get("kept", "1")))
     except InputError as error:
         raise InputError(f"{rule}, and each {error}") from None
 

@@ -8,7 +8,8 @@ JSON, format `gapless.pipeline-profile`, version 1; `//` comments are allowed::
                 {"name": "head", "forward_s": 0.02, "backward_s": 0.03, "weight_s": 0.02, "parameter_bytes": 4096,
                  "state_bytes": 32768, "stash_bytes": 1024, "boundary_bytes": 0}]}
 
-Layers stand in the order of the forward pass. Optional are `embedding_bytes`, `boundary_shape` and `source`.
+Layers stand in the order of the forward pass. Optional are `embedding_bytes`, `boundary_shape` and `source`, and of a
+layer `weight_stash_bytes`.
 `PipelineProfile` says what each field means.
 """
 
@@ -49,11 +50,12 @@ class PipelineProfile(Brief):
     `forward_s`, `backward_s`, `weight_s`: float, seconds of one micro-batch: F, the gradient of the input (I), the
     gradient of the weights (W). `parameter_bytes`: int64, the gradients that data parallelism sums. `state_bytes`: what
     stays on the rank whatever happens: weights, gradients, optimiser. `stash_bytes`: what a micro-batch keeps from its
-    forward to the gradient of the weights. `boundary_bytes`: the activation that goes on to the next layer, and the
-    size of the gradient that comes back. `embedding_bytes`: gradients of weights that the first and the last layer
-    share, 0 for none; they are among the parameter bytes of both. `boundary_shape`: rows and columns of the activation
-    as a matrix, where it is known: compressors by rank need it. `source`: where the numbers are from. `is_uniform`:
-    whether there are as many equal layers as a question has stages, made up for it.
+    forward on. `weight_stash_bytes`: what it keeps between the gradient of the input and that of the weights; None
+    where that isn't known, so that all of the stash counts. `boundary_bytes`: the activation that goes on to the next
+    layer, and the size of the gradient that comes back. `embedding_bytes`: gradients of weights that the first and the
+    last layer share, 0 for none; they are among the parameter bytes of both. `boundary_shape`: rows and columns of the
+    activation as a matrix, where it is known: compressors by rank need it. `source`: where the numbers are from.
+    `is_uniform`: whether there are as many equal layers as a question has stages, made up for it.
     Raises `InputError` where lengths differ or a number is negative, not finite or too large.
     """
 
@@ -70,6 +72,7 @@ class PipelineProfile(Brief):
     boundary_shape: tuple[int, int] | None = None
     source: str = ""
     is_uniform: bool = False
+    weight_stash_bytes: Ints | None = None
 
     def __post_init__(self) -> None:
         where, count = f"profile {self.name!r}", len(self.layer_names)
@@ -77,7 +80,8 @@ class PipelineProfile(Brief):
             raise InputError(f"{where}: layers must hold at least one, got none")
         for title in ("forward_s", "backward_s", "weight_s"):
             self._check_column(title, count, _LONGEST_S)
-        for title in ("parameter_bytes", "state_bytes", "stash_bytes", "boundary_bytes"):
+        weight_stash = () if self.weight_stash_bytes is None else ("weight_stash_bytes",)
+        for title in ("parameter_bytes", "state_bytes", "stash_bytes", "boundary_bytes", *weight_stash):
             self._check_column(title, count, _LARGEST_BYTES)
             total = sum(getattr(self, title).tolist())
             if total > _LARGEST_BYTES:
@@ -105,15 +109,22 @@ class PipelineProfile(Brief):
         """The number of layers."""
         return len(self.layer_names)
 
+    @property
+    def deferred_bytes(self) -> Ints:
+        """What a micro-batch keeps between its two gradients, as far as that is known; int64 of shape (layers,)."""
+        return self.stash_bytes if self.weight_stash_bytes is None else self.weight_stash_bytes
+
 
 def uniform_profile(
-    forward_s: float, backward_s: float, weight_s: float, ranks: int, chunks: int, name: str
+    forward_s: float, backward_s: float, weight_s: float, ranks: int, chunks: int, name: str, kept: float = 1.0
 ) -> PipelineProfile:
     """As many equal layers as there are stages, for trials; the times are of one rank's part, of `chunks` layers.
 
-    A micro-batch keeps 1 GB on each rank. No parameters: there is nothing to sum among replicas.
+    A micro-batch keeps 1 GB on each rank, and the share `kept` of it from the gradient of the input to that of the
+    weights. No parameters: there is nothing to sum among replicas.
     """
     count = ranks * chunks
+    stash_bytes = np.full(count, UNIFORM_STASH_BYTES // chunks, dtype=np.int64)
     none = np.zeros(count, dtype=np.int64)
     return PipelineProfile(
         name=name,
@@ -123,10 +134,11 @@ def uniform_profile(
         weight_s=np.full(count, weight_s / chunks),
         parameter_bytes=none,
         state_bytes=none,
-        stash_bytes=np.full(count, UNIFORM_STASH_BYTES // chunks, dtype=np.int64),
+        stash_bytes=stash_bytes,
         boundary_bytes=np.full(count, UNIFORM_BOUNDARY_BYTES, dtype=np.int64),
         source="equal parts, made up for trials",
         is_uniform=True,
+        weight_stash_bytes=None if kept == 1 else np.rint(kept * stash_bytes).astype(np.int64),
     )
 
 
@@ -144,9 +156,10 @@ class _Layer:
     state_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
     stash_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
     boundary_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
+    weight_stash_bytes: Annotated[int | None, Stored(0, _LARGEST_BYTES)] = None
 
 
-_COLUMNS = {field.name: np.int64 if field.name.endswith("_bytes") else np.float64 for field in fields(_Layer)[1:]}
+_COLUMNS = {field.name: np.int64 if field.name.endswith("_bytes") else np.float64 for field in fields(_Layer)[1:-1]}
 """One of each layer, with their types."""
 
 
@@ -165,10 +178,13 @@ def read_pipeline_profile(path: str | Path) -> PipelineProfile:
     columns: dict[str, Any] = {
         name: np.array([getattr(layer, name) for layer in read.layers], kind) for name, kind in _COLUMNS.items()
     }
+    own = [layer.weight_stash_bytes for layer in read.layers]
+    kept = [stash if each is None else each for each, stash in zip(own, columns["stash_bytes"].tolist(), strict=True)]
     with located(str(path)):
         return PipelineProfile(
             read.name, tuple(layer.name for layer in read.layers), **columns, source=read.source,
             embedding_bytes=read.embedding_bytes, boundary_shape=read.boundary_shape,
+            weight_stash_bytes=None if own.count(None) == len(own) else np.array(kept, np.int64),
         )  # fmt: skip
 
 
@@ -180,6 +196,8 @@ def write_pipeline_profile(path: str | Path, profile: PipelineProfile) -> None:
 def pipeline_profile_text(profile: PipelineProfile) -> str:
     """A profile as JSON, one layer a line."""
     columns = [getattr(profile, name).tolist() for name in _COLUMNS]
+    if profile.weight_stash_bytes is not None:
+        columns.append(profile.weight_stash_bytes.tolist())
     layers = tuple(_Layer(*layer) for layer in zip(profile.layer_names, *columns, strict=True))
     file = _File(profile.name, layers, profile.source, profile.embedding_bytes, profile.boundary_shape)
     return text_of(file, _FORMAT, _VERSION, ["layers"])

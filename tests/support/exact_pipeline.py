@@ -83,22 +83,26 @@ class _Exact:
             self.model.add(self.step >= self.start[op] + held)
 
     def _memory(self) -> None:
-        """What micro-batches keep, from the start of what makes it to the end of the last gradient."""
-        stages, kept = self.stages, self.stages.kept_bytes
+        """What micro-batches keep: until the backward, while it runs, and from there to the weight gradient."""
+        stages = self.stages
+        kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+        deferred = stages.weight_stash_bytes if stages.splits else np.zeros(stages.count, dtype=np.int64)
         for rank, room in enumerate(stages.room_bytes.tolist()):
             here = [op for op in self.own if stages.rank[op[1]] == rank]
             if room >= sum(int(stages.stash_bytes[stage]) for kind, stage, _ in here if kind == Kind.FORWARD):
                 continue
             parts, sizes = [], []
             for kind, stage, m in here:
-                size = (kept[stage], stages.stash_bytes[stage] - kept[stage], 0)[kind]
-                if not size:
+                if kind != Kind.FORWARD:
                     continue
-                begin, last = self.start[kind, stage, m], (self.last, stage, m)
-                long = self._time(f"kept {kind} {stage} {m}")
-                end = self.start[last] + self.held[last]
-                parts.append(self.model.new_interval_var(begin, long, end, f"keeps {kind} {stage} {m}"))
-                sizes.append(int(size))
+                forward, backward, last = ((each, stage, m) for each in (kind, Kind.BACKWARD, self.last))
+                begun, done = self.start[backward], self.start[backward] + self.held[backward]
+                phases = [(self.start[forward], begun, kept), (begun, done, stages.stash_bytes),
+                          (done, self.start[last] + self.held[last], deferred)]  # fmt: skip
+                for number, (begin, end, size) in enumerate(phases):
+                    long = self._time(f"kept {number} {stage} {m}")
+                    parts.append(self.model.new_interval_var(begin, long, end, f"keeps {number} {stage} {m}"))
+                    sizes.append(int(size[stage]))
             self.model.add_cumulative(parts, sizes, int(room))
 
     def _sums(self) -> None:
@@ -140,6 +144,7 @@ def few_stages(seed: int) -> Stages:
         forward_s=rng.integers(1, 20, count).astype(float), backward_s=rng.integers(1, 20, count).astype(float),
         weight_s=(rng.integers(1, 20, count) if splits else np.zeros(count)).astype(float), splits=splits,
         stash_bytes=stash, input_bytes=np.minimum(stash, 1), recomputes=(rng.integers(4, size=count) == 0),
+        weight_stash_bytes=stash if rng.integers(2) else rng.integers(0, stash + 1),
         state_bytes=one, parameter_bytes=one, boundary_bytes=one[1:], forward_hop_s=hops[0], hop_s=hops[1:],
         encode_s=np.zeros((1, count - 1)), decode_s=np.zeros((1, count - 1)), reduce_s=np.zeros((1, count)),
         embedding_s=0.0, memory_bytes=whole * rng.integers(1, micro_batches + 1) + np.bincount(rank, minlength=ranks),

@@ -49,6 +49,7 @@ def _random(rng: np.random.Generator) -> Stages:
         forward_s=rng.integers(1, 9, count).astype(float), backward_s=rng.integers(1, 9, count).astype(float),
         weight_s=(rng.integers(0, 9, count) if splits else np.zeros(count)).astype(float), splits=splits,
         stash_bytes=stash, input_bytes=np.minimum(stash, 1), recomputes=recomputes,
+        weight_stash_bytes=stash if rng.integers(2) else rng.integers(0, stash + 1),
         state_bytes=np.ones(count, dtype=np.int64), parameter_bytes=np.ones(count, dtype=np.int64),
         boundary_bytes=np.ones(count - 1, dtype=np.int64),
         forward_hop_s=np.where(crosses, rng.integers(0, longest, count - 1), 0).astype(float),
@@ -67,7 +68,9 @@ def sequences(stages: Stages, rank: int) -> Iterator[list[int]]:
     here = np.flatnonzero(stages.rank == rank).tolist()
     kinds = [Kind.FORWARD, Kind.BACKWARD, *([Kind.WEIGHT] if stages.splits else [])]
     kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
-    changes = {Kind.FORWARD: kept, Kind.BACKWARD: stages.stash_bytes - kept}
+    deferred = stages.weight_stash_bytes if stages.splits else np.zeros(stages.count)
+    grows = {Kind.FORWARD: kept, Kind.BACKWARD: stages.stash_bytes - kept, Kind.WEIGHT: np.zeros(stages.count)}
+    drops = {Kind.FORWARD: np.zeros(stages.count), Kind.BACKWARD: stages.stash_bytes - deferred, Kind.WEIGHT: deferred}
     room = float(stages.room_bytes[rank])
 
     def extend(done: dict[tuple[Kind, int], int], live: float, ops: list[int]) -> Iterator[list[int]]:
@@ -76,9 +79,9 @@ def sequences(stages: Stages, rank: int) -> Iterator[list[int]]:
         for kind, stage in done:
             at = done[kind, stage]
             is_open = at < stages.micro_batches and (kind is Kind.FORWARD or at < done[Kind(kind - 1), stage])
-            after = live + (changes[kind][stage] if kind in changes else 0)
+            after = live + grows[kind][stage]
             if is_open and after <= room:
-                after -= stages.stash_bytes[stage] if kind is kinds[-1] else 0
+                after -= drops[kind][stage]
                 op = number(stages, kind, stage, at)
                 yield from extend({**done, (kind, stage): at + 1}, after, [*ops, op])
 

@@ -30,9 +30,9 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Sta
     splits = problem.backward == "split"
     if not splits:
         backward_s, weight_s = backward_s + weight_s, np.zeros_like(weight_s)
-    stash_bytes, state_bytes, parameter_bytes = (
+    stash_bytes, deferred_bytes, state_bytes, parameter_bytes = (
         np.add.reduceat(column, firsts)
-        for column in (profile.stash_bytes, profile.state_bytes, profile.parameter_bytes)
+        for column in (profile.stash_bytes, profile.deferred_bytes, profile.state_bytes, profile.parameter_bytes)
     )
     boundary_bytes = profile.boundary_bytes[firsts[1:] - 1]
     rank = problem.rank_of_stage
@@ -48,6 +48,7 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Sta
         splits=splits,
         stash_bytes=stash_bytes,
         input_bytes=np.minimum(np.concatenate([[0], boundary_bytes]), stash_bytes),
+        weight_stash_bytes=deferred_bytes,
         recomputes=recomputes,
         state_bytes=state_bytes,
         parameter_bytes=parameter_bytes,

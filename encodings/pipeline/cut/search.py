@@ -176,8 +176,9 @@ class _Costs:
         if problem.recomputation == "all":
             backward_s = backward_s + profile.forward_s
         self.forward, self.backward, self.weight = (_prefix(x) for x in (profile.forward_s, backward_s, weight_s))
-        self.state, self.stash, self.parameter = (
-            _prefix(x) for x in (profile.state_bytes, profile.stash_bytes, profile.parameter_bytes)
+        self.state, self.stash, self.deferred, self.parameter = (
+            _prefix(x)
+            for x in (profile.state_bytes, profile.stash_bytes, profile.deferred_bytes, profile.parameter_bytes)
         )
         self.memory_bytes = math.inf if problem.in_flight is not None else problem.memory_bytes
         self.message_bytes = np.array([0.0, *profile.boundary_bytes[:-1].tolist(), 0.0])
@@ -203,20 +204,24 @@ class _Costs:
 
     def turn_s(self, stage: int, first: int, ends: Ints) -> Floats:
         """All micro-batches, as many at once as memory has room for: each is kept from its forward, through all later
-        stages and back, to its gradient of weights; or the stage runs its forwards twice, where it may. 0 where stages
-        have no rank of their own, or all recompute.
+        stages and back, and some of it to its gradient of weights; or the stage runs its forwards twice, where it may.
+        0 where stages have no rank of their own, or all recompute.
         """
         if self.problem.chunks > 1 or self.problem.recomputation == "all":
             return np.zeros(len(ends))
-        stash = self.stash[ends] - self.stash[first]
+        stash, deferred = (column[ends] - column[first] for column in (self.stash, self.deferred))
         room = self.memory_bytes - (self.state[ends] - self.state[first])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            at_once = np.where(stash > 0, np.floor(room / stash), np.inf)
         if self.problem.in_flight is not None:
-            at_once = np.full(len(ends), float(self.problem.in_flight))
+            room = self.problem.in_flight * stash
         above_s = self.forward[-1] - self.forward[first] + self.backward[-1] - self.backward[first]
-        each_s = above_s + self.hops_above_s[stage] + self.weight[ends] - self.weight[first]
-        turn_s = np.asarray(self.problem.micro_batches * each_s / np.maximum(at_once, 1.0))
+        kept_s, turn_s = above_s + self.hops_above_s[stage], np.zeros(len(ends))
+        parts = [(stash, kept_s)]
+        if self.problem.backward == "split":
+            parts.append((np.minimum(stash, deferred), kept_s + self.weight[ends] - self.weight[first]))
+        for size, each_s in parts:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                at_once = np.where(size > 0, np.floor(room / size), np.inf)
+            turn_s = np.maximum(turn_s, self.problem.micro_batches * each_s / np.maximum(at_once, 1.0))
         if self.problem.recomputation == "none":
             return turn_s
         twice_s = self.problem.micro_batches * (self.forward[ends] - self.forward[first])

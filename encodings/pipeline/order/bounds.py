@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from gapless.array_types import Floats
-from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.stages import Stages, rooms
 from gapless.encodings.pipeline.order.timeline import Kind
 
 __all__ = ["Heads", "bounds_of", "heads_and_tails", "load_s"]
@@ -99,16 +99,16 @@ class Heads:
 def heads_and_tails(stages: Stages, remembers: bool = True) -> Heads:
     """Longest paths along what has to wait.
 
-    `remembers`: with memory, whose K micro-batches of a stage make the forward of micro-batch m + K wait for the end of
-    micro-batch m.
+    `remembers`: with memory, whose K micro-batches of a stage make the forward of micro-batch m + K wait for the
+    backward of micro-batch m, and for its weight gradient those for which there is room until then.
     """
     paths = _Paths(stages, remembers)
     return Heads(stages, paths.heads(), paths.tails(), paths.own_s, paths.held_s)
 
 
 class _Paths:
-    """What has to pass between ops, in their cheapest modes. `most[s]`: of how many micro-batches a stage's rank has
-    room for what it keeps of them, none of them begun to be computed backwards."""
+    """What has to pass between ops, in their cheapest modes. `rooms`: for how many micro-batches of a stage there is
+    room, by the kind of op that makes some, where there isn't for all."""
 
     def __init__(self, stages: Stages, remembers: bool) -> None:
         self.stages, self.end = stages, stages.micro_batches
@@ -123,18 +123,11 @@ class _Paths:
         self.own, self.held = own_s.tolist(), self.held_s.tolist()
         self.hops = [hop_s.tolist() for hop_s in hops_s]
         self.last = (stages.reduce_s.min(axis=0) + stages.exchange_s).tolist()
-        self.most = self._most() if remembers else [self.end] * stages.count
-
-    def _most(self) -> list[int]:
-        stages = self.stages
-        kept = stages.kept_bytes
-        room = np.minimum(np.maximum(stages.room_bytes, 0)[stages.rank], kept * float(self.end))
-        most: list[int] = np.where(kept > 0, room // np.maximum(kept, 1), self.end).astype(np.int64).clip(1).tolist()
-        return most
+        self.rooms = [(int(kind), most.tolist()) for kind, most in (rooms(stages) if remembers else {}).items()]
 
     def heads(self) -> Floats:
         """Longest paths to the starts of ops."""
-        count, own, held, most = self.stages.count, self.own, self.held, self.most
+        count, own, held = self.stages.count, self.own, self.held
         head = np.zeros((len(own), count, self.end)).tolist()
         forward, backward, last = head[0], head[1], head[-1]
         for m in range(self.end):
@@ -142,8 +135,9 @@ class _Paths:
                 for s in range(count):
                     head[kind][s][m] = max(head[kind][s][m], head[kind][s][m - 1] + held[kind][s])
             for s in range(count):
-                if m >= most[s]:
-                    forward[s][m] = max(forward[s][m], last[s][m - most[s]] + held[-1][s])
+                for kind, most in self.rooms:
+                    if m >= most[s]:
+                        forward[s][m] = max(forward[s][m], head[kind][s][m - most[s]] + held[kind][s])
                 if s:
                     forward[s][m] = max(forward[s][m], forward[s - 1][m] + own[0][s - 1] + self.hops[0][s - 1])
             backward[-1][m] = max(backward[-1][m], forward[-1][m] + own[0][-1])
@@ -155,7 +149,7 @@ class _Paths:
 
     def tails(self) -> Floats:
         """Longest paths from the ends of ops, before their messages, to the step's end."""
-        count, own, most = self.stages.count, self.own, self.most
+        count, own = self.stages.count, self.own
         late, tail = (self.held_s - self.own_s).tolist(), np.zeros((len(own), count, self.end)).tolist()
         forward, backward, last = tail[0], tail[1], tail[-1]
         for m in range(self.end - 1, -1, -1):
@@ -165,8 +159,10 @@ class _Paths:
                     tail[kind][s][m] = max(tail[kind][s][m], late[kind][s] + after)
             for s in range(count):
                 last[s][m] = max(last[s][m], self.last[s])
-                if m + most[s] < self.end:
-                    last[s][m] = max(last[s][m], late[-1][s] + own[0][s] + forward[s][m + most[s]])
+                for kind, most in self.rooms:
+                    if m + most[s] < self.end:
+                        there = late[kind][s] + own[0][s] + forward[s][m + most[s]]
+                        tail[kind][s][m] = max(tail[kind][s][m], there)
                 if self.stages.splits:
                     backward[s][m] = max(backward[s][m], late[1][s] + own[2][s] + last[s][m])
                 if s:

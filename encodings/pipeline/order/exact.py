@@ -7,13 +7,13 @@ names of two that overtake one another, and all rules still hold at the same tim
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gapless.array_types import Floats, Ints
+from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.pipeline.order.messages import held, hops_s, in_their_turn, makers, waiting_links, with_queues
-from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.stages import Stages, rooms
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
 from gapless.model import Model
 
@@ -177,38 +177,61 @@ def _one_message_at_a_time(ordered: OrderModel, links: list[list[tuple[int, int]
 def _memory(ordered: OrderModel) -> None:
     """What micro-batches keep fits into each rank's memory.
 
-    Where a rank has one stage and keeps no more later than at first, that is K of them, and first in, first out makes
-    it a precedence: the forward of micro-batch m + K after the end of micro-batch m. Elsewhere activities share bytes.
+    Where a rank has one stage, there is room for K of them until their backward, for more until their weight gradient,
+    and first in, first out makes precedences of these. Where they keep as much from first to last, that is all.
+    Elsewhere activities share bytes.
     """
     stages, micro_batches = ordered.stages, ordered.stages.micro_batches
-    grows, last_s = stages.stash_bytes > stages.kept_bytes, held(stages)[-1]
     for rank, room_bytes in enumerate(stages.room_bytes.tolist()):
         here = np.flatnonzero(stages.rank == rank)
-        if stages.stash_bytes[here].sum() * micro_batches <= room_bytes:
+        if stages.full_bytes[here].sum() * micro_batches <= room_bytes:
             continue
-        if len(here) == 1 and not grows[here].any():
-            most, stage = int(room_bytes // stages.stash_bytes[here[0]]), here[0]
-            late, first = ordered.starts[-1, stage], ordered.starts[Kind.FORWARD, stage]
-            after(ordered.model, f"memory_{rank}", first[most:], late[: micro_batches - most], last_s[stage])
-            continue
-        begins, ends, sizes = kept_between(stages, here, ordered.starts)
-        delays = np.repeat(np.tile(last_s[here], 2), micro_batches)
-        keeps = sizes > 0
-        unit = int(np.gcd.reduce(sizes[keeps]))
+        if len(here) == 1:
+            _take_turns(ordered, int(here[0]))
+            if len(stages.spans) == 1:
+                continue
+        kept = kept_between(stages, here, ordered.starts)
+        unit = int(np.gcd.reduce(kept.sizes))
         ordered.model.cumulative(
-            f"memory_{rank}", begins[keeps], ends[keeps], delays[keeps], sizes[keeps] // unit, room_bytes // unit
+            f"memory_{rank}", kept.begins, kept.ends, kept.delays, kept.sizes // unit, room_bytes // unit
         )
 
 
-def kept_between(stages: Stages, here: Ints, ops: Ints) -> tuple[Ints, Ints, Ints]:
-    """For what micro-batches keep on some stages the ops with which each part is kept first and last, and its bytes.
+def _take_turns(ordered: OrderModel, stage: int) -> None:
+    """On a rank with one stage the forward of micro-batch m + K follows the op of micro-batch m that makes room."""
+    stages, micro_batches, held_s = ordered.stages, ordered.stages.micro_batches, held(ordered.stages)
+    counts = {kind: int(most[stage]) for kind, most in rooms(stages).items()}
+    for kind, most in counts.items():
+        if most < micro_batches and (kind is stages.last or most < counts[stages.last]):
+            first, late = ordered.starts[Kind.FORWARD, stage], ordered.starts[kind, stage]
+            family = f"memory_{kind.name.lower()}_{stages.rank[stage]}"
+            after(ordered.model, family, first[most:], late[: micro_batches - most], held_s[kind, stage])
 
-    `ops[kind, s, m]`: what stands for an op, its number or its column.
-    """
-    begins = np.concatenate([ops[Kind.FORWARD, here], ops[Kind.BACKWARD, here]]).reshape(-1)
-    kept = stages.kept_bytes[here]
-    sizes = np.repeat(np.concatenate([kept, stages.stash_bytes[here] - kept]), stages.micro_batches)
-    return begins, np.tile(ops[-1, here], (2, 1)).reshape(-1), sizes
+
+class Kept(NamedTuple):
+    """What micro-batches keep: what stands for the ops with which each part comes and goes, how long the latter hold
+    their rank, and bytes."""
+
+    begins: Ints
+    ends: Ints
+    delays: Floats
+    sizes: Ints
+
+    def where(self, chosen: Mask) -> Kept:
+        """Some of the parts."""
+        return Kept(self.begins[chosen], self.ends[chosen], self.delays[chosen], self.sizes[chosen])
+
+
+def kept_between(stages: Stages, here: Ints, ops: Ints) -> Kept:
+    """What micro-batches keep on some stages. `ops[kind, s, m]`: what stands for an op, its number or its column."""
+    held_s, shape = held(stages), (len(here), stages.micro_batches)
+    parts = [
+        Kept(ops[span.begin, here], ops[span.end, here], np.broadcast_to(held_s[span.end, here, None], shape),
+             np.broadcast_to(span.size_bytes[here, None], shape))
+        for span in stages.spans
+    ]  # fmt: skip
+    begins, ends, delays, sizes = (np.concatenate([part[k].reshape(-1) for part in parts]) for k in range(4))
+    return Kept(begins, ends, delays, sizes).where(sizes > 0)
 
 
 def _sums_follow(ordered: OrderModel) -> None:

@@ -326,10 +326,9 @@ class _Window:
         stages = self.stages
         numbers = np.arange(len(self.held)).reshape(-1, stages.count, stages.micro_batches)
         for rank in np.flatnonzero(self.free).tolist():
-            here = np.flatnonzero(stages.rank == rank)
-            begins, ends, sizes = kept_between(stages, here, numbers)
-            counts = (sizes > 0) & ~self.is_after[begins] & (self.inside[ends] | self.is_after[ends])
-            begins, ends, sizes = begins[counts], ends[counts], sizes[counts]
+            kept = kept_between(stages, np.flatnonzero(stages.rank == rank), numbers)
+            last = self.inside[kept.ends]
+            begins, ends, delays, sizes = kept.where(~self.is_after[kept.begins] & (last | self.is_after[kept.ends]))
             if sizes.sum() <= stages.room_bytes[rank]:
                 continue
             unit = int(np.gcd.reduce(sizes))
@@ -337,7 +336,7 @@ class _Window:
                 f"memory_{rank}",
                 np.where(self.inside[begins], column[begins], edges[0]),
                 np.where(self.inside[ends], column[ends], edges[1]),
-                np.where(self.inside[ends], self.held[ends], 0.0),
+                np.where(self.inside[ends], delays, 0.0),
                 sizes // unit,
                 stages.room_bytes[rank] // unit,
             )

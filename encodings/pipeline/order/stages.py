@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
 
-__all__ = ["PLACEMENTS", "Cut", "Stages", "rank_of_stages"]
+__all__ = ["PLACEMENTS", "Cut", "Kind", "Span", "Stages", "rank_of_stages", "rooms"]
 
 Cut = tuple[int, ...]
 """The first layer of each stage but the first, growing."""
@@ -26,15 +29,47 @@ def rank_of_stages(placement: str, ranks: int, chunks: int) -> Ints:
     return np.tile(down, chunks)
 
 
+class Kind(IntEnum):
+    """What a rank computes for one stage and micro-batch."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    """The gradient of the input; that of the weights too where the two aren't split."""
+    WEIGHT = 2
+
+
+class Span(NamedTuple):
+    """Bytes of each stage, int64 of shape (S,), that a micro-batch keeps from the start of one of its ops to the end of
+    another, or of the same."""
+
+    begin: Kind
+    end: Kind
+    size_bytes: Ints
+
+
+def rooms(stages: Stages) -> dict[Kind, Ints]:
+    """For how many micro-batches of a stage its rank has room at most, int64 of shape (S,), by the op whose end makes
+    some: none of them at its backward yet, and none at its weight gradient. At least 1, at most M.
+    """
+    most = {}
+    lasting = np.minimum(stages.kept_bytes, stages.deferred_bytes)
+    parts = {Kind.WEIGHT: lasting} if stages.splits else {}
+    for kind, kept in {Kind.BACKWARD: stages.kept_bytes, **parts}.items():
+        room = np.minimum(np.maximum(stages.room_bytes, 0)[stages.rank], kept * float(stages.micro_batches))
+        count = np.where(kept > 0, room // np.maximum(kept, 1), stages.micro_batches)
+        most[kind] = count.astype(np.int64).clip(1, stages.micro_batches)
+    return most
+
+
 @dataclass(frozen=True)
 class Stages:
     """Stages s in the order of the forward pass, for M micro-batches; S stages on P ranks.
 
     `rank[s]`: int64. `forward_s`, `backward_s`, `weight_s`: float, shape (S,), of one micro-batch; `backward_s` holds
     what is recomputed before it. Where `splits` is false the gradients of input and weights are one op, of
-    `backward_s`, and `weight_s` is 0. `stash_bytes`, `input_bytes`: int64, shape (S,): what a micro-batch keeps until
-    its weight gradient, and how much of it is the stage's input. `recomputes[s]`: bool, only the input is kept until
-    the backward.
+    `backward_s`, and `weight_s` is 0. `stash_bytes`, `input_bytes`, `weight_stash_bytes`: int64, shape (S,): what a
+    micro-batch keeps for the gradient of the input, how much of it is the stage's input, and what it keeps from there
+    to the gradient of the weights. `recomputes[s]`: bool, only the input is kept until the backward.
     `state_bytes`, `parameter_bytes`: int64, shape (S,). `boundary_bytes`: int64, shape (S - 1,), after stage s.
     `forward_hop_s`: float, shape (S - 1,), from stage s to s + 1. `hop_s`, `encode_s`, `decode_s`: float, shape
     (modes, S - 1), for the gradient from s + 1 to s under each mode; mode 0 is plain. All hops are 0 within a rank.
@@ -52,6 +87,7 @@ class Stages:
     splits: bool
     stash_bytes: Ints
     input_bytes: Ints
+    weight_stash_bytes: Ints
     recomputes: Mask
     state_bytes: Ints
     parameter_bytes: Ints
@@ -81,9 +117,34 @@ class Stages:
         return self.memory_bytes - np.bincount(self.rank, weights=self.state_bytes, minlength=self.ranks)
 
     @property
+    def last(self) -> Kind:
+        """The kind of a micro-batch's last op on a stage."""
+        return Kind.WEIGHT if self.splits else Kind.BACKWARD
+
+    @property
     def kept_bytes(self) -> Ints:
-        """What a micro-batch keeps from its forward on, int64 of shape (S,); `stash_bytes` from its backward on."""
+        """What a micro-batch keeps from its forward to its backward, int64 of shape (S,)."""
         return np.where(self.recomputes, self.input_bytes, self.stash_bytes)
+
+    @property
+    def deferred_bytes(self) -> Ints:
+        """What it keeps from the end of its backward to that of its weight gradient, int64 of shape (S,)."""
+        return self.weight_stash_bytes if self.splits else np.zeros_like(self.stash_bytes)
+
+    @property
+    def full_bytes(self) -> Ints:
+        """What it keeps while its backward runs, the most of all, int64 of shape (S,)."""
+        return np.maximum(np.maximum(self.kept_bytes, self.deferred_bytes), self.stash_bytes)
+
+    @cached_property
+    def spans(self) -> tuple[Span, ...]:
+        """What a micro-batch keeps on each stage, by the ops with which each part comes and goes."""
+        kept, deferred, last = self.kept_bytes, self.deferred_bytes, self.last
+        lasting = np.minimum(kept, deferred)
+        spans = (Span(Kind.FORWARD, last, lasting), Span(Kind.FORWARD, Kind.BACKWARD, kept - lasting),
+                 Span(Kind.BACKWARD, last, deferred - lasting),
+                 Span(Kind.BACKWARD, Kind.BACKWARD, self.full_bytes - np.maximum(kept, deferred)))  # fmt: skip
+        return tuple(span for span in spans if span.size_bytes.any())
 
     @property
     def exchange_s(self) -> Floats:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
-from gapless.encodings.pipeline.order.stages import Cut, Stages
+from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 
 __all__ = ["Candidate", "Kind", "Order", "Timeline", "durations", "number", "peak_bytes", "plain", "timed"]
-
-
-class Kind(IntEnum):
-    """What a rank computes for one stage and micro-batch."""
-
-    FORWARD = 0
-    BACKWARD = 1
-    """The gradient of the input; that of the weights too where the two aren't split."""
-    WEIGHT = 2
 
 
 def number(stages: Stages, kind: Kind, stage: int, micro_batch: int) -> int:
@@ -226,10 +216,10 @@ class _Walk:
 
 def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:
     """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts."""
-    kept = stages.kept_bytes
-    takes = np.stack([kept, stages.stash_bytes - kept, np.zeros_like(kept)])
-    leaves = np.zeros_like(takes)
-    leaves[Kind.WEIGHT if stages.splits else Kind.BACKWARD] = stages.stash_bytes
+    takes, leaves = (np.zeros((len(Kind), stages.count)) for _ in range(2))
+    for span in stages.spans:
+        takes[span.begin] += span.size_bytes
+        leaves[span.end] += span.size_bytes
     kind, stage = np.divmod(timeline.program // stages.micro_batches, stages.count)
     taken, left, rank = takes[kind, stage], leaves[kind, stage], stages.rank[stage]
     peaks = np.zeros(stages.ranks)

@@ -53,8 +53,10 @@ def all_rules(stages: Stages) -> Iterator[Rules]:
 
 def fits(stages: Stages) -> bool:
     """Whether every rank has room for one micro-batch, so that there is an order at all."""
-    one_bytes = np.bincount(stages.rank, weights=stages.stash_bytes, minlength=stages.ranks)
-    return bool((one_bytes <= stages.room_bytes).all())
+    one_bytes = np.bincount(stages.rank, weights=stages.kept_bytes, minlength=stages.ranks)
+    grown_bytes = np.zeros(stages.ranks)
+    np.maximum.at(grown_bytes, stages.rank, stages.full_bytes - stages.kept_bytes)
+    return bool((one_bytes + grown_bytes <= stages.room_bytes).all())
 
 
 def zero_bubble(stages: Stages, most_ops: int, deadline: Deadline | None = None) -> tuple[Order, Timeline] | None:
@@ -98,9 +100,10 @@ class _ListScheduling:
         self.arrived_s = [[[math.inf] * micro_batches for _ in range(count)] for _ in range(2)]
         self.arrived_s[0][0] = [0.0] * micro_batches
         self.done = [[0] * count for _ in range(3)]
-        self.kept = stages.kept_bytes.tolist()
-        self.grown = (stages.stash_bytes - np.array(self.kept)).tolist()
-        self.kept_bytes, self.grown_bytes = [0] * stages.ranks, [0] * stages.ranks
+        kept, deferred = stages.kept_bytes, stages.deferred_bytes
+        self.kept, self.low = kept.tolist(), np.minimum(kept, deferred).tolist()
+        self.grown, self.added = (stages.full_bytes - kept).tolist(), np.maximum(deferred - kept, 0).tolist()
+        self.kept_bytes, self.added_bytes = [0] * stages.ranks, [0] * stages.ranks
         self.room_bytes = stages.room_bytes.tolist()
         self.growth = [max(self.grown[stage] for stage in stages) for stages in self.here]
         self.most_ahead = [1 + rules.ahead * (count - 1 - stage) if stage < count - 1 else 1 for stage in range(count)]
@@ -146,7 +149,7 @@ class _ListScheduling:
         """A stage whose next gradient of the input can start."""
         for stage in self.here[rank]:
             at = self.done[1][stage]
-            kept_bytes = self.kept_bytes[rank] + self.grown_bytes[rank] + self.grown[stage]
+            kept_bytes = self.kept_bytes[rank] + self.added_bytes[rank] + self.grown[stage]
             is_there = at < self.stages.micro_batches and self.arrived_s[1][stage][at] <= now_s
             if is_there and kept_bytes <= self.room_bytes[rank]:
                 return stage
@@ -189,17 +192,18 @@ class _ListScheduling:
         """
         room, here = self.room_bytes[rank], self.here[rank]
         live = self.kept_bytes[rank] + self.kept[stage]
-        spare = room - live - max(self.growth[rank], self.grown_bytes[rank])
+        spare = room - live - max(self.growth[rank], self.added_bytes[rank])
         if spare < 0 or len(here) == 1:
             return bool(spare >= 0)
         forwards = {s: self.done[0][s] + (s == stage) for s in here}
         if spare >= sum(self.kept[s] for s in here):
             return True
-        ended = self.done[self.last_kind]
+        backwards, ended = self.done[Kind.BACKWARD], self.done[self.last_kind]
         for micro_batch in range(min(ended[s] for s in here), max(forwards.values())):
             if sum(self.kept[s] for s in here if forwards[s] <= micro_batch) > spare:
                 return False
-            spare += sum(self.kept[s] for s in here if ended[s] <= micro_batch < forwards[s])
+            spare += sum(self.low[s] if micro_batch < backwards[s] else self.kept[s]
+                         for s in here if ended[s] <= micro_batch < forwards[s])  # fmt: skip
         return True
 
     def _start(self, rank: int, now_s: float, kind: int, stage: int) -> None:
@@ -209,10 +213,11 @@ class _ListScheduling:
         if kind == Kind.FORWARD:
             self.kept_bytes[rank] += self.kept[stage]
         if kind == Kind.BACKWARD:
-            self.grown_bytes[rank] += self.grown[stage]
-        if kind == self.last_kind:
-            self.kept_bytes[rank] -= self.kept[stage]
-            self.grown_bytes[rank] -= self.grown[stage]
+            self.kept_bytes[rank] -= self.kept[stage] - self.low[stage]
+            self.added_bytes[rank] += self.added[stage]
+        if kind == Kind.WEIGHT:
+            self.kept_bytes[rank] -= self.low[stage]
+            self.added_bytes[rank] -= self.added[stage]
         end_s = now_s + self.duration_s[kind][stage]
         self.free_s[rank] = end_s
         if kind != Kind.WEIGHT:

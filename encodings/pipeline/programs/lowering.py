@@ -24,6 +24,9 @@ ERROR = "compression error"
 """The budget of what compression spoils."""
 
 _PLAIN = 0
+_KEPT = {(Kind.FORWARD, Kind.WEIGHT): "kept", (Kind.FORWARD, Kind.BACKWARD): "stash",
+         (Kind.BACKWARD, Kind.WEIGHT): "deferred", (Kind.BACKWARD, Kind.BACKWARD): "recomputed"}  # fmt: skip
+"""What micro-batches keep, by the ops with which it comes and goes."""
 
 
 def to_schedule(
@@ -129,14 +132,20 @@ class _Lowering:
         ratio = self.problem.modes[mode - 1].hop_ratio(self.problem.profile.boundary_shape)
         return float(np.rint(plain_bytes * ratio))
 
+    def kept(self, stage: int, micro_batch: int, begin: Kind) -> dict[int, Kind]:
+        """What is kept of a micro-batch from that op on: tensors, and the kind of op with which each goes."""
+        spans = [span for span in self.stages.spans if span.begin is begin and span.size_bytes[stage]]
+        return {
+            self.tensor(f"{_KEPT[begin, span.end]} {stage} {micro_batch}", span.size_bytes[stage]): span.end
+            for span in spans
+        }
+
     def forward(self, stage: int, micro_batch: int) -> None:
         """Reads what the stage before it sent; keeps the stash, or only its input where that is recomputed."""
         stages, at = self.stages, f"{stage} {micro_batch}"
         op = number(stages, Kind.FORWARD, stage, micro_batch)
-        kept = self.tensor(
-            f"kept {at}", (stages.input_bytes if stages.recomputes[stage] else stages.stash_bytes)[stage]
-        )
-        reads, writes = [self.tensor(f"state {stage}")], [kept]
+        done = self.tensor(f"done {at}")
+        reads, writes = [self.tensor(f"state {stage}")], [done, *self.kept(stage, micro_batch, Kind.FORWARD)]
         used = [self.arriving(f"activation {stage - 1} {micro_batch}", stage - 1, stage)] if stage else []
         is_last = stage == stages.count - 1
         if not is_last:
@@ -151,22 +160,24 @@ class _Lowering:
         """Decodes what the stage after it sent, runs the forward again where that is so, and encodes what it sends."""
         stages, at = self.stages, f"{stage} {micro_batch}"
         at_s = float(self.timeline.start_s[number(stages, Kind.BACKWARD, stage, micro_batch)])
-        kept, used = [self.tensor(f"kept {at}")], list[int]()
+        kept, made = self.kept(stage, micro_batch, Kind.FORWARD), self.kept(stage, micro_batch, Kind.BACKWARD)
+        used = [self.tensor(f"done {at}")]
         if stage < stages.count - 1:
             at_s, gradient = self._received(stage, micro_batch, at_s)
             used.append(gradient)
         duration_s = float(stages.backward_s[stage])
         if stages.recomputes[stage]:
-            again = self.tensor(f"recomputed {at}", stages.stash_bytes[stage] - stages.input_bytes[stage])
+            again = self.tensor(f"again {at}")
             forward_s = float(stages.forward_s[stage])
-            at_s = self.run(f"R {at}", "recompute", stage, at_s, forward_s, [*kept], [again], [])
-            kept.append(again)
+            at_s = self.run(f"R {at}", "recompute", stage, at_s, forward_s, [used[0], *kept], [again, *made], [])
+            kept, made, used = kept | made, {}, [*used, again]
             duration_s -= forward_s
         writes = [self.tensor(f"gradient {stage - 1} {micro_batch}", stages.boundary_bytes[stage - 1])] if stage else []
         pending = self.tensor(f"pending {at}")
-        frees = used if stages.splits else kept + used
+        frees = [*used, *(tensor for tensor, end in kept.items() if end is Kind.BACKWARD)]
         name = "I" if stages.splits else "B"
-        at_s = self.run(f"{name} {at}", "backward", stage, at_s, duration_s, kept + used, [*writes, pending], frees)
+        writes += [pending, *made]
+        at_s = self.run(f"{name} {at}", "backward", stage, at_s, duration_s, [*kept, *used], writes, frees)
         if not stages.splits:
             self._accumulate(f"A {at}", "accumulate", stage, micro_batch, at_s, 0.0, [pending])
         if stage and stages.crosses[stage - 1]:
@@ -201,8 +212,8 @@ class _Lowering:
         """Adds the micro-batch to the stage's gradients, and lets go of what was kept of it."""
         stages, at = self.stages, f"{stage} {micro_batch}"
         start_s = float(self.timeline.start_s[number(stages, Kind.WEIGHT, stage, micro_batch)])
-        kept = [self.tensor(f"kept {at}"), *([self.tensor(f"recomputed {at}")] if stages.recomputes[stage] else [])]
-        used = [*kept, self.tensor(f"pending {at}")]
+        kept = self.kept(stage, micro_batch, Kind.FORWARD) | self.kept(stage, micro_batch, Kind.BACKWARD)
+        used = [*(tensor for tensor, end in kept.items() if end is Kind.WEIGHT), self.tensor(f"pending {at}")]
         self._accumulate(f"W {at}", "weight", stage, micro_batch, start_s, float(stages.weight_s[stage]), used)
 
     def _accumulate(

@@ -32,13 +32,10 @@ def held_bytes(
         return np.array(replayed.peak_bytes, dtype=np.float64) - states
     count, micro_batches = stages.count, stages.micro_batches
     start_s, end_s = (column.reshape(-1, count, micro_batches) for column in (timeline.start_s, timeline.end_s))
-    kept = stages.kept_bytes
     ledger = _Ledger(stages.ranks)
-    for stage, rank in enumerate(stages.rank.tolist()):
-        ledger.hold(rank, start_s[Kind.FORWARD, stage], end_s[-1, stage], float(kept[stage]))
-        ledger.hold(
-            rank, start_s[Kind.BACKWARD, stage], end_s[-1, stage], float(stages.stash_bytes[stage] - kept[stage])
-        )
+    for span in stages.spans:
+        for stage, (rank, size) in enumerate(zip(stages.rank.tolist(), span.size_bytes.tolist(), strict=True)):
+            ledger.hold(rank, start_s[span.begin, stage], end_s[span.end, stage], float(size))
     for hop in range(count - 1):
         _messages(ledger, problem, stages, order, timeline, hop)
     peaks = ledger.peaks()

@@ -243,3 +243,13 @@ def test_a_looped_placement_of_many_layers_has_a_plan(cut: str) -> None:
         plan = solved(many, replace(QUICK, partial_cuts=20), time_limit_s=limit_s)
         assert plan.solution.gap is not None
         assert plan.solution.gap < 0.4
+
+
+@pytest.mark.parametrize(("kept", "step_s"), [("1", 286.0), ("0.5", 280.0)])
+def test_memory_that_backwards_free_makes_room_for_forwards(kept: str, step_s: float) -> None:
+    question = problem(profile=f"uniform:f=10,b=12,w=8,kept={kept}", ranks=4, micro_batches=8, hop=2.0, in_flight=5)
+    found = solve(question, OPTIONS)
+    narrower = {bound.name: bound.value for bound in found.solution.narrower}
+    assert found.solution.objective == narrower["with linear placement"] == step_s
+    assert found.schedule is not None
+    assert check(found.schedule).valid
