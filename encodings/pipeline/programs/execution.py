@@ -162,7 +162,9 @@ def profile_layers(question: LayersQuestion, session: Session) -> Answer:
     return Answer(data, _table(found))
 
 
-_TITLES = ("forward_s", "backward_s", "weight_s", "parameter_bytes", "stash_bytes", "boundary_bytes")
+_TITLES = (
+    "forward_s", "backward_s", "weight_s", "parameter_bytes", "stash_bytes", "deferred_bytes", "boundary_bytes",
+)  # fmt: skip
 
 
 def _cells(profile: PipelineProfile) -> Iterator[tuple[str, list[float]]]:
@@ -172,7 +174,7 @@ def _cells(profile: PipelineProfile) -> Iterator[tuple[str, list[float]]]:
 
 
 def _table(profile: PipelineProfile) -> str:
-    lines: list[tuple[str, ...]] = [("layer", "F", "I", "W", "parameters", "stash", "boundary")]
+    lines: list[tuple[str, ...]] = [("layer", "F", "I", "W", "parameters", "stash", "from I to W", "boundary")]
     for name, cells in _cells(profile):
         lines.append((name, *map(format_seconds, cells[:3]), *map(format_bytes, cells[3:])))
     return _aligned(lines, profile.source)

@@ -8,6 +8,7 @@ and that of the weights (W), so that both are what its runtime runs. Its first s
 from __future__ import annotations
 
 import statistics
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,6 +39,7 @@ class _Measured:
     weight_s: float
     parameter_bytes: int
     stash_bytes: int
+    weight_stash_bytes: int
     output: Tensor
 
 
@@ -49,7 +51,8 @@ def measure_layers(
 
     A time is the median of `repeats` runs after two others. `optimizer_ratio`: bytes of the optimiser for each of the
     parameters (2 for Adam in the parameters' own type); the states hold parameters and gradients besides. The stash is
-    what autograd saves, parameters aside. Raises `InputError`.
+    what autograd saves, parameters aside; between I and W it is what is still there, and gradients that W starts from.
+    Raises `InputError`.
     """
     (value, target), *_ = model.split(micro_batches)
     found: list[_Measured] = []
@@ -77,6 +80,7 @@ def measure_layers(
         embedding_bytes=_shared_bytes(model),
         boundary_shape=_shape(boundaries),
         source=f"measured on {device_of(value.device).name}, torch {torch.__version__}, medians of {repeats}",
+        weight_stash_bytes=np.array([each.weight_stash_bytes for each in found], dtype=np.int64),
     )
 
 
@@ -111,32 +115,60 @@ def _measure(layer: Module, value: Tensor, loss: _Loss | None, repeats: int) -> 
         _backward(marks, last, gradient, given, parameters)
         times.append(tuple(end - begin for begin, end in pairwise(marks.elapsed_s())))
     forward_s, _, backward_s, weight_s = (statistics.median(column) for column in zip(*times[_WARM_UP:], strict=True))
-    stash_bytes, output = _stash(layer, value, loss)
+    stash_bytes, weight_stash_bytes, output = _stashes(layer, value, loss)
     return _Measured(
         forward_s,
         backward_s if value.dtype.is_floating_point else 0.0,
         weight_s,
         sum(map(_size_bytes, parameters)),
         stash_bytes,
+        weight_stash_bytes,
         output,
     )
 
 
-def _stash(layer: Module, value: Tensor, loss: _Loss | None) -> tuple[int, Tensor]:
-    """The bytes of the memory in which all lies that autograd saves, parameters aside; and the output."""
-    saved: dict[int, int] = {}
+class _Saved:
+    """What autograd saves: as long as this is there, so is the tensor."""
 
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        saved[storage.data_ptr()] = int(storage.nbytes())
-        return tensor
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        made = layer(value.detach().requires_grad_(value.dtype.is_floating_point))
+
+def _stashes(layer: Module, value: Tensor, loss: _Loss | None) -> tuple[int, int, Tensor]:
+    """The bytes of the memory in which all lies that autograd saves, parameters aside: after the forward, and between I
+    and W with the gradients that W starts from; and the output.
+    """
+    from torch.distributed.pipelining._backward import stage_backward_input
+
+    saved = weakref.WeakSet[_Saved]()
+
+    def note(tensor: Tensor) -> _Saved:
+        kept = _Saved(tensor)
+        saved.add(kept)
+        return kept
+
+    given = value.detach().requires_grad_(value.dtype.is_floating_point)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda kept: kept.tensor):
+        made = layer(given)
         last = made if loss is None else loss(made)
-    own = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
-    del last  # which has held all of it until now
-    return sum(size for place, size in saved.items() if place not in own), made.detach()
+    parameters = list(layer.parameters())
+    output, stash_bytes = made.detach().clone(), _memory_bytes([kept.tensor for kept in saved], parameters)
+    if not given.requires_grad:
+        return stash_bytes, stash_bytes, output
+    gradients = None if loss is not None else [torch.ones_like(made)]
+    del made
+    trained = iter([parameter for parameter in parameters if parameter.requires_grad])
+    _, groups = stage_backward_input([last], gradients, [given], trained)
+    starts = [each for group in groups for gradient in group.get("grads") or () for each in gradient or ()]
+    left = [kept.tensor for kept in saved] + [each for each in starts if isinstance(each, Tensor)]
+    return stash_bytes, _memory_bytes(left, parameters), output
+
+
+def _memory_bytes(tensors: Sequence[Tensor], parameters: Sequence[Tensor]) -> int:
+    """Of the memory in which tensors lie, what of it is no parameter's, each place once."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    places = {tensor.untyped_storage().data_ptr(): int(tensor.untyped_storage().nbytes()) for tensor in tensors}
+    return sum(size for place, size in places.items() if place not in own)
 
 
 def _backward(

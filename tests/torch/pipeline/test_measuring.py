@@ -48,10 +48,14 @@ def test_a_profile_has_the_models_layers_and_sizes(model: LayeredModel, tmp_path
     assert (profile.weight_s > 0).all()
     assert (profile.stash_bytes[1:4] > profile.boundary_bytes[1:4]).all()
     assert len(set(profile.stash_bytes[1:4].tolist())) == 1, "equal layers keep equally much"
+    assert profile.deferred_bytes[0] == profile.stash_bytes[0], "without a gradient of its input all is for its weights"
+    assert (profile.deferred_bytes[1:4] > profile.boundary_bytes[1:4]).all()
     write_pipeline_profile(tmp_path / "p.json", profile)
     plan = gapless.pipeline.solve(profile=str(tmp_path / "p.json"), ranks=2, micro_batches=4, bandwidth=1e9)
     assert plan.valid
-    assert read_pipeline_profile(tmp_path / "p.json").source == profile.source
+    again = read_pipeline_profile(tmp_path / "p.json")
+    assert again.source == profile.source
+    assert again.deferred_bytes.tolist() == profile.deferred_bytes.tolist()
 
 
 def test_a_layers_stash_is_what_autograd_saves() -> None:
@@ -60,6 +64,7 @@ def test_a_layers_stash_is_what_autograd_saves() -> None:
                          torch.nn.functional.mse_loss, torch.randn(6, 2))  # fmt: skip
     profile = measure_layers(given, repeats=1)
     assert profile.stash_bytes[0] == 4 * 6 * 8, "its input; the weight is a parameter"
+    assert profile.deferred_bytes[0] == 4 * 6 * 8 + 4 * 6 * 4, "the weight gradient needs that of the output, too"
 
 
 def test_errors_fall_with_the_rank_and_casts_err_least(table: CompressionTable) -> None:
