@@ -35,6 +35,9 @@ EXPORTS = (
             Field(
                 "compressed", Flag(), "the stages compress what the plan compresses", False, group="torch-pipeline",
             ),
+            Field(
+                "recomputing", Flag(), "the stages recompute what the plan recomputes", False, group="torch-pipeline",
+            ),
         ),
     ),
     Export(

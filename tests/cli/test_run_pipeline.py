@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 from pathlib import Path
@@ -32,7 +33,9 @@ def run(plan: str, *options: str, model: str = SMALL, ranks: int = 2) -> int:
 @needs_torch
 def test_a_plan_runs_and_says_what_was_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(saved(tmp_path, baseline_plan("zb-h1", **TWO)), "--form", "communication") == 0
-    assert capsys.readouterr().out.splitlines() == [
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"kept bytes       \d+ \d+ at most, by autograd", lines.pop(4))
+    assert lines == [
         "ran              2 processes, 2 stages, 3 micro-batches",
         "gradients        29 of 29 bit-equal to one process",
         "losses           3 of 3 bit-equal to one process",
@@ -121,7 +124,6 @@ def test_ranks_that_are_stopped_leave_no_process(tmp_path: Path) -> None:
         ({}, {"model": "train:gpt,layers=5"}, "--model: the plan is for 4 layers, train:gpt,layers=5 has 7"),
         ({}, {"model": "{folder}/ending.py:elsewhere"}, "--model: ranks run on the CPU, over gloo, got"),
         ({}, {"model": "nowhere:gpt"}, "--model: nowhere:gpt can't be imported"),
-        ({"recomputes": True}, {}, "{plan}: torch's schedules have no recomputation"),
         (
             {"compression": errors_table("quarter"), "error_budget": 1.0, "hop_modes": {(0, 0): 1}}, {},
             "mode: must be one of none, fp16, bf16",

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gapless.encodings.pipeline.programs.frameworks import check_torch_runs
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.encodings.pipeline.programs.training import trained
 from gapless.encodings.pipeline.question import ErrorsQuestion, LayersQuestion, RunQuestion
@@ -35,7 +34,6 @@ def execute(question: RunQuestion, session: Session) -> Answer:
         return not_run(report)
     try:
         program = program_of(plan)
-        check_torch_runs(program)
         asked = Record(dict(plan.problem), "problem")
         layers, replicas = asked.integer("layers", 1), asked.integer("replicas", 1)
     except InputError as error:
@@ -67,6 +65,7 @@ def _task(question: RunQuestion, session: Session, program: Program, layers: int
         propagates=question.error_propagation,
         form=question.form,
         wait_s=question.wait,
+        recomputed=program.recomputed,
     )
     count = len(task.load().layers)
     if count != layers:
@@ -125,11 +124,13 @@ def _text(program: Program, found: RanksRun, same_sizes: bool, ledger: Mapping[s
         sent = "the plan's profile is of another model, or of micro-batches of another size"
     else:
         sent = "the plan's" if found.sent_bytes == program.sent_bytes else f"the plan has {_row(program.sent_bytes)}"
+    again = f", and for the stages that run again: {_row(program.recomputed)}" if program.recomputed else ""
     lines = [
         ("ran", f"{order.ranks} processes, {len(order.rank_of_stage)} stages, {order.micro_batches} micro-batches"),
         ("gradients", f"{found.equal} of {found.gradients} bit-equal to one process"),
         ("losses", f"{found.losses} of {order.micro_batches} bit-equal to one process"),
         ("in flight", f"{_row(found.in_flight)} at most, once a stage: {planned}"),
+        ("kept bytes", f"{_row(found.kept_bytes)} at most, by autograd{again}"),
         ("sent bytes", f"{_row(found.sent_bytes)}: {sent}"),
     ]
     if program.hop_modes:

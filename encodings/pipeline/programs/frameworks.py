@@ -23,13 +23,16 @@ from gapless.io.formats.torch_pipeline import FORMS, Action, ActionOrder, write_
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 
-__all__ = ["check_torch_runs", "export_megatron", "export_torch", "megatron_arguments"]
+__all__ = ["export_megatron", "export_torch", "megatron_arguments"]
 
 
-def export_torch(path: str, plan: SavedPlan, form: str, compressed: bool) -> str:
+def export_torch(path: str, plan: SavedPlan, form: str, compressed: bool, recomputing: bool) -> str:
     """Write the order of actions as torch.distributed.pipelining reads it; says in a line what was written."""
     program = program_of(plan)
-    check_torch_runs(program)
+    if program.recomputed and not recomputing:
+        stages, use = ", ".join(map(str, program.recomputed)), "with recomputes=True for them"
+        rule = f"torch's schedules don't say what is recomputed, the plan recomputes stages {stages}"
+        raise InputError(f"{rule}; give --recomputing if gapless.torch.pipeline.CompressedStage is your class, {use}")
     if program.hop_modes and not compressed:
         count, modes = len(program.hop_modes), ", ".join(sorted(set(program.hop_modes.values())))
         rule = f"torch's own stages send every hop plain, the plan compresses {count} ({modes})"
@@ -41,14 +44,6 @@ def export_torch(path: str, plan: SavedPlan, form: str, compressed: bool) -> str
     if order.messages and form == "compute":
         says += "; torch sends messages as they are made: give --form communication to keep the plan's order of them"
     return says
-
-
-def check_torch_runs(program: Program) -> None:
-    """Raise `InputError` where torch has no action for what the plan does."""
-    if program.recomputed:
-        stages = ", ".join(map(str, program.recomputed))
-        rule = f"torch's schedules have no recomputation, the plan recomputes stages {stages}"
-        raise InputError(f"{rule}; solve with --recomputation none")
 
 
 def export_megatron(path: str, plan: SavedPlan, micro_batch_size: int, tensor_parallel: int) -> str:

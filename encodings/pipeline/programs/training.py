@@ -14,7 +14,6 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from gapless.encodings.pipeline.programs.frameworks import check_torch_runs
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.encodings.pipeline.programs.rules import variants_of
 from gapless.encodings.pipeline.question import RunQuestion
@@ -76,7 +75,6 @@ def training(
     if not report.valid:
         raise InputError(f"{plan}: must replay clean; gapless check says what it breaks")
     program, asked = program_of(saved), Record(dict(saved.problem), "problem")
-    check_torch_runs(program)
     micro_batches, ranks, replicas = (
         program.order.micro_batches,
         program.order.rank_of_stage,
@@ -89,8 +87,9 @@ def training(
     found = variants_of(question, program, replicas, asked.boolean("fuses_embedding", True))
     variant = replace(found[min(1, len(found) - 1)], propagates=error_propagation)
     task = Task(
-        layered.name, {}, 0, program.cut, ranks, micro_batches, (), error_propagation, question.form, question.wait
-    )
+        layered.name, {}, 0, program.cut, ranks, micro_batches, (), error_propagation, question.form, question.wait,
+        program.recomputed,
+    )  # fmt: skip
     with TemporaryDirectory() as folder:
         write_torch_pipeline(Path(folder) / "schedule.csv", program.order, question.form)
         how = Training(1, learning_rate, optimizer, warm_up, replicas)

@@ -14,6 +14,7 @@ from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import FORMS, ActionOrder, write_torch_pipeline
 from gapless.torch.compression import HopCompressor
 from gapless.torch.library import Tensor, torch
+from gapless.torch.pipeline.kept import Tally
 from gapless.torch.pipeline.layers import LayeredModel, load_layers, one_process, squared_error
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks as in_processes
@@ -30,7 +31,7 @@ class Task:
 
     `model`, `defaults`: as `load_layers` takes them. `cut`: the first layer of each stage but the first.
     `hop_modes`: rows of hop, micro-batch, mode. `form`: that of the schedule's file. `wait_s`: the longest that a rank
-    waits for another.
+    waits for another. `recomputed`: the stages that run their forward again.
     """
 
     model: str
@@ -43,6 +44,7 @@ class Task:
     propagates: bool
     form: str
     wait_s: float
+    recomputed: tuple[int, ...] = ()
 
     def load(self) -> LayeredModel:
         """The model, the same in every process."""
@@ -50,25 +52,27 @@ class Task:
 
 
 def run_rank(rank: int, task: Task, folder: Path) -> dict[str, object]:
-    """Run this rank's part of one step. Gradients by name, losses, the peak in flight, and the bytes sent."""
+    """Run this rank's part of one step. Gradients by name, losses, the peaks in flight and of bytes, the bytes sent."""
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
     model = task.load()
     model.split(task.micro_batches)
     stages = _stages(rank, task, model)
-    tally = _Tally(stages)
+    tally = Tally(stages)
     runtime = _PipelineScheduleRuntime(stages, task.micro_batches, loss_fn=model.loss)
     runtime._load_csv(str(folder / "schedule.csv"), format=FORMS[task.form])  # noqa: SLF001
     first, last = (any(stage.stage_index == end for stage in stages) for end in (0, len(task.rank_of_stage) - 1))
     losses: list[Tensor] = []
     target = {"target": model.targets, "losses": losses} if last else {}
-    runtime.step(*((model.inputs,) if first else ()), **target, return_outputs=False)
+    with tally.watching():
+        runtime.step(*((model.inputs,) if first else ()), **target, return_outputs=False)
     return {
         "gradients": {
             name: parameter.grad for stage in stages for name, parameter in stage.submod.named_parameters()
         },
         "losses": [float(loss.detach()) for loss in losses],
         "in_flight": tally.peak,
+        "kept_bytes": tally.peak_bytes,
         "sent_bytes": sum(stage.sent_bytes for stage in stages),
     }  # fmt: skip
 
@@ -79,22 +83,10 @@ def _stages(rank: int, task: Task, model: LayeredModel) -> list[CompressedStage]
     modes = {(hop, m): mode for hop, m, mode in task.hop_modes}
     parts, here = model.stages(task.cut), [stage for stage, r in enumerate(task.rank_of_stage) if r == rank]
     return [
-        CompressedStage(parts[stage], stage, len(parts), torch.device("cpu"), modes=modes, propagates=task.propagates)
+        CompressedStage(parts[stage], stage, len(parts), torch.device("cpu"), modes=modes, propagates=task.propagates,
+                        recomputes=stage in task.recomputed)
         for stage in here
-    ]
-
-
-class _Tally:
-    """The most micro-batches in flight on the rank, counted once a stage, after each forward."""
-
-    def __init__(self, stages: list[CompressedStage]) -> None:
-        self.stages, self.peak = stages, 0
-        for stage in stages:
-            stage.submod.register_forward_hook(self._after_forward)
-
-    def _after_forward(self, *_: object) -> None:
-        """The micro-batch that has just gone forward is kept from now on."""
-        self.peak = max(self.peak, 1 + sum(stage.in_flight for stage in self.stages))
+    ]  # fmt: skip
 
 
 def prepared(folder: Path) -> Program:
@@ -109,7 +101,8 @@ class RanksRun:
 
     `gradients`: of how many parameters there is one; `equal`: how many have the bits that one process finds, `losses`:
     how many micro-batches' losses have. `error`: the squared distance of all gradients from those, relative to them.
-    `in_flight[r]`: the most micro-batches, counted once a stage, that rank r kept at once. `sent_bytes[r]`: by rank r.
+    `in_flight[r]`: the most micro-batches, counted once a stage, that rank r kept at once. `kept_bytes[r]`: the most
+    that it kept of them. `sent_bytes[r]`: by rank r.
     """
 
     gradients: int
@@ -117,6 +110,7 @@ class RanksRun:
     losses: int
     error: float
     in_flight: tuple[int, ...]
+    kept_bytes: tuple[int, ...]
     sent_bytes: tuple[int, ...]
 
 
@@ -154,6 +148,7 @@ def compared(model: LayeredModel, micro_batches: int, found: list[dict[str, Any]
         losses=sum(map(float.__eq__, seen, losses)),
         error=squared_error(gradients, expected),
         in_flight=tuple(rank["in_flight"] for rank in found),
+        kept_bytes=tuple(rank["kept_bytes"] for rank in found),
         sent_bytes=tuple(rank["sent_bytes"] for rank in found),
     )
 

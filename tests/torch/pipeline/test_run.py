@@ -32,10 +32,13 @@ class Ran:
     found: RanksRun
 
 
-def asked(name: str, blocks: int, form: str, modes: bool = False, propagates: bool = False) -> tuple[Program, Task]:
+def asked(
+    name: str, blocks: int, form: str, modes: bool = False, propagates: bool = False, recomputes: bool = False
+) -> tuple[Program, Task]:
     """A baseline's plan for a GPT with so many blocks, and the task that it is for ranks."""
     extra = {"compression": errors_table("rank 2", "float16"), "error_budget": 1.0} if modes else {}
-    plan = baseline_plan(name, hop_modes=COMPRESSED if modes else {}, profile=gpt_profile(blocks, SHAPE), **extra)
+    plan = baseline_plan(name, hop_modes=COMPRESSED if modes else {}, profile=gpt_profile(blocks, SHAPE),
+                         recomputes=recomputes, **extra)  # fmt: skip
     program = program_of(plan)
     return program, task_of(program, blocks, form, propagates)
 
@@ -48,6 +51,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
         "zb-h1": asked("zb-h1", 4, "communication"),
         "zb-v": asked("zb-v", 6, "communication"),
         "interleaved": asked("interleaved-1f1b", 6, "compute"),
+        "1f1b again": asked("1f1b", 4, "compute", recomputes=True),
+        "zb-h1 again": asked("zb-h1", 4, "communication", recomputes=True),
+        "zb-v again": asked("zb-v", 6, "compute", recomputes=True),
         "compressed": asked("zb-h1", 4, "compute", modes=True),
         "propagated": asked("zb-h1", 4, "communication", modes=True, propagates=True),
     }
@@ -60,7 +66,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     }
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved"])
+AGAIN = ["1f1b again", "zb-h1 again", "zb-v again"]
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved", *AGAIN])
 def test_gradients_and_losses_are_those_of_one_process_bit_by_bit(ran: dict[str, Ran], name: str) -> None:
     found, blocks = ran[name].found, ran[name].task.defaults["layers"]
     assert found.gradients == found.equal == 5 + 12 * blocks  # 53 of four blocks
@@ -68,7 +77,15 @@ def test_gradients_and_losses_are_those_of_one_process_bit_by_bit(ran: dict[str,
     assert found.error == 0.0
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved", "compressed"])
+def test_stages_that_run_again_keep_less(ran: dict[str, Ran]) -> None:
+    whole, again = ran["1f1b"].found, ran["1f1b again"].found
+    for count, less, more in zip(again.in_flight, again.kept_bytes, whole.kept_bytes, strict=True):
+        assert less < more if count > 1 else less == more, "the one that is run again has all of it"
+    for name in ("zb-h1", "zb-v"):  # where all is kept from the input's gradient to the weights'
+        assert sum(ran[f"{name} again"].found.kept_bytes) < sum(ran[name].found.kept_bytes)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved", "compressed", *AGAIN])
 def test_micro_batches_in_flight_and_bytes_sent_are_the_replays(ran: dict[str, Ran], name: str) -> None:
     assert ran[name].found.in_flight == ran[name].program.in_flight
     assert ran[name].found.sent_bytes == ran[name].program.sent_bytes

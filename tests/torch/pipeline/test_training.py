@@ -30,11 +30,12 @@ MESSAGE = 4 * 16 * 32
 """Bytes of what the small GPT sends of a micro-batch."""
 
 
-def planned(name: str = "1f1b", tied: bool = False) -> tuple[Program, Task]:
+def planned(name: str = "1f1b", tied: bool = False, recomputes: bool = False) -> tuple[Program, Task]:
     """Two ranks, four micro-batches, of which the last two come back at rank 2."""
     modes = {(hop, m): 1 for hop in range(3 if name == "interleaved-1f1b" else 1) for m in (2, 3)}
     shape = {"ranks": 2, "micro_batches": 4, "compression": errors_table("rank 2"), "error_budget": 1.0}
-    program = program_of(baseline_plan(name, hop_modes=modes, profile=gpt_profile(2, (16, 32)), **shape))
+    profile = gpt_profile(2, (16, 32))
+    program = program_of(baseline_plan(name, hop_modes=modes, profile=profile, recomputes=recomputes, **shape))
     task = replace(task_of(program, 2, "compute"), model="train:gpt,tied=1" if tied else "train:gpt")
     return program, task
 
@@ -91,6 +92,15 @@ def test_a_shared_embedding_is_summed_once_or_apart_and_stays_the_same_in_both_s
     assert fused.losses == pytest.approx(alone.losses, rel=1e-4), "four terms of a sum in another order"
     assert fused.embedding_bytes == apart.embedding_bytes == (4 * table,) * 4
     assert [a - b for a, b in zip(apart.sum_bytes, fused.sum_bytes, strict=True)] == [4 * table] * 4
+
+
+@pytest.mark.thorough
+def test_replicas_of_stages_that_run_again_train_as_one_process_does() -> None:
+    how = Training(3, 0.01, replicas=2)
+    program, task = planned("zb-h1", tied=True, recomputes=True)
+    assert task.recomputed == (0, 1)
+    (again,) = train(program.order, task, how, [Variant("plain", fuses_embedding=False)])
+    assert again.losses == trained_alone(task, how).losses
 
 
 def test_training_alone_is_pytorchs_own_where_weights_are_shared() -> None:

@@ -38,7 +38,7 @@ def test_both_forms_hold_every_action_once(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("name", "values", "options", "message"),
     [
-        ("1f1b", {"recomputes": True}, ["torch-pipeline"], "have no recomputation, the plan recomputes stages 0, 1, 2"),
+        ("1f1b", {"recomputes": True}, ["torch-pipeline"], "the plan recomputes stages 0, 1, 2, 3; give --recomputing"),
         ("1f1b", MODES, ["torch-pipeline"], "send every hop plain, the plan compresses 1 (rank 4); give --compressed"),
         ("1f1b", MODES, ["megatron"], "Megatron-LM sends every hop plain"),
         ("zb-h1", {}, ["megatron"], "runs 1f1b and interleaved-1f1b; solve with --method 1f1b --backward whole"),
@@ -61,8 +61,11 @@ def test_what_cannot_be_said_is_refused_in_one_line(
     assert found.count("\n") == 1
 
 
-def test_stages_that_compress_take_the_same_order(tmp_path: Path) -> None:
-    code, rows = export(tmp_path, baseline_plan("1f1b", **MODES), "torch-pipeline", "--compressed")
+@pytest.mark.parametrize(("values", "option"), [(MODES, "--compressed"), ({"recomputes": True}, "--recomputing")])
+def test_stages_that_compress_or_recompute_take_the_same_order(
+    tmp_path: Path, values: dict[str, Any], option: str
+) -> None:
+    code, rows = export(tmp_path, baseline_plan("1f1b", **values), "torch-pipeline", option)
     assert code == 0
     assert rows == export(tmp_path, baseline_plan("1f1b"), "torch-pipeline")[1]
 
