@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gapless.errors import InputError
+from gapless.ledger import charge
 from gapless.question.fields import meant
 
 __all__ = ["Method", "MethodChoice", "Search", "run_methods"]
@@ -75,10 +76,14 @@ def run_methods(
     methods: Iterable[Method[ProblemT, Any, CandidateT]], problem: ProblemT, search: Search[CandidateT],
     choice: MethodChoice | None = None,
 ) -> None:  # fmt: skip
-    """Try the methods in turn, as long as the search isn't over; what they find is offered to it."""
+    """Try the methods in turn, as long as the search isn't over; what they find is offered to it.
+
+    The time of each is charged to its name.
+    """
     for method in methods:
         if search.is_over:
             return
         if (choice is None or choice.allows(method.name)) and method.supports(problem):
-            for candidate in method.run(search):
-                search.offer(candidate)
+            with charge(method.name):
+                for candidate in method.run(search):
+                    search.offer(candidate)

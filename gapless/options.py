@@ -6,8 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["MOST_GAP", "MOST_SECONDS", "MOST_THREADS", "Deadline", "Progress", "SolveOptions", "charge"]
+__all__ = ["MOST_GAP", "MOST_SECONDS", "MOST_THREADS", "Deadline", "Progress", "SolveOptions"]
 
 MOST_SECONDS = 1e6
 """The longest time limit, eleven days: what waits for a process can't wait for more than 2^31 milliseconds."""
@@ -197,16 +196,6 @@ class Deadline:
         limit_s = min(self.remaining_s, at_most_s)
         options = self._options.within(limit_s if math.isfinite(limit_s) else None)
         return replace(options, within_deadline=self)
-
-
-@contextmanager
-def charge(stage_s: dict[str, float], stage: str) -> Iterator[None]:
-    """Add the seconds that the block takes to those of the stage."""
-    begin_s = time.monotonic()
-    try:
-        yield
-    finally:
-        stage_s[stage] = stage_s.get(stage, 0.0) + time.monotonic() - begin_s
 
 
 def relative_gap(incumbent: float | None, bound: float | None) -> float | None:

@@ -14,6 +14,7 @@ from gapless.anytime.overtime import Overtime
 from gapless.errors import lacks_memory, must_be
 from gapless.installation.extras import library_versions
 from gapless.io.plan import replay_of
+from gapless.ledger import Ledger
 from gapless.options import Deadline, SolveOptions
 from gapless.question.recorded import kept_question
 from gapless.result import Asked, Result
@@ -48,25 +49,25 @@ def solve(
     made = {**({"command": command} if command else {}), **({} if question is None else {"question": question})}
 
     def offer(cost: float, make: Callable[[], Plan]) -> None:
-        incumbents.offer(cost, lambda: _result(problem, _ended(make(), StopReason.INTERRUPTED), log, made))
+        incumbents.offer(cost, lambda: _result(problem, _ended(make(), StopReason.INTERRUPTED), log, made, ledger))
 
     def keep(result: Result) -> None:
         if result.valid and on_result is not None:
             on_result(result)
 
     overtime = Overtime(deadline, lambda: not incumbents.is_empty)
-    with closing(Incumbents(None if on_result is None else keep, INTERVAL_S)) as incumbents:
+    with Ledger() as ledger, closing(Incumbents(None if on_result is None else keep, INTERVAL_S)) as incumbents:
         try:
             asked, plan = replace(deadline.stage(), on_progress=log, on_plan=offer), None
             with overtime:
                 plan = find_system(problem.system).plan(problem, asked, parameters)
             incumbents.close()  # none is replayed and written beside the answer
             if plan is None:
-                return _late(incumbents.best(), deadline, options)
+                return _late(incumbents.best(), deadline, options, ledger)
             claim = plan.solution
             says_more = claim.status is Status.INFEASIBLE or claim.stop_reason is StopReason.CONTRADICTED
             is_cut = deadline.has_struck and not says_more and not options.stop.is_set()
-            return _result(problem, _ended(plan, StopReason.TIME_LIMIT) if is_cut else plan, log, made)
+            return _result(problem, _ended(plan, StopReason.TIME_LIMIT) if is_cut else plan, log, made, ledger)
         except KeyboardInterrupt:  # as in a notebook: the first one ends the solve, with what there is
             best = None if options.stop.is_set() else incumbents.best()
             if best is None:
@@ -80,35 +81,38 @@ def solve(
         return replace(best, solution=replace(best.solution, stop_reason=StopReason.OUT_OF_MEMORY))
     wall_s, reason = deadline.elapsed_s, StopReason.OUT_OF_MEMORY
     nothing = Solution(Status.NO_SOLUTION, reason, "", __version__, options.seed, wall_s)
-    return _result(problem, Plan(nothing, None), log, made)
+    return _result(problem, Plan(nothing, None), log, made, ledger)
 
 
-def _late(best: Result | None, deadline: Deadline, options: SolveOptions) -> Result:
+def _late(best: Result | None, deadline: Deadline, options: SolveOptions, ledger: Ledger) -> Result:
     """The best plan of a solve that had to be cut short."""
     assert best is not None, "nothing is cut short before there is a plan"
     claim = replace(best.solution, wall_s=deadline.elapsed_s)
     if claim.status is not Status.OPTIMAL:
         reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
         claim = replace(claim, stop_reason=reason)
-    return replace(best, solution=claim, run={**best.run, "solve_s": round(claim.wall_s, 6)})
+    timings = ledger.rows
+    run = {**best.run, "solve_s": round(claim.wall_s, 6), "timings": timings}
+    return replace(best, solution=claim, timings=timings, run=run)
 
 
 def _ended(plan: Plan, reason: StopReason) -> Plan:
     return replace(plan, solution=replace(plan.solution, stop_reason=reason))
 
 
-def _result(problem: Problem, plan: Plan, log: ProgressLog, made: Mapping[str, object]) -> Result:
+def _result(problem: Problem, plan: Plan, log: ProgressLog, made: Mapping[str, object], ledger: Ledger) -> Result:
+    timings = ledger.rows  # before the replay, which isn't part of the solve
     report = None if plan.schedule is None else replay_of(plan.schedule, plan.windows)
     run = {
         **made,
         "versions": library_versions(),
         "solve_s": round(plan.solution.wall_s, 6),
-        "timings": dict(plan.timings),
+        "timings": timings,
         "convergence": None if log.convergence is None else log.convergence.data,
     }
     asked = plan.problem or problem
     solution = plan.solution if report is None or report.valid else refuted(plan.solution)
     return Result(
-        asked, solution, plan.schedule, report, plan.details, plan.timings, plan.product, run, plan.windows,
+        asked, solution, plan.schedule, report, plan.details, timings, plan.product, run, plan.windows,
         plan.decision,
     )  # fmt: skip

@@ -64,16 +64,14 @@ ENTRY_POINTS = "gapless.systems"
 class Plan:
     """What an encoding claims: a schedule (None if it found none), the solver's words on it, and details by name.
 
-    `timings`: seconds by stage, which differ from run to run and so stand apart from the details. `product`: what the
-    schedule was made from, for an encoding that has files of its own. `decision`: what was decided, as typed data.
-    `problem`: what the schedule solves, where the encoding had to choose that as well. `windows`: what replays a plan
-    that may be too long for one schedule; its `schedule` then has no events.
+    `product`: what the schedule was made from, for an encoding that has files of its own. `decision`: what was decided,
+    as typed data. `problem`: what the schedule solves, where the encoding had to choose that as well. `windows`: what
+    replays a plan that may be too long for one schedule; its `schedule` then has no events.
     """
 
     solution: Solution
     schedule: Schedule | None
     details: Mapping[str, object] = field(default_factory=dict)
-    timings: Mapping[str, float] = field(default_factory=dict)
     product: object = None
     problem: Problem | None = None
     windows: Windows | None = None

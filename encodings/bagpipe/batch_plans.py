@@ -15,7 +15,6 @@ row is used: `partition/cuts.py`. Plans say both, so that designs can be compare
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,6 +45,7 @@ from gapless.encodings.bagpipe.partition.windows import Window, WindowBatch
 from gapless.encodings.bagpipe.problem import REPLICATING, Planning
 from gapless.encodings.bagpipe.question import BASELINES, SHARDED
 from gapless.errors import InputError
+from gapless.ledger import charge
 from gapless.methods import MethodChoice
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, of_tables
@@ -114,8 +114,7 @@ class BatchPlan:
 
     `step`: what the lookahead says. `index`: int32, the place in `step.ids` of each lookup, (examples, tables) or bags.
     `trainer`: int64, one per example. `owner`: int64 (n,), whose part of the cache a row was in before, -1: in none.
-    `users`: bool (n, p), which trainers' examples use an id, column by column in memory. `partition_s`, `lookahead_s`:
-    wall time of the two.
+    `users`: bool (n, p), which trainers' examples use an id, column by column in memory.
     `owner_after`: int64 (n,), whose part a row is in from now on; that of a row without an owner before is chosen here.
     `past`: where the rows were used last; `root`: int64 (n,), who holds them from now on, if one trainer does.
     """
@@ -125,8 +124,6 @@ class BatchPlan:
     partition: Partition
     owner: Ints
     users: Mask
-    partition_s: float
-    lookahead_s: float
     owner_after: Ints
     past: Past
     root: Ints
@@ -190,19 +187,15 @@ def batch_plans(
     planner = _Planner(planning, parameters, choice, budget, iter(known))
     examples = trace.batches(planning.batch_size, planning.batches)
     coming = _while(trace.batches(planning.batch_size, planning.batches), budget.check_reading)
-    steps = _timed(_steps(trace, planning, coming, planner.parameters.lookahead.processes))
-    while together := list(islice(steps, planner.together)):
-        yield from planner.plans([(step, next(examples), lookahead_s) for step, lookahead_s in together])
+    steps = _steps(trace, planning, coming, planner.parameters.lookahead.processes)
+    while together := _next_steps(steps, planner.together):
+        yield from planner.plans([(step, next(examples)) for step in together])
 
 
-def _timed(steps: Iterator[Step]) -> Iterator[tuple[Step, float]]:
-    """Each step and the wall time that it took."""
-    while True:
-        begin_s = time.perf_counter()
-        step = next(steps, None)
-        if step is None:
-            return
-        yield step, time.perf_counter() - begin_s
+@charge("lookahead")
+def _next_steps(steps: Iterator[Step], count: int) -> list[Step]:
+    """So many of the steps that are left, or all."""
+    return list(islice(steps, count))
 
 
 def _steps(trace: Trace, planning: Planning, coming: Iterable[Block], processes: int) -> Iterator[Step]:
@@ -299,27 +292,26 @@ class _Planner:
         """How many batches are partitioned together."""
         return self.parameters.synchronised.window if self._planning.objective == "synchronised" else 1
 
-    def plans(self, coming: Sequence[tuple[Step, Block, float]]) -> Iterator[BatchPlan]:
+    def plans(self, coming: Sequence[tuple[Step, Block]]) -> Iterator[BatchPlan]:
         """The plans of the next batches, at most `together`."""
-        begin_s = time.perf_counter()
-        indices = [positions(step.ids, step.bounds, examples) for step, examples, _ in coming]
-        known = list(islice(self._known, len(coming)))
-        if len(known) == len(coming):
-            partitions = [Partition(trainer, self._planning.objective, 0, None, "known") for trainer in known]
-        else:
-            partitions = self._partitions([step for step, _, _ in coming], indices)
-        partition_s = (time.perf_counter() - begin_s) / len(coming)
-        for (step, _, lookahead_s), index, each in zip(coming, indices, partitions, strict=True):
-            yield self._settled(step, index, each, (partition_s, lookahead_s))
+        with charge("partition"):
+            indices = [positions(step.ids, step.bounds, examples) for step, examples in coming]
+            known = list(islice(self._known, len(coming)))
+            if len(known) == len(coming):
+                partitions = [Partition(trainer, self._planning.objective, 0, None, "known") for trainer in known]
+            else:
+                partitions = self._partitions([step for step, _ in coming], indices)
+        for (step, _), index, each in zip(coming, indices, partitions, strict=True):
+            yield self._settled(step, index, each)
 
-    def _settled(self, step: Step, index: Lookups, chosen: Partition, times_s: tuple[float, float]) -> BatchPlan:
+    def _settled(self, step: Step, index: Lookups, chosen: Partition) -> BatchPlan:
         """The plan of the next batch, once it has a partition."""
         owner, past = self._owners_before(step), self._roots.past(step)
         uses = uses_by_trainer(index, chosen.trainer, len(step.ids), self._planning.trainers)
         after = self._owner[step.rows] = settled(uses, owner, step.ids)
         users = uses.T > 0
         root = self._roots.settle(step, past, users)
-        return BatchPlan(step, index, chosen, owner, users, *times_s, after, past, root)
+        return BatchPlan(step, index, chosen, owner, users, after, past, root)
 
     def _places(self, index: Lookups) -> Ints:
         planning = self._planning

@@ -108,7 +108,7 @@ def _ended(
             "replicated_tables": list(on_all), "replicated_bytes": replicated.size_bytes,
             "replication_saved_s": replicated.saved_s, "replication_bound_s": replicated.bound_s,
         }  # fmt: skip
-    return Plan(solution, plan.schedule(), details, run.timings, windows=plan, decision=decision)
+    return Plan(solution, plan.schedule(), details, windows=plan, decision=decision)
 
 
 def _of_partitions(run: Run, objective: str) -> list[Bound]:

@@ -64,7 +64,7 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
     )
     details, decisions = {**_class_bound(problem, attempt), **attempt.details}, attempt.decisions
     if decisions is None:
-        return Plan(solution, None, details, attempt.timings)
+        return Plan(solution, None, details)
     graph = attempt.graph_of(problem.graph)
     schedule = to_schedule(graph, decisions, problem.budget_bytes)
     judged, report = evaluate(attempt.graph_of(timed.graph), decisions), check(schedule)
@@ -73,7 +73,7 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
         details["needed_bytes"] = max(judged.peak_bytes, int(max(report.peak_bytes)))
         is_final = attempt.stop_reason is StopReason.FINISHED  # a method that has no other plan
         reason = StopReason.FINISHED if is_final else StopReason.OTHER_LIMIT
-        return Plan(replace(solution, stop_reason=reason), None, details, attempt.timings)
+        return Plan(replace(solution, stop_reason=reason), None, details)
     if attempt.bound_s > judged.cost_s * (1 + 1e-9):  # better no bound than a false one
         details["alarm"] = f"a bound of {attempt.bound_s} was claimed, and a plan costs {judged.cost_s}"
         attempt = replace(attempt, bound_s=unlimited_s(timed.graph, out_of_place=False))
@@ -86,7 +86,7 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
     )  # fmt: skip
     details = {**_costs(problem, timed, judged, attempt), **details}
     decision = tightened(graph, decisions).decision
-    return Plan(solution, schedule, details, attempt.timings, decision=decision)
+    return Plan(solution, schedule, details, decision=decision)
 
 
 def _reporting(problem: Problem, options: SolveOptions, plan: Callable[[Attempt], Plan]) -> SolveOptions:

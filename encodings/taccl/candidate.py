@@ -5,7 +5,7 @@ What it decides beside its transfers is a `CollectiveDecision`, which goes into 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gapless.io.plan import SavedPlan
 
-__all__ = ["SAME", "Candidate", "CollectiveDecision", "added_up", "checked"]
+__all__ = ["SAME", "Candidate", "CollectiveDecision", "checked"]
 
 SAME = 1e-9
 """Ends that differ by less than this share are equal."""
@@ -83,7 +83,6 @@ class Candidate:
     bounds_s: Mapping[str, float | None]
     is_grouped: bool = True
     account: Mapping[str, object] = field(default_factory=dict)
-    timings: Mapping[str, float] = field(default_factory=dict)
     solver_name: str = ""
     version: str = __version__
 
@@ -137,7 +136,7 @@ class Candidate:
         """The plan by itself, with the bound of its class."""
         solution = claim(self.end_s, self.bound_s, self.solver, self.version, options, deadline)
         details = {**self.details(self.end_s / self.bound_s if self.bound_s else 1.0), "variant": self.variant}
-        return Plan(solution, self.schedule, details, self.timings, problem=self.problem, decision=self.decision)
+        return Plan(solution, self.schedule, details, problem=self.problem, decision=self.decision)
 
 
 def checked(schedule: Schedule) -> Schedule:
@@ -145,12 +144,3 @@ def checked(schedule: Schedule) -> Schedule:
     report = check(schedule)
     assert report.valid, report.summary()
     return schedule
-
-
-def added_up(timings: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Seconds by stage, of several searches together."""
-    seconds: dict[str, float] = {}
-    for stages in timings:
-        for stage, duration_s in stages.items():
-            seconds[stage] = seconds.get(stage, 0.0) + duration_s
-    return {stage: round(seconds[stage], 6) for stage in sorted(seconds)}

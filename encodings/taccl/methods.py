@@ -199,9 +199,7 @@ class Search:
             "bound_sources_s": dict(best.bounds_s),
             "provenance": asdict(best.decision),
         }
-        return Plan(
-            solution, best.schedule, details, best.timings, problem=best.problem, decision=best.decision
-        )  # fmt: skip
+        return Plan(solution, best.schedule, details, problem=best.problem, decision=best.decision)
 
 
 def no_plan(problem: Chunked, options: SolveOptions, deadline: Deadline) -> Plan:

@@ -55,7 +55,7 @@ def test_json_is_the_only_thing_on_stdout(capsys: pytest.CaptureFixture[str], tm
     within_sketch = data["bounds"][-1]
     assert within_sketch["class"] == "chunks"
     assert 1 <= data["makespan_s"] / within_sketch["bound"] <= 1.02
-    assert set(data["stages"]) >= {"routing", "ordering", "contiguity"}
+    assert set(data["stages"]) >= {"milp: routing", "milp: ordering", "milp: contiguity"}
     assert (data["plan"], data["xml"]) == (str(plan), str(xml))
     assert plan.exists()
     assert xml.exists()

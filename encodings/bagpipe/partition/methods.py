@@ -11,7 +11,6 @@ bound. Batches in a row are in `windows.py`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -31,6 +30,7 @@ from gapless.encodings.bagpipe.partition.transport import transport
 from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
 from gapless.errors import InputError
 from gapless.io.record import check_known
+from gapless.ledger import charge
 from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.solution import Solution, StopReason
@@ -60,8 +60,8 @@ class Partition:
 
     `trainer`: int64, one per example. `value` and `bound` are of the objective; `bound` is None where nothing is
     proven. `prices`: of a place on each trainer, where the method ends with them; with them
-    `lower_bound(cost_matrix(batch), capacity, prices)` proves the optimum to anyone. `bound_s`: wall time of the bound.
-    `is_cut`: whether the method was cut short by the clock, or because somebody asked to stop.
+    `lower_bound(cost_matrix(batch), capacity, prices)` proves the optimum to anyone. `is_cut`: whether the method was
+    cut short by the clock, or because somebody asked to stop.
     """
 
     trainer: Ints
@@ -71,7 +71,6 @@ class Partition:
     method: str
     prices: Ints | None = None
     details: Mapping[str, object] = field(default_factory=dict)
-    bound_s: float = 0.0
     is_cut: bool = False
 
     @property
@@ -117,19 +116,16 @@ class OneBatch:
         objective = Fetches() if is_fetches else MaxLoad(parameters.search.load_power)
         papers = transport(self._cost, self.places).trainer
         searched = search(sharing, self.places, objective, [papers], parameters.search, options.seed, deadline)
-        begin_s = time.perf_counter()
         bound_of = fetches_bound if is_fetches else max_load_bound
-        bound = bound_of(sharing, self.places, parameters.bound, deadline) if parameters.bound.rounds else None
-        bound_s = time.perf_counter() - begin_s
+        with charge("bound"):
+            bound = bound_of(sharing, self.places, parameters.bound, deadline) if parameters.bound.rounds else None
         details = {
             "rounds": searched.rounds,
             "accepted": searched.accepted,
             "of_papers_optimum": objective.value(sharing.traffic(papers)),
         }
         value = int(searched.cost)
-        return [
-            Partition(searched.trainer, self.objective, value, bound, "search", None, details, bound_s, searched.is_cut)
-        ]
+        return [Partition(searched.trainer, self.objective, value, bound, "search", None, details, searched.is_cut)]
 
     def modelled(self, options: SolveOptions) -> list[Partition] | None:
         """By a backend, exactly."""

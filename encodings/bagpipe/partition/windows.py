@@ -27,6 +27,7 @@ from gapless.encodings.bagpipe.partition.bounds import away_bound
 from gapless.encodings.bagpipe.partition.cuts import Cuts, Past, Terminal, one_user, settled_roots
 from gapless.encodings.bagpipe.partition.methods import Partition, decoded, whole_bound
 from gapless.encodings.bagpipe.partition.search import Searched, place_all, search_cuts
+from gapless.ledger import charge
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, lookups
 from gapless.solvers.proofs import solve_proven
@@ -157,6 +158,7 @@ class Window:
             partitions.append(Partition(trainer, "synchronised", int(value), None, method))
         return partitions
 
+    @charge("bound")
     def _bounded(self, partitions: list[Partition], deadline: Deadline) -> list[Partition]:
         """With a bound for each batch, if any is asked for: of its partitions, after those before it."""
         parameters = self.parameters.bound
@@ -165,14 +167,13 @@ class Window:
         pasts = self.pasts([each.trainer for each in partitions])
         proven = []
         for batch, each, past in zip(self.batches, partitions, pasts, strict=True):
-            begin_s = deadline.elapsed_s
             if self.is_rooted:
                 bound = int(np.count_nonzero(past.at_once & ~past.alone))
                 bound += away_bound(batch.index, _terminal(past), batch.places, parameters, deadline)
             else:
                 uses = np.bincount(lookups(batch.index)[1], minlength=len(batch.ids))
                 bound = int(np.count_nonzero(~batch.evicted | (uses > batch.places.max())))
-            proven.append(replace(each, bound=bound, bound_s=deadline.elapsed_s - begin_s))
+            proven.append(replace(each, bound=bound))
         return proven
 
     def modelled(self, options: SolveOptions) -> list[Partition] | None:

@@ -55,7 +55,6 @@ class Run:
     planning: Planning
     rows: list[tuple[int, ...]] = field(default_factory=list)
     measured: list[tuple[float, ...]] = field(default_factory=list)
-    timings: dict[str, float] = field(default_factory=dict)
     optimised: int = 0
     is_whole: bool = False
 
@@ -74,14 +73,6 @@ class Run:
             rule = "must be those of the trace, aren't; is it made from another trace?"
             raise InputError(f"resume: ids of batch {plan.step.batch} {rule}")
         self._note(known.counts, known.measured, is_cut=False)
-
-    def charge(self, plan: BatchPlan) -> None:
-        """Add what a plan took to the timings."""
-        chosen = plan.partition
-        for stage, duration_s in (
-            ("lookahead", plan.lookahead_s), ("partition", plan.partition_s - chosen.bound_s), ("bound", chosen.bound_s)
-        ):  # fmt: skip
-            self.timings[stage] = self.timings.get(stage, 0.0) + duration_s
 
     def _note(self, counts: tuple[int, ...], measured: tuple[float, ...], is_cut: bool) -> None:
         self.rows.append(counts)
@@ -109,7 +100,6 @@ def plan_run(
                 run.take_known(plan, coming.pop(0))
             else:
                 run.take(plan)
-            run.charge(plan)
             done, total = len(run.rows), problem.batch_count
             if options.on_progress is not None:
                 options.on_progress(Progress(deadline.elapsed_s, None, None, "batches", done=done, total=total))

@@ -36,8 +36,9 @@ from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
 from gapless.encodings.monet.search.state import Attempt, Found, State
 from gapless.encodings.monet.study.baselines import checkpoints_kept, evicted, lean_variants
+from gapless.ledger import charge
 from gapless.methods import run_methods
-from gapless.options import Deadline, SolveOptions, charge
+from gapless.options import Deadline, SolveOptions
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.solution import StopReason
 
@@ -58,13 +59,13 @@ def optimise(problem: Problem, options: SolveOptions, parameters: Parameters) ->
     state.least_bytes = least_row_bytes(graph)
     state.is_infeasible = state.least_bytes > problem.budget_bytes
     if not state.is_infeasible:
-        with charge(state.stage_s, "first plans"):
+        with charge("starts"):
             _look_at(state, (*problem.starts, next(first_plans(keeper))))
         run_methods(FIRST, problem, state, parameters.methods)
         state.report("start")
     state.is_limited = True
     run_methods(IN_ORDER, problem, state, parameters.methods)
-    with charge(state.stage_s, "proof"):
+    with charge("proof"):
         confirm(state)
     return _attempt(state)
 
@@ -83,10 +84,7 @@ def _attempt(state: State) -> Attempt:
     decisions = None
     if not state.is_infeasible and state.incumbent_s is not None:
         decisions, details = state.best_plan(state.annealing.keeper)(), {"states": state.annealing.states, **details}
-    return Attempt(
-        decisions, reason, state.solver_title, state.bound_s, state.is_infeasible, details=details,
-        timings=state.stage_s,
-    )  # fmt: skip
+    return Attempt(decisions, reason, state.solver_title, state.bound_s, state.is_infeasible, details=details)
 
 
 def _least_budget(state: State) -> dict[str, object]:
@@ -257,10 +255,9 @@ def nested_plans(problem: Problem, nesting: Nesting) -> Iterator[tuple[Decisions
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of the search by name; its time is charged to `stage`."""
+    """A part of the search by name."""
 
     name: str
-    stage: str
     found: Callable[[State], Iterator[Found]]
 
     def supports(self, problem: Problem) -> bool:
@@ -269,8 +266,7 @@ class _Part:
 
     def run(self, search: State) -> Iterator[Found]:
         """What it finds; plans of keep-sets are noted by the annealing."""
-        with charge(search.stage_s, self.stage):
-            yield from self.found(search)
+        return self.found(search)
 
 
 def _search(state: State) -> Iterator[Found]:
@@ -289,14 +285,14 @@ def _solve_alone(state: State) -> Iterator[Found]:
 
 
 FIRST = (
-    _Part("rules", "first plans", _follow_rules),
-    _Part("refutation", "first plans", _refute),
-    _Part("nested", "first plans", _nest),
+    _Part("rules", _follow_rules),
+    _Part("refutation", _refute),
+    _Part("nested", _nest),
 )
 """What is tried for a first plan, in no time to speak of."""
 IN_ORDER = (
-    _Part("relaxation", "first bound", _relax),
-    _Part("annealing", "search", _search),
-    _Part("exact", "search", _solve_alone),
+    _Part("relaxation", _relax),
+    _Part("annealing", _search),
+    _Part("exact", _solve_alone),
 )
 """What is tried then."""

@@ -40,7 +40,6 @@ class Attempt:
     is_infeasible: bool = False
     class_bound_s: float | None = None
     details: Mapping[str, object] = field(default_factory=dict)
-    timings: Mapping[str, float] = field(default_factory=dict)
     graph_of: Callable[[TrainingGraph], TrainingGraph] = field(default=lambda graph: graph)
 
 
@@ -94,7 +93,6 @@ class State:
     is_infeasible: bool = False
     least_bytes: int = 0
     starts: list[KeepSet] = field(default_factory=list)
-    stage_s: dict[str, float] = field(default_factory=dict)
     details: dict[str, object] = field(default_factory=dict)
     plan: tuple[Decisions, float] | None = None
     windows: int = 0

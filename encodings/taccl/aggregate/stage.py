@@ -13,13 +13,13 @@ from gapless.encodings.taccl.baselines.cut import standard_name
 from gapless.encodings.taccl.baselines.library import Baselines
 from gapless.encodings.taccl.baselines.quickest import keeps_to_links
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.candidate import SAME, Candidate, added_up, checked
+from gapless.encodings.taccl.candidate import SAME, Candidate, checked
 from gapless.encodings.taccl.chunked import MOST_PAIRS, Chunked
 from gapless.encodings.taccl.ordering.sends import Transfer, sends_in_turn, to_schedule
 from gapless.encodings.taccl.parameters import Aggregation
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.methods import MethodChoice, run_methods
-from gapless.options import Deadline, SolveOptions, charge
+from gapless.options import Deadline, SolveOptions
 
 __all__ = ["VARIANTS", "Known", "may_aggregate", "plan_aggregated"]
 
@@ -69,7 +69,6 @@ class _Search:
     known: Known
     library: list[Candidate] = field(default_factory=list)
     own: list[Candidate] = field(default_factory=list)
-    timings: dict[str, float] = field(default_factory=dict)
 
     @property
     def library_s(self) -> float:
@@ -117,11 +116,10 @@ class _Libraries:
         if search.known.library_s > search.parameters.hopeless_library_factor * search.known.best_s:
             return
         library = Baselines(problem.logical.topology, problem.collective)
-        with charge(search.timings, "baselines"):
-            made = library.of_size(
-                problem.chunk_bytes, None, problem.may_cut, search.parameters.baseline_transfers,
-                is_over=lambda: search.deadline.over, accepts=partial(keeps_to_links, problem),
-            )  # fmt: skip
+        made = library.of_size(
+            problem.chunk_bytes, None, problem.may_cut, search.parameters.baseline_transfers,
+            is_over=lambda: search.deadline.over, accepts=partial(keeps_to_links, problem),
+        )  # fmt: skip
         for baseline in made:
             collective, chunk_bytes = baseline.collective, baseline.chunk_bytes
             uncut = collective.chunk_count == problem.collective.chunk_count
@@ -145,13 +143,12 @@ class _Construction:
     def run(self, search: _Search) -> Iterator[Candidate]:
         """The fastest of its randomised constructions."""
         problem, topology = search.problem, search.problem.logical.topology
-        with charge(search.timings, "aggregated"):
-            transfers = self.transfers(search)
-            if transfers:
-                title = f"aggregated {problem.collective.name} on {topology.name}"
-                sends = sends_in_turn(transfers, problem)
-                schedule = to_schedule(topology, problem.collective, problem.chunk_bytes, *sends, title)
-                yield Candidate(problem, schedule, _OWN, self.name.replace("-", " "), 0.0, {})
+        transfers = self.transfers(search)
+        if transfers:
+            title = f"aggregated {problem.collective.name} on {topology.name}"
+            sends = sends_in_turn(transfers, problem)
+            schedule = to_schedule(topology, problem.collective, problem.chunk_bytes, *sends, title)
+            yield Candidate(problem, schedule, _OWN, self.name.replace("-", " "), 0.0, {})
 
 
 _VARIANTS = (
@@ -192,4 +189,4 @@ def plan_aggregated(
     bounds_s = bounds.quick_any_grouping if search.is_quick else bounds.any_grouping
     checked(best.schedule)
     bound_s = max(bounds.any_chunking_s, *bounds_s.values())
-    return replace(best, bound_s=bound_s, bounds_s=bounds_s, timings=added_up([search.timings]))
+    return replace(best, bound_s=bound_s, bounds_s=bounds_s)

@@ -42,6 +42,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations
+from gapless.ledger import charge
 from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Bounds", "bounds_of", "class_name"]
@@ -131,6 +132,7 @@ class Bounds:
         return max(self._quick_asked_s, self.one_sum_s)
 
     @cached_property
+    @charge("bounds: one_sum")
     def one_sum_s(self) -> float:
         """See `one_sum_bound_s`; it takes longer than all others, so that only the bound of a question has it."""
         machine = on_the_machine(self.problem)
@@ -210,7 +212,7 @@ class Bounds:
         """Bounds by name after known ones, 0 for those that there is no time for; the first of all there always is."""
         deadline, found = Deadline(self.options), dict(known)
         for name, bound_s in bounds_s.items():
-            found[name] = 0.0 if found and deadline.over else bound_s()
+            found[name] = 0.0 if found and deadline.over else _charged(name, bound_s)
         return found
 
     def spreading_s(self, known_s: float = 0.0) -> float:
@@ -231,13 +233,15 @@ class Bounds:
         if self.known_s_per_byte is None and Deadline(self.options).over:
             return any_chunking_sources(self.problem, 0.0)
         machine = on_the_machine(self.problem)
-        return {
-            **any_chunking_sources(self.problem, self.s_per_byte),
-            "one_byte": self._one_byte_s(),
-            "arrival": self._arrival_s(),
-            "byte_trees": byte_trees_bound_s(machine),
-            "departure": max(departure_bound_s(phase.problem) for phase in machine.phases),
+        later: dict[str, Callable[[], float]] = {
+            "one_byte": self._one_byte_s,
+            "arrival": self._arrival_s,
+            "byte_trees": lambda: byte_trees_bound_s(machine),
+            "departure": lambda: max(departure_bound_s(phase.problem) for phase in machine.phases),
         }
+        with charge("bounds: any_chunking"):
+            found = any_chunking_sources(self.problem, self.s_per_byte)
+        return {**found, **{name: _charged(name, bound_s) for name, bound_s in later.items()}}
 
     def _arrival_s(self) -> float:
         """See `fluid_arrival_bound_s`; 0 where there are too many pairs of chunk and rank to look at."""
@@ -257,6 +261,7 @@ class Bounds:
         return max(spreading_s, gossip_bound_s(single, kinds))
 
     @cached_property
+    @charge("bounds: bandwidth")
     def s_per_byte(self) -> float:
         """Seconds for each byte of a chunk that no plan can beat, in linear programs that take a while."""
         if self.known_s_per_byte is not None:
@@ -264,12 +269,14 @@ class Bounds:
         return any_bandwidth_s_per_byte(self.problem, self.parameters, self._stage)
 
     @cached_property
+    @charge("bounds: bandwidth")
     def bandwidth(self) -> Bandwidth:
         """What links take chunk by chunk at least, of a problem that doesn't reduce and whose chunks use every link."""
         occupancy_s = self.problem.occupancy_s
         return exact_bandwidth(self.problem, occupancy_s, self._rotations, self._stage, self.parameters, short=True)
 
     @cached_property
+    @charge("bounds: bandwidth")
     def bottlenecks(self) -> tuple[Bottleneck, ...]:
         """Of `bandwidth` the cuts alone, which are there at once."""
         return bottlenecks_of(self.problem, self.problem.occupancy_s, self._rotations)
@@ -293,6 +300,7 @@ class Bounds:
         )
 
     @cached_property
+    @charge("bounds: latency")
     def latency_s(self) -> float:
         """The longest of the shortest paths."""
         problem = self.problem
@@ -305,6 +313,7 @@ class Bounds:
         return farthest_s(problem.logical.topology, problem.duration_s, owned, problem.wanted, starts)
 
     @cached_property
+    @charge("bounds: crossing")
     def crossing_s(self) -> float:
         """What a sum's parts take across cuts, chunk by chunk; both phases together."""
         return self._crossing_s(self.problem.may_group)
@@ -347,3 +356,9 @@ class Bounds:
     def _is_small(self) -> bool:
         pairs = self.problem.pair_count
         return pairs <= self.parameters.most_pairs
+
+
+def _charged(name: str, bound_s: Callable[[], float]) -> float:
+    """A bound, worked out in its own time."""
+    with charge(f"bounds: {name}"):
+        return bound_s()

@@ -28,6 +28,7 @@ from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.ir.collective import Collective
 from gapless.ir.process_groups import Groups
+from gapless.ledger import charge
 from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Quick", "best_chunking", "best_matching"]
@@ -58,6 +59,7 @@ class Quick:
         return math.inf if self.plan is None else self.plan.end_s
 
 
+@charge("chunking")
 def best_chunking(problem: Problem, bounds: Bounds, options: SolveOptions, parameters: Parameters) -> Quick:
     """The problem in the number of chunks with which the greedy is fastest, and that plan. `bounds`: of the question.
 

@@ -17,6 +17,7 @@ from gapless.encodings.taccl.ordering.sends import sends_of, to_schedule
 from gapless.encodings.taccl.ordering.tables import single_sends, times_of
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.ir.schedule import Schedule
+from gapless.ledger import charge
 from gapless.options import Deadline, Progress
 
 __all__ = ["first_plan", "least_limit_s"]
@@ -31,6 +32,7 @@ _FREE_SENDS = 50_000
 """Sends up to which there is a first plan whatever the time limit is."""
 
 
+@charge("first")
 def first_plan(problem: Chunked, deadline: Deadline) -> Candidate | None:
     """A plan with a bound on plans chunk by chunk; None where the time limit is too short for any, which is noted.
 

@@ -17,7 +17,7 @@ import numpy as np
 from gapless.array_types import Floats, Mask
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import Bottleneck, find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.candidate import SAME, Candidate, added_up
+from gapless.encodings.taccl.candidate import SAME, Candidate
 from gapless.encodings.taccl.chunked import FEW_PAIRS, Chunked, Phase
 from gapless.encodings.taccl.flow.matching import match
 from gapless.encodings.taccl.flow.paths import busiest_s, round_flow, route_paths
@@ -29,7 +29,8 @@ from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.errors import InputError
-from gapless.options import Deadline, SolveOptions, charge
+from gapless.ledger import charge
+from gapless.options import Deadline, SolveOptions
 
 __all__ = ["may_be_greedy", "plan_greedy"]
 
@@ -178,23 +179,22 @@ def _candidate(problem: Chunked, bounds: Bounds, searches: Sequence[_Search], fo
         "rotation_generators": [list(pair) for pair in rotations.generators],
         "tries": sum(search.tries for search in searches),
     }
-    variant, timings = "; ".join(order.name for _, order in best), added_up(search.stage_s for search in searches)
+    variant = "; ".join(order.name for _, order in best)
     bound_s = _bound_s(bounds, searches)
-    return Candidate(problem, schedule, "greedy", variant, bound_s, bounds_s, False, account, timings)
+    return Candidate(problem, schedule, "greedy", variant, bound_s, bounds_s, False, account)
 
 
 def _find(search: _Search, bounds: Bounds) -> None:
     """Orders for one phase."""
     problem = search.problem
-    with charge(search.stage_s, "quotient"):
+    with charge("greedy: quotient"):
         quotient = quotient_problem(problem, None if problem.is_free else no_rotations(problem.logical.topology))
     bottlenecks: tuple[Bottleneck, ...] = ()
     is_for_one = bool((quotient.wanted.sum(axis=1) == 1).all())
     if search.most_tries > 1 and not search.deadline.over:
-        with charge(search.stage_s, "bounds"):
-            search.is_brief &= not is_for_one
-            search.bounds = bounds if search.is_brief else bounds.with_proven(bounds.bandwidth.time_s)
-            bottlenecks = bounds.bottlenecks if search.is_brief else bounds.bandwidth.bottlenecks
+        search.is_brief &= not is_for_one
+        search.bounds = bounds if search.is_brief else bounds.with_proven(bounds.bandwidth.time_s)
+        bottlenecks = bounds.bottlenecks if search.is_brief else bounds.bandwidth.bottlenecks
     if search.most_tries > 1 and search.deadline.over:
         return
     if is_for_one:
@@ -207,7 +207,7 @@ def _route(search: _Search, quotient: QuotientProblem) -> None:
     """Chunks that one rank wants: paths of the flow, and by load, then every rule, then other orders."""
     for routed in _routings(search, quotient):
         if len(routed.routing) <= _MOST_BY_LOAD and search.most_tries > 1:
-            with charge(search.stage_s, "ordering"):
+            with charge("greedy: ordering"):
                 search.offer(
                     routed,
                     search.ordered(_table_of(search, routed), Rule("most left to do")),
@@ -234,7 +234,7 @@ def _routings(search: _Search, quotient: QuotientProblem) -> Iterator[_Routed]:
         quotients = [quotient]
         while quotients:
             taken = quotients.pop()
-            with charge(search.stage_s, "routing"):
+            with charge("greedy: routing"):
                 options = search.deadline.stage(0.5 * search.deadline.remaining_s)
                 options = replace(options, step_limit=search.parameters.rounding_steps, threads=1, on_progress=None)
                 routing = round_flow(taken, problem.occupancy_s, flow, options)
@@ -243,7 +243,7 @@ def _routings(search: _Search, quotient: QuotientProblem) -> Iterator[_Routed]:
             if small and len(taken.rotations) > 1 and uneven:
                 quotients.append(quotient_problem(problem, no_rotations(quotient.topology)))
     if flow is None or small:
-        with charge(search.stage_s, "routing"):
+        with charge("greedy: routing"):
             rounds = 1 if search.bounds is None else 3
             routing = route_paths(quotient, problem.occupancy_s, allowed, rounds)
         yield _Routed(quotient, routing, np.zeros(len(routing)))
@@ -254,7 +254,7 @@ def _perturb(search: _Search, routed: _Routed, orders: list[Order]) -> None:
     best: dict[int, Order] = {}
     for order in sorted(orders, key=lambda order: order.makespan_s):
         best.setdefault(order.rule.most, order)
-    with charge(search.stage_s, "ordering"):
+    with charge("greedy: ordering"):
         for order in islice(best.values(), _GROUPS_PERTURBED):
 
             def is_over(_: float, rows: int = len(order.table)) -> bool:
@@ -277,7 +277,7 @@ def _match(search: _Search, quotient: QuotientProblem, bottlenecks: tuple[Bottle
         for share in search.parameters.spare_shares:
             for variant in quotients:
                 spare_s = 0.0 if search.best is None else share * search.best[1].makespan_s
-                with charge(search.stage_s, "matching"):
+                with charge("greedy: matching"):
                     matched = match(variant, sets, spare_s, seed, search.phase.backwards, allowed)
                     if matched is None:
                         continue
@@ -306,7 +306,7 @@ def _schedule(search: _Search, routed: _Routed) -> list[Order]:
     orders: list[Order] = []
     table, given_s = _table_of(search, routed), routed.given_s
     groups = search.parameters.groups if table.may_join.any() else (1,)
-    with charge(search.stage_s, "ordering"):
+    with charge("greedy: ordering"):
         for given in (given_s, None):
             for backwards in (False, True):
                 for most in groups:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -16,7 +16,7 @@ from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked, Phase
 from gapless.encodings.taccl.ordering.sends import turned_back
 from gapless.encodings.taccl.symmetry.quotient import Columns
-from gapless.options import Deadline, Progress, SolveOptions, charge
+from gapless.options import Deadline, Progress, SolveOptions
 
 __all__ = ["PhaseSearch", "search_phases"]
 
@@ -38,7 +38,6 @@ class PhaseSearch(ABC, Generic[BestT]):
     best: BestT | None = None
     tries: int = 0
     on_best: Callable[[BestT], None] | None = None
-    stage_s: dict[str, float] = field(default_factory=dict)
 
     @abstractmethod
     def end_s(self, best: BestT) -> float:
@@ -92,8 +91,7 @@ def search_phases(
         run(search, number, found)
         if search.best is None:
             return None
-        with charge(search.stage_s, "unfolding"):
-            found.append(search.unfolded(search.best))
+        found.append(search.unfolded(search.best))
     return searches, found
 
 

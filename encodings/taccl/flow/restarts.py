@@ -17,7 +17,7 @@ import numpy as np
 
 from gapless.encodings.taccl.bounds.bandwidth.bottlenecks import find_bottleneck_sets
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.candidate import Candidate, added_up, checked
+from gapless.encodings.taccl.candidate import Candidate, checked
 from gapless.encodings.taccl.chunked import MOST_PAIRS, Chunked, Phase
 from gapless.encodings.taccl.flow.network import Network, Ports, closed_links, contested_ports, network_of
 from gapless.encodings.taccl.flow.phases import PhaseSearch, search_phases
@@ -34,7 +34,7 @@ from gapless.encodings.taccl.parameters import Matching
 from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
-from gapless.options import Deadline, SolveOptions, charge
+from gapless.options import Deadline, SolveOptions
 
 __all__ = ["matched_plan", "may_be_matched"]
 
@@ -161,7 +161,6 @@ def _candidate(
         bound_s=max(bounds_s.values()),
         bounds_s=bounds_s,
         account={"rotations": len(best[0][2].rotations), "tries": sum(search.tries for search in searches)},
-        timings=added_up(search.stage_s for search in searches),
     )  # fmt: skip
 
 
@@ -171,8 +170,7 @@ def _match(search: _Search, bounds: Bounds | None, before: Columns | None, is_qu
     `is_quick`: with symmetry, chunks are not planned one by one as well.
     """
     phase, problem = search.phase, search.phase.problem
-    with charge(search.stage_s, "bounds"):
-        bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bottlenecks)
+    bottlenecks = [] if bounds is None or search.deadline.over else list(bounds.bottlenecks)
     quotients = _quotients(problem, search)
     if is_quick and len(quotients) > 1:
         quotients, search.left = quotients[:1], int(_QUICK_SHARE * search.left)
@@ -180,11 +178,10 @@ def _match(search: _Search, bounds: Bounds | None, before: Columns | None, is_qu
         if _sends(quotient) > search.left or _neighbours(quotient) > _MOST_NEIGHBOURS:
             continue
         sets = find_bottleneck_sets(quotient.topology, bottlenecks, quotient.rotations)
-        with charge(search.stage_s, "matching"):
-            network = network_of(problem, quotient, sets, phase.backwards, search.options.seed)
-            release = None if before is None else _release(network, quotient, before)
-            reserve = search.left * (len(quotients) - 1 - number) // (len(quotients) - number)
-            _try_all(search, network, quotient, release, reserve)
+        network = network_of(problem, quotient, sets, phase.backwards, search.options.seed)
+        release = None if before is None else _release(network, quotient, before)
+        reserve = search.left * (len(quotients) - 1 - number) // (len(quotients) - number)
+        _try_all(search, network, quotient, release, reserve)
 
 
 def _quotients(problem: Chunked, search: _Search) -> list[QuotientProblem]:

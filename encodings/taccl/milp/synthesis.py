@@ -10,7 +10,7 @@ from operator import attrgetter
 import numpy as np
 
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
-from gapless.encodings.taccl.candidate import Candidate, added_up, checked
+from gapless.encodings.taccl.candidate import Candidate, checked
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.paths import shortest_path_routing
 from gapless.encodings.taccl.milp import contiguity
@@ -21,8 +21,9 @@ from gapless.encodings.taccl.ordering.sends import Routing, Sends, sends_of, to_
 from gapless.encodings.taccl.ordering.tables import MANY_SENDS, SendTable, tables, times_of
 from gapless.encodings.taccl.parameters import Milp
 from gapless.ir.schedule import Schedule
+from gapless.ledger import charge
 from gapless.model import Model
-from gapless.options import Deadline, Progress, SolveOptions, charge, relative_gap
+from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Solution
 from gapless.solvers.registry import load_backend, solve_model
 
@@ -76,7 +77,6 @@ class _Search:
     bounds: Bounds
     parameters: Milp
     best: _Replayed | None = None
-    stage_s: dict[str, float] = field(default_factory=dict)
     routings_tried: int = 0
     routers: list[Router] = field(default_factory=list)
     mirror: Mirror | None = None
@@ -140,9 +140,8 @@ def synthesise(
         limits = None if bounds is None else bounds.parameters
         bounds = bounds_of(replace(problem, path_slack=None), limits, deadline.stage())  # the bound is for all paths
     search = _Search(problem, options, deadline, solver, versions, bounds, parameters)
-    search.stage_s["bounds"] = deadline.elapsed_s
     search.report("bounds")
-    with charge(search.stage_s, "routing"):
+    with charge("milp: routing"):
         routers, found = _route_phases(search)
         is_routed = bool(routers) and len(found) == len(routers)
         policy = _route_for_policy(search, routers) if is_routed else None
@@ -157,7 +156,7 @@ def synthesise(
         else:
             _schedule(search, [found] if policy is None else [found, policy])
             _schedule_others(search, routers)
-    with charge(search.stage_s, "confirming"):
+    with charge("milp: confirming"):
         _confirm(search)
     assert search.best is not None  # every path to here schedules at least one routing
     return _candidate(search, search.best)
@@ -265,7 +264,7 @@ def _other_routings(search: _Search, routers: list[Router]) -> Iterator[list[Rou
         found = []
         for router in routers:
             router.model.minimize(router.ties if attempt == 0 else (1.0, [router.time]))
-            with charge(search.stage_s, "routing"):
+            with charge("milp: routing"):
                 routing = _route_on(search, router, search.options.seed + attempt, len(routers))
             if routing is not None:
                 found.append(routing)
@@ -301,12 +300,12 @@ def _schedule(search: _Search, routings: list[list[Routing]]) -> None:
     search.routings_tried += len(routings)
     if search.mirror is not None:
         routings = [[first, search.mirror.image(first)] for first, *_ in routings]
-    with charge(search.stage_s, "ordering"):
+    with charge("milp: ordering"):
         candidates = [candidate for found in routings for candidate in _order(search, sends_of(search.problem, found))]
     single = [candidate for candidate in candidates if not candidate.order.place.any()]
     best = min(single, key=attrgetter("makespan_s"))
     if not search.is_within(_enough(search)) and not search.deadline.over:
-        with charge(search.stage_s, "contiguity"):
+        with charge("milp: contiguity"):
             _schedule_exactly(search, best)
 
 
@@ -390,7 +389,6 @@ def _candidate(search: _Search, best: _Replayed) -> Candidate:
         {**bounds.chunk_by_chunk, "routing": bounds.proven_s or None, "any_grouping": bounds.any_grouping_s},
         is_grouped=False,
         account={"routings_tried": search.routings_tried, **({"unused_symmetry": list(unused)} if unused else {})},
-        timings=added_up([search.stage_s]),
         solver_name=f"{search.router}+{CONTIGUITY_SOLVER}",
         version=search.versions,
     )  # fmt: skip

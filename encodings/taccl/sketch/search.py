@@ -206,7 +206,6 @@ class _Try:
     candidate: Candidate
     asked: _Next
     plan: Plan | None = None
-    spent_s: float = 0.0
 
     @property
     def makespan_s(self) -> float:
@@ -308,22 +307,21 @@ class _Search:
     def answer(self) -> Plan:
         """The best plan, and what was tried for it."""
         rows = [attempt.row for attempt in sorted(self.tries, key=lambda attempt: attempt.rank)]
-        timings = {attempt.candidate.name: round(attempt.spent_s, 6) for attempt in self.tries}
         details: dict[str, object] = {"sketches_tried": len(rows), "sketches": rows}
         best, first_s = self.best, math.inf
         if self.first is not None and self.first.solution.objective is not None:
             first_s = self.first.solution.objective
         if self.first is not None and (best is None or first_s < best.makespan_s * (1 - 1e-9)):
             details = {**self.first.details, **details, **self._bounds(first_s)}
-            return replace(self.first, solution=self._solution(self.first.solution), details=details, timings=timings)
+            return replace(self.first, solution=self._solution(self.first.solution), details=details)
         if best is None or best.plan is None:
-            return Plan(self._solution(None), None, details, timings)
+            return Plan(self._solution(None), None, details)
         problem = best.plan.problem or best.candidate.problem
         details = {**best.plan.details, **details, **self._bounds(best.makespan_s)}
         if best.candidate.problem.sketch is not None:
             details["sketch_file"] = sketch_data(best.candidate.problem.sketch)
         solution = self._solution(best.plan.solution)
-        return replace(best.plan, solution=solution, details=details, timings=timings, problem=problem)
+        return replace(best.plan, solution=solution, details=details, problem=problem)
 
     def _bounds(self, end_s: float) -> dict[str, object]:
         """What the details say of the bounds of all sketches."""
@@ -389,7 +387,7 @@ class _Search:
         if answer is None or is_hopeless:
             return []
         plan, has_struck = answer
-        attempt.plan, attempt.spent_s = plan, plan.solution.wall_s
+        attempt.plan = plan
         if has_struck:
             self.deadline.strike()
         if self.options.on_plan is not None and self.best is not None:

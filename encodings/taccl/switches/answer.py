@@ -105,7 +105,7 @@ class _Answer:
             "switches": f"{0 if ops is None else len(ops.group)} operations add up or multicast",
             "provenance": asdict(decision),
         }
-        return Plan(ends, found.schedule, details, found.timings, problem=found.problem, decision=decision)
+        return Plan(ends, found.schedule, details, problem=found.problem, decision=decision)
 
     def better(self, plain: Plan) -> Plan:
         """The faster of this plan and one of plain transfers, whose bound is one for such plans alone."""

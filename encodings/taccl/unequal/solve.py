@@ -24,7 +24,8 @@ from gapless.encodings.taccl.unequal.scheduling import flow_of, list_scheduled, 
 from gapless.ir.amounts import pieces_of
 from gapless.ir.collective import alltoall
 from gapless.ir.schedule import Schedule
-from gapless.options import Deadline, SolveOptions, charge
+from gapless.ledger import charge
+from gapless.options import Deadline, SolveOptions
 from gapless.system import Plan
 
 __all__ = ["solve_unequal"]
@@ -67,7 +68,6 @@ class _Search:
     deadline: Deadline
     bounds_s: dict[str, float] = field(default_factory=dict)
     best: _Made | None = None
-    timings: dict[str, float] = field(default_factory=dict)
 
     @property
     def bound_s(self) -> float:
@@ -103,7 +103,7 @@ class _Search:
         solver = "" if best is None else best.method
         solution = claim(end_s, self.bound_s, solver, __version__, self.options, self.deadline, source)
         if best is None:
-            return Plan(solution, None, {}, self.timings, problem=self.problem)
+            return Plan(solution, None, {}, problem=self.problem)
         decision = CollectiveDecision(best.method, best.variant, best.cut.pieces)
         details = {
             "method": best.method,
@@ -113,14 +113,14 @@ class _Search:
             "bounds_s": dict(self.bounds_s),
             "provenance": asdict(decision),
         }
-        return Plan(solution, best.schedule, details, self.timings, problem=best.cut, decision=decision)
+        return Plan(solution, best.schedule, details, problem=best.cut, decision=decision)
 
 
 def solve_unequal(problem: Unequal, options: SolveOptions, parameters: Parameters, plan_chunked: PlanChunked) -> Plan:
     """The best plan for a question. Raises `InputError` where bytes have no path."""
     check_paths(problem)
     search = _Search(problem, options, parameters, Deadline(options))
-    with charge(search.timings, "bounds"):
+    with charge("bounds: quick"):
         search.bounds_s |= quick_bounds(problem)
     for made in _methods(search, plan_chunked):
         search.offer(made)
@@ -138,10 +138,10 @@ def _methods(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
         _note_bandwidth(search)
         yield from _equal(search, plan_chunked)
         return
-    with charge(search.timings, "fluid"):
+    with charge("fluid"):
         flow = flow_of(problem, parameters)
     search.bounds_s["bandwidth"] = flow.bound_s
-    with charge(search.timings, "listed"):
+    with charge("listed"):
         listed = list_scheduled(problem, flow, parameters, search.deadline, search.enough_s)
         made = _Made(*lowered(problem, listed), "listed", listed.name(flow.load_s))
     yield made
@@ -149,7 +149,7 @@ def _methods(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
     if search.is_over:
         return
     yield from _equal(search, plan_chunked)
-    with charge(search.timings, "perturbed"):
+    with charge("perturbed"):
         seed = search.options.seed
         better = perturbed(problem, listed, parameters, seed, search.deadline, search.enough_s)
     if better is not listed:
@@ -158,7 +158,7 @@ def _methods(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
 
 def _note_bandwidth(search: _Search) -> None:
     """The exact bandwidth bound, where it can be had."""
-    with charge(search.timings, "bounds"):
+    with charge("bounds: bandwidth"):
         most = search.parameters.shares.most_program_variables
         exact_s = routed_bound_s(search.problem, search.stage(), most)
         search.bounds_s["bandwidth"] = max(search.bounds_s.get("bandwidth", 0.0), exact_s)
@@ -168,7 +168,7 @@ def _equal(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
     """Plans for equal shares, resized."""
     for chunked, shares in _alike(search.problem):
         parameters = search.parameters.with_share(_EQUAL_WORK)
-        with charge(search.timings, "equal"):
+        with charge("equal"):
             plan = plan_chunked(chunked, search.stage(), parameters)
             if plan.schedule is None:
                 continue
