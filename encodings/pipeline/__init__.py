@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from gapless.lazy import names_of
 
 if TYPE_CHECKING:
+    from gapless.encodings.pipeline.execution.training import training
     from gapless.encodings.pipeline.problem import Problem
-    from gapless.encodings.pipeline.programs.training import training
     from gapless.encodings.pipeline.question import METHODS
 
 __all__ = ["METHODS", "Problem", "training"]
 
 __getattr__ = names_of(__name__, {
     "problem": ("Problem",),
-    "programs.training": ("training",),
+    "execution.training": ("training",),
     "question": ("METHODS",),
 })  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gapless.encodings.pipeline import advice
-from gapless.encodings.pipeline.programs import curves, execution, frameworks
+from gapless.encodings.pipeline.execution import profiling, run
+from gapless.encodings.pipeline.exports import megatron, torch_csv
+from gapless.encodings.pipeline.programs import curves
 from gapless.encodings.pipeline.question import FORMS, ErrorsQuestion, LayersQuestion, Question, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of, picked
@@ -26,7 +28,7 @@ _ADVICE = (
 EXPORTS = (
     Export(
         "torch-pipeline", "a schedule for torch.distributed.pipelining",
-        lambda path, plan, values: frameworks.export_torch(path, plan, **values),
+        lambda path, plan, values: torch_csv.export_torch(path, plan, **values),
         (
             Field(
                 "form", Choice(FORMS), "compute, or communication: messages too; torch adds them else",
@@ -42,7 +44,7 @@ EXPORTS = (
     ),
     Export(
         "megatron", "arguments of Megatron-LM",
-        lambda path, plan, values: frameworks.export_megatron(path, plan, **values),
+        lambda path, plan, values: megatron.export_megatron(path, plan, **values),
         (
             Field(
                 "micro_batch_size", Whole(1), "sequences of a micro-batch", 1, metavar="N",
@@ -76,8 +78,12 @@ Compared with one process without a pipeline: gradients and losses bit by bit. C
 in flight, bytes sent. exit codes: 0 all are equal (under compression gradients needn't be), 2 bad input, or a process
 failed, 5 something differs
 
+Times of --repeats steps are printed beside the predicted ones, and decide nothing. With --emulate ranks wait as long as
+the plan says instead of computing; no model is needed then.
+
 example:
   gapless run pipeline --model train:gpt --ranks 4 --plan plan.json
+  gapless run pipeline --emulate links --ranks 4 --plan plan.json
 """
 
 _LAYERS_HELP = f"""\
@@ -102,19 +108,19 @@ ADVICE = Command(
 RUN = Command(
     "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine",
     (*fields_of(RunQuestion), plot("the losses of a training")),
-    drawn(asking(RunQuestion, lazy(lambda: execution.execute)), lambda: curves.draw_training), _RUN_HELP,
+    drawn(asking(RunQuestion, lazy(lambda: run.execute)), lambda: curves.draw_training), _RUN_HELP,
     when_stopped="ending the processes",
 )  # fmt: skip
 _MEASURED = ("model", "micro_batches", "repeats")
 PROFILES = (
     Command(
         "pipeline", "what the layers of a PyTorch model take on this machine",
-        picked(LayersQuestion, *_MEASURED, "optimizer_ratio", "output"),
-        asking(LayersQuestion, lazy(lambda: execution.profile_layers)), _LAYERS_HELP,
+        picked(LayersQuestion, *_MEASURED, "processes", "optimizer_ratio", "output", "wait"),
+        asking(LayersQuestion, lazy(lambda: profiling.profile_layers)), _LAYERS_HELP,
     ),
     Command(
         "compression-error", "what compressors of gradients spoil on a calibration batch",
         picked(ErrorsQuestion, *_MEASURED, "modes", "depths", "output"),
-        asking(ErrorsQuestion, lazy(lambda: execution.profile_errors)), _ERRORS_HELP,
+        asking(ErrorsQuestion, lazy(lambda: profiling.profile_errors)), _ERRORS_HELP,
     ),
 )  # fmt: skip

@@ -27,6 +27,7 @@ __all__ = [
     "BACKWARDS",
     "CUTS",
     "EMBEDDINGS",
+    "EMULATED",
     "FORMS",
     "METHODS",
     "OPTIMIZERS",
@@ -54,6 +55,8 @@ EMBEDDINGS = ("fused", "separate")
 FORMS = ("compute", "communication")
 """Of a schedule for torch: what is computed, or messages too."""
 OPTIMIZERS = ("adam", "sgd")
+EMULATED = ("none", "compute", "links")
+"""What ranks wait for instead of doing it: nothing, computing, or messages too."""
 
 
 def _cut(value: object) -> str | tuple[int, ...]:
@@ -155,7 +158,9 @@ class Question(Asked):
 class RunQuestion(Asked):
     """A plan run by torch on processes of this machine: a step beside one process, or a training of `steps`."""
 
-    model: str = said(MODEL)
+    model: str | None = asked(
+        MODEL.kind, MODEL.help, otherwise="none, where computing is emulated", metavar=MODEL.metavar
+    )
     plan: str = said(PLAN)
     ranks: int = asked(
         Whole(1, 1024), "processes, as many as the plan has ranks; a training has them for each of the plan's replicas",
@@ -187,6 +192,17 @@ class RunQuestion(Asked):
         group="training",
     )  # fmt: skip
     form: str = asked(Choice(FORMS), "of the schedule that torch gets", "compute")
+    repeats: int = asked(
+        Whole(0, 10**6), "steps that are timed besides, of which the median is taken", 5, metavar="N", group="times"
+    )
+    emulate: str = asked(
+        Choice(EMULATED), "wait as long as the plan says instead of computing: compute; for messages, too: links",
+        "none", group="times",
+    )  # fmt: skip
+    op: float = asked(
+        Seconds(), "of an emulated op on the mean, to which the plan's times are scaled", 0.02, metavar="T",
+        group="times",
+    )  # fmt: skip
     error_propagation: bool = asked(Flag(), "add what compression loses to the hop's next gradient", False)
     wait: float = said(WAIT)
 
@@ -202,8 +218,13 @@ class _Measured(Asked):
 class LayersQuestion(_Measured):
     """The layers of a model, to be measured."""
 
+    processes: int | None = asked(
+        Whole(1, 1024), "processes that measure at once, a thread each, as ranks of a run do",
+        otherwise="this one, with all its threads", metavar="N",
+    )  # fmt: skip
     optimizer_ratio: float = asked(Number(0), "bytes of the optimiser for one of parameters; Adam: 2", 2.0)
     output: str = said(output("the profile to write"))
+    wait: float = said(WAIT)
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,6 +13,7 @@ import pytest
 from extras import needs_torch
 from pipeline_plans import baseline_plan, errors_table, gpt_profile
 
+from gapless.checker import check
 from gapless.cli.main import main
 from gapless.errors import RunError
 from gapless.io.plan import SavedPlan, write_plan
@@ -34,6 +35,7 @@ def run(plan: str, *options: str, model: str = SMALL, ranks: int = 2) -> int:
 def test_a_plan_runs_and_says_what_was_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(saved(tmp_path, baseline_plan("zb-h1", **TWO)), "--form", "communication") == 0
     lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"step +predicted .*, measured .* \(median of 5\), [\d.e-]+ of it", lines.pop())
     assert re.fullmatch(r"kept bytes       \d+ \d+ at most, by autograd", lines.pop(4))
     assert lines == [
         "ran              2 processes, 2 stages, 3 micro-batches",
@@ -56,6 +58,38 @@ def test_a_compressed_plan_says_the_measured_error_beside_the_ledger(
     assert found["sent_bytes"] == found["planned_sent_bytes"] == [6144, 2048 + 2 * 4 * 2 * (16 + 32)]
     assert 0 < found["error"] < 1
     assert found["ledger"] == pytest.approx({"hops": 2 * 0.01 / 3, "all": 2 * 0.01 / 3, "budget": 0.02})
+
+
+@needs_torch
+def test_ranks_that_wait_instead_of_computing_say_the_predicted_step_and_the_measured_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = baseline_plan("zb-h1", **TWO)
+    plan = saved(tmp_path, made)
+    words = ["run", "pipeline", "--emulate", "links", "--op", "1ms", "--repeats", "2", "--ranks", "2", "--plan", plan]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["op_s"] == pytest.approx(1e-3)
+    assert found["predicted_s"] == pytest.approx(1e-3 * check(made.schedule).makespan_s / 20)  # seconds an op
+    assert found["measured_s"] >= found["predicted_s"]
+    assert found["ratio"] == found["measured_s"] / found["predicted_s"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--emulate", "links", "--model", SMALL], "--model: must be left out where computing is emulated"),
+        (["--emulate", "compute", "--steps", "3"], "--steps: must be left out where computing is emulated"),
+        ([], "--model: must be given, unless computing is emulated"),
+    ],
+)
+@needs_torch
+def test_a_model_is_for_ranks_that_compute(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    plan = saved(tmp_path, baseline_plan("1f1b", **TWO))
+    assert main(["run", "pipeline", "--ranks", "2", "--plan", plan, *options]) == 2
+    assert message in capsys.readouterr().err
 
 
 ENDING = """
@@ -163,6 +197,10 @@ def test_profiles_are_measured_printed_and_written(tmp_path: Path, capsys: pytes
     assert main(["profile", "pipeline", "--model", model, "--repeats", "1", "-o", layers]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["layer", "embedding", "layer1", "layer2", "head", "measured"]
+    assert main(["profile", "pipeline", "--model", model, "--processes", "2", "--repeats", "1", "-o", layers]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].endswith("medians of 1 in 2 processes at once")
+    assert all("0 s" not in line for line in lines[2:-1]), "the embedding alone has no gradient of its input"
     assert main(["profile", "compression-error", "--model", model, "--micro-batches", "2", "--modes", "rank 2,float16",
                  "--repeats", "1", "--depths", "2", "-o", errors, "--json"]) == 0  # fmt: skip
     assert json.loads(capsys.readouterr().out)["modes"] == ["rank 2", "float16"]

@@ -27,8 +27,12 @@ class Tally:
         self._own = {each.untyped_storage().data_ptr() for stage in stages for each in stage.submod.parameters()}
         self._uses: dict[int, int] = {}
         self._bytes = 0
-        for stage in stages:
-            stage.submod.register_forward_hook(partial(self._after_forward, stage))
+        self._hooks = [stage.submod.register_forward_hook(partial(self._after_forward, stage)) for stage in stages]
+
+    def leave(self) -> None:
+        """Look no longer."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _after_forward(self, stage: CompressedStage, *_: object) -> None:
         """The micro-batch that has just gone forward is kept from now on; one that goes again is kept already."""

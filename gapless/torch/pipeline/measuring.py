@@ -8,10 +8,12 @@ and that of the weights (W), so that both are what its runtime runs. Its first s
 from __future__ import annotations
 
 import statistics
+import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -21,11 +23,14 @@ from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.torch.compression import HopCompressor
 from gapless.torch.devices import Marks, device_of
 from gapless.torch.library import Module, Tensor, torch
-from gapless.torch.pipeline.layers import Gradients, LayeredModel, one_process, squared_error
+from gapless.torch.pipeline.layers import Gradients, LayeredModel, load_layers, one_process, squared_error
+from gapless.torch.processes import Program, read_task
+from gapless.torch.ranks import run_ranks
 
-__all__ = ["MODES", "measure_errors", "measure_layers"]
+__all__ = ["MODES", "Asked", "measure_errors", "measure_layers", "measure_together"]
 
 _WARM_UP = 2
+_TIMES = ("forward_s", "backward_s", "weight_s")
 
 _Loss = Callable[[Tensor], Tensor]
 
@@ -82,6 +87,44 @@ def measure_layers(
         source=f"measured on {device_of(value.device).name}, torch {torch.__version__}, medians of {repeats}",
         weight_stash_bytes=np.array([each.weight_stash_bytes for each in found], dtype=np.int64),
     )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What processes are to measure, all of them the same; `wait_s`: the longest that one waits for another."""
+
+    model: str
+    micro_batches: int
+    repeats: int
+    seed: int
+    wait_s: float
+    processes: int = 1
+
+
+def measure_together(
+    profile: PipelineProfile, asked: Asked, processes: int, stop: threading.Event | None = None
+) -> PipelineProfile:
+    """The profile with times that so many processes measure at once, a thread each: means of their medians.
+
+    They share caches and memory as ranks of a run on this machine do. Raises `RunError` where a process fails.
+    """
+    found = run_ranks(together, replace(asked, processes=processes), processes, asked.wait_s, stop)
+    times = {name: np.mean([rank[name] for rank in found], axis=0) for name in _TIMES}
+    how = f"medians of {asked.repeats} in {processes} processes at once"
+    return replace(profile, **times, source=profile.source.rpartition(", ")[0] + f", {how}")
+
+
+def together(folder: Path) -> Program:
+    """What all of them do, by what is in a folder."""
+    asked = read_task(folder, Asked)
+    return Program(asked.processes, asked.wait_s, lambda rank: _one_of_many(asked))
+
+
+def _one_of_many(asked: Asked) -> dict[str, object]:
+    found = measure_layers(
+        load_layers(asked.model, asked.micro_batches, asked.seed), asked.micro_batches, asked.repeats
+    )
+    return {name: getattr(found, name).tolist() for name in _TIMES}
 
 
 def _shared_bytes(model: LayeredModel) -> int:
@@ -160,7 +203,7 @@ def _stashes(layer: Module, value: Tensor, loss: _Loss | None) -> tuple[int, int
     trained = iter([parameter for parameter in parameters if parameter.requires_grad])
     _, groups = stage_backward_input([last], gradients, [given], trained)
     starts = [each for group in groups for gradient in group.get("grads") or () for each in gradient or ()]
-    left = [kept.tensor for kept in saved] + [each for each in starts if isinstance(each, Tensor)]
+    left = [kept.tensor for kept in saved] + [each for each in starts if each is not None]
     return stash_bytes, _memory_bytes(left, parameters), output
 
 

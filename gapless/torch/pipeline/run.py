@@ -6,6 +6,8 @@ Ranks share a folder that holds `task.json` and the schedule, `schedule.csv`.
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,11 @@ from gapless.torch.ranks import run_ranks as in_processes
 if TYPE_CHECKING:
     from gapless.torch.pipeline.stage import CompressedStage
 
-__all__ = ["RanksRun", "Task", "compared", "prepared", "run_rank", "run_ranks"]
+__all__ = ["RanksRun", "Task", "compared", "prepared", "run_rank", "run_ranks", "spans_s", "timed"]
+
+
+Span = tuple[float, float]
+"""Begin and end, on the machine's clock."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Task:
 
     `model`, `defaults`: as `load_layers` takes them. `cut`: the first layer of each stage but the first.
     `hop_modes`: rows of hop, micro-batch, mode. `form`: that of the schedule's file. `wait_s`: the longest that a rank
-    waits for another. `recomputed`: the stages that run their forward again.
+    waits for another. `recomputed`: the stages that run their forward again. `repeats`: steps that are timed besides.
     """
 
     model: str
@@ -45,6 +51,7 @@ class Task:
     form: str
     wait_s: float
     recomputed: tuple[int, ...] = ()
+    repeats: int = 0
 
     def load(self) -> LayeredModel:
         """The model, the same in every process."""
@@ -64,17 +71,19 @@ def run_rank(rank: int, task: Task, folder: Path) -> dict[str, object]:
     first, last = (any(stage.stage_index == end for stage in stages) for end in (0, len(task.rank_of_stage) - 1))
     losses: list[Tensor] = []
     target = {"target": model.targets, "losses": losses} if last else {}
+    inputs = (model.inputs,) if first else ()
     with tally.watching():
-        runtime.step(*((model.inputs,) if first else ()), **target, return_outputs=False)
-    return {
-        "gradients": {
-            name: parameter.grad for stage in stages for name, parameter in stage.submod.named_parameters()
-        },
+        runtime.step(*inputs, **target, return_outputs=False)
+    named = [each for stage in stages for each in stage.submod.named_parameters()]
+    found = {
+        "gradients": {name: None if each.grad is None else each.grad.clone() for name, each in named},
         "losses": [float(loss.detach()) for loss in losses],
         "in_flight": tally.peak,
         "kept_bytes": tally.peak_bytes,
         "sent_bytes": sum(stage.sent_bytes for stage in stages),
     }  # fmt: skip
+    tally.leave()
+    return {**found, "spans": timed(lambda: runtime.step(*inputs, **target, return_outputs=False), task.repeats)}
 
 
 def _stages(rank: int, task: Task, model: LayeredModel) -> list[CompressedStage]:
@@ -102,7 +111,7 @@ class RanksRun:
     `gradients`: of how many parameters there is one; `equal`: how many have the bits that one process finds, `losses`:
     how many micro-batches' losses have. `error`: the squared distance of all gradients from those, relative to them.
     `in_flight[r]`: the most micro-batches, counted once a stage, that rank r kept at once. `kept_bytes[r]`: the most
-    that it kept of them. `sent_bytes[r]`: by rank r.
+    that it kept of them. `sent_bytes[r]`: by rank r. `step_s[k]`: of each step that was timed.
     """
 
     gradients: int
@@ -112,6 +121,7 @@ class RanksRun:
     in_flight: tuple[int, ...]
     kept_bytes: tuple[int, ...]
     sent_bytes: tuple[int, ...]
+    step_s: tuple[float, ...] = ()
 
 
 def run_ranks(order: ActionOrder, task: Task, stop: threading.Event | None = None) -> RanksRun:
@@ -150,8 +160,25 @@ def compared(model: LayeredModel, micro_batches: int, found: list[dict[str, Any]
         in_flight=tuple(rank["in_flight"] for rank in found),
         kept_bytes=tuple(rank["kept_bytes"] for rank in found),
         sent_bytes=tuple(rank["sent_bytes"] for rank in found),
+        step_s=spans_s([rank["spans"] for rank in found]),
     )
 
 
 def _are_equal(found: Tensor | None, expected: Tensor | None) -> bool:
     return (found is None) == (expected is None) and (expected is None or bool(torch.equal(found, expected)))
+
+
+def timed(step: Callable[[], object], repeats: int) -> list[Span]:
+    """Of so many steps on this rank; all ranks begin each of them together."""
+    spans = []
+    for _ in range(repeats):
+        torch.distributed.barrier()
+        begin_s = time.monotonic()
+        step()
+        spans.append((begin_s, time.monotonic()))
+    return spans
+
+
+def spans_s(spans: Sequence[Sequence[Span]]) -> tuple[float, ...]:
+    """Of [rank][step]: from the first rank's begin to the last one's end, of each step."""
+    return tuple(max(end for _, end in step) - min(begin for begin, _ in step) for step in zip(*spans, strict=True))

@@ -19,31 +19,11 @@ from gapless.encodings.pipeline.order.timeline import Kind
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.errors import InputError
 from gapless.io.atomic import write_text
-from gapless.io.formats.torch_pipeline import FORMS, Action, ActionOrder, write_torch_pipeline
+from gapless.io.formats.torch_pipeline import Action, ActionOrder
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 
-__all__ = ["export_megatron", "export_torch", "megatron_arguments"]
-
-
-def export_torch(path: str, plan: SavedPlan, form: str, compressed: bool, recomputing: bool) -> str:
-    """Write the order of actions as torch.distributed.pipelining reads it; says in a line what was written."""
-    program = program_of(plan)
-    if program.recomputed and not recomputing:
-        stages, use = ", ".join(map(str, program.recomputed)), "with recomputes=True for them"
-        rule = f"torch's schedules don't say what is recomputed, the plan recomputes stages {stages}"
-        raise InputError(f"{rule}; give --recomputing if gapless.torch.pipeline.CompressedStage is your class, {use}")
-    if program.hop_modes and not compressed:
-        count, modes = len(program.hop_modes), ", ".join(sorted(set(program.hop_modes.values())))
-        rule = f"torch's own stages send every hop plain, the plan compresses {count} ({modes})"
-        raise InputError(f"{rule}; give --compressed if gapless.torch.pipeline.CompressedStage is your stage class")
-    write_torch_pipeline(path, program.order, form)
-    order = program.order
-    stages = f"{len(order.rank_of_stage)} stages on {order.ranks} ranks, {order.micro_batches} micro-batches"
-    says = f'{stages}, for _PipelineScheduleRuntime._load_csv(path, format="{FORMS[form]}")'
-    if order.messages and form == "compute":
-        says += "; torch sends messages as they are made: give --form communication to keep the plan's order of them"
-    return says
+__all__ = ["export_megatron", "megatron_arguments"]
 
 
 def export_megatron(path: str, plan: SavedPlan, micro_batch_size: int, tensor_parallel: int) -> str:

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 from pipeline_plans import baseline_plan, errors_table, gpt_profile
 from pipeline_ranks import task_of
 
-from gapless.encodings.pipeline.programs import training
+from gapless.encodings.pipeline.execution import training
 from gapless.encodings.pipeline.programs.program import program_of
 from gapless.encodings.pipeline.question import RunQuestion
 from gapless.errors import InputError

@@ -14,8 +14,8 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from gapless.encodings.pipeline.execution.rules import variants_of
 from gapless.encodings.pipeline.programs.program import Program, program_of
-from gapless.encodings.pipeline.programs.rules import variants_of
 from gapless.encodings.pipeline.question import RunQuestion
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import write_torch_pipeline

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.pipeline.execution.emulation import compared_text, emulated
+from gapless.encodings.pipeline.execution.times import step_s, times_of
+from gapless.encodings.pipeline.execution.training import trained
 from gapless.encodings.pipeline.programs.program import Program, program_of
-from gapless.encodings.pipeline.programs.training import trained
-from gapless.encodings.pipeline.question import ErrorsQuestion, LayersQuestion, RunQuestion
+from gapless.encodings.pipeline.question import RunQuestion
 from gapless.errors import InputError
-from gapless.io.atomic import check_writable
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.ir.schedule import EventKind
 from gapless.processes.plans_to_run import not_run, plan_to_run
-from gapless.profiles.pipelines.compression import CompressionTable
-from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.system import Answer, Session
-from gapless.units import format_bytes, format_seconds
+from gapless.units import format_seconds
 
 if TYPE_CHECKING:
     from gapless.torch.pipeline.run import RanksRun, Task
 
-__all__ = ["execute", "profile_errors", "profile_layers"]
+__all__ = ["execute"]
 
 
 def execute(question: RunQuestion, session: Session) -> Answer:
@@ -40,6 +40,9 @@ def execute(question: RunQuestion, session: Session) -> Answer:
         raise InputError(f"{path}: {error}") from None
     if question.ranks != program.order.ranks:
         raise InputError(f"ranks: {path} is a plan for {program.order.ranks} ranks, got {question.ranks}")
+    if question.emulate != "none":
+        _check_emulated(question)
+        return emulated(question, session, program, plan.schedule)
     if question.steps > 1:
         return trained(question, session, program, asked, _task(question, session, program, layers))
     for name in ("optimizer", "learning_rate", "warm_up", "rules", "hop_mode", "sum_mode", "errors_every"):
@@ -50,10 +53,18 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     return _run(question, session, plan, program, layers, report.spent)
 
 
+def _check_emulated(question: RunQuestion) -> None:
+    for name in ("model", "steps", "error_propagation"):
+        if getattr(question, name) != getattr(RunQuestion, name):
+            raise InputError(f"{name}: must be left out where computing is emulated, since nothing is computed")
+
+
 def _task(question: RunQuestion, session: Session, program: Program, layers: int) -> Task:
-    """What ranks are to do. Raises `InputError` where the model has other layers than the plan."""
+    """What ranks are to do. Raises `InputError` where there is no model, or one of other layers than the plan's."""
     from gapless.torch.pipeline.run import Task
 
+    if question.model is None:
+        raise InputError("model: must be given, unless computing is emulated")
     task = Task(
         model=question.model,
         defaults={"layers": max(layers - 2, 1)},
@@ -66,6 +77,7 @@ def _task(question: RunQuestion, session: Session, program: Program, layers: int
         form=question.form,
         wait_s=question.wait,
         recomputed=program.recomputed,
+        repeats=question.repeats if question.steps == 1 else 0,
     )
     count = len(task.load().layers)
     if count != layers:
@@ -95,6 +107,7 @@ def _answer(
     sent = found.sent_bytes == program.sent_bytes
     exact = found.equal == found.gradients
     ledger = {"hops": _spent_by_hops(plan), "all": sum(spent), "budget": plan.problem.get("error_budget", 0.0)}
+    times = times_of(plan.schedule, program.order)
     data = {
         **asdict(found),
         "compressed_hops": len(program.hop_modes),
@@ -102,9 +115,12 @@ def _answer(
         "planned_sent_bytes": list(program.sent_bytes),
         "same_boundaries": same_sizes,
         "ledger": ledger,
+        "planned_s": step_s(program.order, times),
+        "predicted_s": step_s(program.order, times.first_stage_whole()) if same_sizes else None,
+        "measured_s": median(found.step_s) if found.step_s else None,
     }
     is_valid = in_flight and (sent or not same_sizes) and (exact or compressed)
-    return Answer(data, _text(program, found, same_sizes, ledger), is_valid=is_valid)
+    return Answer(data, _text(program, found, same_sizes, data), is_valid=is_valid)
 
 
 def _spent_by_hops(plan: SavedPlan) -> float:
@@ -117,7 +133,7 @@ def _spent_by_hops(plan: SavedPlan) -> float:
     return spent
 
 
-def _text(program: Program, found: RanksRun, same_sizes: bool, ledger: Mapping[str, float]) -> str:
+def _text(program: Program, found: RanksRun, same_sizes: bool, data: Mapping[str, Any]) -> str:
     order = program.order
     planned = "the replay's" if found.in_flight == program.in_flight else f"the replay has {_row(program.in_flight)}"
     if not same_sizes:
@@ -133,7 +149,10 @@ def _text(program: Program, found: RanksRun, same_sizes: bool, ledger: Mapping[s
         ("kept bytes", f"{_row(found.kept_bytes)} at most, by autograd{again}"),
         ("sent bytes", f"{_row(found.sent_bytes)}: {sent}"),
     ]
+    if found.step_s:
+        lines.append(("step", _step(found, data["predicted_s"])))
     if program.hop_modes:
+        ledger = data["ledger"]
         said = f"ledger {ledger['hops']:.3g} for hops, {ledger['all']:.3g} in all, budget {ledger['budget']:.3g}"
         lines += [
             ("compressed", f"{len(program.hop_modes)} hops: {', '.join(sorted(set(program.hop_modes.values())))}"),
@@ -142,74 +161,12 @@ def _text(program: Program, found: RanksRun, same_sizes: bool, ledger: Mapping[s
     return "\n".join(f"{title:<16} {text}" for title, text in lines)
 
 
+def _step(found: RanksRun, predicted_s: float | None) -> str:
+    """Of steps that were timed; nothing is predicted for another model."""
+    if predicted_s is not None:
+        return compared_text(predicted_s, found.step_s)
+    return f"measured {format_seconds(median(found.step_s))} (median of {len(found.step_s)})"
+
+
 def _row(numbers: tuple[int, ...]) -> str:
     return " ".join(map(str, numbers))
-
-
-def profile_layers(question: LayersQuestion, session: Session) -> Answer:
-    """Measure the layers of a model, and write their profile."""
-    from gapless.profiles.pipelines.profile import write_pipeline_profile
-    from gapless.torch.pipeline.layers import load_layers
-    from gapless.torch.pipeline.measuring import measure_layers
-
-    check_writable(question.output)
-    model = load_layers(question.model, question.micro_batches, session.options.seed)
-    found = measure_layers(
-        model, question.micro_batches, question.repeats, question.optimizer_ratio, session.say
-    )  # fmt: skip
-    write_pipeline_profile(question.output, found)
-    rows = [{"name": name, **dict(zip(_TITLES, cells, strict=True))} for name, cells in _cells(found)]
-    data = {"profile": found.name, "source": found.source, "layers": rows, "output": question.output}
-    return Answer(data, _table(found))
-
-
-_TITLES = (
-    "forward_s", "backward_s", "weight_s", "parameter_bytes", "stash_bytes", "deferred_bytes", "boundary_bytes",
-)  # fmt: skip
-
-
-def _cells(profile: PipelineProfile) -> Iterator[tuple[str, list[float]]]:
-    """Of each layer its name, and what `_TITLES` says."""
-    columns = (getattr(profile, title).tolist() for title in _TITLES)
-    yield from ((name, list(row)) for name, *row in zip(profile.layer_names, *columns, strict=True))
-
-
-def _table(profile: PipelineProfile) -> str:
-    lines: list[tuple[str, ...]] = [("layer", "F", "I", "W", "parameters", "stash", "from I to W", "boundary")]
-    for name, cells in _cells(profile):
-        lines.append((name, *map(format_seconds, cells[:3]), *map(format_bytes, cells[3:])))
-    return _aligned(lines, profile.source)
-
-
-def profile_errors(question: ErrorsQuestion, session: Session) -> Answer:
-    """Measure what compressors spoil on a model's batch, and write the table."""
-    from gapless.profiles.pipelines.compression import write_compression_table
-    from gapless.torch.pipeline.layers import load_layers
-    from gapless.torch.pipeline.measuring import measure_errors
-
-    check_writable(question.output)
-    model = load_layers(question.model, question.micro_batches, session.options.seed)
-    found = measure_errors(
-        model, question.micro_batches, question.modes, question.depths, question.repeats, session.say
-    )  # fmt: skip
-    write_compression_table(question.output, found)
-    data = {"table": found.name, "source": found.source, "modes": [mode.name for mode in found.modes],
-            "output": question.output}  # fmt: skip
-    return Answer(data, _modes(found))
-
-
-def _modes(table: CompressionTable) -> str:
-    lines: list[tuple[str, ...]] = [("mode", "sent", "hop error", "sum error", "encode", "decode")]
-    for mode in table.modes:
-        hop, reduce = ((float(column.min()), float(column.max())) for column in (mode.hop_error, mode.reduce_error))
-        costs = (f"{1e9 * seconds:.3g} ns/B" for seconds in (mode.encode_s_per_byte, mode.decode_s_per_byte))
-        ranges = (f"{low:.2g} .. {high:.2g}" for low, high in (hop, reduce))
-        lines.append((mode.name, f"{mode.ratio:.1%}", *ranges, *costs))
-    return _aligned(lines, table.source)
-
-
-def _aligned(lines: list[tuple[str, ...]], source: str) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rows = ["  ".join(cell.rjust(width) if k else cell.ljust(width) for k, (cell, width) in
-                      enumerate(zip(line, widths, strict=True))) for line in lines]  # fmt: skip
-    return "\n".join([*rows, source])

@@ -1,0 +1,87 @@
+"""What a model's layers cost on this machine, and what compressors spoil of its gradients: `gapless profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gapless.encodings.pipeline.question import ErrorsQuestion, LayersQuestion
+from gapless.io.atomic import check_writable
+from gapless.profiles.pipelines.compression import CompressionTable
+from gapless.profiles.pipelines.profile import PipelineProfile
+from gapless.system import Answer, Session
+from gapless.units import format_bytes, format_seconds
+
+__all__ = ["profile_errors", "profile_layers"]
+
+
+def profile_layers(question: LayersQuestion, session: Session) -> Answer:
+    """Measure the layers of a model, and write their profile."""
+    from gapless.profiles.pipelines.profile import write_pipeline_profile
+    from gapless.torch.pipeline.layers import load_layers
+    from gapless.torch.pipeline.measuring import Asked, measure_layers, measure_together
+
+    check_writable(question.output)
+    options = session.options
+    model = load_layers(question.model, question.micro_batches, options.seed)
+    found = measure_layers(model, question.micro_batches, question.repeats if question.processes is None else 1,
+                           question.optimizer_ratio, session.say)  # fmt: skip
+    if question.processes is not None:
+        session.say(f"measuring in {question.processes} processes at once ...")
+        how = Asked(question.model, question.micro_batches, question.repeats, options.seed, question.wait)
+        found = measure_together(found, how, question.processes, options.stop)
+    write_pipeline_profile(question.output, found)
+    rows = [{"name": name, **dict(zip(_TITLES, cells, strict=True))} for name, cells in _cells(found)]
+    data = {"profile": found.name, "source": found.source, "layers": rows, "output": question.output}
+    return Answer(data, _table(found))
+
+
+_TITLES = (
+    "forward_s", "backward_s", "weight_s", "parameter_bytes", "stash_bytes", "deferred_bytes", "boundary_bytes",
+)  # fmt: skip
+
+
+def _cells(profile: PipelineProfile) -> Iterator[tuple[str, list[float]]]:
+    """Of each layer its name, and what `_TITLES` says."""
+    columns = (getattr(profile, title).tolist() for title in _TITLES)
+    yield from ((name, list(row)) for name, *row in zip(profile.layer_names, *columns, strict=True))
+
+
+def _table(profile: PipelineProfile) -> str:
+    lines: list[tuple[str, ...]] = [("layer", "F", "I", "W", "parameters", "stash", "from I to W", "boundary")]
+    for name, cells in _cells(profile):
+        lines.append((name, *map(format_seconds, cells[:3]), *map(format_bytes, cells[3:])))
+    return _aligned(lines, profile.source)
+
+
+def profile_errors(question: ErrorsQuestion, session: Session) -> Answer:
+    """Measure what compressors spoil on a model's batch, and write the table."""
+    from gapless.profiles.pipelines.compression import write_compression_table
+    from gapless.torch.pipeline.layers import load_layers
+    from gapless.torch.pipeline.measuring import measure_errors
+
+    check_writable(question.output)
+    model = load_layers(question.model, question.micro_batches, session.options.seed)
+    found = measure_errors(
+        model, question.micro_batches, question.modes, question.depths, question.repeats, session.say
+    )  # fmt: skip
+    write_compression_table(question.output, found)
+    data = {"table": found.name, "source": found.source, "modes": [mode.name for mode in found.modes],
+            "output": question.output}  # fmt: skip
+    return Answer(data, _modes(found))
+
+
+def _modes(table: CompressionTable) -> str:
+    lines: list[tuple[str, ...]] = [("mode", "sent", "hop error", "sum error", "encode", "decode")]
+    for mode in table.modes:
+        hop, reduce = ((float(column.min()), float(column.max())) for column in (mode.hop_error, mode.reduce_error))
+        costs = (f"{1e9 * seconds:.3g} ns/B" for seconds in (mode.encode_s_per_byte, mode.decode_s_per_byte))
+        ranges = (f"{low:.2g} .. {high:.2g}" for low, high in (hop, reduce))
+        lines.append((mode.name, f"{mode.ratio:.1%}", *ranges, *costs))
+    return _aligned(lines, table.source)
+
+
+def _aligned(lines: list[tuple[str, ...]], source: str) -> str:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = ["  ".join(cell.rjust(width) if k else cell.ljust(width) for k, (cell, width) in
+                      enumerate(zip(line, widths, strict=True))) for line in lines]  # fmt: skip
+    return "\n".join([*rows, source])
