@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from gapless.encodings.pipeline import advice
 from gapless.encodings.pipeline.execution import profiling, run
-from gapless.encodings.pipeline.exports import megatron, torch_csv
+from gapless.encodings.pipeline.exports import megatron, torch_csv, torchtitan
 from gapless.encodings.pipeline.programs import curves
 from gapless.encodings.pipeline.question import FORMS, ErrorsQuestion, LayersQuestion, Question, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of, picked
 from gapless.question.command_fields import drawn, plot
-from gapless.question.fields import Choice, Field, Flag, Number, Whole
+from gapless.question.fields import Choice, Field, Flag, Listed, Number, Text, Whole
 from gapless.system import Command, Export, answering_in_time, asking
 
 __all__ = ["ADVICE", "EXPORTS", "PROFILES", "RUN"]
@@ -25,6 +25,13 @@ _ADVICE = (
     ),
 )  # fmt: skip
 
+_SIZES = (
+    Field("micro_batch_size", Whole(1), "sequences of a micro-batch", 1, metavar="N", group="megatron, torchtitan"),
+    Field(
+        "tensor_parallel", Whole(1), "devices that share a layer, those of the profile", 1, metavar="N",
+        group="megatron, torchtitan",
+    ),
+)  # fmt: skip
 EXPORTS = (
     Export(
         "torch-pipeline", "a schedule for torch.distributed.pipelining",
@@ -45,14 +52,16 @@ EXPORTS = (
     Export(
         "megatron", "arguments of Megatron-LM",
         lambda path, plan, values: megatron.export_megatron(path, plan, **values),
+        _SIZES,
+    ),
+    Export(
+        "torchtitan", "a configuration of torchtitan, and the order beside it",
+        lambda path, plan, values: torchtitan.export_torchtitan(path, plan, **values),
         (
+            *_SIZES,
             Field(
-                "micro_batch_size", Whole(1), "sequences of a micro-batch", 1, metavar="N",
-                group="megatron",
-            ),
-            Field(
-                "tensor_parallel", Whole(1), "devices that share a layer, those of the profile", 1, metavar="N",
-                group="megatron",
+                "head_modules", Listed(Text()), "what a model calls the modules of its head, such as norm,lm_head",
+                ("norm", "output"), metavar="NAME,NAME", group="torchtitan",
             ),
         ),
     ),

@@ -7,12 +7,12 @@ other cut is written as its layout: `Et*3|t*4|t*2,L` has the embedding, layers a
 
 from __future__ import annotations
 
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
 
+from gapless.encodings.pipeline.exports.transformer import blocks_of
 from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind
@@ -81,11 +81,7 @@ def _is(order: ActionOrder, name: str) -> bool:
 
 def _split(asked: Record, cut: tuple[int, ...], chunks: int) -> tuple[list[int], list[str]]:
     """How many transformer layers each stage has, and the arguments that make Megatron-LM cut so."""
-    names = asked.array("layer_names")
-    if len(names) < 3 or names[0] != "embedding" or names[-1] != "head":
-        raise InputError("Megatron-LM needs the layers of a transformer: embedding, ..., head; use such a profile")
-    sizes = [last - first for first, last in pairwise((0, *cut, len(names)))]
-    blocks = [size - (stage == 0) - (stage == len(sizes) - 1) for stage, size in enumerate(sizes)]
+    sizes, blocks = blocks_of(asked, cut, "Megatron-LM")
     per_chunk = [] if chunks == 1 else [f"--num-layers-per-virtual-pipeline-stage {sizes[0]}"]
     counted = ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"]
     if len(set(blocks)) == 1:
