@@ -88,7 +88,7 @@ MSCCL and MSCCL++ can have of it lies there too.
 `gapless.torch.collectives.install(DIR)` makes torch.distributed take the winners, and the library for all else.
 
 Ranks are processes of this machine, or those that a launcher such as torchrun has started, or `gapless emulate`. The
-time limit is for all plans together; measuring comes besides.
+time limit is for the links and all plans together; running the plans comes besides.
 
 exit codes: 0 the folder is written, 2 bad input, or a process failed, 5 a plan's result was wrong
 

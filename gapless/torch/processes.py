@@ -93,15 +93,15 @@ def built(kind: type[Task], data: Any) -> Task:
 
 def run_processes(
     prepared: Prepared, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None = None,
-    replaceable: int = 0,
+    replaceable: int = 0, limit_s: float | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """What each rank found, of the task in a folder, as a module's own function `prepared` reads it.
 
     Of the first `replaceable` ranks another process takes the place of one that is killed, once for each; the others
     find it by `replaced` and `meet_again`.
 
-    Raises `RunError` where a rank fails or is killed, where they take ten times as long as one may wait for another, or
-    `stop` is set; no process is left then.
+    Raises `RunError` where a rank fails or is killed, where they take longer than `limit_s`, or else ten times as long
+    as one may wait for another, or `stop` is set; no process is left then.
     """
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
@@ -122,7 +122,8 @@ def run_processes(
         try:
             for rank in range(ranks):
                 processes.append(started(rank))
-            while (killed := _wait(folder, processes, wait_s, stop, replaceable)) is not None:
+            limit_s = WAITS * wait_s if limit_s is None else limit_s
+            while (killed := _wait(folder, processes, limit_s, stop, replaceable)) is not None:
                 replace(killed)
         finally:
             _kill(processes)
@@ -159,11 +160,11 @@ def _place(folder: Path, replacements: int) -> str:
 
 
 def _wait(
-    folder: Path, processes: list[subprocess.Popen[bytes]], wait_s: float, stop: threading.Event | None,
+    folder: Path, processes: list[subprocess.Popen[bytes]], limit_s: float, stop: threading.Event | None,
     replaceable: int,
 ) -> int | None:  # fmt: skip
     """Until all have ended well, or one that can be replaced was killed: its rank."""
-    deadline_s = time.monotonic() + WAITS * wait_s
+    deadline_s = time.monotonic() + limit_s
     while True:
         codes = [process.poll() for process in processes]
         lost = [rank for rank, code in enumerate(codes) if code is not None and code < 0]
@@ -177,7 +178,7 @@ def _wait(
             raise RunError("the ranks were stopped before they were done")
         if time.monotonic() > deadline_s:
             waiting = ", ".join(str(rank) for rank, code in enumerate(codes) if code is None)
-            raise RunError(f"ranks {waiting}: no end within {WAITS * wait_s:g} s; give a longer --wait")
+            raise RunError(f"ranks {waiting}: no end within {limit_s:g} s; give a longer --wait")
         time.sleep(_LOOK_S)
 
 

@@ -87,11 +87,13 @@ def _quiet() -> Iterator[None]:
 def run_ranks(
     prepared: Prepared, task: DataclassInstance, ranks: int, wait_s: float, stop: threading.Event | None = None,
     among: Ranks | None = None, leave: Callable[[Path], object] = lambda folder: None, replaceable: int = 0,
+    limit_s: float | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """What each rank found, in a process for each; where a launcher has started the ranks, `among` them.
 
     All do what `prepared` says of a folder with the task, a dataclass for `read_task`, and what `leave(folder)` adds.
-    `replaceable`: as for `run_processes`; not among ranks of a launcher.
+    `replaceable`: as for `run_processes`; not among ranks of a launcher. `limit_s`: what they may take in all, if it
+    isn't to be ten times `wait_s`.
     Raises `RunError` as `run_processes` does.
     """
     with leaving.temporary_folder("gapless-ranks-") as name:
@@ -99,8 +101,8 @@ def run_ranks(
         write_task(folder, task)
         leave(folder)
         if among is not None:
-            return among.run(prepared, folder, ranks, wait_s, stop)
-        return run_processes(prepared, folder, ranks, wait_s, stop, replaceable)
+            return among.run(prepared, folder, ranks, wait_s, stop, limit_s)
+        return run_processes(prepared, folder, ranks, wait_s, stop, replaceable, limit_s)
 
 
 class Ranks:
@@ -115,7 +117,13 @@ class Ranks:
         self._runs = 0
 
     def run(
-        self, prepared: Prepared, folder: Path, ranks: int, wait_s: float, stop: threading.Event | None
+        self,
+        prepared: Prepared,
+        folder: Path,
+        ranks: int,
+        wait_s: float,
+        stop: threading.Event | None,
+        limit_s: float | None = None,
     ) -> list[dict[str, Any]]:
         """What each rank found, this process among them.
 
@@ -132,21 +140,28 @@ class Ranks:
         different = [str(rank) for rank, other in enumerate(others) if other != others[0]]
         if different:
             raise InputError(f"ranks {', '.join(different)}: must have the same plan and options as rank 0")
-        answer = self._in_time(lambda: self._work(prepared, folder), wait_s, stop)
+        limit_s = WAITS * wait_s if limit_s is None else limit_s
+        answer = self._in_time(lambda: self._work(prepared, folder), limit_s, stop)
         written = io.BytesIO()
         torch.save(answer, written)
         answers = self._exchanged("found", written.getvalue(), wait_s, stop)
-        torch.distributed.destroy_process_group()
+        self._in_time(torch.distributed.destroy_process_group, wait_s, stop)
         return [torch.load(io.BytesIO(other), weights_only=True) for other in answers]
 
-    def from_first(self, make: Callable[[], bytes], stop: threading.Event | None = None) -> bytes:
-        """What `make` gives on rank 0, for as long as that takes: the other ranks wait, and get it too."""
+    def from_first(self, make: Callable[[], bytes], limit_s: float, stop: threading.Event | None = None) -> bytes:
+        """What `make` gives on rank 0: the other ranks wait, and get it too.
+
+        Raises `RunError` on those where it takes longer than `limit_s`.
+        """
         self._runs += 1
         key, stop = f"{self._runs}/first", threading.Event() if stop is None else stop
         if self.launch.rank == 0:
             self._store.set(key, make())
+        end_s = time.monotonic() + limit_s
         while not self._store.check([key]):
             self._raise_if_over(stop)
+            if time.monotonic() > end_s:
+                raise RunError(f"rank 0 was not done within {limit_s:g} s; give a longer --wait")
             time.sleep(_LOOK_S)
         found: bytes = self._store.get(key)
         return found
@@ -206,7 +221,7 @@ class Ranks:
         begin(program, self.launch.rank, store=store)
         return program.work(self.launch.rank)
 
-    def _in_time(self, work: Callable[[], T], wait_s: float, stop: threading.Event) -> T:
+    def _in_time(self, work: Callable[[], T], limit_s: float, stop: threading.Event) -> T:
         """What `work` returns, unless `stop` is set, or another rank fails, or it takes too long."""
         over, is_done = threading.Event(), threading.Event()
 
@@ -219,10 +234,10 @@ class Ranks:
         threading.Thread(target=watch, daemon=True).start()
         try:
             with warnings.catch_warnings():
-                return run_interruptibly(work, lambda: None, over, WAITS * wait_s)
+                return run_interruptibly(work, lambda: None, over, limit_s)
         except TimeoutError:
             self._raise_if_over(stop)
-            raise RunError(f"no end within {WAITS * wait_s:g} s; give a longer --wait") from None
+            raise RunError(f"no end within {limit_s:g} s; give a longer --wait") from None
         except RuntimeError as error:
             self._raise_if_over(stop)
             raise RunError(error_line(error)) from error

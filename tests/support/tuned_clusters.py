@@ -19,7 +19,7 @@ from gapless.topologies.topology import Topology
 
 COMMAND = (
     "tune", "--collectives", "allreduce,reducescatter", "--sizes", "64KB,256KB", "--repeats", "3",
-    "--profile-time", "30", "--time-limit", "12", "--hopeless", "1.2",
+    "--profile-time", "30", "--time-limit", "42", "--hopeless", "1.2",
 )  # fmt: skip
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -69,11 +71,19 @@ Pair = tuple[int, int]
 _WITHIN = (1.33, 1.1)
 """Two measurements agree within these factors: of alpha, which varies more, and of beta."""
 _LEAST_LARGE = 2**17
-"""Bytes of a large message, at least: more than what goes through a network as one piece."""
+"""Bytes of a large message, at least: more than what goes through a network as one piece, or passes in a burst."""
 _JOINT_SPANS = 2
 """Flows at once last so many times as long as others: what passes in a burst is then a small part of them."""
-_FIRST = 2**15
-"""Bytes of the first message over a link that nothing is known of."""
+_FIRST = 2**14
+"""Bytes of the first message over a link that nothing is known of; twice as many go before it."""
+_GROWTH = 8
+"""A message has at most so many times the bytes of those before it on its link: a sender that was held up finds the
+acknowledgements of two messages at once, and the time between them too short by any factor.
+"""
+_SCAN_SHARE = 0.5
+"""Of the time, after which no pair is measured once more for the structure; every pair is measured once."""
+_NEEDED = 2.5
+"""So many times as long as once over every pair may it take until the structure is known."""
 _SMALL = 8
 """Bytes of the smallest message: so few that it takes alpha alone, also where a network lets them pass unshaped."""
 
@@ -107,19 +117,36 @@ class Settings:
 class Experiments:
     """The experiments on a machine, and what they found.
 
-    `samples`: those of flows that were alone, by pair. `count`: experiments so far. `over`: whether to end.
+    `samples`: those of flows that were alone, by pair. `count`: experiments so far. `left_s`: seconds until all has to
+    end, 0 once somebody stops it. No flow begins of which it is known that it ends later.
     """
 
     prober: Prober
     settings: Settings
-    over: Callable[[], bool] = lambda: False
+    left_s: Callable[[], float] = lambda: math.inf
     samples: dict[Pair, list[Sample]] = field(default_factory=dict)
     count: int = 0
     joint: int = 0
+    _kept_s: float = 0.0
 
-    def alone(self, flow: Flow) -> float:
-        """Seconds that a flow takes by itself."""
-        (time_s,) = self._time([flow])
+    @contextmanager
+    def at_most(self, share: float) -> Iterator[None]:
+        """Within the block, only this share of the time that is left may be used."""
+        before_s, left_s = self._kept_s, self._remaining_s()
+        self._kept_s += (1 - share) * left_s if left_s < math.inf else 0.0
+        try:
+            yield
+        finally:
+            self._kept_s = before_s
+
+    def needed_s(self, taken_s: float) -> float:
+        """About how long it takes until the structure is known, by how far it is after `taken_s`."""
+        ranks = self.prober.rank_count
+        return _NEEDED * taken_s * ranks * (ranks - 1) / max(len(self.samples), 1)
+
+    def alone(self, flow: Flow, beta: float = 0.0) -> float:
+        """Seconds that a flow takes by itself, where a byte takes about `beta`."""
+        (time_s,) = self._time([flow], beta * (flow.sent_bytes + flow.warm_bytes))
         self.samples.setdefault((flow.source, flow.target), []).append(Sample(flow, time_s))
         return float(time_s)
 
@@ -127,11 +154,15 @@ class Experiments:
         """Alpha and beta of every ordered pair, roughly: float, shape (ranks, ranks), nan on the diagonal.
 
         The lowest that another one agrees with: a pair for which no two agree is measured again, up to three times.
+        Half of the time is for this; where links are so slow that it is over before, some pairs are measured once.
         """
         ranks = self.prober.rank_count
         found: dict[Pair, list[tuple[float, float]]] = {}
+        ends_with_s = (1 - _SCAN_SHARE) * self._remaining_s()
         for number in range(self.settings.scans + 3):
             for pair in _spread_out(ranks):
+                if number and self._remaining_s() < ends_with_s:
+                    break
                 if number < self.settings.scans or not _agree(found[pair]):
                     found.setdefault(pair, []).append(self._rough(pair, found.get(pair, [])))
         costs = np.full((2, ranks, ranks), np.nan)
@@ -143,20 +174,30 @@ class Experiments:
 
     def _rough(self, pair: Pair, before: Sequence[tuple[float, float]]) -> tuple[float, float]:
         """Alpha of some small messages in turn, beta of a large one."""
-        if before:
-            beta = min(found for _, found in before)
-        else:
-            beta = self.alone(Flow(*pair, 1, _FIRST, at_once=True, warm_bytes=2 * _FIRST)) / _FIRST
-        small, large = self._sizes(beta)
+        beta = max(found for _, found in before) if before else self._first(pair)
+        small, large = self._sizes(pair, beta)
         few = Flow(*pair, self.settings.small_chunks, small, at_once=False)
         alpha_s = max(self.alone(few) / few.latencies - small * beta / 2, 0.0)
-        return alpha_s, self.alone(Flow(*pair, 1, large, at_once=True, warm_bytes=self._warm(beta))) / large
+        return alpha_s, self.alone(Flow(*pair, 1, large, at_once=True, warm_bytes=self._warm(beta)), beta) / large
 
-    def _sizes(self, beta: float) -> tuple[int, int]:
+    def _first(self, pair: Pair) -> float:
+        """Beta by messages that grow until one is large enough for the beta that it shows itself."""
+        beta, size = 0.0, _FIRST
+        while True:
+            beta = self.alone(Flow(*pair, 1, size, at_once=True, warm_bytes=2 * _FIRST), beta) / size
+            if self.settings.sizes or _large(self.settings.span_s / beta) <= _GROWTH * size:
+                return beta
+            size *= _GROWTH
+
+    def _sizes(self, pair: Pair, beta: float) -> tuple[int, int]:
         """The smallest and the largest chunk to send over a link."""
         if self.settings.sizes:
             return min(self.settings.sizes), max(self.settings.sizes)
-        return _SMALL, max(_whole_size(self.settings.span_s / beta), _LEAST_LARGE)
+        return _SMALL, self._grown(pair, _large(self.settings.span_s / beta))
+
+    def _grown(self, pair: Pair, size: int) -> int:
+        """The size, or what is allowed after the messages that the link has carried."""
+        return min(size, _GROWTH * max(each.flow.sent_bytes for each in self.samples[pair]))
 
     def _warm(self, beta: float) -> int:
         """What goes first over a link: no more than takes four times as long as what is timed."""
@@ -164,16 +205,16 @@ class Experiments:
 
     def more(self, pair: Pair, beta: float, number: int) -> None:
         """One more flow over a link, alone: the next of its design, which is gone through again and again."""
-        designed = self._design(beta)
+        designed = self._design(pair, beta)
         size, chunks, at_once = designed[number % len(designed)]
-        self.alone(Flow(*pair, chunks, size, at_once, self._warm(beta) if size > designed[0][0] else 0))
+        self.alone(Flow(*pair, chunks, size, at_once, self._warm(beta) if size > designed[0][0] else 0), beta)
 
-    def _design(self, beta: float) -> list[tuple[int, int, bool]]:
+    def _design(self, pair: Pair, beta: float) -> list[tuple[int, int, bool]]:
         """Sizes, numbers of chunks, and whether they go at once, the smallest in turn first.
 
         Many of the smallest chunks go in turn only: at once they would measure what each costs its sender.
         """
-        small, large = self._sizes(beta)
+        small, large = self._sizes(pair, beta)
         rows = [(small, self.settings.small_chunks, False)]
         for size in self.settings.sizes or (large, large // 2, large // 4):
             counts = [chunks for chunks in (1, 2, 4) if chunks == 1 or chunks * size <= large]
@@ -187,24 +228,34 @@ class Experiments:
         depend on how fairly it is shared. Groups are taken to disturb each other by nothing. Float, shape (groups,).
         """
         flows, alone_s = [], []
-        for source, target in (pair for group in groups for pair in group):
-            size = _whole_size(_JOINT_SPANS * self.settings.span_s / beta[source, target])
-            flows.append(Flow(source, target, 1, size, at_once=True))
-            alone_s.append(2 * alpha_s[source, target] + size * beta[source, target])
+        for group in groups:
+            span_s = max(_JOINT_SPANS * self.settings.span_s, _LEAST_LARGE * max(beta[pair] for pair in group))
+            for pair in group:
+                size = self._grown(pair, _whole_size(span_s / beta[pair]))
+                flows.append(Flow(*pair, 1, size, at_once=True))
+                alone_s.append(2 * alpha_s[pair] + size * beta[pair])
         self.joint += 1
-        times_s = self._time(flows)
+        times_s = self._time(flows, max(alone_s))
         ends = np.cumsum([len(group) for group in groups])
         parts = zip(np.split(times_s, ends[:-1]), np.split(np.array(alone_s), ends[:-1]), strict=True)
         return np.array([taken.max() / alone.max() for taken, alone in parts])
 
     def shared_s(self, pairs: Sequence[Pair], alpha_s: Floats, beta: Floats) -> float:
         """Seconds for each byte over links that are used at once, each with an even share of a message's bytes."""
-        sizes = [_whole_size(_JOINT_SPANS * self.settings.span_s / beta[pair] / len(pairs)) for pair in pairs]
-        times_s = self._time([Flow(*pair, 1, size, at_once=True) for pair, size in zip(pairs, sizes, strict=True)])
+        sizes = [
+            max(_large(_JOINT_SPANS * self.settings.span_s / beta[pair]) // len(pairs) // 1024, 1) * 1024
+            for pair in pairs
+        ]
+        flows = [Flow(*pair, 1, size, at_once=True) for pair, size in zip(pairs, sizes, strict=True)]
+        times_s = self._time(flows, max(size * beta[pair] for pair, size in zip(pairs, sizes, strict=True)))
         return float(max(times_s - [2 * alpha_s[pair] for pair in pairs]) / sum(sizes))
 
-    def _time(self, flows: list[Flow]) -> Floats:
-        if self.over():
+    def _remaining_s(self) -> float:
+        return self.left_s() - self._kept_s
+
+    def _time(self, flows: list[Flow], least_s: float) -> Floats:
+        """What flows take that take at least so long. Raises `OutOfTimeError` where there is no time for them."""
+        if self._remaining_s() <= least_s:
             raise OutOfTimeError
         self.count += 1
         return self.prober.time(flows)
@@ -226,6 +277,11 @@ def lowest_agreed(values: Floats, within: float) -> float | None:
 def _whole_size(size: float) -> int:
     """A size to send: whole kilobytes, from 16 KiB to 1 GiB."""
     return int(np.clip(size // 1024, 16, 2**20)) * 1024
+
+
+def _large(size: float) -> int:
+    """A size to send that says what a byte costs."""
+    return max(_whole_size(size), _LEAST_LARGE)
 
 
 def _spread_out(ranks: int) -> list[Pair]:

@@ -35,6 +35,8 @@ _ASYMMETRIC = 1.25
 """Two directions whose bandwidths differ by more than this factor are reported."""
 _NEARER = 1.25
 """A rank is nearer to its NIC than another where latency to other nodes, or else beta, is lower by this factor."""
+_TABLES_SHARE = 0.4
+"""Of the time that is left once the structure is known, for tables of congestion."""
 _BATCH = 4
 """Samples of a class between two looks at its interval."""
 
@@ -155,9 +157,10 @@ def measure_machine(
 def _tables(
     experiments: Experiments, structure: Structure, alpha_s: Floats, beta: Floats
 ) -> tuple[tuple[Slowdown, ...], tuple[Slowdown, ...]]:
-    """The tables of switches and NICs, as far as there is time for them."""
+    """The tables of switches and NICs, as far as there is time for them: what costs are measured in is kept."""
     try:
-        switch, nic = measured_tables(experiments, structure, alpha_s, beta)
+        with experiments.at_most(_TABLES_SHARE):
+            switch, nic = measured_tables(experiments, structure, alpha_s, beta)
     except OutOfTimeError:
         return (), ()
     return (() if switch is None else (switch,)), (() if nic is None else (nic,))

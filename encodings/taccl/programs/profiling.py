@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -47,8 +48,10 @@ def profile_links(question: LinksQuestion, session: Session) -> Answer:
     found = measured_links(task, session.options.stop, session.ranks)
     if found.machine is None:
         what = f"{found.experiments} experiments"
-        note = f"the time was over after {what}, before the structure was known; give a longer --time-limit"
-        data = {"machine": None, "experiments": found.experiments, "output": None}
+        needed_s = _rounded_up(found.needed_s) if found.experiments else None
+        longer = "give a longer --time-limit" + (f": {needed_s} s or so" if needed_s else "")
+        note = f"the time was over after {what}, before the structure was known; {longer}"
+        data = {"machine": None, "experiments": found.experiments, "needed_s": needed_s, "output": None}
         return Answer(data, f"no machine after {what}", (note,), is_complete=False)
     return _written(found.machine, question, begun, session)
 
@@ -61,6 +64,11 @@ def _ranks(asked: int | None, session: Session) -> int:
     if asked not in (None, there):
         raise InputError(f"ranks: the launcher has started {there}, got {asked}; leave it out")
     return there
+
+
+def _rounded_up(seconds: float) -> int:
+    """To tens."""
+    return 10 * math.ceil(seconds / 10)
 
 
 def _now() -> str:

@@ -49,9 +49,10 @@ class TuneQuestion(Asked):
         Text(), "plan for this topology, whose ranks are those here, instead of measuring one", metavar="FILE"
     )
     nodes: int | None = said(_ASKED["nodes"])
-    profile_time: float = asked(
-        Number(0, strict=True, maximum=86400), "seconds for measuring the links", 60.0, metavar="S"
-    )
+    profile_time: float | None = asked(
+        Number(0, strict=True, maximum=86400), "seconds of the time limit for measuring the links",
+        otherwise="half of it", metavar="S",
+    )  # fmt: skip
     repeats: int = asked(Whole(3, 10**4), "calls of each plan in each measurement, and twice as many of the library", 9,
                          metavar="N")  # fmt: skip
     hopeless: float = asked(

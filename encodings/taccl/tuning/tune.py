@@ -25,6 +25,7 @@ from gapless.errors import InputError, RunError
 from gapless.io.formats.tuned_file import Table
 from gapless.io.text_file import load_text
 from gapless.io.typed import data_of
+from gapless.options import Deadline
 from gapless.processes.exit import temporary_folder
 from gapless.question.parameters import parameters_of
 from gapless.system import Answer, Session
@@ -41,6 +42,10 @@ _SLACK = 10.0
 """So many times what is predicted may a call take before a rank is thought to hang."""
 _IN_ALL = 5.0
 """A tenth of what all calls take is what a rank may wait, at least; twice that, to be sure."""
+_LATE = 2.0
+"""So many times what is left of the time limit do ranks wait for rank 0's plans, and as long as for a call."""
+_PROFILE_S = 60.0
+"""For measuring the links, where there is no time limit."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +57,22 @@ class _Machine:
 
 
 def tune(question: TuneQuestion, session: Session) -> Answer:
-    """The table; the folder is written by rank 0. Needs the extra `torch`. Raises `RunError` where a rank fails."""
+    """The table; the folder is written by rank 0. Needs the extra `torch`. Raises `RunError` where a rank fails.
+
+    The time limit is for links and plans; what is run beside the library takes as long as its calls do.
+    """
     from gapless.torch.processes import check_backend
 
     check_folder(question.output)
     check_backend(question.backend)
     ranks = _ranks(question, session)
     requests = requests_of(question, ranks)
+    profile_s = _profile_s(question, session)
+    deadline = Deadline(session.options)
     with temporary_folder("gapless-tune-") as name:
         folder = Path(name)
-        machine = _machine(question, session, ranks, folder)
-        candidates = _planned(machine, requests, session)
+        machine = _machine(question, session, ranks, folder, profile_s)
+        candidates = _planned(machine, requests, session, deadline, question.wait)
         paths = candidates.write(folder)
         tried = [tuple(entrant.plan for entrant in cell) for cell in candidates.cells]
         session.say(f"running {len(paths)} plans in {len(requests)} cells beside {question.backend} ...")
@@ -105,6 +115,17 @@ def _ranks(question: TuneQuestion, session: Session) -> int:
     return 2 if question.ranks is None else question.ranks
 
 
+def _profile_s(question: TuneQuestion, session: Session) -> float:
+    """Seconds for the links: some of the time limit."""
+    limit_s, asked_s = session.options.time_limit_s, question.profile_time
+    if asked_s is None:
+        return _PROFILE_S if limit_s is None else limit_s / 2
+    if limit_s is not None and asked_s >= limit_s and not _is_given(question):
+        rule = f"must be less than the time limit of {limit_s:g} s, which is for plans too"
+        raise InputError(f"profile_time: {rule}, got {asked_s:g}")
+    return asked_s
+
+
 def _is_given(question: TuneQuestion) -> bool:
     return question.topology is not None or question.topology_file is not None
 
@@ -116,7 +137,7 @@ def _given(question: TuneQuestion) -> Topology:
     return found.without_switch_groups()  # what runs here is sent from rank to rank
 
 
-def _machine(question: TuneQuestion, session: Session, ranks: int, folder: Path) -> _Machine:
+def _machine(question: TuneQuestion, session: Session, ranks: int, folder: Path, profile_s: float) -> _Machine:
     """What is given, or measured now; only rank 0 looks at what was measured."""
     if _is_given(question):
         topology = _given(question)
@@ -126,28 +147,33 @@ def _machine(question: TuneQuestion, session: Session, ranks: int, folder: Path)
     path = folder / "topology.json"
     asked = LinksQuestion(
         ranks=None if session.ranks is not None else ranks, backend=question.backend,
-        time_limit=question.profile_time, wait=question.wait, output=str(path),
+        time_limit=profile_s, wait=question.wait, output=str(path),
     )  # fmt: skip
     found = profile_links(asked, session)
     order = found.data.get("order")
     if not isinstance(order, list):
-        raise RunError(f"{found.text}; give a longer --profile-time, or a --topology-file")
+        about = f" of {found.data['needed_s']} s or so" if found.data["needed_s"] else ""
+        longer = f"give a longer --profile-time{about}, and as much more --time-limit, or a --topology-file"
+        raise RunError(f"{found.text} in {profile_s:g} s; {longer}")
     if not session.is_first:
         return _Machine(Topology("measured", (0,) * ranks), "")
     topology = load_topology(None, None, str(path), 1)
     return _Machine(topology_of(topology, [order.index(rank) for rank in range(ranks)]), load_text(path))
 
 
-def _planned(machine: _Machine, requests: Sequence[Request], session: Session) -> Candidates:
-    """The candidates that rank 0 finds, on all ranks."""
+def _planned(
+    machine: _Machine, requests: Sequence[Request], session: Session, deadline: Deadline, wait_s: float
+) -> Candidates:
+    """The candidates that rank 0 finds in what is left of the time, on all ranks."""
 
     def made() -> Candidates:
         parameters = parameters_of(Parameters, session.parameters)
-        return find_candidates(machine.topology, requests, session.options, parameters, session.say)
+        return find_candidates(machine.topology, requests, deadline.stage(), parameters, session.say)
 
     if session.ranks is None:
         return made()
-    return Candidates.unpacked(session.ranks.from_first(lambda: made().packed(), session.options.stop))
+    limit_s = _LATE * deadline.remaining_s + wait_s
+    return Candidates.unpacked(session.ranks.from_first(lambda: made().packed(), limit_s, session.options.stop))
 
 
 def _contest(

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -147,7 +148,8 @@ class _Rank:
         everyone = tuple(range(task.ranks))
         self._groups: dict[tuple[int, ...], tuple[torch.distributed.ProcessGroup | None, Channels | None]] = {}
         for ranks in dict.fromkeys(cell.ranks for cell in task.cells):
-            group = None if ranks == everyone else torch.distributed.new_group(list(ranks))
+            wait = timedelta(seconds=task.wait_s)
+            group = None if ranks == everyone else torch.distributed.new_group(list(ranks), wait)
             self._groups[ranks] = group, Channels(group, task.wait_s) if rank in ranks else None
 
     def cells(self) -> list[dict[str, object] | None]:

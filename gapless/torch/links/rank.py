@@ -19,7 +19,7 @@ from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
 from gapless.torch.devices import gpu_count, own_gpu
 from gapless.torch.library import torch
 from gapless.torch.links.transfers import Transfers
-from gapless.torch.processes import WAITS, Program, built, read_task
+from gapless.torch.processes import Program, built, read_task
 from gapless.torch.ranks import run_ranks
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ __all__ = ["LinksTask", "Profiled", "measured_links", "prepared"]
 
 _GRACE_S = 10.0
 """How long ranks have to end by themselves once they are stopped."""
+_MEETINGS = 3
+"""So many times may ranks wait for each other beside the time for transfers: to meet, for a last one, to part."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,18 @@ class LinksTask:
 
 @dataclass(frozen=True)
 class Profiled:
-    """The machine, None where the time was over before its structure was known; and the number of experiments."""
+    """The machine, None where the time was over before its structure was known; and the number of experiments.
+
+    `needed_s`: about how long it takes until the structure is known, as far as that was to be seen.
+    """
 
     machine: MeasuredMachine | None
     experiments: int
+    needed_s: float
 
 
 def measured_links(task: LinksTask, stop: threading.Event | None = None, among: Ranks | None = None) -> Profiled:
-    """Measure in as many processes, or `among` those that are there.
+    """Measure in as many processes, or `among` those that are there; after a rank has waited in vain, all end.
 
     Raises `InputError` for a backend that this torch or machine doesn't have, and `RunError` where a rank fails.
     """
@@ -64,13 +70,13 @@ def measured_links(task: LinksTask, stop: threading.Event | None = None, among: 
         passing = (stop or threading.Event(), folder, late, is_over)
         threading.Thread(target=_pass_on, args=passing, daemon=True).start()
 
-    wait_s = max(task.wait_s, 2 * task.seconds / WAITS)  # what goes wrong ends within the time for transfers, twice
+    limit_s = task.seconds + _MEETINGS * task.wait_s
     try:
-        found, *_ = run_ranks(prepared, task, task.ranks, wait_s, late, among, watch)
+        found, *_ = run_ranks(prepared, task, task.ranks, task.wait_s, late, among, watch, limit_s=limit_s)
     finally:
         is_over.set()
     machine = built(MeasuredMachine, json.loads(found["machine"])) if found["machine"] else None
-    return Profiled(machine, found["experiments"])
+    return Profiled(machine, found["experiments"], found["needed_s"])
 
 
 def _pass_on(stop: threading.Event, folder: Path, late: threading.Event, is_over: threading.Event) -> None:
@@ -101,14 +107,17 @@ def prepared(folder: Path) -> Program:
 
 
 def _work(task: LinksTask, folder: Path, rank: int) -> dict[str, object]:
-    end_s = time.monotonic() + task.seconds
-    transfers = Transfers(_device(task.backend))
+    begun_s = time.monotonic()
+    transfers = Transfers(_device(task.backend), task.wait_s)
     if rank:
         transfers.serve()
         return {}
     settings = Settings(sizes=task.sizes, precision=task.precision)
-    experiments = Experiments(transfers, settings, lambda: time.monotonic() > end_s or (folder / "stop").exists())
-    machine = None
+
+    def left_s() -> float:
+        return 0.0 if (folder / "stop").exists() else begun_s + task.seconds - time.monotonic()
+
+    experiments, machine = Experiments(transfers, settings, left_s), None
     try:
         machine = measure_machine(experiments, task.by)
     except OutOfTimeError:
@@ -116,7 +125,8 @@ def _work(task: LinksTask, folder: Path, rank: int) -> dict[str, object]:
     finally:
         transfers.done()
     text = "" if machine is None else json.dumps(asdict(machine))
-    return {"machine": text, "experiments": experiments.count}
+    needed_s = experiments.needed_s(time.monotonic() - begun_s)
+    return {"machine": text, "experiments": experiments.count, "needed_s": needed_s}
 
 
 def _device(backend: str) -> torch.device:

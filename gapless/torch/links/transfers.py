@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +29,17 @@ _ACKNOWLEDGED = 1
 class Transfers:
     """A `Prober` on rank 0; the other ranks `serve` it until it is `done`. Made by all ranks at once.
 
-    `device`: where what is sent lies.
+    `device`: where what is sent lies. `wait_s`: the longest that a rank waits for a message.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, wait_s: float) -> None:
         self.rank_count = rank_count()
         self._rank = torch.distributed.get_rank()
         self._device = device
         ranks = list(range(self.rank_count))
-        self._groups = [torch.distributed.new_group(ranks) for _ in range(4)]
-        self._control = torch.distributed.new_group(ranks, backend="gloo")
+        wait = timedelta(seconds=wait_s)  # without one a group waits for half an hour, whatever the first one does
+        self._groups = [torch.distributed.new_group(ranks, wait) for _ in range(4)]
+        self._control = torch.distributed.new_group(ranks, wait, "gloo")
         self._most = 2 * self.rank_count
         self._threads = ThreadPoolExecutor(2 * self._most, thread_name_prefix="gapless-flow")
 

@@ -18,7 +18,7 @@ from gapless.io.formats.tuned_file import TABLE, read_selector, read_table
 pytestmark = needs_cluster
 
 CELLS = ("--collectives", "allreduce", "--sizes", "16KB")
-EFFORT = ("--repeats", "3", "--profile-time", "60", "--time-limit", "10", "--wait", "60s")
+EFFORT = ("--repeats", "3", "--profile-time", "60", "--time-limit", "70", "--wait", "60s")
 
 
 @pytest.mark.thorough

@@ -41,7 +41,7 @@ def test_the_table_has_every_cell_and_only_plans_that_beat_the_library_are_kept(
 
 @pytest.mark.thorough
 def test_links_are_measured_where_no_topology_is_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ("--collectives", "broadcast", "--sizes", "1KB", "--repeats", "3", "--profile-time", "60")
+    words = ("--collectives", "broadcast", "--sizes", "1KB", "--repeats", "3", "--time-limit", "120")
     code, out, err = run(capsys, "tune", "--ranks", "2", *words, "-o", str(tmp_path / "tuned"))
     assert code == 0, err
     assert "broadcast" in out
@@ -57,13 +57,15 @@ def test_links_are_measured_where_no_topology_is_given(capsys: pytest.CaptureFix
         (("--backend", "mpi"), "backend: must be one that this PyTorch has"),
         (("--ranks", "4"), "--ranks: must be left out with a topology of 3 ranks, got 4"),
         (("--repeats", "2"), "--repeats"),
+        (("--time-limit", "30", "--profile-time", "30"), "--profile-time: must be less than the time limit of 30 s"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_is_measured(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, str], line: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], line: str
 ) -> None:
     others = () if words[0] == "--repeats" else ("--repeats", "3")
-    code, _, err = run(capsys, "tune", "--topology", "ring:3", *words, *others, "-o", str(tmp_path / "tuned"))
+    machine = () if "--profile-time" in words else ("--topology", "ring:3")
+    code, _, err = run(capsys, "tune", *machine, *words, *others, "-o", str(tmp_path / "tuned"))
     assert code == 2
     assert line in err
     assert not list(tmp_path.iterdir())
