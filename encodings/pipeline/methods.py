@@ -18,7 +18,7 @@ from gapless.encodings.pipeline.order.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact import in_ticks, order_model, order_of, values_of
 from gapless.encodings.pipeline.order.neighbourhood import improved
 from gapless.encodings.pipeline.order.stages import Cut, Stages
-from gapless.encodings.pipeline.order.timeline import Candidate, Order, peak_bytes, timed
+from gapless.encodings.pipeline.order.timeline import Candidate, Order, has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
@@ -96,7 +96,7 @@ class Orders:
     def candidate(self, method: str, stages: Stages, order: Order) -> Candidate | None:
         """None where ranks wait for each other forever, or memory doesn't suffice."""
         timeline = timed(stages, order)
-        if timeline is None or (peak_bytes(stages, timeline) > stages.room_bytes).any():
+        if timeline is None or not has_room(stages, order, timeline):
             return None
         return Candidate(method, self.cut, stages, order, timeline)
 

@@ -54,9 +54,6 @@ class Parameters:
     recomputed_stages: int = 5
     """Stages up to which every subset of them is tried as those that recompute."""
 
-    message_rounds: int = 4
-    """How often a cut is ordered again with less memory, where messages didn't fit beside what micro-batches keep."""
-
     moded_orders: int = 6
     """Orders whose modes are chosen by the solver, in each round: those that are fast with and without compression."""
 

@@ -14,7 +14,7 @@ from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, rank_of_stages
-from gapless.encodings.pipeline.question import BACKWARDS, CUTS, METHODS, RECOMPUTATIONS, Question
+from gapless.encodings.pipeline.question import BACKWARDS, CUTS, MESSAGE_MEMORIES, METHODS, RECOMPUTATIONS, Question
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
@@ -127,7 +127,8 @@ class Problem(BriefQuestion):
     each with what all stages of the rank keep of it. `backward`: whether the gradients of inputs and of weights are
     computed apart. `cut`: how layers are cut, or the first layer of each stage but the first. `recomputation`: whether
     stages may run their forward again. `compression`: the modes of gradients (None: all are plain); `error_budget`: the
-    most that they may spoil in sum. `blocking_sends`: whether a rank computes nothing while it sends.
+    most that they may spoil in sum. `blocking_sends`: whether a rank computes nothing while it sends. `message_memory`:
+    whether messages take memory of their sender and receiver.
     Raises `InputError` naming the field.
     """
 
@@ -147,6 +148,7 @@ class Problem(BriefQuestion):
     error_budget: float = Question.error_budget
     blocking_sends: bool = Question.blocking_sends
     method: str = Question.method
+    message_memory: str = Question.message_memory
 
     def __post_init__(self) -> None:
         for name, known in (("placement", PLACEMENTS), ("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS)):
@@ -171,6 +173,7 @@ class Problem(BriefQuestion):
             raise InputError(
                 "error_budget: needs compression, a table of measured errors; without one nothing is compressed"
             )
+        check_known("message_memory", self.message_memory, MESSAGE_MEMORIES)
         self._check_cut()
         self._check_method()
         pairs = [(a, b) for a, b in pairwise(self.rank_of_stage.tolist()) if a != b]
@@ -223,6 +226,11 @@ class Problem(BriefQuestion):
         return rank_of_stages(self.placement, self.ranks, self.chunks)
 
     @property
+    def counts_messages(self) -> bool:
+        """Whether messages count as memory, which they don't where it is given in micro-batches."""
+        return self.message_memory == "counted" and self.in_flight is None
+
+    @property
     def modes(self) -> tuple[CompressionMode, ...]:
         """In which gradients may go besides plain."""
         return () if self.compression is None else self.compression.modes
@@ -266,6 +274,7 @@ class Problem(BriefQuestion):
             "fuses_embedding": self.replicas.fuses_embedding,
             **compression,
             "blocking_sends": self.blocking_sends,
+            **({} if self.message_memory == Question.message_memory else {"message_memory": self.message_memory}),
             "method": self.method,
             "source": self.profile.source,
         }
@@ -284,7 +293,7 @@ def problem_of(asked: Question) -> Problem:
         profile, asked.ranks, asked.micro_batches, asked.placement, chunks, _hops(profile, asked), _replicas(asked),
         math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
         asked.recomputation, None if asked.compression is None else find_compression(asked.compression),
-        asked.error_budget, asked.blocking_sends, asked.method,
+        asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory,
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "EMBEDDINGS",
     "EMULATED",
     "FORMS",
+    "MESSAGE_MEMORIES",
     "METHODS",
     "OPTIMIZERS",
     "RECOMPUTATIONS",
@@ -51,6 +52,7 @@ Recipes are tried by `auto`, too, but say what is compressed only where they are
 BACKWARDS = ("split", "whole")
 CUTS = ("auto", "even", "bottleneck")
 RECOMPUTATIONS = ("none", "auto", "all")
+MESSAGE_MEMORIES = ("counted", "free")
 EMBEDDINGS = ("fused", "separate")
 FORMS = ("compute", "communication")
 """Of a schedule for torch: what is computed, or messages too."""
@@ -107,6 +109,12 @@ class Question(Asked):
     memory: int | None = asked(Size(), "memory of a rank, such as 40GiB", metavar="SIZE", group="memory")
     in_flight: int | None = asked(
         Whole(1, 65536), "instead of bytes: how many micro-batches a rank may hold at once", metavar="N", group="memory"
+    )
+    message_memory: str = asked(
+        Choice(MESSAGE_MEMORIES),
+        "messages take memory of their sender and receiver: counted; or they don't: free, as with --in-flight",
+        "counted",
+        group="memory",
     )
     hop: float | None = asked(
         Scaled(parse_plain_seconds, Number(0, maximum=MOST_SECONDS)),

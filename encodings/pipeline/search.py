@@ -37,15 +37,13 @@ ROUNDING = PROVEN_GAP
 class Case:
     """One cut and one choice of the stages that recompute. `known`: orders of it that stay within memory.
 
-    `bounds_s`: seconds by name, on all of its orders and modes. `reserve_bytes`: of each rank's memory, left to
-    messages.
+    `bounds_s`: seconds by name, on all of its orders and modes.
     """
 
     cut: Cut
     stages: Stages
     bounds_s: dict[str, float]
     known: list[Candidate] = field(default_factory=list)
-    reserve_bytes: Floats | float = 0.0
 
     @property
     def bound_s(self) -> float:
@@ -164,7 +162,7 @@ class Search:
             for choice in (0, -1):  # what recomputes least, and most
                 stages = stages_of(self.problem, cut, recomputation_choices(self.problem, 1)[choice])
                 case = Case(cut, stages, {})
-                self._fit(case, lambda stages, cut=cut: first_orders(self.problem, cut, stages), case.known.extend)  # type: ignore[misc]
+                case.known.extend(self._fitting(first_orders(self.problem, cut, stages)))
                 if case.best is not None:
                     self.offer(case.best)
                     return case
@@ -188,22 +186,17 @@ class Search:
             self.cases.append(case)
             if not self.is_beaten(case.bound_s):
                 self.ordered_count += 1
-                self._fit(case, lambda stages: quick_orders(self.problem, cut, stages, *self.effort))
+                self.add(case, self._fitting(quick_orders(self.problem, cut, stages, *self.effort)))
 
     def _refine(self, case: Case) -> None:
         """Orders by all methods, and what they prove of plain messages."""
-
-        def all_methods(stages: Stages) -> list[Candidate]:
-            orders = best_orders(
-                self.problem, case.cut, stages, *self.effort, case.known,
-                lambda found: self.add(case, self._fitting(case, [found])),
-            )  # fmt: skip
-            if not np.any(case.reserve_bytes):
-                plain_only = () if self.problem.compression is None else ("exact",)
-                case.bounds_s.update({name: s for name, s in orders.bounds_s.items() if name not in plain_only})
-            return orders.known if orders.best is None else [*orders.known, orders.best]
-
-        self._fit(case, all_methods)
+        orders = best_orders(
+            self.problem, case.cut, case.stages, *self.effort, case.known,
+            lambda found: self.add(case, self._fitting([found])),
+        )  # fmt: skip
+        plain_only = () if self.problem.compression is None else ("exact",)
+        case.bounds_s.update({name: s for name, s in orders.bounds_s.items() if name not in plain_only})
+        self.add(case, self._fitting(orders.known if orders.best is None else [*orders.known, orders.best]))
 
     def _compress(self, cases: list[Case]) -> None:
         """The best modes for the orders of some cases; then orders for the best modes by all methods, and so on."""
@@ -211,7 +204,7 @@ class Search:
             fuses = self.problem.replicas.fuses_embedding
             made = followed(self.problem, case.cut).items() if not case.stages.recomputes.any() else ()
             own = [found for name, (found, _) in made if RECIPES.get(name, Recipe()).fuses_embedding == fuses]
-            self.add(case, self._fitting(case, own))
+            self.add(case, self._fitting(own))
         of_case = [(case, found) for case in cases for found in case.known]
         for turn in range(self.parameters.mode_rounds):
             cases_of = {id(found.order): case for case, found in of_case}
@@ -222,7 +215,7 @@ class Search:
             )  # fmt: skip
             for origin, found in moded:
                 case = cases_of[id(origin.order)]
-                self.add(case, self._fitting(case, [found]))
+                self.add(case, self._fitting([found]))
             best, is_last = self.best, turn == self.parameters.mode_rounds - 1
             if best is None or is_last or (turn and best is before) or self.deadline.over:
                 return
@@ -238,10 +231,9 @@ class Search:
         """Orders made for hops that cost what they do in these modes, by all methods but the exact one: it would take
         long to prove what holds for these modes alone.
         """
-        planned = replace(case.stages, memory_bytes=case.stages.memory_bytes - case.reserve_bytes)
         problem = replace(self.problem, method="search") if self.problem.method == "auto" else self.problem
         fewer = replace(self.parameters, rounds=self.parameters.moded_rounds)
-        mean = mean_stages(planned, modes)
+        mean = mean_stages(case.stages, modes)
         orders = best_orders(problem, case.cut, mean, self.options, self.deadline, fewer)
         found = []
         for made in orders.known if orders.best is None else [orders.best, *orders.known]:
@@ -252,38 +244,16 @@ class Search:
                 found.append(replace(made, stages=own, order=order, timeline=timeline))
         return found
 
-    def _fit(
-        self, case: Case, orders_of: Callable[[Stages], list[Candidate]],
-        add: Callable[[list[Candidate]], object] | None = None,
-    ) -> None:  # fmt: skip
-        """Orders whose messages fit into memory too: what they lack is kept free in the next round. They go to `add`,
-        by default that of the search.
-        """
-        for _ in range(self.parameters.message_rounds):
-            planned = replace(case.stages, memory_bytes=case.stages.memory_bytes - case.reserve_bytes)
-            made = orders_of(planned)
-            found = self._fitting(case, made)
-            if found or not made or self.deadline.over:
-                break
-            lacking = [np.maximum(self._held(each) - case.stages.room_bytes, 0.0) for each in made]
-            case.reserve_bytes = case.reserve_bytes + min(lacking, key=np.max)
-        if add is None:
-            self.add(case, found)
-        else:
-            add(found)
-
-    def _fitting(self, case: Case, candidates: list[Candidate]) -> list[Candidate]:
-        """Those that fit into memory with their messages, on stages of the memory that there is."""
-        memory_bytes = case.stages.memory_bytes
-        own = [replace(each, stages=replace(each.stages, memory_bytes=memory_bytes)) for each in candidates]
-        return [each for each in own if (self._held(each) <= each.stages.room_bytes).all()]
+    def _fitting(self, candidates: list[Candidate]) -> list[Candidate]:
+        """Those that fit into memory with what compressors keep, and where instants don't say what comes first."""
+        return [each for each in candidates if (self._held(each) <= each.stages.room_bytes).all()]
 
     def _held(self, candidate: Candidate) -> Floats:
-        """What ranks hold besides their states; without messages where memory is counted in micro-batches."""
-        if self.problem.in_flight is not None:
-            return peak_bytes(candidate.stages, candidate.timeline)
-        if math.isinf(self.problem.memory_bytes):
+        """What ranks hold besides their states; without messages where they don't count."""
+        if np.isinf(candidate.stages.memory_bytes).all():
             return np.zeros(self.problem.ranks)
+        if not self.problem.counts_messages:
+            return peak_bytes(candidate.stages, candidate.timeline)
         spoiling = spoiling_of(self.problem, candidate.cut, candidate.stages.crosses)
         return held_bytes(self.problem, candidate.stages, candidate.order, candidate.timeline, spoiling)
 

@@ -4,12 +4,14 @@ is held against. Whole numbers for all durations, plain messages only."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from ortools.sat.python import cp_model
 
+from gapless.encodings.pipeline.order.room import op_message_bytes
 from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
 from gapless.encodings.pipeline.order.timeline import Kind
 
@@ -36,6 +38,7 @@ class _Exact:
         self.step = self._time("step")
         self.last = Kind.WEIGHT if stages.splits else Kind.BACKWARD
         self.held = dict(self.own)
+        self.messages: list[tuple[Op, Op, Any, int]] = []
         self._flow(hops)
         self._ranks()
         self._memory()
@@ -66,6 +69,7 @@ class _Exact:
                 self.model.add(self.start[kind, to, m] >= end + hop_s)
                 continue
             sent = self._time(f"sent {op}")
+            self.messages.append((op, (kind, to, m), sent, hop_s))
             self.model.add(sent >= end)
             self.model.add(self.start[kind, to, m] >= sent + hop_s)
             if a != b:
@@ -89,7 +93,8 @@ class _Exact:
         deferred = stages.weight_stash_bytes if stages.splits else np.zeros(stages.count, dtype=np.int64)
         for rank, room in enumerate(stages.room_bytes.tolist()):
             here = [op for op in self.own if stages.rank[op[1]] == rank]
-            if room >= sum(int(stages.stash_bytes[stage]) for kind, stage, _ in here if kind == Kind.FORWARD):
+            most = sum(int(stages.stash_bytes[stage]) for kind, stage, _ in here if kind == Kind.FORWARD)
+            if room >= most + 4 * stages.message_bytes.sum() * stages.micro_batches:
                 continue
             parts, sizes = [], []
             for kind, stage, m in here:
@@ -103,7 +108,24 @@ class _Exact:
                     long = self._time(f"kept {number} {stage} {m}")
                     parts.append(self.model.new_interval_var(begin, long, end, f"keeps {number} {stage} {m}"))
                     sizes.append(int(size[stage]))
+            for part, size in self._messages(rank):
+                parts.append(part)
+                sizes.append(size)
             self.model.add_cumulative(parts, sizes, int(room))
+
+    def _messages(self, rank: int) -> Iterator[tuple[Any, int]]:
+        """What a rank holds of messages: until one has arrived, or from when one leaves until it is used."""
+        stages = self.stages
+        for maker, user, sent, hop_s in self.messages:
+            size = int(stages.message_bytes[0, min(maker[1], user[1])])
+            source, target = (int(stages.rank[op[1]]) for op in (maker, user))
+            made, used = self.start[maker], self.start[user] + self.held[user]
+            spans = [(made, used)] if source == target == rank else []
+            spans += [(made, sent + hop_s)] if source == rank != target else []
+            spans += [(sent, used)] if target == rank != source else []
+            for begin, end in spans:
+                long = self._time(f"message {maker} on {rank}")
+                yield self.model.new_interval_var(begin, long, end, f"holds {maker} on {rank}"), size
 
     def _sums(self) -> None:
         """Among replicas, after a stage's last gradient, one at a time on a rank; then the embedding's exchange."""
@@ -128,6 +150,21 @@ class _Exact:
         return solver.objective_value, solver.best_objective_bound
 
 
+def with_messages(seed: int) -> Stages:
+    """As `few_stages`, or a line of ranks, where messages take memory and ranks hardly have room for them."""
+    rng = np.random.default_rng(seed)
+    stages = replace(few_stages(seed), blocks=False)
+    message = rng.integers(1, 4, (1, stages.count - 1)).astype(float)
+    sized = replace(stages, message_bytes=message)
+    one = np.bincount(stages.rank, weights=sized.kept_bytes, minlength=stages.ranks)
+    states = np.bincount(stages.rank, minlength=stages.ranks)
+    op_bytes = op_message_bytes(sized, np.zeros((stages.count - 1, 1), dtype=np.int64))[:, :, 0].max(axis=0)
+    grown = np.zeros(stages.ranks)
+    np.maximum.at(grown, stages.rank, sized.full_bytes - sized.kept_bytes + op_bytes)
+    memory_bytes = states + one + grown + rng.integers(0, 12, stages.ranks)
+    return replace(sized, memory_bytes=memory_bytes)
+
+
 def few_stages(seed: int) -> Stages:
     """Two or three ranks with two stages each, up to 4 micro-batches: messages of activations and gradients share
     links, on which they are often slower than ops."""
@@ -146,6 +183,7 @@ def few_stages(seed: int) -> Stages:
         stash_bytes=stash, input_bytes=np.minimum(stash, 1), recomputes=(rng.integers(4, size=count) == 0),
         weight_stash_bytes=stash if rng.integers(2) else rng.integers(0, stash + 1),
         state_bytes=one, parameter_bytes=one, boundary_bytes=one[1:], forward_hop_s=hops[0], hop_s=hops[1:],
+        message_bytes=np.zeros((1, count - 1)),
         encode_s=np.zeros((1, count - 1)), decode_s=np.zeros((1, count - 1)), reduce_s=np.zeros((1, count)),
         embedding_s=0.0, memory_bytes=whole * rng.integers(1, micro_batches + 1) + np.bincount(rank, minlength=ranks),
         blocks=bool(rng.integers(5) == 0),

@@ -51,7 +51,7 @@ def _random(rng: np.random.Generator) -> Stages:
         stash_bytes=stash, input_bytes=np.minimum(stash, 1), recomputes=recomputes,
         weight_stash_bytes=stash if rng.integers(2) else rng.integers(0, stash + 1),
         state_bytes=np.ones(count, dtype=np.int64), parameter_bytes=np.ones(count, dtype=np.int64),
-        boundary_bytes=np.ones(count - 1, dtype=np.int64),
+        boundary_bytes=np.ones(count - 1, dtype=np.int64), message_bytes=np.zeros((1, count - 1)),
         forward_hop_s=np.where(crosses, rng.integers(0, longest, count - 1), 0).astype(float),
         hop_s=np.where(crosses, rng.integers(0, longest, (1, count - 1)), 0).astype(float),
         encode_s=np.zeros((1, count - 1)), decode_s=np.zeros((1, count - 1)),

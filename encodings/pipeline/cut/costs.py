@@ -53,6 +53,7 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Sta
         state_bytes=state_bytes,
         parameter_bytes=parameter_bytes,
         boundary_bytes=boundary_bytes,
+        message_bytes=problem.sent_bytes(boundary_bytes) * problem.counts_messages,
         forward_hop_s=forward_hop_s,
         hop_s=hop_s,
         encode_s=encode_s,

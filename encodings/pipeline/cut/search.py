@@ -181,7 +181,9 @@ class _Costs:
             for x in (profile.state_bytes, profile.stash_bytes, profile.deferred_bytes, profile.parameter_bytes)
         )
         self.memory_bytes = math.inf if problem.in_flight is not None else problem.memory_bytes
-        self.message_bytes = np.array([0.0, *profile.boundary_bytes[:-1].tolist(), 0.0])
+        counted = float(problem.counts_messages)
+        self.input_bytes = np.array([0.0, *profile.boundary_bytes[:-1].tolist(), 0.0])
+        self.message_bytes = counted * self.input_bytes
         is_shared = bool(profile.embedding_bytes) and problem.ranks > 1 and problem.chunks == 1
         self.shared_bytes = profile.embedding_bytes if is_shared and problem.replicas.fuses_embedding else 0
         copies = (2 * problem.replicas.count, 2)[self.shared_bytes == 0]
@@ -211,6 +213,7 @@ class _Costs:
             return np.zeros(len(ends))
         stash, deferred = (column[ends] - column[first] for column in (self.stash, self.deferred))
         room = self.memory_bytes - (self.state[ends] - self.state[first])
+        room = room - self.message_bytes[first] - self.message_bytes[ends]  # of the forward that comes next
         if self.problem.in_flight is not None:
             room = self.problem.in_flight * stash
         above_s = self.forward[-1] - self.forward[first] + self.backward[-1] - self.backward[first]
@@ -235,7 +238,7 @@ class _Costs:
         if self.problem.chunks == 1:
             stash = stash + self.message_bytes[first] + self.message_bytes[ends]
         elif self.problem.recomputation != "none":
-            stash = np.minimum(stash, self.message_bytes[first])
+            stash = np.minimum(stash, self.input_bytes[first])
         return np.asarray(self.state[ends] - self.state[first] + stash)
 
     def summed_s(self, stage: int, first: int, ends: Ints) -> Floats:

@@ -7,18 +7,20 @@ names of two that overtake one another, and all rules still hold at the same tim
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.pipeline.order.messages import held, hops_s, in_their_turn, makers, waiting_links, with_queues
+from gapless.encodings.pipeline.order.room import posts_at
 from gapless.encodings.pipeline.order.stages import Stages, rooms
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
 from gapless.model import Model
 
 __all__ = [
-    "OrderModel", "Ticked", "after", "in_ticks", "in_turn", "kept_between", "order_model", "order_of",
+    "Kept", "OrderModel", "Ticked", "after", "in_ticks", "in_turn", "kept_between", "order_model", "order_of",
     "values_of",
 ]  # fmt: skip
 
@@ -184,17 +186,41 @@ def _memory(ordered: OrderModel) -> None:
     stages, micro_batches = ordered.stages, ordered.stages.micro_batches
     for rank, room_bytes in enumerate(stages.room_bytes.tolist()):
         here = np.flatnonzero(stages.rank == rank)
-        if stages.full_bytes[here].sum() * micro_batches <= room_bytes:
+        messages = _messages(ordered, rank)
+        if stages.full_bytes[here].sum() * micro_batches + messages.sizes.sum() <= room_bytes:
             continue
         if len(here) == 1:
             _take_turns(ordered, int(here[0]))
-            if len(stages.spans) == 1:
+            if len(stages.spans) == 1 and not len(messages.sizes):
                 continue
-        kept = kept_between(stages, here, ordered.starts)
+        kept = kept_between(stages, here, ordered.starts).with_more(messages)
         unit = int(np.gcd.reduce(kept.sizes))
         ordered.model.cumulative(
             f"memory_{rank}", kept.begins, kept.ends, kept.delays, kept.sizes // unit, room_bytes // unit
         )
+
+
+def _messages(ordered: OrderModel, rank: int) -> Kept:
+    """What a rank holds of messages: of one that it sends until it has arrived, of one that it gets from when it leaves
+    until it is used. Where sends block only what the op itself holds is counted, which is less.
+    """
+    stages, starts, held_s, hop_s = ordered.stages, ordered.starts, held(ordered.stages), hops_s(ordered.stages)
+    found = Kept.none()
+    for kind, hop in product((Kind.FORWARD, Kind.BACKWARD), range(stages.count - 1) if stages.is_pressed else ()):
+        maker, user, size = hop + kind, hop + 1 - kind, int(stages.message_bytes[0, hop])
+        made, used, sent = starts[kind, maker], starts[kind, user], ordered.sent[kind, hop]
+        if not stages.crosses[hop]:
+            parts = [(made, used, held_s[kind, user], rank == stages.rank[maker])]
+        elif (sent < 0).all():
+            parts = [(made, made, held_s[kind, maker], rank == stages.rank[maker]),
+                     (used, used, held_s[kind, user], rank == stages.rank[user])]  # fmt: skip
+        else:
+            parts = [(made, sent, hop_s[kind, hop], rank == stages.rank[maker]),
+                     (sent, used, held_s[kind, user], rank == stages.rank[user])]  # fmt: skip
+        for begins, ends, delay_s, is_here in parts:
+            if is_here and size:
+                found = found.with_more(Kept.even(begins, ends, delay_s, size))
+    return found
 
 
 def _take_turns(ordered: OrderModel, stage: int) -> None:
@@ -216,6 +242,21 @@ class Kept(NamedTuple):
     ends: Ints
     delays: Floats
     sizes: Ints
+
+    @classmethod
+    def none(cls) -> Kept:
+        """Nothing."""
+        return cls.even(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0.0, 0)
+
+    @classmethod
+    def even(cls, begins: Ints, ends: Ints, delay: float, size: int) -> Kept:
+        """Parts of one size."""
+        return cls(begins, ends, np.full(len(begins), delay), np.full(len(begins), size, dtype=np.int64))
+
+    def with_more(self, other: Kept) -> Kept:
+        """These and others."""
+        begins, ends, delays, sizes = (np.concatenate(columns) for columns in zip(self, other, strict=True))
+        return Kept(begins, ends, delays, sizes)
 
     def where(self, chosen: Mask) -> Kept:
         """Some of the parts."""
@@ -289,7 +330,11 @@ def order_of(ordered: OrderModel, values: Floats) -> Order:
         messages = np.concatenate([every[send] for send in sends])
         sent = np.round(values[ordered.sent.reshape(-1)[messages]])
         queues[link] = in_their_turn(stages, messages, sent, starts[makers(stages, messages)])
-    return with_queues(stages, order, queues)
+    order = with_queues(stages, order, queues)
+    if not stages.is_pressed:
+        return order
+    sent = np.asarray(np.round(np.where(ordered.sent < 0, 0.0, values[ordered.sent])), dtype=np.float64)
+    return replace(order, posts=posts_at(stages, order.sequences, order.messages, starts, starts + held_for, sent))
 
 
 def in_turn(stages: Stages, ops: Ints, starts: Floats, held_for: Floats) -> Ints:

@@ -59,10 +59,12 @@ def waiting_links(stages: Stages) -> dict[tuple[int, int], list[tuple[int, int]]
 
     A message leaves when its op ends, and the next op on its rank ends no sooner than it takes itself: where no hop
     over a link is longer than the shortest of the ops that send over it, the link is free whenever one of them ends.
-    So it is where sends block: the hop is part of the op then.
+    So it is where sends block: the hop is part of the op then. Where ranks lack room for all messages, each may wait.
     """
     if stages.blocks:
         return {}
+    if stages.is_pressed:
+        return _senders(stages)
     hop_s, held_s = hops_s(stages), held(stages)
     return {
         link: sends

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
-from gapless.encodings.pipeline.order.exact import after, in_ticks, in_turn, kept_between
+from gapless.encodings.pipeline.order.exact import Kept, after, in_ticks, in_turn, kept_between
 from gapless.encodings.pipeline.order.messages import (
     held,
     hops_s,
@@ -25,8 +25,9 @@ from gapless.encodings.pipeline.order.messages import (
     waiting_links,
     with_queues,
 )  # fmt: skip
+from gapless.encodings.pipeline.order.room import op_message_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, peak_bytes, timed
+from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, has_room, timed
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.model import Model
 from gapless.options import Deadline
@@ -51,7 +52,7 @@ def improved(
             return
         other = _reordered(ticked, order, random, deadline, parameters)
         timeline = None if other is None else timed(stages, other)
-        if other is None or timeline is None or (peak_bytes(stages, timeline) > stages.room_bytes).any():
+        if other is None or timeline is None or not has_room(stages, other, timeline):
             continue
         if timeline.step_s <= here.step_s * (1 + _ROUNDING):
             order, here = other, timeline
@@ -191,6 +192,11 @@ class _Window:
         return before
 
     @cached_property
+    def own_messages(self) -> Floats:
+        """What a plain op of a kind and stage uses and makes, shape (2, S)."""
+        return op_message_bytes(self.stages, np.zeros((self.stages.count - 1, 1), dtype=np.int64))[:, :, 0]
+
+    @cached_property
     def least(self) -> float:
         """The step's end whatever the order within the window."""
         before = ~self.inside & ~self.is_after
@@ -243,7 +249,9 @@ class _Window:
             sequence = sequences[r].copy()
             sequence[self.inside[sequence]] = sorted_ops[rank == r]
             sequences[r] = sequence
-        return with_queues(self.stages, replace(self.order, sequences=tuple(sequences)), self._queues_of(values))
+        return with_queues(
+            self.stages, replace(self.order, sequences=tuple(sequences), posts=None), self._queues_of(values)
+        )
 
     def _queues_of(self, values: Floats) -> dict[tuple[int, int], Ints]:
         """Those of a point; what is made before the window leaves before, and what after it, after."""
@@ -326,7 +334,13 @@ class _Window:
         stages = self.stages
         numbers = np.arange(len(self.held)).reshape(-1, stages.count, stages.micro_batches)
         for rank in np.flatnonzero(self.free).tolist():
-            kept = kept_between(stages, np.flatnonzero(stages.rank == rank), numbers)
+            here = np.flatnonzero(stages.rank == rank)
+            kept = kept_between(stages, here, numbers)
+            if stages.counts_messages:  # at least while their ops run; what they are besides is seen when it is timed
+                for kind in (Kind.FORWARD, Kind.BACKWARD):
+                    for stage in here.tolist():
+                        ops, size = numbers[kind, stage], int(self.own_messages[kind, stage])
+                        kept = kept.with_more(Kept.even(ops, ops, held(stages)[kind, stage], size))
             last = self.inside[kept.ends]
             begins, ends, delays, sizes = kept.where(~self.is_after[kept.begins] & (last | self.is_after[kept.ends]))
             if sizes.sum() <= stages.room_bytes[rank]:

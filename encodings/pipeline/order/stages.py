@@ -49,13 +49,15 @@ class Span(NamedTuple):
 
 def rooms(stages: Stages) -> dict[Kind, Ints]:
     """For how many micro-batches of a stage its rank has room at most, int64 of shape (S,), by the op whose end makes
-    some: none of them at its backward yet, and none at its weight gradient. At least 1, at most M.
+    some: none of them at its backward yet, and none at its weight gradient. The next forward has its messages besides.
+    At least 1, at most M.
     """
     most = {}
     lasting = np.minimum(stages.kept_bytes, stages.deferred_bytes)
+    room_bytes = np.maximum(stages.room_bytes[stages.rank] - stages.forward_message_bytes, 0)
     parts = {Kind.WEIGHT: lasting} if stages.splits else {}
     for kind, kept in {Kind.BACKWARD: stages.kept_bytes, **parts}.items():
-        room = np.minimum(np.maximum(stages.room_bytes, 0)[stages.rank], kept * float(stages.micro_batches))
+        room = np.minimum(room_bytes, kept * float(stages.micro_batches))
         count = np.where(kept > 0, room // np.maximum(kept, 1), stages.micro_batches)
         most[kind] = count.astype(np.int64).clip(1, stages.micro_batches)
     return most
@@ -71,6 +73,8 @@ class Stages:
     micro-batch keeps for the gradient of the input, how much of it is the stage's input, and what it keeps from there
     to the gradient of the weights. `recomputes[s]`: bool, only the input is kept until the backward.
     `state_bytes`, `parameter_bytes`: int64, shape (S,). `boundary_bytes`: int64, shape (S - 1,), after stage s.
+    `message_bytes`: float, shape (modes, S - 1): what a message over each boundary takes of the memory of its sender
+    and its receiver, 0 where messages don't count.
     `forward_hop_s`: float, shape (S - 1,), from stage s to s + 1. `hop_s`, `encode_s`, `decode_s`: float, shape
     (modes, S - 1), for the gradient from s + 1 to s under each mode; mode 0 is plain. All hops are 0 within a rank.
     `reduce_s`: float, shape (modes, S): the sum among replicas. `embedding_s`: exchange of the shared embedding's
@@ -92,6 +96,7 @@ class Stages:
     state_bytes: Ints
     parameter_bytes: Ints
     boundary_bytes: Ints
+    message_bytes: Floats
     forward_hop_s: Floats
     hop_s: Floats
     encode_s: Floats
@@ -110,6 +115,27 @@ class Stages:
     def crosses(self) -> Mask:
         """Whether the hop after stage s leaves its rank, bool of shape (S - 1,)."""
         return np.asarray(self.rank[1:] != self.rank[:-1])
+
+    @property
+    def counts_messages(self) -> bool:
+        """Whether messages take memory that has a limit."""
+        return bool(self.message_bytes.any() and np.isfinite(self.memory_bytes).any())
+
+    @property
+    def forward_message_bytes(self) -> Floats:
+        """The messages that a stage's forward uses and makes, float of shape (S,); two copies where sends block."""
+        size = self.message_bytes[0]
+        copies = np.where(self.crosses, 2.0 if self.blocks else 1.0, 1.0)
+        return np.asarray(np.concatenate([[0.0], size]) + np.concatenate([size * copies, [0.0]]))
+
+    @cached_property
+    def is_pressed(self) -> bool:
+        """Whether some rank has no room for all that its micro-batches keep and all of their messages at once."""
+        if not self.counts_messages:
+            return False
+        each = self.full_bytes + 2 * self.forward_message_bytes
+        all_bytes = self.micro_batches * np.bincount(self.rank, weights=each, minlength=self.ranks)
+        return bool((all_bytes > self.room_bytes).any())
 
     @property
     def room_bytes(self) -> Floats:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gapless.array_types import Floats, Ints
+from gapless.encodings.pipeline.order.room import Posts, held_bytes, posts_of
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 
-__all__ = ["Candidate", "Kind", "Order", "Timeline", "durations", "number", "peak_bytes", "plain", "timed"]
+__all__ = [
+    "Candidate", "Kind", "Order", "Timeline", "durations", "has_room", "number", "peak_bytes", "plain", "timed",
+]  # fmt: skip
 
 
 def number(stages: Stages, kind: Kind, stage: int, micro_batch: int) -> int:
@@ -26,12 +29,14 @@ class Order:
     the mode of the gradient that goes from stage s + 1 to s. `reduce_modes`: int64, shape (S,). Mode 0 is plain.
     `messages`: int64 each, a directed link's messages (by number, see `order.messages`) in the order in which they
     leave; on other links they leave in the order in which they are computed, as they do everywhere where sends block.
+    `posts`: what messages and ops wait for where ranks lack room for messages; None where `order.room` says it.
     """
 
     sequences: tuple[Ints, ...]
     hop_modes: Ints
     reduce_modes: Ints
     messages: tuple[Ints, ...] = ()
+    posts: Posts | None = None
 
 
 def plain(stages: Stages, sequences: list[list[int]]) -> Order:
@@ -99,9 +104,25 @@ def timed(stages: Stages, order: Order) -> Timeline | None:
     """Every op, message and sum as early as the order allows; None where ranks wait for each other forever.
 
     Messages on one directed link go one at a time, in the order that the plan gives them, or else as their rank
-    computed them.
+    computed them. Where ranks have no room for all of them, they leave as `order.room` says.
     """
-    walk = _Walk(stages, order)
+    timeline = _timed(stages, order, None)
+    if timeline is None or not stages.counts_messages or has_room(stages, order, timeline):
+        return timeline
+    posts = order.posts or posts_of(stages, order.sequences, order.hop_modes, order.messages)
+    return _timed(stages, order, posts)
+
+
+def has_room(stages: Stages, order: Order, timeline: Timeline) -> bool:
+    """Whether each rank has room for what micro-batches keep and, where they count, for messages."""
+    if not stages.counts_messages:
+        return bool((peak_bytes(stages, timeline) <= stages.room_bytes).all())
+    held = held_bytes(stages, order.hop_modes, timeline.start_s, timeline.end_s, timeline.sent_s)
+    return bool((held <= stages.room_bytes).all())
+
+
+def _timed(stages: Stages, order: Order, posts: Posts | None) -> Timeline | None:
+    walk = _Walk(stages, order, posts)
     waiting = list(range(stages.ranks))
     while waiting:
         waiting = sorted({woken for rank in waiting for woken in walk.advance(rank)})
@@ -113,7 +134,7 @@ def timed(stages: Stages, order: Order) -> Timeline | None:
 class _Walk:
     """The ranks' positions in their sequences, and all that is known of times."""
 
-    def __init__(self, stages: Stages, order: Order) -> None:
+    def __init__(self, stages: Stages, order: Order, posts: Posts | None) -> None:
         count, micro_batches = stages.count, stages.micro_batches
         self.per_kind = count * micro_batches
         self.stages, self.micro_batches = stages, micro_batches
@@ -127,10 +148,22 @@ class _Walk:
         modes = np.arange(count - 1)[:, None]
         self.hop_s = stages.hop_s[order.hop_modes, modes].tolist() if count > 1 else []
         self.link_free_s: dict[tuple[int, int], float] = {}
-        self.queues = [deque(queue.tolist()) for queue in order.messages if not stages.blocks]
+        queues = posts.queues if posts is not None else order.messages if not stages.blocks else ()
+        self.queues = [deque(queue.tolist()) for queue in queues]
+        self.sequences = [sequence.tolist() for sequence in order.sequences]
+        self.before = {} if posts is None else posts.before
+        self.after = [] if posts is None else posts.after.tolist()
+        self.behind = {} if posts is None else posts.behind
+        self.unlocks: dict[int, list[int]] = {}
+        for message, others in self.behind.items():
+            for other in others:
+                self.unlocks.setdefault(other, []).append(message)
+        self.lets: dict[int, list[int]] = {}
+        for message, op in enumerate(self.after):
+            if op >= 0:
+                self.lets.setdefault(op, []).append(message)
         self.queue_of = {message: queue for queue in self.queues for message in queue}
         self.posted_s: dict[int, float] = {}
-        self.sequences = [sequence.tolist() for sequence in order.sequences]
         self.position = [0] * stages.ranks
         self.program: list[int] = []
         self.free_s = [0.0] * stages.ranks
@@ -148,13 +181,16 @@ class _Walk:
         while self.position[rank] < len(sequence):
             op = sequence[self.position[rank]]
             ready_s = self.end_s[op - per_kind] if op >= 2 * per_kind else self.arrived_s[op]
-            if ready_s < 0:
+            gone_s = [self._arrival_s(message) for message in self.before.get(op, ())]
+            if ready_s < 0 or min(gone_s, default=0.0) < 0:
                 break
-            start_s = max(ready_s, self.free_s[rank])
+            start_s = max(ready_s, self.free_s[rank], *gone_s)
             end_s = start_s + self.duration_s[op]
             self.start_s[op], self.end_s[op], self.free_s[rank] = start_s, end_s, end_s
             self.position[rank] += 1
             self.program.append(op)
+            for message in self.lets.get(op, ()):
+                woken |= self._leave(self.queue_of[message])
             if op >= 2 * per_kind:
                 continue
             kind, (stage, micro_batch) = op // per_kind, divmod(op % per_kind, self.micro_batches)
@@ -171,13 +207,33 @@ class _Walk:
         if queue is None:
             return {self._send(kind, hop, micro_batch, end_s)}
         self.posted_s[message] = end_s
+        return self._leave(queue)
+
+    def _leave(self, queue: deque[int]) -> set[int]:
+        """Send the first messages of a link that are there and have room at their receiver; the ranks that wait."""
         woken = set()
         while queue and queue[0] in self.posted_s:
-            first = queue.popleft()
-            kind_hop, its_micro_batch = divmod(first, self.micro_batches)
-            its_kind, its_hop = divmod(kind_hop, self.stages.count - 1)
-            woken.add(self._send(its_kind, its_hop, its_micro_batch, self.posted_s[first]))
+            first = queue[0]
+            let = self.after[first] if self.after else -1
+            gone_s = [self._arrival_s(message) for message in self.behind.get(first, ())]
+            if (let >= 0 and self.end_s[let] < 0) or min(gone_s, default=0.0) < 0:
+                break
+            queue.popleft()
+            kind_hop, micro_batch = divmod(first, self.micro_batches)
+            kind, hop = divmod(kind_hop, self.stages.count - 1)
+            ready_s = max(self.posted_s[first], self.end_s[let] if let >= 0 else 0.0, *gone_s)
+            woken.add(self._send(kind, hop, micro_batch, ready_s))
+            if self.after:
+                woken.add(self.rank[hop + kind])
+            for waiting in self.unlocks.get(first, ()):
+                woken |= self._leave(self.queue_of[waiting])
         return woken
+
+    def _arrival_s(self, message: int) -> float:
+        """When a message has arrived, -1 as long as that isn't known."""
+        kind_hop, micro_batch = divmod(message, self.micro_batches)
+        kind, hop = divmod(kind_hop, self.stages.count - 1)
+        return self.arrived_s[kind * self.per_kind + (hop + 1 - kind) * self.micro_batches + micro_batch]
 
     def _send(self, kind: int, hop: int, micro_batch: int, end_s: float) -> int:
         """A message leaves; the rank that gets it."""

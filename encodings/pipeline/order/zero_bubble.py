@@ -14,11 +14,17 @@ from itertools import product
 
 import numpy as np
 
+from gapless.array_types import Floats
+from gapless.encodings.pipeline.order.room import op_message_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, number, plain, timed
+from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, has_room, number, plain, timed
 from gapless.options import Deadline
 
 __all__ = ["Rules", "fits", "list_schedule", "zero_bubble"]
+
+
+_RESERVES = (0, 1, 2, 4, 8)
+"""Messages for which ranks keep room besides those of their ops, until an order can be played."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,21 @@ def all_rules(stages: Stages) -> Iterator[Rules]:
 
 def fits(stages: Stages) -> bool:
     """Whether every rank has room for one micro-batch, so that there is an order at all."""
+    return bool((_least_bytes(stages) <= stages.room_bytes).all())
+
+
+def _least_bytes(stages: Stages) -> Floats:
+    """What one micro-batch needs on each rank, float of shape (P,)."""
     one_bytes = np.bincount(stages.rank, weights=stages.kept_bytes, minlength=stages.ranks)
-    grown_bytes = np.zeros(stages.ranks)
-    np.maximum.at(grown_bytes, stages.rank, stages.full_bytes - stages.kept_bytes)
-    return bool((one_bytes + grown_bytes <= stages.room_bytes).all())
+    grown_bytes, messages = np.zeros(stages.ranks), _plain_messages(stages)
+    needs = np.maximum(stages.full_bytes - stages.kept_bytes + messages[Kind.BACKWARD], messages[Kind.FORWARD])
+    np.maximum.at(grown_bytes, stages.rank, needs)
+    return np.asarray(one_bytes + grown_bytes)
+
+
+def _plain_messages(stages: Stages) -> Floats:
+    """What a plain op of a kind and stage uses and makes, shape (2, S)."""
+    return op_message_bytes(stages, np.zeros((stages.count - 1, 1), dtype=np.int64))[:, :, 0]
 
 
 def zero_bubble(stages: Stages, most_ops: int, deadline: Deadline | None = None) -> tuple[Order, Timeline] | None:
@@ -66,28 +83,53 @@ def zero_bubble(stages: Stages, most_ops: int, deadline: Deadline | None = None)
     if not fits(stages):
         return None
     best: tuple[Order, Timeline] | None = None
-    kinds, left = 3 if stages.splits else 2, most_ops
+    ops, left = (3 if stages.splits else 2) * stages.count * stages.micro_batches, most_ops
+    reserves = _RESERVES if stages.is_pressed else _RESERVES[:1]
     for rules in all_rules(stages):
         if best is not None and (left <= 0 or (deadline is not None and deadline.over)):
             break
-        left -= kinds * stages.count * stages.micro_batches
-        order = list_schedule(stages, rules)
-        timeline = timed(stages, order)
-        assert timeline is not None, "an order that was made in time can be timed"
-        if best is None or (timeline.step_s, timeline.spread_s) < (best[1].step_s, best[1].spread_s):
-            best = order, timeline
-    return best
+        for messages in reserves:  # how many messages wait elsewhere is known when an order is timed
+            left -= ops
+            made = _played(stages, list_schedule(stages, rules, messages))
+            if made is not None:
+                if best is None or (made[1].step_s, made[1].spread_s) < (best[1].step_s, best[1].spread_s):
+                    best = made
+                break
+        if best is None and left <= 0:
+            break
+    return best or _played(stages, one_by_one(stages))
 
 
-def list_schedule(stages: Stages, rules: Rules) -> Order:
-    """The order that the rules give; every rank needs room for one micro-batch."""
-    return _ListScheduling(stages, rules).run()
+def _played(stages: Stages, order: Order) -> tuple[Order, Timeline] | None:
+    """The order and its times, None where it isn't whole, or ranks lack room for messages."""
+    kinds = 3 if stages.splits else 2
+    is_whole = sum(map(len, order.sequences)) == kinds * stages.count * stages.micro_batches
+    timeline = timed(stages, order) if is_whole else None
+    return None if timeline is None or not has_room(stages, order, timeline) else (order, timeline)
+
+
+def one_by_one(stages: Stages) -> Order:
+    """One micro-batch after the other, which needs room for one only."""
+    sequences = [list[int]() for _ in range(stages.ranks)]
+    backwards = [Kind.BACKWARD, *([Kind.WEIGHT] if stages.splits else [])]
+    passes = [(Kind.FORWARD, stage) for stage in range(stages.count)]
+    passes += [(kind, stage) for stage in reversed(range(stages.count)) for kind in backwards]
+    for micro_batch in range(stages.micro_batches):
+        for kind, stage in passes:
+            sequences[stages.rank[stage]].append(number(stages, kind, stage, micro_batch))
+    return plain(stages, sequences)
+
+
+def list_schedule(stages: Stages, rules: Rules, messages: int = 0) -> Order:
+    """The order that the rules give; every rank needs room for one micro-batch. `messages`: for how many of them ranks
+    keep room besides, as far as they have it."""
+    return _ListScheduling(stages, rules, messages).run()
 
 
 class _ListScheduling:
     """The ranks' states while the clock goes on; `done[kind][s]` counts micro-batches, which go first in, first out."""
 
-    def __init__(self, stages: Stages, rules: Rules) -> None:
+    def __init__(self, stages: Stages, rules: Rules, spare_messages: int) -> None:
         self.stages, self.rules = stages, rules
         self.last_kind = Kind.WEIGHT if stages.splits else Kind.BACKWARD
         count, micro_batches = stages.count, stages.micro_batches
@@ -103,9 +145,17 @@ class _ListScheduling:
         kept, deferred = stages.kept_bytes, stages.deferred_bytes
         self.kept, self.low = kept.tolist(), np.minimum(kept, deferred).tolist()
         self.grown, self.added = (stages.full_bytes - kept).tolist(), np.maximum(deferred - kept, 0).tolist()
+        messages = _plain_messages(stages)
+        turns = np.where(stages.crosses, 0.0, stages.message_bytes[0])  # what a stage makes for its own rank
+        made = np.stack([np.append(turns, 0.0), np.insert(turns, 0, 0.0)])
+        self.used, self.left = made[::-1].tolist(), (made - made[::-1]).tolist()
+        messages = messages - made[::-1]
+        self.messages = messages.tolist()
         self.kept_bytes, self.added_bytes = [0] * stages.ranks, [0] * stages.ranks
-        self.room_bytes = stages.room_bytes.tolist()
-        self.growth = [max(self.grown[stage] for stage in stages) for stages in self.here]
+        reserve_bytes = spare_messages * stages.message_bytes.max(initial=0.0)
+        self.room_bytes = np.maximum(stages.room_bytes - reserve_bytes, _least_bytes(stages)).tolist()
+        needs = np.maximum(np.array(self.grown) + messages[Kind.BACKWARD], messages[Kind.FORWARD]).tolist()
+        self.growth = [max(needs[stage] for stage in stages) for stages in self.here]
         self.most_ahead = [1 + rules.ahead * (count - 1 - stage) if stage < count - 1 else 1 for stage in range(count)]
         self.free_s = [0.0] * stages.ranks
         self.link_free_s: dict[tuple[int, int], float] = {}
@@ -149,7 +199,7 @@ class _ListScheduling:
         """A stage whose next gradient of the input can start."""
         for stage in self.here[rank]:
             at = self.done[1][stage]
-            kept_bytes = self.kept_bytes[rank] + self.added_bytes[rank] + self.grown[stage]
+            kept_bytes = self.kept_bytes[rank] + self.added_bytes[rank] + self.grown[stage] + self.messages[1][stage]
             is_there = at < self.stages.micro_batches and self.arrived_s[1][stage][at] <= now_s
             if is_there and kept_bytes <= self.room_bytes[rank]:
                 return stage
@@ -191,8 +241,8 @@ class _ListScheduling:
         state that is safe on each rank has no deadlock: the oldest micro-batch can always go on (Dijkstra's banker).
         """
         room, here = self.room_bytes[rank], self.here[rank]
-        live = self.kept_bytes[rank] + self.kept[stage]
-        spare = room - live - max(self.growth[rank], self.added_bytes[rank])
+        live = self.kept_bytes[rank] + self.kept[stage] - self.used[Kind.FORWARD][stage]
+        spare = room - live - max(self.growth[rank], self.added_bytes[rank] + self.messages[0][stage])
         if spare < 0 or len(here) == 1:
             return bool(spare >= 0)
         forwards = {s: self.done[0][s] + (s == stage) for s in here}
@@ -218,6 +268,8 @@ class _ListScheduling:
         if kind == Kind.WEIGHT:
             self.kept_bytes[rank] -= self.low[stage]
             self.added_bytes[rank] -= self.added[stage]
+        if kind != Kind.WEIGHT:
+            self.kept_bytes[rank] += self.left[kind][stage]
         end_s = now_s + self.duration_s[kind][stage]
         self.free_s[rank] = end_s
         if kind != Kind.WEIGHT:

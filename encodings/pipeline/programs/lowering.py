@@ -35,7 +35,7 @@ def to_schedule(
     """One training step: every forward, backward, weight gradient, message and sum at its time.
 
     A rank's memory holds its states, what compressors and micro-batches keep, and messages until they are sent or used;
-    where the question counts micro-batches in flight, there is room for all messages and compressors besides.
+    where the question doesn't count messages, there is room for all of them and for compressors besides.
     """
     lowering = _Lowering(problem, stages, order, timeline, spoiling)
     lower = lowering.forward, lowering.backward, lowering.weight
@@ -292,9 +292,9 @@ class _Lowering:
         )  # fmt: skip
 
     def _memory_bytes(self) -> Floats:
-        """The question's; micro-batches in flight are counted without their messages."""
+        """The question's; where messages don't count there is room for all of them, and for compressors."""
         stages = self.stages
-        if self.problem.in_flight is None:
+        if self.problem.counts_messages:
             return stages.memory_bytes
         messages = np.zeros(stages.ranks)
         for hop, size in enumerate(stages.boundary_bytes.tolist()):

@@ -20,7 +20,7 @@ from gapless.encodings.pipeline.cut.search import (
 )
 from gapless.encodings.pipeline.order.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.order.stages import Cut
-from gapless.encodings.pipeline.order.timeline import peak_bytes, timed
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.problem import EvenHops, Problem, Replicas
 from gapless.profiles.pipelines.profile import PipelineProfile
@@ -63,8 +63,9 @@ def best_known_s(problem: Problem, cut: Cut) -> float:
     for name, baseline in BASELINES.items():
         if suits(name, problem.placement, stages):
             costs = stages if baseline.splits else whole(stages)
-            timeline = timed(costs, baseline.order(costs))
-            if timeline is not None and (peak_bytes(costs, timeline) <= costs.room_bytes).all():
+            order = baseline.order(costs)
+            timeline = timed(costs, order)
+            if timeline is not None and has_room(costs, order, timeline):
                 steps.append(timeline.step_s)
     found = zero_bubble(stages, 300)
     return min(*steps, np.inf if found is None else found[1].step_s)

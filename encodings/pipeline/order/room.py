@@ -1,0 +1,290 @@
+"""Room for messages: what ranks hold of them, and when one may leave so that its receiver has room for it.
+
+A message is held by its sender from the op that makes it until it has arrived, and by its receiver from when it leaves
+until the op that uses it ends. Where a rank has no room for all of that, receives are posted in its own order: a
+message leaves when the receiver has come to the op from which on there is room for it, and the sender waits with an op
+for which there is none before a message is gone. So what a rank holds follows from the order of its ops alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gapless.array_types import Floats, Ints
+from gapless.encodings.pipeline.order.stages import Kind, Stages
+
+__all__ = ["Posts", "held_bytes", "op_message_bytes", "posts_at", "posts_of"]
+
+_AHEAD = 8
+"""Ops before its use, or after it was made, for which room for a message is kept at most where room is short."""
+
+
+@dataclass(frozen=True)
+class Posts:
+    """When messages may leave, by number. `after`: the op of the receiver whose end lets a message leave, -1 for none.
+    `queues`: the messages of each link as they leave. `before`: for an op of a sender, those that have to be gone
+    before it starts. `behind`: for a message, those that have to be gone before it leaves.
+    """
+
+    after: Ints
+    queues: list[Ints]
+    behind: dict[int, list[int]] = field(default_factory=dict)
+    before: dict[int, list[int]] = field(default_factory=dict)
+
+
+def op_message_bytes(stages: Stages, hop_modes: Ints) -> Floats:
+    """What an op holds of messages while it runs: what it uses and what it makes; float of shape (2, S, M).
+
+    A gradient that is compressed is held plain and encoded. Where sends block, a message is held twice as it leaves.
+    """
+    plain = np.broadcast_to(stages.message_bytes[0, :, None], hop_modes.shape)
+    hop = np.arange(stages.count - 1)[:, None]
+    encoded = np.where(hop_modes > 0, stages.message_bytes[hop_modes, hop], 0.0)
+    copies = np.where(stages.crosses[:, None], 2.0 if stages.blocks else 1.0, 1.0)
+    found = np.zeros((2, stages.count, hop_modes.shape[1]))
+    found[Kind.FORWARD, 1:] += plain
+    found[Kind.FORWARD, :-1] += plain * copies
+    found[Kind.BACKWARD, :-1] += plain + encoded
+    found[Kind.BACKWARD, 1:] += np.where(encoded > 0, plain + encoded * copies, plain * copies)
+    return found
+
+
+def held_bytes(stages: Stages, hop_modes: Ints, start_s: Floats, end_s: Floats, sent_s: Floats) -> Floats:
+    """The most that each rank holds at once of micro-batches and messages, float of shape (P,); states apart.
+
+    Times as those of a `Timeline`. What ends at an instant ends first.
+    """
+    shape = (-1, stages.count, stages.micro_batches)
+    start_s, end_s = start_s.reshape(shape), end_s.reshape(shape)
+    ledger = _Ledger(stages.ranks)
+    for span in stages.spans:
+        for stage, (rank, size) in enumerate(zip(stages.rank.tolist(), span.size_bytes.tolist(), strict=True)):
+            ledger.hold(rank, start_s[span.begin, stage], end_s[span.end, stage], float(size))
+    for hop in range(stages.count - 1) if stages.message_bytes.any() else ():
+        _messages(ledger, stages, hop_modes[hop], start_s, end_s, sent_s, hop)
+    return ledger.peaks()
+
+
+def _messages(
+    ledger: _Ledger, stages: Stages, modes: Ints, starts_s: Floats, ends_s: Floats, sents_s: Floats, hop: int
+) -> None:
+    """Of one boundary, in both directions."""
+    below, above = int(stages.rank[hop]), int(stages.rank[hop + 1])
+    size = float(stages.message_bytes[0, hop])
+    begun_s = {False: starts_s[Kind.FORWARD, hop], True: starts_s[Kind.BACKWARD, hop + 1]}
+    used_s = {False: ends_s[Kind.FORWARD, hop + 1], True: ends_s[Kind.BACKWARD, hop]}
+    if below == above:
+        for is_backward in (False, True):
+            ledger.hold(below, begun_s[is_backward], used_s[is_backward], size)
+        return
+    sent_s = sents_s[0, hop]
+    arrived_s = sent_s + stages.forward_hop_s[hop]
+    ledger.hold(below, begun_s[False], arrived_s, size)
+    there_s = ledger.post(stages, below, sent_s, arrived_s, size)
+    ledger.hold(above, there_s, used_s[False], size)
+    sent_s = sents_s[1, hop]
+    arrived_s = sent_s + stages.hop_s[modes, hop]
+    sizes = stages.message_bytes[modes, hop]
+    there_s = ledger.post(stages, above, sent_s, arrived_s, sizes)
+    is_plain = modes == 0
+    ledger.hold(above, begun_s[True], np.where(is_plain, arrived_s, ends_s[Kind.BACKWARD, hop + 1]), size)
+    coding_s = stages.encode_s[modes, hop]
+    ledger.hold(above, ends_s[Kind.BACKWARD, hop + 1] - coding_s, arrived_s, np.where(is_plain, 0.0, sizes))
+    decoded_s = starts_s[Kind.BACKWARD, hop] + stages.decode_s[modes, hop]
+    ledger.hold(below, there_s, np.where(is_plain, used_s[True], decoded_s), sizes)
+    ledger.hold(below, starts_s[Kind.BACKWARD, hop], used_s[True], np.where(is_plain, 0.0, size))
+
+
+class _Ledger:
+    """What comes and goes, by rank."""
+
+    def __init__(self, ranks: int) -> None:
+        self.changes: list[list[tuple[Floats, Floats]]] = [[] for _ in range(ranks)]
+
+    def hold(self, rank: int, from_s: Floats, until_s: Floats, size_bytes: float | Floats) -> None:
+        """So many bytes each, while they are held."""
+        sizes = np.broadcast_to(size_bytes, from_s.shape)
+        self.changes[rank] += [(from_s, sizes), (until_s, -sizes)]
+
+    def post(self, stages: Stages, rank: int, sent_s: Floats, arrived_s: Floats, size_bytes: float | Floats) -> Floats:
+        """From when the receiver holds a message; where sends block, the sender holds a second copy until then."""
+        if not stages.blocks:
+            return sent_s
+        self.hold(rank, sent_s, arrived_s, size_bytes)
+        return arrived_s
+
+    def peaks(self) -> Floats:
+        """The most at once; what ends at an instant ends first."""
+        return np.array([_peak(changes) for changes in self.changes])
+
+
+def _peak(changes: list[tuple[Floats, Floats]]) -> float:
+    at_s, change = (np.concatenate(column) for column in zip(*changes, strict=True))
+    return float(np.cumsum(change[np.lexsort((change, at_s))]).max(initial=0.0))
+
+
+def posts_of(stages: Stages, sequences: tuple[Ints, ...], hop_modes: Ints, queues: tuple[Ints, ...] = ()) -> Posts:
+    """Room for messages by the order of ops: each gets some before its use and after it was made, one op after the
+    other in turns, those that were made first, as long as there is room and for `_AHEAD` ops at most.
+
+    `queues`: of links that have an order of their own; on others messages leave as they are made. First comes the room
+    without which a link would stand still: a message is taken before those that leave after it, and kept until those
+    that leave before it are made.
+    """
+    sent = _Sent.of(stages, sequences, hop_modes)
+    own = op_message_bytes(stages, hop_modes).reshape(-1)
+    posts = Posts(np.full(len(sent.size), -1, dtype=np.int64), _links(stages, sent, queues))
+    taken, kept = sent.used.copy(), sent.made.copy()
+    for queue in posts.queues:
+        taken[queue] = np.minimum.accumulate(sent.used[queue][::-1])[::-1]
+        kept[queue] = np.maximum.accumulate(sent.made[queue])
+    crosses = sent.source != sent.target
+    for rank, sequence in enumerate(sequences):
+        spare = _spare(stages, rank, sequence, own)
+        for message in np.flatnonzero(~crosses & (sent.source == rank)).tolist():
+            spare[2 * sent.made[message] + 2 : 2 * sent.used[message] + 1] -= sent.size[message]
+        made, used = (np.flatnonzero(crosses & (ranks == rank)).tolist() for ranks in (sent.source, sent.target))
+        if stages.blocks:  # what is sent is gone when its op is over
+            made, gone = [], made
+            for message in gone:
+                _goes_before(posts, message, sequence, int(sent.made[message]) + 1)
+        for message in made:
+            spare[2 * sent.made[message] + 2 : 2 * kept[message] + 3] -= sent.size[message]
+        for message in used:
+            spare[2 * taken[message] : 2 * sent.used[message] + 1] -= sent.size[message]
+        _take_turns(posts, spare, sent, {m: int(kept[m]) for m in made}, {m: int(taken[m]) for m in used})
+        spans = [(int(kept[m]), 1, float(sent.size[m])) for m in made]
+        spans += [(int(taken[m]), -1, float(sent.size[m])) for m in used]
+        places = _extended(spare.tolist(), spans)
+        for message, last in zip(made, places[: len(made)], strict=True):
+            _goes_before(posts, message, sequence, last + 1)
+        for message, first in zip(used, places[len(made) :], strict=True):
+            if first:
+                posts.after[message] = sequence[first - 1]
+    return posts
+
+
+def posts_at(
+    stages: Stages,
+    sequences: tuple[Ints, ...],
+    queues: tuple[Ints, ...],
+    start_s: Floats,
+    end_s: Floats,
+    sent_s: Floats,
+) -> Posts:
+    """As they are where ops start and end then, and plain messages leave: what follows one another goes on doing so."""
+    modes = np.zeros((stages.count - 1, stages.micro_batches), dtype=np.int64)
+    sent = _Sent.of(stages, sequences, modes)
+    posts = Posts(np.full(len(sent.size), -1, dtype=np.int64), _links(stages, sent, queues))
+    hop_s = np.stack([stages.forward_hop_s, stages.hop_s[0]])
+    arrived_s, sent_s = (sent_s + hop_s[:, :, None]).reshape(-1), sent_s.reshape(-1)
+    leaving: dict[tuple[int, int], list[int]] = {}
+    coming: list[tuple[int, int, int]] = []
+    for message in np.flatnonzero(sent.source != sent.target).tolist():
+        ops = sequences[sent.target[message]]
+        first = int(np.searchsorted(end_s[ops], sent_s[message], side="right"))
+        posts.after[message] = ops[min(first, sent.used[message]) - 1] if first else -1
+        ops = sequences[sent.source[message]]
+        then = max(int(np.searchsorted(start_s[ops], arrived_s[message], side="left")), int(sent.made[message]) + 1)
+        _goes_before(posts, message, ops, then)
+        leaving.setdefault((int(sent.source[message]), then), []).append(message)
+        coming.append((message, int(sent.target[message]), min(first, int(sent.used[message]))))
+    for message, rank, first in coming:
+        there = [*leaving.get((rank, first), ()), *leaving.get((rank, first + 1), ())]  # until then, or in the op
+        gone = [other for other in there if arrived_s[other] <= sent_s[message]]
+        if gone:
+            posts.behind[message] = gone
+    return posts
+
+
+def _goes_before(posts: Posts, message: int, sequence: Ints, place: int) -> None:
+    """A message is gone before the op at that place, if there is one."""
+    if place < len(sequence):
+        posts.before.setdefault(int(sequence[place]), []).append(message)
+
+
+def _take_turns(posts: Posts, spare: Floats, sent: _Sent, kept: dict[int, int], taken: dict[int, int]) -> None:
+    """Between two ops without room for what was made and what is used next, the one comes when the other has gone.
+
+    `kept`, `taken`: the last place of messages that are made, the first of those that are used, by number.
+    """
+    short = set((np.flatnonzero(spare[::2] < 0)).tolist())
+    gone: dict[int, list[int]] = {}
+    for message, place in kept.items():
+        gone.setdefault(place + 1, []).append(message)
+    for message, place in taken.items():
+        if place in short and place in gone:
+            posts.behind.setdefault(message, []).extend(gone[place])
+            spare[2 * place] += min(float(sent.size[message]), float(sent.size[gone[place]].sum()))
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """Messages by number. `source`, `target`: ranks; `made`, `used`: places of ops in their orders; `size`: bytes."""
+
+    source: Ints
+    target: Ints
+    made: Ints
+    used: Ints
+    size: Floats
+
+    @classmethod
+    def of(cls, stages: Stages, sequences: tuple[Ints, ...], hop_modes: Ints) -> _Sent:
+        """Those of an order."""
+        count, micro_batches = stages.count, stages.micro_batches
+        place = np.zeros(sum(map(len, sequences)), dtype=np.int64)
+        for sequence in sequences:
+            place[sequence] = np.arange(len(sequence))
+        kind, hop, micro_batch = (column.reshape(-1) for column in np.indices((2, count - 1, micro_batches)))
+        makers, users = hop + kind, hop + 1 - kind
+        size = stages.message_bytes[np.where(kind == 1, hop_modes[hop, micro_batch], 0), hop]
+        made, used = (place[(kind * count + ends) * micro_batches + micro_batch] for ends in (makers, users))
+        return cls(stages.rank[makers], stages.rank[users], made, used, size)
+
+
+def _links(stages: Stages, sent: _Sent, queues: tuple[Ints, ...]) -> list[Ints]:
+    """The messages of each link in the order in which they leave."""
+    known = {(sent.source[queue[0]].item(), sent.target[queue[0]].item()): queue for queue in queues}
+    links, crosses = dict(known), sent.source != sent.target
+    for pair in sorted(set(zip(sent.source[crosses].tolist(), sent.target[crosses].tolist(), strict=True))):
+        messages = np.flatnonzero((sent.source == pair[0]) & (sent.target == pair[1]))
+        links.setdefault(pair, messages[np.argsort(sent.made[messages], kind="stable")])
+    return list(links.values())
+
+
+def _spare(stages: Stages, rank: int, sequence: Ints, own: Floats) -> Floats:
+    """What is left on a rank besides what micro-batches keep and an op's own messages: before each of its n ops (2 k)
+    and while it runs (2 k + 1), and after all of them; float of shape (2 n + 1,).
+    """
+    per_kind = stages.count * stages.micro_batches
+    kind, stage = sequence // per_kind, sequence // stages.micro_batches % stages.count
+    takes, leaves = np.zeros((2, len(Kind), stages.count))
+    for span in stages.spans:
+        takes[span.begin] += span.size_bytes
+        leaves[span.end] += span.size_bytes
+    live, left = np.zeros(2 * len(sequence) + 1), leaves[kind, stage]
+    live[2::2] = np.cumsum(takes[kind, stage]) - np.cumsum(left)
+    during = live[2::2] + left
+    during[kind < Kind.WEIGHT] += own[sequence[kind < Kind.WEIGHT]]
+    live[1::2] = during
+    return np.asarray(stages.room_bytes[rank] - live)
+
+
+def _extended(spare: list[float], spans: list[tuple[int, int, float]]) -> list[int]:
+    """The place to which each span (its end, direction, bytes) is extended: over an op, and over what is beyond it."""
+    found = [place for place, _, _ in spans]
+    growing = sorted(range(len(spans)), key=lambda k: (spans[k][0], -spans[k][1]))
+    for _ in range(_AHEAD):
+        going = []
+        for k in growing:
+            _, step, size = spans[k]
+            op = 2 * (found[k] + step) + 1
+            if 0 <= op < len(spare) and spare[op] >= size and spare[op + step] >= size:
+                spare[op] -= size
+                spare[op + step] -= size
+                found[k] += step
+                going.append(k)
+        growing = going
+    return found

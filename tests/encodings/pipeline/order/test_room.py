@@ -1,0 +1,110 @@
+"""Room for messages: orders are played within memory, and the exact model's are played as it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gapless.encodings.pipeline.order.bounds import bounds_of
+from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
+from gapless.encodings.pipeline.order.room import held_bytes
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Order, Timeline, has_room, timed
+from gapless.encodings.pipeline.order.zero_bubble import one_by_one, zero_bubble
+from gapless.options import SolveOptions
+from gapless.solution import Status
+from gapless.solvers.registry import solve_model
+from tests.support.exact_pipeline import exact_step, with_messages
+from tests.support.examples import is_thorough
+
+WORK = 300
+"""Steps of the exact method on an order: most of these cases are proven in them."""
+
+
+def heuristic(stages: Stages) -> tuple[Order, Timeline]:
+    made = zero_bubble(stages, 2000)
+    assert made is not None, "there is room for one micro-batch"
+    return made
+
+
+def held(stages: Stages, order: Order, timeline: Timeline) -> list[float]:
+    found: list[float] = held_bytes(stages, order.hop_modes, timeline.start_s, timeline.end_s, timeline.sent_s).tolist()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40 if is_thorough() else 10))
+def test_an_order_is_played_within_memory(seed: int) -> None:
+    stages = with_messages(seed)
+    order, timeline = heuristic(stages)
+    assert all(
+        bytes_held <= room for bytes_held, room in zip(held(stages, order, timeline), stages.room_bytes, strict=True)
+    )
+
+
+@pytest.mark.parametrize("seed", range(40 if is_thorough() else 10))
+def test_one_micro_batch_after_the_other_needs_room_for_one(seed: int) -> None:
+    stages = with_messages(seed)
+    order = one_by_one(stages)
+    timeline = timed(stages, order)
+    assert timeline is not None
+    assert has_room(stages, order, timeline)
+
+
+@pytest.mark.parametrize("seed", range(40) if is_thorough() else (1, 5, 8))
+def test_what_the_exact_model_finds_is_played_as_it_says(seed: int) -> None:
+    stages = with_messages(seed)
+    order, timeline = heuristic(stages)
+    bound = max(bounds_of(stages).values())
+    ordered = order_model(stages, timeline.step_s, bound)
+    options = SolveOptions(threads=1, step_limit=WORK)
+    found = solve_model(ordered.model, options, "cpsat", values_of(ordered, timeline))
+    assert found.values is not None
+    assert found.objective is not None
+    order = order_of(ordered, found.values)
+    played = timed(stages, order)
+    assert played is not None
+    assert has_room(stages, order, played)
+    assert bound <= played.step_s <= found.objective + 1e-6
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(40))
+def test_bounds_and_optima_are_those_of_another_model(seed: int) -> None:
+    stages = with_messages(seed)
+    truth, proven = exact_step(stages, 20.0)
+    _, timeline = heuristic(stages)
+    bound = max(bounds_of(stages).values())
+    assert bound <= truth + 1e-6
+    ordered = order_model(stages, timeline.step_s, bound)
+    found = solve_model(
+        ordered.model, SolveOptions(threads=1, step_limit=3 * WORK), "cpsat", values_of(ordered, timeline)
+    )
+    assert found.bound is not None
+    assert found.bound <= truth + 1e-6
+    if found.status is Status.OPTIMAL:
+        assert found.objective is not None
+        assert found.objective >= proven - 1e-6
+
+
+def test_more_memory_never_plays_an_order_later() -> None:
+    for seed in range(40 if is_thorough() else 4):
+        stages = with_messages(seed)
+        order, timeline = heuristic(stages)
+        for more in (1, 3, 10, 100):
+            roomy = replace(stages, memory_bytes=stages.memory_bytes + more)
+            played = timed(roomy, order)
+            assert played is not None
+            assert played.step_s <= timeline.step_s + 1e-9
+
+
+def test_messages_that_take_nothing_change_nothing() -> None:
+    stages = with_messages(3)
+    free = replace(stages, message_bytes=np.zeros_like(stages.message_bytes))
+    assert not free.counts_messages
+    order = one_by_one(free)
+    counted, ignored = timed(stages, order), timed(free, order)
+    assert counted is not None
+    assert ignored is not None
+    assert ignored.step_s <= counted.step_s
