@@ -210,6 +210,18 @@ class Shares(_Part):
     """Sends of pieces in all orders that are tried; a hundred thousand take about a second."""
     perturbed_rows: int = 150_000
     """Sends of pieces in all perturbed orders of the best of these."""
+    packed_pieces: tuple[int, ...] = (4, 8, 16)
+    """Of an ALLGATHERV, into how many pieces the mean share is cut, each for a tree of its own, in turn."""
+    packing_passes: int = 4
+    """How often all trees are grown."""
+    most_packed_sends: int = 4_000
+    """Sends of a plan along such trees, at most: they take a tenth of a second to grow."""
+    hopeless_packing: float = 1.25
+    """More pieces for trees aren't tried where the plan so far takes so much longer than what would do."""
+    matched_pieces: tuple[int, ...] = (3, 16)
+    """Of an ALLGATHERV, into how many pieces the mean share is cut for matchings, in turn."""
+    most_matched_sends: int = 20_000
+    """Sends of such a matching, at most: of more ranks, shares are cut into fewer pieces."""
     most_program_variables: int = 8_000
     """Pairs of source and link up to which the linear program of the fluid is solved exactly for the bound."""
 

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from gapless.topologies.topology import Topology
+from gapless.topologies.topology import Link, Topology
 
-__all__ = ["shortest_s"]
+__all__ = ["TICK_S", "network", "shortest_s"]
+
+TICK_S = 1e-6
+
+
+def network(seed: int, ranks: int = 3) -> Topology:
+    """A connected network with links of whole ticks, some of which share ports."""
+    chance = random.Random(seed)
+    pairs = [(s, t) for s in range(ranks) for t in range(ranks) if s != t]
+    ring = {(r, (r + 1) % ranks) for r in range(ranks)}
+    kept = [pair for pair in pairs if pair in ring or chance.random() < 0.6]
+    has_ports = chance.random() < 0.5
+    links = tuple(
+        Link(s, t, chance.randint(1, 6) * TICK_S, chance.randint(1, 4) * TICK_S, (s, ranks + t) if has_ports else ())
+        for s, t in kept
+    )
+    names = tuple(f"port {k}" for k in range(2 * ranks)) if has_ports else ()
+    return Topology(f"random {seed}", (0,) * ranks, links, names)
 
 
 def shortest_s(topology: Topology, sent: NDArray[np.int64], tick_s: float) -> float:

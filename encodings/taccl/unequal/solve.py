@@ -1,8 +1,11 @@
 """Solving a collective of unlike shares: bounds, methods in turn, the best of their plans.
 
 *Equal shares* (`equal`): the plan of the collective of the plain name, for shares of the mean size, resized. It is all
-that few bytes need, where latencies count and shares hardly do. Of ALLGATHERV shares are cut into pieces of nearly one
-size first, so that a rank with more data has more of them.
+that few bytes need, where latencies count and shares hardly do.
+
+*Packed trees* (`packed`, `packing.py`) and *matchings* (`matched`): of ALLGATHERV, shares are cut into pieces of nearly
+one size, so that a rank with more data has more of them, and each goes along a tree of its own; or into chunks for
+matchings with restarts, resized. Trees come first: they do best where links are few, matchings behind switches.
 
 *List scheduling* (`listed`, `scheduling.py`): of ALLTOALLV, pieces along the paths of a fluid. It comes first, with its
 bound; then equal shares where that leaves too much; at last what is best of it, perturbed.
@@ -14,14 +17,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from gapless import __version__
+from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.candidate import SAME, CollectiveDecision, checked
 from gapless.encodings.taccl.chunked import Chunked, claim
+from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.unequal.bounds import check_paths, quick_bounds, routed_bound_s
+from gapless.encodings.taccl.unequal.packing import packed_plan, pieces_alike
 from gapless.encodings.taccl.unequal.problem import Unequal, UnequalInChunks
 from gapless.encodings.taccl.unequal.resizing import resized
 from gapless.encodings.taccl.unequal.scheduling import flow_of, list_scheduled, lowered, perturbed
-from gapless.ir.amounts import pieces_of
 from gapless.ir.collective import alltoall
 from gapless.ir.schedule import Schedule
 from gapless.ledger import charge
@@ -37,10 +42,10 @@ _PART = 0.5
 """Where others follow, a method takes at most this part of the time that is left."""
 _EQUAL_WORK = 0.3
 """Of the work for a collective of equal shares."""
-_PIECES = (1, 3)
-"""Into how many pieces the mean share of an ALLGATHERV is cut."""
-_MOST_GATHERED = 4
-"""How many times as many pieces as ranks there may be for that, beside one for each rank."""
+_MATCHED_WORK = 0.75
+"""Likewise, for each number of pieces that is matched."""
+_SHORTEST = 0.5
+"""Of a fast link's latency: pieces that take less there are too short for matchings."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +140,7 @@ def _methods(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
     """Plans as they are found, with bounds worked out where they may end the search."""
     problem, parameters = search.problem, search.parameters.shares
     if problem.amounts.is_gather:
-        _note_bandwidth(search)
-        yield from _equal(search, plan_chunked)
+        yield from _gathering(search, plan_chunked)
         return
     with charge("fluid"):
         flow = flow_of(problem, parameters)
@@ -164,45 +168,70 @@ def _note_bandwidth(search: _Search) -> None:
         search.bounds_s["bandwidth"] = max(search.bounds_s.get("bandwidth", 0.0), exact_s)
 
 
-def _equal(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
-    """Plans for equal shares, resized."""
-    for chunked, shares in _alike(search.problem):
-        parameters = search.parameters.with_share(_EQUAL_WORK)
-        with charge("equal"):
-            plan = plan_chunked(chunked, search.stage(), parameters)
-            if plan.schedule is None:
-                continue
-            count = plan.schedule.graph.tensor_count // chunked.collective.chunk_count
-            cut = [[chunk * count + k for chunk in chunks for k in range(count)] for chunks in shares]
-            made = resized(search.problem, plan.schedule, cut)
-        decision = plan.decision
-        what = f"{decision.method}, {decision.variant}" if isinstance(decision, CollectiveDecision) else ""
-        yield _Made(*made, "equal", what.removesuffix(", "))
+def _gathering(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
+    """Plans of an ALLGATHERV: along packed trees, for equal shares, then by matchings of ever finer pieces."""
+    problem, parameters = search.problem, search.parameters
+    _note_bandwidth(search)
+    with charge("packed"):
+        packed = packed_plan(problem, parameters.shares, search.options.seed, search.deadline, search.enough_s)
+    if packed is not None:
+        cut, schedule, variant = packed
+        yield _Made(cut, schedule, "packed", variant)
         if search.is_over:
             return
+    yield from _equal(search, plan_chunked)
+    for pieces in _matched_pieces(search):
+        if search.is_over:
+            return
+        with charge("matched"):
+            chunked, shares = _gathered(problem, pieces)
+            matching = parameters.with_share(_MATCHED_WORK).matching
+            found = matched_plan(chunked, search.stage(), matching, bounds_of(chunked))
+            made = None if found is None else resized(problem, found.schedule, shares)
+        if found is not None and made is not None:
+            yield _Made(*made, "matched", found.variant)
 
 
-def _alike(problem: Unequal) -> Iterator[tuple[Chunked, list[list[int]]]]:
-    """Collectives in chunks of one size, and for each share the chunks that stand for it."""
+def _matched_pieces(search: _Search) -> Iterator[list[list[int]]]:
+    """The pieces of all shares for matchings: no more than there is work for, none too short to be worth a message."""
+    topology, sizes, parameters = search.problem.topology, search.problem.amounts.rows[0], search.parameters.shares
+    ranks, fastest = topology.device_count, int(topology.beta_s_per_byte.argmin())
+    mean_s, alpha_s = topology.beta_s_per_byte[fastest] * sum(sizes) / ranks, topology.alpha_s[fastest]
+    most, known = parameters.most_matched_sends // (ranks * (ranks - 1)), set[int]()
+    for number in parameters.matched_pieces:
+        fitting = min(number, most)
+        if fitting > 0 and fitting not in known and mean_s >= _SHORTEST * alpha_s * fitting:
+            known.add(fitting)
+            yield pieces_alike(sizes, fitting)
+
+
+def _equal(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
+    """A plan for equal shares, resized."""
+    chunked, shares = _alike(search.problem)
+    with charge("equal"):
+        plan = plan_chunked(chunked, search.stage(), search.parameters.with_share(_EQUAL_WORK))
+        if plan.schedule is None:
+            return
+        count = plan.schedule.graph.tensor_count // chunked.collective.chunk_count
+        cut = [[chunk * count + k for chunk in chunks for k in range(count)] for chunks in shares]
+        made = resized(search.problem, plan.schedule, cut)
+    decision = plan.decision
+    what = f"{decision.method}, {decision.variant}" if isinstance(decision, CollectiveDecision) else ""
+    yield _Made(*made, "equal", what.removesuffix(", "))
+
+
+def _alike(problem: Unequal) -> tuple[Chunked, list[list[int]]]:
+    """The collective in chunks of nearly one size, and for each share the chunks that stand for it."""
     amounts, ranks = problem.amounts, problem.topology.device_count
-    if not amounts.is_gather:
-        mean_bytes = -(-int(amounts.sent.sum()) // (ranks * (ranks - 1)))
-        chunked = Chunked(problem.topology, alltoall(ranks), mean_bytes, may_cut=True)
-        yield chunked, [[number] for number in range(ranks * ranks)]
-        return
-    sizes, seen = amounts.rows[0], set[tuple[int, ...]]()
-    for pieces in _PIECES:
-        unit_bytes = max(-(-sum(sizes) // (ranks * pieces)), 1)
-        counts = tuple(min(max(round(size / unit_bytes), size > 0), size) for size in sizes)
-        if counts not in seen:
-            seen.add(counts)
-            yield _gathered(problem, counts)
+    if amounts.is_gather:
+        return _gathered(problem, pieces_alike(amounts.rows[0], 1))
+    mean_bytes = -(-int(amounts.sent.sum()) // (ranks * (ranks - 1)))
+    chunked = Chunked(problem.topology, alltoall(ranks), mean_bytes, may_cut=True)
+    return chunked, [[number] for number in range(ranks * ranks)]
 
 
-def _gathered(problem: Unequal, counts: Sequence[int]) -> tuple[Chunked, list[list[int]]]:
-    """An ALLGATHERV whose shares are cut into so many pieces, as if all were as large as the largest piece."""
-    sizes = problem.amounts.rows[0]
-    shares = [pieces_of(size, count) if size else [] for size, count in zip(sizes, counts, strict=True)]
+def _gathered(problem: Unequal, shares: Sequence[Sequence[int]]) -> tuple[Chunked, list[list[int]]]:
+    """An ALLGATHERV in these pieces, as if all were as large as the largest piece."""
     collective = replace(problem.amounts.cut(shares), chunk_sizes=None, name="pieces")
     largest = max(max(pieces) for pieces in shares if pieces)
     return Chunked(problem.topology, collective, largest), [list(buffer) for buffer in collective.inputs]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exact_shares import shortest_s
+from exact_shares import TICK_S, network, shortest_s
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,23 +23,6 @@ from gapless.ir.amounts import Amounts
 from gapless.options import SolveOptions
 from gapless.recipe import solve
 from gapless.topologies.topology import Link, Topology
-
-TICK_S = 1e-6
-
-
-def network(seed: int, ranks: int = 3) -> Topology:
-    """A connected network with links of whole ticks, some of which share ports."""
-    chance = random.Random(seed)
-    pairs = [(s, t) for s in range(ranks) for t in range(ranks) if s != t]
-    ring = {(r, (r + 1) % ranks) for r in range(ranks)}
-    kept = [pair for pair in pairs if pair in ring or chance.random() < 0.6]
-    has_ports = chance.random() < 0.5
-    links = tuple(
-        Link(s, t, chance.randint(1, 6) * TICK_S, chance.randint(1, 4) * TICK_S, (s, ranks + t) if has_ports else ())
-        for s, t in kept
-    )
-    names = tuple(f"port {k}" for k in range(2 * ranks)) if has_ports else ()
-    return Topology(f"random {seed}", (0,) * ranks, links, names)
 
 
 def alltoallv(seed: int, ranks: int = 3) -> Amounts:
