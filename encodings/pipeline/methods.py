@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.compression.recipes import recipe_orders
 from gapless.encodings.pipeline.compression.rules import RECIPES
-from gapless.encodings.pipeline.order.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.order.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact import in_ticks, order_model, order_of, values_of
 from gapless.encodings.pipeline.order.neighbourhood import improved
@@ -22,6 +21,10 @@ from gapless.encodings.pipeline.order.timeline import Candidate, Order, has_room
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.schedules.baselines import BASELINES, apart, suits, whole
+from gapless.encodings.pipeline.schedules.bases import all_bases
+from gapless.encodings.pipeline.schedules.rounds import all_round_rules, in_rounds
+from gapless.encodings.pipeline.schedules.squeeze import best_squeezed
 from gapless.methods import Method, MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP, Status
@@ -102,9 +105,11 @@ class Orders:
 
     @property
     def start(self) -> Candidate | None:
-        """What is improved: the best order whose backwards are split as they may be, else the heuristic's first."""
-        split = [each for each in self.known if each.stages.splits == self.stages.splits]
-        return min(split, key=_rank, default=None) or next(iter(ZeroBubble().first(self)), None)
+        """What is improved: the best order, its backwards split if they may be; else the heuristic's first."""
+        best = min(self.known, key=_rank, default=None)
+        if best is not None and best.stages.splits != self.stages.splits:
+            best = self.candidate(best.method, self.stages, apart(self.stages, best.order))
+        return best or next(iter(ZeroBubble().first(self)), None)
 
 
 @dataclass(frozen=True)
@@ -158,15 +163,37 @@ class ZeroBubble:
         return True
 
     def run(self, search: Orders) -> Iterator[Candidate]:
-        """The best order of as many sets of rules as there is work for."""
+        """The best order of as many sets of rules as there is work for, and of the paper's rounds."""
         made = zero_bubble(search.stages, search.most_ops, search.deadline)
-        if made is not None:
-            yield Candidate(self.name, search.cut, search.stages, *made)
+        found = [] if made is None else [Candidate(self.name, search.cut, search.stages, *made)]
+        for order in (in_rounds(search.stages, rules) for rules in all_round_rules()):
+            candidate = None if order is None else search.candidate(self.name, search.stages, order)
+            found += [] if candidate is None else [candidate]
+        if found:
+            yield min(found, key=_rank)
 
     def first(self, search: Orders) -> list[Candidate]:
         """That of its first rules, in linear time; none where there is no room for a micro-batch."""
         made = zero_bubble(search.stages, 1)
         return [] if made is None else [Candidate(self.name, search.cut, search.stages, *made)]
+
+
+@dataclass(frozen=True)
+class Squeezed:
+    """Schedules of the field, the zero-bubble paper's rounds and repeated building blocks, squeezed into memory."""
+
+    name: str = "squeezed"
+
+    def supports(self, problem: Problem) -> bool:
+        """Every question."""
+        return True
+
+    def run(self, search: Orders) -> Iterator[Candidate]:
+        """The best order of as many as there is work for."""
+        bases = all_bases(search.stages, search.problem.placement)
+        made = best_squeezed(search.stages, bases, search.most_ops, search.deadline)
+        if made is not None:
+            yield Candidate(self.name, search.cut, search.stages, *made)
 
 
 @dataclass(frozen=True)
@@ -230,7 +257,7 @@ class Exact:
 
 
 OrderMethod = Method[Problem, Orders, Candidate]
-MAKING: tuple[OrderMethod, ...] = (*(Schedule(name) for name in BASELINES), ZeroBubble())
+MAKING: tuple[OrderMethod, ...] = (*(Schedule(name) for name in BASELINES), Squeezed(), ZeroBubble())
 IMPROVING: tuple[OrderMethod, ...] = (Exact(most_chunks=1), Neighbourhood(), Exact())
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
-from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, rank_of_stages
 from gapless.encodings.pipeline.question import BACKWARDS, CUTS, MESSAGE_MEMORIES, METHODS, RECOMPUTATIONS, Question
+from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
@@ -199,8 +199,12 @@ class Problem(BriefQuestion):
             raise InputError(f"method: {self.method} is for placement {baseline.placement}, got {self.placement}")
         if baseline.splits and self.backward == "whole":
             raise InputError(f"method: {self.method} needs backward split, got whole")
-        if self.placement == "v" and self.chunks != 2:
-            raise InputError(f"method: {self.method} needs chunks 2, got {self.chunks}")
+        if baseline.chunks not in (None, self.chunks):
+            raise InputError(f"method: {self.method} needs chunks {baseline.chunks}, got {self.chunks}")
+        least = baseline.each_rank * self.ranks
+        if self.micro_batches < least:
+            rule = f"needs micro_batches >= {least}, {baseline.each_rank} a rank"
+            raise InputError(f"method: {self.method} {rule}, got {self.micro_batches}")
 
     def _check_recipe(self, recipe: Recipe) -> None:
         """Whether there is what it compresses and fuses."""

@@ -41,7 +41,8 @@ __all__ = [
 ]  # fmt: skip
 
 SCHEDULES = (
-    "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "zero-bubble",
+    "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-h1",
+    "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo", "squeezed", "zero-bubble",
 )  # fmt: skip
 _RECIPES = ", or a recipe such as 1f1b+cb+fe+sc75"
 METHODS = (*SCHEDULES, *RECIPES)

@@ -16,13 +16,13 @@ from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import are_all_choices, recomputation_choices, stages_of
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
 from gapless.encodings.pipeline.methods import best_orders, first_orders, quick_orders
-from gapless.encodings.pipeline.order.baselines import whole
 from gapless.encodings.pipeline.order.bounds import bounds_of
 from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, peak_bytes, timed
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.memory import held_bytes
+from gapless.encodings.pipeline.schedules.baselines import whole
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP
 

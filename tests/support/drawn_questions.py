@@ -21,7 +21,7 @@ from gapless.encodings.chai import question as chai
 from gapless.encodings.cupcake import question as cupcake
 from gapless.encodings.oktopk import question as oktopk
 from gapless.encodings.pipeline import question as pipeline
-from gapless.encodings.pipeline.order.baselines import BASELINES
+from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.encodings.ranks import question as ranks
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.ir.collective import COLLECTIVES
@@ -255,7 +255,7 @@ def _pipeline(chance: Random) -> Question:
     if "bandwidth" not in hops:
         hops.pop("latency", None)
     chunks = 1 if placement == "linear" else 2
-    methods = [name for name, one in BASELINES.items() if one.placement == placement]
+    methods = [name for name, one in BASELINES.items() if one.placement == placement and not one.each_rank]
     return {
         "profile": f"uniform:{times}" if chance.random() < 0.5 else _layers(chance, count * chunks),
         "ranks": count, "placement": placement, "parameters": _FEW_ORDERS, **hops, **replicas, **limits,

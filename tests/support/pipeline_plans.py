@@ -9,10 +9,10 @@ import numpy as np
 from gapless.checker import check
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
-from gapless.encodings.pipeline.order.baselines import BASELINES, whole
 from gapless.encodings.pipeline.order.timeline import Order, timed
 from gapless.encodings.pipeline.problem import problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
+from gapless.encodings.pipeline.schedules.baselines import BASELINES, whole
 from gapless.io.plan import SavedPlan
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile

@@ -1,1 +1,1 @@
-"""Orders of micro-batches on stages whose costs are known: those of the field, searches, bounds."""
+"""Orders of micro-batches on stages whose costs are known: searches, bounds."""

@@ -13,11 +13,11 @@ from tiny_pipelines import best_step_s, sequences
 from gapless.checker import check
 from gapless.encodings.pipeline.classes import any_placement_s, has_placements
 from gapless.encodings.pipeline.cut.costs import stages_of
-from gapless.encodings.pipeline.order.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import EvenHops, Problem, problem
+from gapless.encodings.pipeline.schedules.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.solve import solve
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.profile import PipelineProfile

@@ -12,10 +12,10 @@ import pytest
 from gapless.checker import check
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.cut.costs import stages_of
-from gapless.encodings.pipeline.order.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem, problem
+from gapless.encodings.pipeline.schedules.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.solve import solve
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable

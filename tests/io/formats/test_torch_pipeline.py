@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from pipeline_plans import baseline_plan
 
-from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.programs.program import program_of
+from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import Action, ActionOrder, rows_of, torch_pipeline_text
 

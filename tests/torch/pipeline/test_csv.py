@@ -18,8 +18,8 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 from pipeline_plans import baseline_plan
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
-from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.programs.program import program_of
+from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.io.formats.torch_pipeline import FORMS, ActionOrder, rows_of, write_torch_pipeline
 
 

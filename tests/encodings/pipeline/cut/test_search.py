@@ -18,11 +18,11 @@ from gapless.encodings.pipeline.cut.search import (
     least_memory_bytes,
     mean_load_s,
 )
-from gapless.encodings.pipeline.order.baselines import BASELINES, suits, whole
 from gapless.encodings.pipeline.order.stages import Cut
 from gapless.encodings.pipeline.order.timeline import has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.problem import EvenHops, Problem, Replicas
+from gapless.encodings.pipeline.schedules.baselines import BASELINES, suits, whole
 from gapless.profiles.pipelines.profile import PipelineProfile
 
 MOST = 100_000

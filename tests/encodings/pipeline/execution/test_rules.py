@@ -12,10 +12,10 @@ from pipeline_plans import baseline_plan, gpt_profile
 from gapless.encodings.pipeline.compression.recipes import epilogue
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
 from gapless.encodings.pipeline.execution.rules import epilogue_hops, variants_of
-from gapless.encodings.pipeline.order.baselines import BASELINES, whole
 from gapless.encodings.pipeline.problem import problem
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.encodings.pipeline.question import RunQuestion
+from gapless.encodings.pipeline.schedules.baselines import BASELINES, whole
 from gapless.errors import InputError
 from gapless.torch.pipeline.training import Variant
 

@@ -9,9 +9,9 @@ import pytest
 from examples import share
 from tiny_pipelines import tiny, trial
 
-from gapless.encodings.pipeline.order.baselines import zb_h1
 from gapless.encodings.pipeline.order.bounds import bounds_of, heads_and_tails
 from gapless.encodings.pipeline.order.timeline import timed
+from gapless.encodings.pipeline.schedules.baselines import zb_h1
 
 
 @pytest.mark.parametrize("seed", range(share(200)))

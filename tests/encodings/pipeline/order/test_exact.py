@@ -9,11 +9,11 @@ import pytest
 from examples import share
 from tiny_pipelines import tiny, trial
 
-from gapless.encodings.pipeline.order.baselines import zb_h1, zb_v
 from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Timeline, peak_bytes, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
+from gapless.encodings.pipeline.schedules.baselines import zb_h1, zb_v
 from gapless.options import SolveOptions
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model

@@ -10,7 +10,6 @@ from exact_pipeline import exact_step, few_stages
 from examples import is_thorough, share
 from tiny_pipelines import trial
 
-from gapless.encodings.pipeline.order.baselines import zb_v
 from gapless.encodings.pipeline.order.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact import order_model, order_of
 from gapless.encodings.pipeline.order.messages import (
@@ -26,6 +25,7 @@ from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Order, number, peak_bytes, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import Parameters
+from gapless.encodings.pipeline.schedules.baselines import zb_v
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model

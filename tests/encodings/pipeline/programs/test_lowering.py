@@ -11,10 +11,10 @@ import pytest
 from gapless.checker import Rule, check
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
-from gapless.encodings.pipeline.order.baselines import BASELINES
 from gapless.encodings.pipeline.order.timeline import Order, peak_bytes, timed
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
+from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.ir.schedule import EventKind, Schedule
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile

@@ -11,11 +11,11 @@ import pytest
 from gapless.checker import check
 from gapless.encodings.pipeline.compression.modes import compressor_bytes, spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
-from gapless.encodings.pipeline.order.baselines import BASELINES, whole
 from gapless.encodings.pipeline.order.timeline import Order, timed
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
 from gapless.encodings.pipeline.programs.memory import held_bytes
+from gapless.encodings.pipeline.schedules.baselines import BASELINES, whole
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile
 

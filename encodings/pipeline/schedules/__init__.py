@@ -1,0 +1,1 @@
+"""Schedules of the field by name, and orders that searches start from: building blocks, rounds, squeezed."""

@@ -1,0 +1,36 @@
+"""Sequences that are squeezed: the zero-bubble paper's rounds, the field's schedules, repeated building blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Order
+from gapless.encodings.pipeline.schedules.baselines import BASELINES, apart, suits, whole
+from gapless.encodings.pipeline.schedules.blocks import all_blocks, stretched
+from gapless.encodings.pipeline.schedules.rounds import all_round_rules, in_rounds
+from gapless.encodings.pipeline.schedules.squeeze import Base
+
+__all__ = ["all_bases"]
+
+
+def all_bases(stages: Stages, placement: str) -> Iterator[Base]:
+    """In the order in which they are tried, those that win most often first."""
+    for rules in all_round_rules():
+        order = in_rounds(stages, rules)
+        if order is not None:
+            yield _sequences(order), False
+    for name, baseline in BASELINES.items():
+        if suits(name, placement, stages):
+            is_whole = stages.splits and not baseline.splits
+            own = baseline.order(whole(stages)) if is_whole else baseline.order(stages)
+            yield _sequences(apart(stages, own) if is_whole else own), False
+    for weights_last in (True, False) if stages.splits else (False,):
+        for block in all_blocks(stages):
+            sequences = stretched(stages, block)
+            if sequences is not None:
+                yield sequences, weights_last
+
+
+def _sequences(order: Order) -> list[list[int]]:
+    return [sequence.tolist() for sequence in order.sequences]
