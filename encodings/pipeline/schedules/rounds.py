@@ -135,7 +135,7 @@ class _Rounds:
             weights += 1
         if ready_s + self.own_s[0][stage] <= then_s:
             return False
-        return then_s - self.end_s[stage] <= max(self.waited_s) - self.waited_s[stage]
+        return bool(then_s - self.end_s[stage] <= max(self.waited_s) - self.waited_s[stage])
 
     def _filled(self, kind: Kind, stage: int) -> bool:
         """An op after those weight gradients that memory needs, and those that fit into the wait for it."""

@@ -160,7 +160,7 @@ class _Squeezing:
         """Whether it fits now, and what it overtakes still does beside what it keeps; `most_bytes`: its peak."""
         room_bytes = self.room_bytes[rank]
         is_there = self.kept_bytes[rank] + self.takes[family] <= room_bytes
-        return is_there and most_bytes + max(self.nets[family], 0.0) <= room_bytes
+        return bool(is_there and most_bytes + max(self.nets[family], 0.0) <= room_bytes)
 
     def _start(self, rank: int, now_s: float, pick: _Pick) -> None:
         op = self.sequences[rank][pick.at]

@@ -10,8 +10,8 @@ from pipeline_plans import baseline_plan, errors_table
 import gapless
 from gapless.checker import check
 from gapless.encodings.pipeline.execution.times import Times, step_s, times_of
-from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.encodings.pipeline.programs.program import program_of
+from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import Action, ActionOrder
 from gapless.io.plan import read_plan
