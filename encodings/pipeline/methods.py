@@ -107,9 +107,11 @@ class Orders:
     def start(self) -> Candidate | None:
         """What is improved: the best order, its backwards split if they may be; else the heuristic's first."""
         best = min(self.known, key=_rank, default=None)
+        split = [each for each in self.known if each.stages.splits == self.stages.splits]
         if best is not None and best.stages.splits != self.stages.splits:
-            best = self.candidate(best.method, self.stages, apart(self.stages, best.order))
-        return best or next(iter(ZeroBubble().first(self)), None)
+            made = self.candidate(best.method, self.stages, apart(self.stages, best.order))
+            split += [] if made is None else [made]
+        return min(split, key=_rank, default=None) or next(iter(ZeroBubble().first(self)), None)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, has_room, number, plain, timed
 from gapless.options import Deadline
 
-__all__ = ["Rules", "fits", "list_schedule", "zero_bubble"]
+__all__ = ["RESERVES", "Rules", "fits", "list_schedule", "zero_bubble"]
 
 
-_RESERVES = (0, 1, 2, 4, 8)
+RESERVES = (0, 1, 2, 4, 8)
 """Messages for which ranks keep room besides those of their ops, until an order can be played."""
 
 
@@ -84,7 +84,7 @@ def zero_bubble(stages: Stages, most_ops: int, deadline: Deadline | None = None)
         return None
     best: tuple[Order, Timeline] | None = None
     ops, left = (3 if stages.splits else 2) * stages.count * stages.micro_batches, most_ops
-    reserves = _RESERVES if stages.is_pressed else _RESERVES[:1]
+    reserves = RESERVES if stages.is_pressed else RESERVES[:1]
     for rules in all_rules(stages):
         if best is not None and (left <= 0 or (deadline is not None and deadline.over)):
             break

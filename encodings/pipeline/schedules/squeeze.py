@@ -16,8 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from gapless.array_types import Floats
+from gapless.encodings.pipeline.order.room import op_message_bytes
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Order, Timeline, durations, plain, timed
+from gapless.encodings.pipeline.order.timeline import Order, Timeline, durations, has_room, plain, timed
+from gapless.encodings.pipeline.order.zero_bubble import RESERVES
 from gapless.options import Deadline
 
 __all__ = ["Base", "best_squeezed", "kept_peaks", "squeezed"]
@@ -30,7 +32,7 @@ _FAR = 24
 
 
 def kept_peaks(stages: Stages, sequences: Sequence[Sequence[int]]) -> Floats:
-    """The most that each rank keeps in its sequence, bytes, float of shape (P,)."""
+    """The most that each rank keeps in its sequence, with the messages of its ops, bytes, float of shape (P,)."""
     takes, leaves = _changes(stages)
     peaks = np.zeros(stages.ranks)
     for rank, sequence in enumerate(sequences):
@@ -41,8 +43,12 @@ def kept_peaks(stages: Stages, sequences: Sequence[Sequence[int]]) -> Floats:
 
 
 def _changes(stages: Stages) -> tuple[Floats, Floats]:
-    """Bytes that an op of a kind and stage takes when it starts, and leaves when it ends, float of shape (3, S)."""
+    """Bytes that an op of a kind and stage takes when it starts, and leaves when it ends, float of shape (3, S), the
+    messages that it uses and makes among them."""
     takes, leaves = (np.zeros((len(Kind), stages.count)) for _ in range(2))
+    own = op_message_bytes(stages, np.zeros((stages.count - 1, 1), dtype=np.int64))[:, :, 0]
+    takes[: Kind.WEIGHT] += own
+    leaves[: Kind.WEIGHT] += own
     for span in stages.spans:
         takes[span.begin] += span.size_bytes
         leaves[span.end] += span.size_bytes
@@ -67,19 +73,23 @@ def squeezed(
 def best_squeezed(
     stages: Stages, bases: Iterable[Base], most_ops: int, deadline: Deadline | None = None
 ) -> tuple[Order, Timeline] | None:
-    """The best order of as many sequences as `most_ops` squeezed ops allow, at least one; None where none fits."""
+    """The best order of as many sequences as `most_ops` squeezed ops allow; None where none of them fits."""
     best: tuple[Order, Timeline] | None = None
-    left = most_ops
+    left, message_bytes = most_ops, float(stages.message_bytes.max(initial=0.0))
     for sequences, weights_last in bases:
-        if best is not None and (left <= 0 or (deadline is not None and deadline.over)):
+        if left <= 0 or (best is not None and deadline is not None and deadline.over):
             break
-        order = squeezed(stages, sequences, weights_last)
-        timeline = None if order is None else timed(stages, order)
-        if order is None or timeline is None:
-            continue
-        left -= len(timeline.start_s)
-        if best is None or (timeline.step_s, timeline.spread_s) < (best[1].step_s, best[1].spread_s):
-            best = order, timeline
+        for messages in RESERVES if stages.is_pressed else RESERVES[:1]:
+            order = squeezed(stages, sequences, weights_last, stages.room_bytes - messages * message_bytes)
+            if order is None:
+                break
+            left -= sum(map(len, sequences))
+            timeline = timed(stages, order)
+            if timeline is None or not has_room(stages, order, timeline):
+                continue
+            if best is None or (timeline.step_s, timeline.spread_s) < (best[1].step_s, best[1].spread_s):
+                best = order, timeline
+            break
     return best
 
 
