@@ -43,8 +43,9 @@ def any_placement_s(problem: Problem) -> tuple[float, str]:
     are made up for a number of stages can be cut as finely as one likes, so that nobody waits.
     """
     profile, ranks = problem.profile, problem.ranks
-    own_s = profile.forward_s + profile.backward_s + profile.weight_s
     is_whole, others = problem.backward == "whole", 0 if profile.is_uniform else ranks - 1
+    backward_s, weight_s = profile.backwards_s(not is_whole)
+    own_s = profile.forward_s + backward_s + weight_s
     last_s = own_s[0] - profile.forward_s[0] if is_whole else 0.0
     load_s = (problem.micro_batches * own_s.sum() + others * (profile.forward_s[0] + last_s)) / ranks
     path_s = own_s.sum() if is_whole else (profile.forward_s + profile.backward_s).sum()

@@ -9,7 +9,7 @@ JSON, format `gapless.pipeline-profile`, version 1; `//` comments are allowed::
                  "state_bytes": 32768, "stash_bytes": 1024, "boundary_bytes": 0}]}
 
 Layers stand in the order of the forward pass. Optional are `embedding_bytes`, `boundary_shape` and `source`, and of a
-layer `weight_stash_bytes`.
+layer `weight_stash_bytes` and `whole_backward_s`.
 `PipelineProfile` says what each field means.
 """
 
@@ -55,7 +55,8 @@ class PipelineProfile(Brief):
     layer, and the size of the gradient that comes back. `embedding_bytes`: gradients of weights that the first and the
     last layer share, 0 for none; they are among the parameter bytes of both. `boundary_shape`: rows and columns of the
     activation as a matrix, where it is known: compressors by rank need it. `source`: where the numbers are from.
-    `is_uniform`: whether there are as many equal layers as a question has stages, made up for it.
+    `is_uniform`: whether there are as many equal layers as a question has stages, made up for it. `whole_backward_s`:
+    of both gradients as one op, where that was measured; None for I and W after each other.
     Raises `InputError` where lengths differ or a number is negative, not finite or too large.
     """
 
@@ -73,12 +74,14 @@ class PipelineProfile(Brief):
     source: str = ""
     is_uniform: bool = False
     weight_stash_bytes: Ints | None = None
+    whole_backward_s: Floats | None = None
 
     def __post_init__(self) -> None:
         where, count = f"profile {self.name!r}", len(self.layer_names)
         if not count:
             raise InputError(f"{where}: layers must hold at least one, got none")
-        for title in ("forward_s", "backward_s", "weight_s"):
+        whole = () if self.whole_backward_s is None else ("whole_backward_s",)
+        for title in ("forward_s", "backward_s", "weight_s", *whole):
             self._check_column(title, count, _LONGEST_S)
         weight_stash = () if self.weight_stash_bytes is None else ("weight_stash_bytes",)
         for title in ("parameter_bytes", "state_bytes", "stash_bytes", "boundary_bytes", *weight_stash):
@@ -108,6 +111,13 @@ class PipelineProfile(Brief):
     def layer_count(self) -> int:
         """The number of layers."""
         return len(self.layer_names)
+
+    def backwards_s(self, splits: bool) -> tuple[Floats, Floats]:
+        """Seconds of I and of W; where they aren't split, of both as one op, and 0. Float of shape (layers,) each."""
+        if splits:
+            return self.backward_s, self.weight_s
+        both_s = self.backward_s + self.weight_s if self.whole_backward_s is None else self.whole_backward_s
+        return both_s, np.zeros_like(both_s)
 
     @property
     def deferred_bytes(self) -> Ints:
@@ -157,9 +167,15 @@ class _Layer:
     stash_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
     boundary_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
     weight_stash_bytes: Annotated[int | None, Stored(0, _LARGEST_BYTES)] = None
+    whole_backward_s: Annotated[float | None, Stored(0)] = None
 
 
-_COLUMNS = {field.name: np.int64 if field.name.endswith("_bytes") else np.float64 for field in fields(_Layer)[1:-1]}
+_OPTIONAL = ("weight_stash_bytes", "whole_backward_s")
+_COLUMNS = {
+    field.name: np.int64 if field.name.endswith("_bytes") else np.float64
+    for field in fields(_Layer)[1:]
+    if field.name not in _OPTIONAL
+}
 """One of each layer, with their types."""
 
 
@@ -178,13 +194,15 @@ def read_pipeline_profile(path: str | Path) -> PipelineProfile:
     columns: dict[str, Any] = {
         name: np.array([getattr(layer, name) for layer in read.layers], kind) for name, kind in _COLUMNS.items()
     }
-    own = [layer.weight_stash_bytes for layer in read.layers]
-    kept = [stash if each is None else each for each, stash in zip(own, columns["stash_bytes"].tolist(), strict=True)]
+    otherwise = (columns["stash_bytes"], columns["backward_s"] + columns["weight_s"])
+    for name, column in zip(_OPTIONAL, otherwise, strict=True):
+        own = [getattr(layer, name) for layer in read.layers]
+        filled = [other if each is None else each for each, other in zip(own, column.tolist(), strict=True)]
+        columns[name] = None if own.count(None) == len(own) else np.array(filled, column.dtype)
     with located(str(path)):
         return PipelineProfile(
             read.name, tuple(layer.name for layer in read.layers), **columns, source=read.source,
             embedding_bytes=read.embedding_bytes, boundary_shape=read.boundary_shape,
-            weight_stash_bytes=None if own.count(None) == len(own) else np.array(kept, np.int64),
         )  # fmt: skip
 
 
@@ -196,8 +214,9 @@ def write_pipeline_profile(path: str | Path, profile: PipelineProfile) -> None:
 def pipeline_profile_text(profile: PipelineProfile) -> str:
     """A profile as JSON, one layer a line."""
     columns = [getattr(profile, name).tolist() for name in _COLUMNS]
-    if profile.weight_stash_bytes is not None:
-        columns.append(profile.weight_stash_bytes.tolist())
+    for name in _OPTIONAL:
+        column = getattr(profile, name)
+        columns.append([None] * profile.layer_count if column is None else column.tolist())
     layers = tuple(_Layer(*layer) for layer in zip(profile.layer_names, *columns, strict=True))
     file = _File(profile.name, layers, profile.source, profile.embedding_bytes, profile.boundary_shape)
     return text_of(file, _FORMAT, _VERSION, ["layers"])

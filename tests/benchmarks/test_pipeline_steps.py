@@ -30,7 +30,12 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "ours, 5 in flight": {"in_flight": 5},
 }
 MODEL = "train:gpt,layers=6,hidden=256,vocabulary=1024,sequence=256"
-COMPUTED = {"gpipe": {"method": "gpipe"}, "1f1b": {"method": "1f1b"}, "zb-h1": {"method": "zb-h1"}, "ours": {}}
+COMPUTED: dict[str, dict[str, str]] = {
+    "gpipe": {"method": "gpipe", "backward": "whole"},
+    "1f1b": {"method": "1f1b", "backward": "whole"},
+    "zb-h1": {"method": "zb-h1"},
+    "ours": {},
+}
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

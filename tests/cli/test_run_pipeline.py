@@ -196,11 +196,12 @@ def test_profiles_are_measured_printed_and_written(tmp_path: Path, capsys: pytes
     model, layers, errors = f"{SMALL},layers=2", str(tmp_path / "p.json"), str(tmp_path / "e.json")
     assert main(["profile", "pipeline", "--model", model, "--repeats", "1", "-o", layers]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["layer", "embedding", "layer1", "layer2", "head", "measured"]
+    assert [line.split()[0] for line in lines] == ["layer", "embedding", "layer1", "layer2", "head", "measured", "I"]
     assert main(["profile", "pipeline", "--model", model, "--processes", "2", "--repeats", "1", "-o", layers]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].endswith("medians of 1 in 2 processes at once")
-    assert all("0 s" not in line for line in lines[2:-1]), "the embedding alone has no gradient of its input"
+    assert lines[-2].endswith("medians of 1 in 2 processes at once")
+    assert lines[-1].startswith("I and W apart take ")
+    assert all("0 s" not in line for line in lines[2:-2]), "the embedding alone has no gradient of its input"
     assert main(["profile", "compression-error", "--model", model, "--micro-batches", "2", "--modes", "rank 2,float16",
                  "--repeats", "1", "--depths", "2", "-o", errors, "--json"]) == 0  # fmt: skip
     assert json.loads(capsys.readouterr().out)["modes"] == ["rank 2", "float16"]

@@ -24,12 +24,10 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Sta
     profile, count = problem.profile, problem.stage_count
     firsts = np.array([0, *cut], dtype=np.int64)
     recomputes = np.zeros(count, dtype=np.bool_) if recomputes is None else recomputes
-    forward_s, backward_s, weight_s = (
-        np.add.reduceat(column, firsts) for column in (profile.forward_s, profile.backward_s, profile.weight_s)
-    )
     splits = problem.backward == "split"
-    if not splits:
-        backward_s, weight_s = backward_s + weight_s, np.zeros_like(weight_s)
+    forward_s, backward_s, weight_s = (
+        np.add.reduceat(column, firsts) for column in (profile.forward_s, *profile.backwards_s(splits))
+    )
     stash_bytes, deferred_bytes, state_bytes, parameter_bytes = (
         np.add.reduceat(column, firsts)
         for column in (profile.stash_bytes, profile.deferred_bytes, profile.state_bytes, profile.parameter_bytes)

@@ -171,8 +171,7 @@ class _Costs:
 
     def __init__(self, problem: Problem) -> None:
         profile, self.problem = problem.profile, problem
-        backward_s = profile.backward_s + (profile.weight_s if problem.backward == "whole" else 0.0)
-        weight_s = profile.weight_s if problem.backward == "split" else np.zeros_like(profile.weight_s)
+        backward_s, weight_s = profile.backwards_s(problem.backward == "split")
         if problem.recomputation == "all":
             backward_s = backward_s + profile.forward_s
         self.forward, self.backward, self.weight = (_prefix(x) for x in (profile.forward_s, backward_s, weight_s))

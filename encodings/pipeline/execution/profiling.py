@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from gapless.encodings.pipeline.question import ErrorsQuestion, LayersQuestion
 from gapless.io.atomic import check_writable
 from gapless.profiles.pipelines.compression import CompressionTable
@@ -36,7 +38,8 @@ def profile_layers(question: LayersQuestion, session: Session) -> Answer:
 
 
 _TITLES = (
-    "forward_s", "backward_s", "weight_s", "parameter_bytes", "stash_bytes", "deferred_bytes", "boundary_bytes",
+    "forward_s", "backward_s", "weight_s", "whole_backward_s", "parameter_bytes", "stash_bytes", "deferred_bytes",
+    "boundary_bytes",
 )  # fmt: skip
 
 
@@ -47,10 +50,19 @@ def _cells(profile: PipelineProfile) -> Iterator[tuple[str, list[float]]]:
 
 
 def _table(profile: PipelineProfile) -> str:
-    lines: list[tuple[str, ...]] = [("layer", "F", "I", "W", "parameters", "stash", "from I to W", "boundary")]
+    lines: list[tuple[str, ...]] = [
+        ("layer", "F", "I", "W", "I and W as one", "parameters", "stash", "from I to W", "boundary")
+    ]
     for name, cells in _cells(profile):
-        lines.append((name, *map(format_seconds, cells[:3]), *map(format_bytes, cells[3:])))
-    return _aligned(lines, profile.source)
+        lines.append((name, *map(format_seconds, cells[:4]), *map(format_bytes, cells[4:])))
+    return f"{_aligned(lines, profile.source)}\n{_split(profile)}"
+
+
+def _split(profile: PipelineProfile) -> str:
+    """What it costs to have I and W as two ops, over all layers."""
+    apart_s, whole_s = (float(sum(map(np.sum, profile.backwards_s(splits)))) for splits in (True, False))
+    said = f"I and W apart take {format_seconds(apart_s)}, as one {format_seconds(whole_s)}"
+    return f"{said}: {apart_s / whole_s - 1:+.1%}" if whole_s else said
 
 
 def profile_errors(question: ErrorsQuestion, session: Session) -> Answer:

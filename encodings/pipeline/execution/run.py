@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gapless.encodings.pipeline.execution.emulation import compared_text, emulated
-from gapless.encodings.pipeline.execution.times import step_s, times_of
+from gapless.encodings.pipeline.execution.times import Times, step_s, times_of
 from gapless.encodings.pipeline.execution.training import trained
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.encodings.pipeline.question import RunQuestion
@@ -116,11 +116,16 @@ def _answer(
         "same_boundaries": same_sizes,
         "ledger": ledger,
         "planned_s": step_s(program.order, times),
-        "predicted_s": step_s(program.order, times.first_stage_whole()) if same_sizes else None,
+        "predicted_s": step_s(program.order, _played(times, program)) if same_sizes else None,
         "measured_s": median(found.step_s) if found.step_s else None,
     }
     is_valid = in_flight and (sent or not same_sizes) and (exact or compressed)
     return Answer(data, _text(program, found, same_sizes, data), is_valid=is_valid)
+
+
+def _played(times: Times, program: Program) -> Times:
+    """As the first stage is run: its backward is in two parts from its second layer on, if it has one."""
+    return times.first_stage_whole() if program.cut[:1] == (1,) else times
 
 
 def _spent_by_hops(plan: SavedPlan) -> float:

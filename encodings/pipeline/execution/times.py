@@ -39,7 +39,7 @@ class Times:
         return Times(*columns)
 
     def first_stage_whole(self) -> Times:
-        """As PyTorch runs a first stage: nothing in I, since its input has no gradient, all of its backward in W."""
+        """As a first stage of one layer is run: nothing in I, since its input has no gradient, all of it in W."""
         op_s = dict(self.op_s)
         for action in op_s:
             if action.stage == 0 and action.kind == "W":

@@ -30,7 +30,7 @@ from gapless.torch.ranks import run_ranks
 __all__ = ["MODES", "Asked", "measure_errors", "measure_layers", "measure_together"]
 
 _WARM_UP = 2
-_TIMES = ("forward_s", "backward_s", "weight_s")
+_TIMES = ("forward_s", "backward_s", "weight_s", "whole_backward_s")
 
 _Loss = Callable[[Tensor], Tensor]
 
@@ -42,6 +42,7 @@ class _Measured:
     forward_s: float
     backward_s: float
     weight_s: float
+    whole_s: float
     parameter_bytes: int
     stash_bytes: int
     weight_stash_bytes: int
@@ -86,6 +87,7 @@ def measure_layers(
         boundary_shape=_shape(boundaries),
         source=f"measured on {device_of(value.device).name}, torch {torch.__version__}, medians of {repeats}",
         weight_stash_bytes=np.array([each.weight_stash_bytes for each in found], dtype=np.int64),
+        whole_backward_s=np.array([each.whole_s for each in found]),
     )
 
 
@@ -147,27 +149,38 @@ def _measure(layer: Module, value: Tensor, loss: _Loss | None, repeats: int) -> 
     parameters = [parameter for parameter in layer.parameters() if parameter.requires_grad]
     times: list[tuple[float, ...]] = []
     for _ in range(_WARM_UP + repeats):
-        given = value.detach().requires_grad_(value.dtype.is_floating_point)
-        marks = Marks(value.device)
-        marks.mark()
-        made = layer(given)
-        last = made if loss is None else loss(made)
-        marks.mark()
-        gradient = None if loss is not None else torch.randn_like(made)
-        marks.mark()
-        _backward(marks, last, gradient, given, parameters)
-        times.append(tuple(end - begin for begin, end in pairwise(marks.elapsed_s())))
-    forward_s, _, backward_s, weight_s = (statistics.median(column) for column in zip(*times[_WARM_UP:], strict=True))
+        apart, whole = (_timed(layer, value, loss, parameters, splits) for splits in (True, False))
+        times.append((*apart, whole[-1]))
+    forward_s, _, backward_s, weight_s, whole_s = (
+        statistics.median(column) for column in zip(*times[_WARM_UP:], strict=True)
+    )
     stash_bytes, weight_stash_bytes, output = _stashes(layer, value, loss)
     return _Measured(
         forward_s,
         backward_s if value.dtype.is_floating_point else 0.0,
         weight_s,
+        whole_s,
         sum(map(_size_bytes, parameters)),
         stash_bytes,
         weight_stash_bytes,
         output,
     )
+
+
+def _timed(
+    layer: Module, value: Tensor, loss: _Loss | None, parameters: list[torch.nn.Parameter], splits: bool
+) -> tuple[float, ...]:
+    """Seconds of a forward, of what comes between, and of its backward: of I and W where it `splits`."""
+    given = value.detach().requires_grad_(value.dtype.is_floating_point)
+    marks = Marks(value.device)
+    marks.mark()
+    made = layer(given)
+    last = made if loss is None else loss(made)
+    marks.mark()
+    gradient = None if loss is not None else torch.randn_like(made)
+    marks.mark()
+    _backward(marks, last, gradient, given, parameters, splits)
+    return tuple(end - begin for begin, end in pairwise(marks.elapsed_s()))
 
 
 class _Saved:
@@ -215,14 +228,16 @@ def _memory_bytes(tensors: Sequence[Tensor], parameters: Sequence[Tensor]) -> in
 
 
 def _backward(
-    marks: Marks, last: Tensor, gradient: Tensor | None, given: Tensor, parameters: list[torch.nn.Parameter]
-) -> None:
-    """Marks between I and W and after W; gradients add to those that are there, as in a step."""
+    marks: Marks, last: Tensor, gradient: Tensor | None, given: Tensor, parameters: list[torch.nn.Parameter],
+    splits: bool,
+) -> None:  # fmt: skip
+    """Marks between I and W where it splits, and at the end; gradients add to those that are there, as in a step."""
     from torch.distributed.pipelining._backward import stage_backward, stage_backward_input, stage_backward_weight
 
     gradients = None if gradient is None else [gradient]
-    if not given.requires_grad:
-        marks.mark()
+    if not (splits and given.requires_grad):
+        if splits:
+            marks.mark()
         stage_backward(last, gradient, (given,))
     else:
         _, groups = stage_backward_input([last], gradients, [given], iter(parameters))

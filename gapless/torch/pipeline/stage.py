@@ -12,15 +12,15 @@ from gapless.torch.compression import HopCompressor
 from gapless.torch.ddp.state import poison
 from gapless.torch.library import Tensor, torch
 from gapless.torch.pipeline.observed import HopObserver
-from gapless.torch.pipeline.recomputed import RecomputedStage
+from gapless.torch.pipeline.planned import PlannedStage
 
 __all__ = ["CompressedStage"]
 
 _FORWARD, _BACKWARD = "activations", "gradients"
 
 
-class CompressedStage(RecomputedStage):
-    """As `RecomputedStage`, for a model whose stages send one tensor each.
+class CompressedStage(PlannedStage):
+    """As `PlannedStage`, for a model whose stages send one tensor each.
 
     `modes[hop, m]`: the mode of the gradient that micro-batch m sends from stage hop + 1 to hop; all others go plain.
     `propagates`: whether what a hop's compression lost is added to its next gradient (Optimus-CC's lazy error

@@ -44,6 +44,21 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     assert profile.boundary_bytes.tolist() == [64, 64]
 
 
+def test_what_only_some_layers_have_is_filled_in(tmp_path: Path) -> None:
+    first, second = PROFILE["layers"]
+    data = {**PROFILE, "layers": [{**first, "whole_backward_s": 0.015}, {**second, "weight_stash_bytes": 100}]}
+    profile = read_pipeline_profile(write(tmp_path, data))
+    assert profile.whole_backward_s is not None
+    assert profile.whole_backward_s.tolist() == [0.015, 0.05], "I and W after each other"
+    assert profile.deferred_bytes.tolist() == [512, 100]
+    write_pipeline_profile(tmp_path / "again.json", profile)
+    again = read_pipeline_profile(tmp_path / "again.json")
+    assert again.whole_backward_s is not None
+    assert again.whole_backward_s.tolist() == [0.015, 0.05]
+    assert [column.tolist() for column in again.backwards_s(splits=False)] == [[0.015, 0.05], [0.0, 0.0]]
+    assert [column.tolist() for column in again.backwards_s(splits=True)] == [[0.0, 0.03], [0.02, 0.02]]
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
     profile, path = NAMED[name](), tmp_path / "profile.json"
@@ -63,6 +78,10 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
         (lambda d: d["layers"][0].pop("backward_s"), r"layers\[0\]: field 'backward_s' is missing"),
         (lambda d: d["layers"][1].update(state_bytes=3), "layer 'head': state_bytes must be >= parameter_bytes, got 3"),
         (lambda d: d["layers"][1].update(forward_s=1e10), r"layer 'head': forward_s must be in 0..1e\+09, got 1000"),
+        (
+            lambda d: d["layers"][1].update(whole_backward_s=1e10),
+            r"layer 'head': whole_backward_s must be in 0..1e\+09",
+        ),
         (lambda d: d.update(layers=[]), "layers must hold at least one, got none"),
         (lambda d: d.update(embedding_bytes=41), "embedding_bytes must be in 0..40, .* got 41"),
         (lambda d: d.update(boundary_shape=[3]), r"boundary_shape: must be \[rows, columns\], got \[3\]"),

@@ -13,7 +13,8 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
-from gapless.torch.pipeline.recomputed import RecomputedStage
+from gapless.torch.pipeline import planned
+from gapless.torch.pipeline.planned import PlannedStage
 
 MICRO_BATCHES = 3
 ROWS = {
@@ -36,7 +37,7 @@ def gradients(path: Path, row: str, recomputes: tuple[bool, bool]) -> tuple[list
     torch.manual_seed(0)
     layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Tanh()) for _ in range(2)]
     stages = [
-        RecomputedStage(layer, number, 2, torch.device("cpu"), recomputes=recomputes[number])
+        PlannedStage(layer, number, 2, torch.device("cpu"), recomputes=recomputes[number])
         for number, layer in enumerate(layers)
     ]
     path.write_text(f"{row}\n")
@@ -49,6 +50,15 @@ def gradients(path: Path, row: str, recomputes: tuple[bool, bool]) -> tuple[list
         hook.remove()
     found = [parameter.grad for layer in layers for parameter in layer.parameters()]
     return found, [float(loss.detach()) for loss in losses], saved.count(False)
+
+
+def test_the_first_stage_has_two_parts_of_a_backward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, split = [], planned.stage_backward_input
+    monkeypatch.setattr(planned, "stage_backward_input", lambda *given: seen.append(1) or split(*given))
+    gradients(tmp_path / "s.csv", ROWS["apart"], (True, False))
+    assert len(seen) == MICRO_BATCHES, "the second stage's are PyTorch's own"
+    gradients(tmp_path / "s.csv", ROWS["at once"], (True, False))
+    assert len(seen) == MICRO_BATCHES
 
 
 @pytest.mark.parametrize("row", ROWS)
