@@ -131,11 +131,17 @@ class ActionOrder:
 
 
 def rows_of(order: ActionOrder, form: str) -> list[list[str]]:
-    """The actions of each rank as texts.
+    """The actions of each rank as texts. Raises `InputError` where the last stage has micro-batches in another order.
 
+    Torch counts losses as they come, so that a loss would be another micro-batch's.
     Every message has its place in the order of all, and both of its ranks keep to that: they never wait for each other
     in a circle, even where a send waits for its receiver.
     """
+    last = len(order.rank_of_stage) - 1
+    losses = [action.micro_batch for action in order.actions if action.stage == last and action.kind == "F"]
+    if losses != sorted(losses):
+        got = " ".join(map(str, losses))
+        raise InputError(f"order: torch counts the losses as they come, so stage {last} must run 0, 1, ..., got {got}")
     if form == "compute":
         return [[str(action) for action in order.of_rank(rank)] for rank in range(order.ranks)]
     rows: list[list[str]] = [[] for _ in range(order.ranks)]

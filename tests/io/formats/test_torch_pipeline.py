@@ -34,6 +34,12 @@ def test_communication_rows_have_messages_and_divide_gradients_once() -> None:
     )
 
 
+def test_losses_that_torch_would_count_as_others_are_refused() -> None:
+    order = ActionOrder((0,), 2, actions("0F1 0F0 0B1 0B0"))
+    with pytest.raises(InputError, match=r"^order: torch counts .* stage 0 must run 0, 1, \.\.\., got 1 0$"):
+        rows_of(order, "compute")
+
+
 def test_nothing_is_sent_within_a_rank() -> None:
     turn = ActionOrder((0, 1, 1, 0), 1, actions("0F0 1F0 2F0 3F0 3B0 2B0 1B0 0B0"))
     assert [Counter(word[1:5] for word in row)["SEND"] for row in rows_of(turn, "communication")] == [2, 2]

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 from gloo_ranks import run_ranks
 from pipeline_plans import baseline_plan, errors_table, gpt_profile
-from pipeline_ranks import leave_task, run_tasks, task_of
+from pipeline_ranks import leave_task, program_on, run_tasks, task_of
 
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.torch.pipeline.run import RanksRun, Task, compared
@@ -57,6 +57,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
         "compressed": asked("zb-h1", 4, "compute", modes=True),
         "propagated": asked("zb-h1", 4, "communication", modes=True, propagates=True),
     }
+    for name, (ranks, form) in ANYWHERE.items():
+        program = program_on(ranks, (1, 2, 3, 4, 5, 7), 4, seed=len(name))
+        tasks[name] = program, task_of(program, 6, form)
     for name, (program, task) in tasks.items():
         leave_task(folder / name, task, program)
     found = run_ranks(run_tasks, 4, folder)
@@ -64,6 +67,21 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
         name: Ran(program, task, compared(task.load(), task.micro_batches, [rank[name] for rank in found]))
         for name, (program, task) in tasks.items()
     }
+
+
+ANYWHERE = {
+    "a wave": ((0, 1, 2, 3, 3, 2, 1), "compute"),
+    "anywhere": ((2, 0, 0, 3, 1, 0, 2), "compute"),
+    "anywhere, with messages": ((1, 3, 1, 0, 2, 2, 3), "communication"),
+}
+"""Stages on ranks as no placement has them, and the form of the file."""
+
+
+@pytest.mark.parametrize("name", ANYWHERE)
+def test_stages_on_any_ranks_find_the_gradients_of_one_process(ran: dict[str, Ran], name: str) -> None:
+    found = ran[name].found
+    assert found.gradients == found.equal == 5 + 12 * 6
+    assert found.losses == 4
 
 
 AGAIN = ["1f1b again", "zb-h1 again", "zb-v again"]
