@@ -9,16 +9,25 @@ must enter it once. Where no switch adds up across classes of ranks, sums cross 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.chunked import Chunked
+from gapless.topologies.links import Links
 from gapless.topologies.switch_groups import Reduction
 from gapless.topologies.topology import Topology
 
-__all__ = ["is_bandwidth_plain", "switch_bounds_s"]
+__all__ = [
+    "has_own_ports",
+    "has_plain_bandwidth",
+    "is_bandwidth_plain",
+    "switch_bounds_s",
+    "through_s",
+    "with_least_costs",
+]
 
 _MOST_STARTS = 64
 """Ranks from which distances are worked out."""
@@ -50,10 +59,25 @@ def is_bandwidth_plain(problem: Chunked) -> bool:
     collective, topology = problem.collective, problem.topology
     if collective.reduces or max(map(len, collective.destinations)) > 1:
         return False
+    return has_plain_bandwidth(topology)
+
+
+def has_plain_bandwidth(topology: Topology) -> bool:
+    """Whether no operation of a switch takes less than a message for each of the bytes that differ, of any port."""
     for group in topology.switch_groups:
-        links = np.flatnonzero(_joined(topology, group.ranks))
+        links = _joined(topology, group.ranks)
         if (topology.beta_s_per_byte[links] > group.reduction.beta_s_per_byte * (1 + 1e-9)).any():
             return False
+    return has_own_ports(topology)
+
+
+def has_own_ports(topology: Topology) -> bool:
+    """Whether what links between ranks of a switch group hold is each one rank's, the sender's or the receiver's.
+
+    What many ranks hold is held once by an operation, whatever it brings to all of them.
+    """
+    for group in topology.switch_groups:
+        links = np.flatnonzero(_joined(topology, group.ranks))
         held = np.isin(topology.held_by, links)
         ports, link = topology.held[held], topology.held_by[held]
         ends = (topology.link_source[link], topology.link_target[link])
@@ -61,6 +85,20 @@ def is_bandwidth_plain(problem: Chunked) -> bool:
         if len(ports) and (np.minimum(*counts) > 1).any():
             return False
     return True
+
+
+def with_least_costs(topology: Topology) -> Topology:
+    """The same with links between ranks of a switch group that take no longer than its operations.
+
+    No plan is slower there, so that bounds hold for the topology which hold where operations take no less than links.
+    """
+    alpha_s, beta_s_per_byte = topology.alpha_s.copy(), topology.beta_s_per_byte.copy()
+    for group in topology.switch_groups:
+        joined = _joined(topology, group.ranks)
+        alpha_s[joined] = np.minimum(alpha_s[joined], group.reduction.alpha_s)
+        beta_s_per_byte[joined] = np.minimum(beta_s_per_byte[joined], group.reduction.beta_s_per_byte)
+    own = topology.links
+    return replace(topology, links=Links(own.source, own.target, alpha_s, beta_s_per_byte, own.held_start, own.held))
 
 
 def _sets(topology: Topology) -> Iterator[Mask]:
@@ -90,16 +128,12 @@ def _parts(problem: Chunked) -> tuple[Mask, Mask]:
 
 def _latency_s(problem: Chunked, starts: Mask, wanted: Mask) -> float:
     """The longest of the shortest paths, each link at the least latency of what may use it."""
-    topology = problem.topology
-    alpha_s = topology.alpha_s.copy()
-    for group in topology.switch_groups:
-        joined = _joined(topology, group.ranks)
-        alpha_s[joined] = np.minimum(alpha_s[joined], group.reduction.alpha_s)
+    topology = with_least_costs(problem.topology)
     farthest_s = 0.0
     for start in range(min(problem.collective.rank_count, _MOST_STARTS)):
         targets = wanted[starts[:, start]].any(axis=0)
         if targets.any():
-            distance_s = distances_s(topology, alpha_s, np.array([start]))[0]
+            distance_s = distances_s(topology, topology.alpha_s, np.array([start]))[0]
             farthest_s = max(farthest_s, float(distance_s[targets].max()))
     return farthest_s
 
@@ -117,6 +151,11 @@ Joined = list[tuple[Reduction, Mask]]
 
 def _by_group(topology: Topology) -> Joined:
     return [(group.reduction, _joined(topology, group.ranks)) for group in topology.switch_groups]
+
+
+def through_s(topology: Topology, links: Ids, size_bytes: float) -> float:
+    """How long it takes to get so many bytes over some links, each once, by messages or by operations of switches."""
+    return _through_s(topology, links, size_bytes, _by_group(topology))
 
 
 def _crossing_s(problem: Chunked, starts: Mask, wanted: Mask, inside: Mask, joined: Joined) -> float:

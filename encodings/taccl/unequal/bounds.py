@@ -4,6 +4,10 @@
 come in over the rate at which it can. `hops`: where no two ranks want the same and no switch multicasts, messages, and
 the hops that few of them make. `bandwidth`: of ALLTOALLV what all that holds a link must carry, by prices of those
 (`fluid.py`), or a linear program where it is small; of ALLGATHERV the narrowest cut in front of each rank.
+
+Where switches add up or multicast, their operations may take less than links, one may stand for many messages, and what
+many ranks hold is held once for all that it brings. There links count as no dearer than operations, no bound counts
+messages, and there is no `bandwidth` unless ports are each one rank's.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from gapless.encodings.taccl.bounds.bandwidth.concurrent_flow import concurrent_
 from gapless.encodings.taccl.bounds.link_costs import distances_s, links_into, rate_bytes_per_s, sides_of
 from gapless.encodings.taccl.bounds.tradeoffs import hops_bound_s
 from gapless.encodings.taccl.sketch.phases import turned_round
+from gapless.encodings.taccl.switches.bounds import has_own_ports, through_s, with_least_costs
 from gapless.encodings.taccl.unequal.problem import Unequal
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -44,11 +49,11 @@ def check_paths(problem: Unequal) -> None:
 
 def quick_bounds(problem: Unequal) -> dict[str, float]:
     """Those that are worked out at once, in seconds, by name."""
-    topology, sent = problem.topology, problem.amounts.sent
+    topology, sent = with_least_costs(problem.topology), problem.amounts.sent
     distance_s = distances_s(topology, topology.alpha_s, np.arange(len(sent)))
     found = {"latency": float(distance_s[sent > 0].max()), "cuts": _cuts_s(problem)}
-    if problem.amounts.is_gather or any(group.reduction.multicasts for group in topology.switch_groups):
-        return found  # one multicast stands for many messages
+    if problem.amounts.is_gather or topology.switch_groups:
+        return found  # one operation stands for many messages
     wanted = sent.astype(np.float64)
     hops_s = max(hops_bound_s(topology, wanted), hops_bound_s(turned_round(topology), wanted.T))
     return {**found, "hops": hops_s}
@@ -56,8 +61,8 @@ def quick_bounds(problem: Unequal) -> dict[str, float]:
 
 def routed_bound_s(problem: Unequal, options: SolveOptions, most_variables: int) -> float:
     """`bandwidth`, exact for ALLGATHERV and where the linear program of an ALLTOALLV is small; else 0."""
-    topology = problem.topology
-    if not (topology.beta_s_per_byte > 0).all():
+    topology = with_least_costs(problem.topology)
+    if not (topology.beta_s_per_byte > 0).all() or not has_own_ports(topology):
         return 0.0
     if problem.amounts.is_gather:
         return _narrowest_s(topology, problem.amounts.table[0])
@@ -75,7 +80,8 @@ def _cuts_s(problem: Unequal) -> float:
     for inside in sides_of(topology, sets + topology.nodes * (topology.node_count > 1)):
         size, entering = _enter(amounts.table, amounts.is_gather, inside), links_into(topology, inside)
         if size and len(entering):
-            best_s = max(best_s, _through_s(topology, entering, size))
+            through = through_s if topology.switch_groups else _through_s
+            best_s = max(best_s, through(topology, entering, size))
     return best_s
 
 

@@ -22,6 +22,7 @@ from gapless.encodings.taccl.candidate import SAME, CollectiveDecision, checked
 from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.parameters import Parameters
+from gapless.encodings.taccl.switches.bounds import has_plain_bandwidth
 from gapless.encodings.taccl.unequal.bounds import check_paths, quick_bounds, routed_bound_s
 from gapless.encodings.taccl.unequal.packing import packed_plan, pieces_alike
 from gapless.encodings.taccl.unequal.problem import Unequal, UnequalInChunks
@@ -144,7 +145,8 @@ def _methods(search: _Search, plan_chunked: PlanChunked) -> Iterator[_Made]:
         return
     with charge("fluid"):
         flow = flow_of(problem, parameters)
-    search.bounds_s["bandwidth"] = flow.bound_s
+    if has_plain_bandwidth(problem.topology):
+        search.bounds_s["bandwidth"] = flow.bound_s
     with charge("listed"):
         listed = list_scheduled(problem, flow, parameters, search.deadline, search.enough_s)
         made = _Made(*lowered(problem, listed), "listed", listed.name(flow.load_s))

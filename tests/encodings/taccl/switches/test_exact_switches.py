@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from exact_model import Wire
 from exact_switch import Offer, least_ticks_with_switch
@@ -12,8 +13,12 @@ from exact_switch import Offer, least_ticks_with_switch
 from gapless.checker import check
 from gapless.encodings.taccl import Problem
 from gapless.encodings.taccl.parameters import Switches
-from gapless.encodings.taccl.switches.bounds import switch_bounds_s
+from gapless.encodings.taccl.switches.bounds import has_plain_bandwidth, switch_bounds_s
 from gapless.encodings.taccl.switches.plans import switched_plan
+from gapless.encodings.taccl.unequal.bounds import quick_bounds, routed_bound_s
+from gapless.encodings.taccl.unequal.fluid import fluid
+from gapless.encodings.taccl.unequal.problem import Unequal
+from gapless.ir.amounts import Amounts
 from gapless.options import Deadline, SolveOptions
 from gapless.topologies.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Link, Topology
@@ -98,3 +103,36 @@ def test_no_schedule_is_faster_than_a_bound_and_no_plan_than_the_fastest(seed: i
         assert max(bounds_s.values()) <= report.makespan_s * (1 + 1e-9)
         if found.proven and found.ticks is not None and len(plan.schedule.switch_ops.group) <= 3:
             assert report.makespan_s >= found.ticks * (1 - 1e-9)
+
+
+@pytest.mark.thorough(*map(str, range(12, 300)))
+@pytest.mark.parametrize("seed", range(300))
+def test_no_schedule_is_faster_than_a_bound_of_bytes_by_pair(seed: int) -> None:
+    """Operations may be cheaper than links here, and stand for many messages."""
+    case, chance = drawn(seed), random.Random(seed)
+    ranks, is_gather = case.topology.device_count, seed % 2 == 0
+    rows = tuple(tuple(int(chance.random() < 0.7) for _ in range(ranks)) for _ in range(1 if is_gather else ranks))
+    if not any(rows[s][t] for s in range(len(rows)) for t in range(ranks) if s != t):
+        rows = (tuple([1] * ranks), *rows[1:])
+    amounts = Amounts("allgatherv" if is_gather else "alltoallv", rows)
+    problem = Unequal(case.topology, amounts)
+    collective = amounts.cut([[1] if size else [] for row in amounts.rows for size in row])
+    found = least_ticks_with_switch(case.wires, case.offer, collective, 200, 2, 3, 4.0)
+    bounds_s = quick_bounds(problem) | {"bandwidth": routed_bound_s(problem, SolveOptions(), 8_000)}
+    if not is_gather and has_plain_bandwidth(case.topology):
+        bounds_s["fluid"] = fluid(case.topology, amounts.sent.astype(np.float64), 40).bound_s
+    if found.ticks is not None:
+        assert max(bounds_s.values()) <= found.ticks * (1 + 1e-9), bounds_s
+
+
+def test_operations_cheaper_than_links_are_known_to_bounds_of_bytes_by_pair() -> None:
+    """Four ranks whose links take 10 s and 1 s a byte, behind a switch that multicasts in 1 s and 0.1 s a byte."""
+    reduction = Reduction(alpha_s=1.0, beta_s_per_byte=0.1)
+    links = tuple(Link(a, b, 10.0, 1.0, (2 * a, 2 * b + 1)) for a in range(4) for b in range(4) if a != b)
+    ports = tuple((2 * rank, 2 * rank + 1) for rank in range(4))
+    group = SwitchGroup((0, 1, 2, 3), reduction, ports)
+    topology = Topology("cheap", (0,) * 4, links, tuple(f"port{k}" for k in range(8)), switch_groups=(group,))
+    problem = Unequal(topology, Amounts("allgatherv", ((10, 10, 10, 10),)))
+    bounds_s = quick_bounds(problem) | {"bandwidth": routed_bound_s(problem, SolveOptions(), 8_000)}
+    step_s = 1.0 + 0.1 * 30  # all four multicast at once, and each rank takes in thirty bytes
+    assert max(bounds_s.values()) == pytest.approx(step_s)
