@@ -37,6 +37,8 @@ from gapless.io.taccl_ef.program import NO_MAX_BYTES
 from gapless.ir.collective import Collective
 from gapless.ir.process_groups import Group
 from gapless.ir.schedule import Ragged, Schedule
+from gapless.ir.switch_ops import SwitchOps
+from gapless.topologies.switch_groups import SwitchGroup
 from gapless.topologies.topology import Topology
 from gapless.units import format_bytes
 
@@ -298,8 +300,31 @@ def _part(schedule: Schedule, group: Group, events: Ids, chunks: int, first: int
         moves=Ragged(moves.start, moves.values - first),
         freed_tensor=schedule.freed_tensor.take(events),
         freed_device=schedule.freed_device.take(events),
+        switch_ops=_switch_ops(schedule, group.ranks, events),
     )
     return Communicator(group.ranks, some, description)
+
+
+def _switch_ops(schedule: Schedule, ranks: Sequence[int], events: Ids) -> SwitchOps | None:
+    """The operations that some events are parts of, all of them among these ranks."""
+    known = schedule.switch_ops
+    if known is None:
+        return None
+    of_event, number = known.of_event[events], {old: new for new, old in enumerate(_switches(schedule.topology, ranks))}
+    used = np.unique(of_event[of_event >= 0])
+    numbers = np.array([number[which] for which in known.group[used].tolist()], dtype=np.int64)
+    return SwitchOps(np.where(of_event < 0, -1, np.searchsorted(used, of_event)), numbers)
+
+
+def _switches(topology: Topology, ranks: Sequence[int]) -> dict[int, SwitchGroup]:
+    """By their numbers, the switch groups that some ranks can use by themselves, with these alone, newly numbered."""
+    place, found = {rank: k for k, rank in enumerate(ranks)}, dict[int, SwitchGroup]()
+    for number, group in enumerate(topology.switch_groups):
+        kept = [k for k, rank in enumerate(group.ranks) if rank in place]
+        if len(kept) == len(group.ranks) or (len(kept) > 1 and group.reduction.subsets):
+            ports = tuple(group.ports[k] for k in kept) if group.ports else ()
+            found[number] = replace(group, ranks=tuple(place[group.ranks[k]] for k in kept), ports=ports)
+    return found
 
 
 def topology_among(topology: Topology, ranks: Sequence[int]) -> tuple[Topology, Ids]:
@@ -314,6 +339,7 @@ def topology_among(topology: Topology, ranks: Sequence[int]) -> tuple[Topology, 
         links=links,
         resources=topology.resources,
         congestion=topology.congestion,
+        switch_groups=tuple(_switches(topology, ranks).values()),
     ), place
 
 

@@ -97,8 +97,8 @@ def with_least_costs(topology: Topology) -> Topology:
         joined = _joined(topology, group.ranks)
         alpha_s[joined] = np.minimum(alpha_s[joined], group.reduction.alpha_s)
         beta_s_per_byte[joined] = np.minimum(beta_s_per_byte[joined], group.reduction.beta_s_per_byte)
-    own = topology.links
-    return replace(topology, links=Links(own.source, own.target, alpha_s, beta_s_per_byte, own.held_start, own.held))
+    columns = topology.link_source, topology.link_target, alpha_s, beta_s_per_byte
+    return replace(topology, links=Links(*columns, topology.held_start, topology.held))
 
 
 def _sets(topology: Topology) -> Iterator[Mask]:

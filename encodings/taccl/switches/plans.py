@@ -3,12 +3,14 @@
 A piece of an ALLREDUCE is some shards, one for each of some roots. In each node a step reduces the shards of a piece to
 their roots, and multicasts those of an earlier piece, whose sums are complete. Between nodes, each shard goes among the
 roots of its number: by a switch that joins them, by halving and doubling, or around a ring. How many roots and pieces,
-and how many steps lie between the two, is tried out.
+and how many steps lie between the two, is tried out. Process groups behind switches do the same, each for itself; those
+behind one switch share its steps.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +22,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import Switches
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.switches.program import Bundle, SwitchProgram
+from gapless.ir.process_groups import Groups
 from gapless.options import Deadline
 from gapless.topologies.topology import Topology
 
@@ -64,7 +67,7 @@ class _Nodes:
 
     `groups`: numbers in the topology. `turns`: half of the transfers of each rank for a shard between nodes.
     `exchange`: appends to a program what makes sums of a shard, of which rank k of the tuple has its node's, complete
-    in all of them.
+    in all of them. `is_apart`: each is a process group with chunks of its own; several may be behind one switch.
     """
 
     groups: tuple[int, ...]
@@ -72,6 +75,7 @@ class _Nodes:
     cut: int
     turns: int
     exchange: Callable[[SwitchProgram, tuple[int, ...], tuple[int, ...], int], None]
+    is_apart: bool = False
 
     @property
     def size(self) -> int:
@@ -80,30 +84,35 @@ class _Nodes:
 
     @property
     def count(self) -> int:
-        """The ranks of all nodes."""
-        return len(self.ranks) * self.size
+        """The ranks among which data are added up: of all nodes, or of a process group."""
+        return self.size if self.is_apart else len(self.ranks) * self.size
+
+    @property
+    def most_behind_one(self) -> int:
+        """How many are behind the same switch, at most."""
+        return max(Counter(self.groups).values())
 
 
 def why_not(problem: Problem) -> str:
     """Why no plan by switches is made for a question; empty where one is."""
     if problem.sketch is not None:
         return "a sketch says which links are used"
-    if not isinstance(problem.collective, str):
-        return "they are asked for collectives of all ranks alone"
+    if not isinstance(problem.collective, str | Groups):
+        return "they are asked for collectives of all ranks, and of process groups"
     if problem.path_slack is not None or problem.method != "auto":
         return "one method is asked for"
     collective = problem.coarsest.collective
     if not collective.reduces and max(map(len, collective.destinations)) <= 1:
         return "each chunk is for one rank"
-    if next(_makers(problem.coarsest), None) is None:
-        return f"nothing is known by which they carry out {problem.collective}"
+    if next(_makers(problem), None) is None:
+        return f"nothing is known by which they carry out {collective.name}"
     return ""
 
 
 def switched_plan(problem: Problem, deadline: Deadline, parameters: Switches) -> Candidate | None:
     """The fastest plan by switches, None where there is none in the chunks that are asked for."""
     best: Candidate | None = None
-    for make in _makers(problem.coarsest):
+    for make in _makers(problem):
         found = make(problem, deadline, parameters)
         if found is not None and found.is_faster(best):
             best = found
@@ -113,9 +122,14 @@ def switched_plan(problem: Problem, deadline: Deadline, parameters: Switches) ->
 _Maker = Callable[[Problem, Deadline, Switches], "Candidate | None"]
 
 
-def _makers(coarsest: Chunked) -> Iterator[_Maker]:
+def _makers(problem: Problem) -> Iterator[_Maker]:
     """What may carry out a collective on its machine."""
-    topology, collective = coarsest.topology, coarsest.collective
+    topology, collective = problem.topology, problem.coarsest.collective
+    if isinstance(problem.collective, Groups):
+        apart = _apart(topology, problem.collective)
+        if apart is not None:
+            yield partial(_in_pieces, apart)
+        return
     whole = [
         (number, group.reduction)
         for number, group in enumerate(topology.switch_groups)
@@ -181,7 +195,7 @@ def _in_pieces(nodes: _Nodes, problem: Problem, deadline: Deadline, parameters: 
             best = program.end_s, chunked, program, shape
         return program.end_s
 
-    apart = 1 if len(nodes.groups) == 1 else 2
+    apart = 2 if nodes.turns else 1
     for roots in _root_counts(nodes, problem.topology):
         spread = -(-nodes.size // roots)
         known_s = np.inf
@@ -209,7 +223,7 @@ def _fits(shape: _Shape, nodes: _Nodes, problem: Problem, parameters: Switches) 
     if problem.chunks not in (None, chunks) or (chunks > 1 and shape.chunks > problem.size_bytes):
         return False
     groups = [problem.topology.switch_groups[each].reduction for each in nodes.groups]
-    if any(one.slots is not None and one.slots < 2 * shape.roots for one in groups):
+    if any(one.slots is not None and one.slots < 2 * shape.roots * nodes.most_behind_one for one in groups):
         return False
     transfers = 2 * shape.roots * shape.pieces * len(nodes.groups) * (nodes.size - 1 + nodes.turns)
     return transfers <= parameters.most_transfers
@@ -218,7 +232,7 @@ def _fits(shape: _Shape, nodes: _Nodes, problem: Problem, parameters: Switches) 
 def _root_counts(nodes: _Nodes, topology: Topology) -> list[int]:
     """Numbers of roots that are tried: all ranks, or as many as there are slots for, and fractions of many."""
     slots = [topology.switch_groups[number].reduction.slots for number in nodes.groups]
-    most = min([nodes.size, *(each // 2 for each in slots if each is not None)])
+    most = min([nodes.size, *(each // (2 * nodes.most_behind_one) for each in slots if each is not None)])
     found = [most] if most else []
     while found and found[-1] > _MANY_ROOTS:
         found.append(-(-found[-1] // 2))
@@ -229,16 +243,19 @@ def _allreduce(nodes: _Nodes, shape: _Shape, problem: Chunked) -> SwitchProgram:
     """The program: in each step a piece is reduced, and an earlier one multicast; sums go between nodes after it."""
     program = SwitchProgram(problem.topology, problem.collective.chunk_count, problem.chunk_bytes)
     for step in range(shape.pieces + shape.delay):
-        for which, ranks in zip(nodes.groups, nodes.ranks, strict=True):
-            bundles = []
+        bundles: dict[int, list[Bundle]] = {which: [] for which in nodes.groups}
+        for number, (which, ranks) in enumerate(zip(nodes.groups, nodes.ranks, strict=True)):
+            first = number * shape.chunks if nodes.is_apart else 0
             for piece, reduces in ((step, True), (step - shape.delay, False)):
                 if 0 <= piece < shape.pieces:
                     for place in range(shape.roots):
                         root = ranks[(piece * shape.roots + place) % len(ranks)]
-                        bundles.append(Bundle(root, ranks, shape.shard(piece, place), reduces))
-            if bundles:
-                program.step(which, bundles)
-        if step < shape.pieces and len(nodes.groups) > 1:
+                        chunks = tuple(first + chunk for chunk in shape.shard(piece, place))
+                        bundles[which].append(Bundle(root, ranks, chunks, reduces))
+        for which, at_once in bundles.items():
+            if at_once:
+                program.step(which, at_once)
+        if step < shape.pieces and nodes.turns:
             for place in range(shape.roots):
                 number = (step * shape.roots + place) % nodes.size
                 nodes.exchange(program, tuple(ranks[number] for ranks in nodes.ranks), shape.shard(step, place), step)
@@ -276,8 +293,36 @@ def _nodes(topology: Topology) -> _Nodes | None:
     return _Nodes(tuple(inside), ranks, len(ranks), turns, exchange)
 
 
+def _apart(topology: Topology, asked: Groups) -> _Nodes | None:
+    """Process groups for an ALLREDUCE of as many bytes among as many ranks each, apart, each behind a switch that
+    reduces and multicasts to them; None where they aren't.
+    """
+    first = asked.groups[0]
+    alike = {(group.collective, group.size_bytes, len(group.ranks)) for group in asked.groups}
+    if alike != {("allreduce", first.size_bytes, len(first.ranks))} or not asked.is_disjoint:
+        return None
+    behind = [_behind(topology, group.ranks) for group in asked.groups]
+    found = [which for which in behind if which is not None]
+    limits = {which: topology.switch_groups[which].reduction.groups for which in found}
+    if len(found) < len(behind) or any(
+        most is not None and found.count(which) > most for which, most in limits.items()
+    ):
+        return None
+    return _Nodes(tuple(found), tuple(group.ranks for group in asked.groups), 1, 0, _no_exchange, is_apart=True)
+
+
+def _behind(topology: Topology, ranks: tuple[int, ...]) -> int | None:
+    """The switch group that reduces to a rank of these and multicasts from it, which are all of its ranks, or some."""
+    for number, group in enumerate(topology.switch_groups):
+        reduction, members = group.reduction, set(group.ranks)
+        fits = members == set(ranks) or (reduction.subsets and members.issuperset(ranks))
+        if fits and reduction.reduces and reduction.multicasts and _is_joined(topology, ranks):
+            return number
+    return None
+
+
 def _no_exchange(program: SwitchProgram, ranks: tuple[int, ...], chunks: tuple[int, ...], step: int) -> None:
-    """Of a single node: its sums are complete."""
+    """Of a single node, or of a process group: its sums are complete."""
 
 
 def _rail_switch(topology: Topology, rail: tuple[int, ...]) -> int | None:

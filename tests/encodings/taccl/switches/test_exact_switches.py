@@ -19,6 +19,7 @@ from gapless.encodings.taccl.unequal.bounds import quick_bounds, routed_bound_s
 from gapless.encodings.taccl.unequal.fluid import fluid
 from gapless.encodings.taccl.unequal.problem import Unequal
 from gapless.ir.amounts import Amounts
+from gapless.ir.process_groups import Group, Groups
 from gapless.options import Deadline, SolveOptions
 from gapless.topologies.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Link, Topology
@@ -136,3 +137,24 @@ def test_operations_cheaper_than_links_are_known_to_bounds_of_bytes_by_pair() ->
     bounds_s = quick_bounds(problem) | {"bandwidth": routed_bound_s(problem, SolveOptions(), 8_000)}
     step_s = 1.0 + 0.1 * 30  # all four multicast at once, and each rank takes in thirty bytes
     assert max(bounds_s.values()) == pytest.approx(step_s)
+
+
+@pytest.mark.thorough(*map(str, range(8, 100)))
+@pytest.mark.parametrize("seed", range(100))
+def test_bounds_and_plans_of_process_groups_behind_a_switch_hold(seed: int) -> None:
+    """One or two groups of two ranks each, of those behind the switch, whether or not it takes some without others."""
+    case = drawn(seed)
+    ranks = case.offer.ranks
+    pairs = [ranks[k : k + 2] for k in range(0, len(ranks) - 1, 2)]
+    groups = Groups(tuple(Group("allreduce", pair, 2) for pair in pairs))
+    problem = Problem(case.topology, groups, 2, chunks=1)
+    found = least_ticks_with_switch(case.wires, case.offer, problem.coarsest.collective, 200, 2, 3, 4.0)
+    bounds_s = switch_bounds_s(problem.coarsest)
+    if found.ticks is not None:
+        assert max(bounds_s.values()) <= found.ticks * (1 + 1e-9), bounds_s
+    plan = switched_plan(problem, Deadline(SolveOptions()), Switches())
+    if plan is not None:
+        report = check(plan.schedule)
+        assert report.valid, report.summary()
+        assert max(bounds_s.values()) <= report.makespan_s * (1 + 1e-9)
+        assert set(case.offer.kinds) >= {"reduction", "multicast"}

@@ -10,7 +10,8 @@ import pytest
 import gapless
 from gapless.checker import check
 from gapless.encodings.taccl import Problem
-from gapless.encodings.taccl.parameters import Switches
+from gapless.encodings.taccl.parameters import Parameters, Switches
+from gapless.encodings.taccl.programs.export import communicators
 from gapless.encodings.taccl.switches.bounds import switch_bounds_s
 from gapless.encodings.taccl.switches.plans import switched_plan, why_not
 from gapless.errors import InputError
@@ -129,7 +130,7 @@ def test_slots_limit_the_operations_of_a_step() -> None:
         ({"collective": "scatter"}, "each chunk is for one rank"),
         ({"method": "greedy"}, "one method is asked for"),
         ({"path_slack": 0.5}, "one method is asked for"),
-        ({"collective": allreduce(8)}, "they are asked for collectives of all ranks alone"),
+        ({"collective": allreduce(8)}, "they are asked for collectives of all ranks, and of process groups"),
     ],
 )
 def test_what_has_no_plan_by_switches(asked: dict[str, object], why: str) -> None:
@@ -175,3 +176,33 @@ def test_chunks_that_are_given_are_only_sent() -> None:
     result = gapless.solve(problem)
     assert result.schedule is not None
     assert not result.schedule.topology.switch_groups
+
+
+@pytest.mark.parametrize(("nodes", "group"), [(2, "tp=8"), (1, "tp=4")])
+def test_process_groups_behind_switches_add_up_there_each_for_itself(nodes: int, group: str) -> None:
+    """Groups that fill a node have it for themselves; two of four ranks in one share the steps of its switch."""
+    asked = {"topology": "dgx-h100", "nodes": nodes, "group": [f"{group}:allreduce:64MB"]}
+    result = gapless.taccl.solve(**asked)
+    assert result.valid
+    assert result.details["method"] == "switched"
+    plain = gapless.taccl.solve(**asked, no_switch_reduction=True, parameters=Parameters().with_share(0.01))
+    assert result.solution.bound < result.data["makespan_s"] < plain.data["makespan_s"]
+
+
+def test_process_groups_that_share_ranks_or_lie_across_switches_are_planned_without_them() -> None:
+    for group in ("tp=8,dp=2", "0-7"):
+        groups = [f"{group}:allreduce:1MB", *(["4-11:allreduce:1MB"] if group == "0-7" else [])]
+        result = gapless.taccl.solve("dgx-h100", nodes=2, group=groups, parameters=Parameters().with_share(0.01))
+        assert result.valid
+        assert "nothing is known by which they carry out" in str(result.details["switches"])
+
+
+def test_the_plan_of_each_process_group_has_its_own_operations() -> None:
+    result = gapless.taccl.solve("dgx-h100", group=["tp=4:allreduce:1MB"])
+    parts = communicators(result.schedule, result.plan.problem)
+    assert [part.ranks for part in parts] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    for part in parts:
+        report = check(part.schedule)
+        assert report.valid, report.summary()
+        assert report.makespan_s == pytest.approx(result.data["makespan_s"])
+        assert len(part.schedule.switch_ops.group) == len(result.schedule.switch_ops.group) / 2
