@@ -149,7 +149,7 @@ class Advice(BriefText):
     @property
     def text(self) -> str:
         """The front as a table, what memory buys, and the verdict."""
-        rows = [["in flight", "memory", "error", "step", f"bound, {self.problem.placement} placement", "order"]]
+        rows = [["in flight", "memory", "error", "step", f"bound, {self.problem.placed} placement", "order"]]
         for option in sorted(self.front, key=lambda option: (option.error, option.peak_bytes)):
             rows.append([
                 "any" if option.in_flight is None else str(option.in_flight), format_bytes(option.peak_bytes),

@@ -65,8 +65,12 @@ def class_bounds(problem: Problem, search: Search) -> tuple[float, str, list[Bou
     if not has_placements(problem):
         return (*max(widest, (of_placement_s, source)), found)
     stages = "" if problem.chunks == 1 else f" of {problem.chunks} stages a rank"
-    found.append(Bound(PlanClass.PLACEMENT, of_placement_s, source, f"with {problem.placement} placement{stages}"))
+    found.append(Bound(PlanClass.PLACEMENT, of_placement_s, source, f"with {_name(problem)}{stages}"))
     return (*widest, found)
+
+
+def _name(problem: Problem) -> str:
+    return f"{problem.placement} placement" if isinstance(problem.placement, str) else f"placement {problem.placed}"
 
 
 def has_placements(problem: Problem) -> bool:

@@ -308,10 +308,10 @@ def first_orders(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
     """One order, in a time that grows with the ops: the placement's 1F1B, or the heuristic's first rules, which keep to
     any memory that has room for a micro-batch; none where there is no room.
     """
-    usual = {"linear": "1f1b", "looped": "interleaved-1f1b", "v": "zb-v"}[problem.placement]
+    usual = {"linear": "1f1b", "looped": "interleaved-1f1b", "v": "zb-v"}.get(str(problem.placement), "zero-bubble")
     name = problem.method if problem.method in BASELINES else usual
     search = Orders(problem, cut, stages, SolveOptions(), Deadline(SolveOptions()), DEFAULTS, most_ops=1)
     if problem.method in RECIPES:
         return list(Following(problem.method).run(search))
-    made = [] if problem.method == "zero-bubble" else list(Schedule(name).run(search))
+    made = list(Schedule(name).run(search)) if name in BASELINES and problem.method != "zero-bubble" else []
     return made if made or problem.method in BASELINES else ZeroBubble().first(search)

@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
-from gapless.encodings.pipeline.order.stages import PLACEMENTS, rank_of_stages
+from gapless.encodings.pipeline.order.stages import PLACEMENTS, Placement, rank_of_stages
 from gapless.encodings.pipeline.question import BACKWARDS, CUTS, MESSAGE_MEMORIES, METHODS, RECOMPUTATIONS, Question
 from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.errors import InputError
 from gapless.io.record import check_known
+from gapless.io.text_file import load_text
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.named import find_compression, find_pipeline_profile
@@ -114,6 +116,10 @@ class Replicas:
         return each_s + s_per_byte * size_bytes
 
 
+_WAVE_CHUNKS = 4
+"""Stages a rank of a wave: down, up, down and up again (Hanayo's two waves)."""
+_MOST_PLACEMENT_BYTES = 1 << 20
+"""Of a file of ranks."""
 _MOST_OPS = 200_000
 """Forwards, backwards and weight gradients that are ordered: 64 stages of a thousand micro-batches."""
 
@@ -135,7 +141,7 @@ class Problem(BriefQuestion):
     profile: PipelineProfile
     ranks: int
     micro_batches: int
-    placement: str = Question.placement
+    placement: Placement = Question.placement
     chunks: int = 1
     hops: Hops = EvenHops(0.0)
     replicas: Replicas = Replicas()
@@ -151,13 +157,9 @@ class Problem(BriefQuestion):
     message_memory: str = Question.message_memory
 
     def __post_init__(self) -> None:
-        for name, known in (("placement", PLACEMENTS), ("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS)):
+        for name, known in (("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS), ("method", METHODS)):
             check_known(name, getattr(self, name), known)
-        check_known("method", self.method, METHODS)
-        least = 1 if self.placement == "linear" else 2
-        if (self.chunks != 1) if self.placement == "linear" else (self.chunks < 2):
-            rule = "must be 1 for a linear placement" if self.placement == "linear" else f"must be >= {least}"
-            raise InputError(f"chunks: {rule}, got {self.chunks}")
+        self._check_placement()
         if self.stage_count > self.profile.layer_count:
             stages = f"{self.ranks} ranks x {self.chunks}" if self.chunks > 1 else f"{self.ranks} ranks"
             rule = f"ranks: {stages} need as many layers, profile {self.profile.name!r} has {self.profile.layer_count}"
@@ -179,6 +181,19 @@ class Problem(BriefQuestion):
         pairs = [(a, b) for a, b in pairwise(self.rank_of_stage.tolist()) if a != b]
         self.hops.check([*pairs, *((b, a) for a, b in pairs)])
 
+    def _check_placement(self) -> None:
+        """A name that goes with the chunks, or as many stages on each rank as the chunks say."""
+        if not isinstance(self.placement, str):
+            counts = [self.placement.count(rank) for rank in range(self.ranks)]
+            if sum(counts) != len(self.placement) or counts != [self.chunks] * self.ranks:
+                rule = f"must have {self.chunks} stages on each of the ranks 0 to {self.ranks - 1}"
+                raise InputError(f"placement: {rule}, got {','.join(map(str, self.placement))}")
+            return
+        check_known("placement", self.placement, PLACEMENTS)
+        if (self.chunks != 1) if self.placement == "linear" else (self.chunks < 2):
+            rule = "must be 1 for a linear placement" if self.placement == "linear" else "must be >= 2"
+            raise InputError(f"chunks: {rule}, got {self.chunks}")
+
     def _check_cut(self) -> None:
         if isinstance(self.cut, str):
             check_known("cut", self.cut, CUTS)
@@ -196,7 +211,7 @@ class Problem(BriefQuestion):
         if baseline is None:
             return
         if baseline.placement != self.placement:
-            raise InputError(f"method: {self.method} is for placement {baseline.placement}, got {self.placement}")
+            raise InputError(f"method: {self.method} is for placement {baseline.placement}, got {self.placed}")
         if baseline.splits and self.backward == "whole":
             raise InputError(f"method: {self.method} needs backward split, got whole")
         if baseline.chunks not in (None, self.chunks):
@@ -235,6 +250,11 @@ class Problem(BriefQuestion):
         return self.message_memory == "counted" and self.in_flight is None
 
     @property
+    def placed(self) -> str:
+        """The placement in a word, or the ranks of the stages."""
+        return self.placement if isinstance(self.placement, str) else ",".join(map(str, self.placement))
+
+    @property
     def modes(self) -> tuple[CompressionMode, ...]:
         """In which gradients may go besides plain."""
         return () if self.compression is None else self.compression.modes
@@ -267,7 +287,7 @@ class Problem(BriefQuestion):
             "layer_names": list(self.profile.layer_names),
             "ranks": self.ranks,
             "micro_batches": self.micro_batches,
-            "placement": self.placement,
+            "placement": self.placement if isinstance(self.placement, str) else list(self.placement),
             "chunks": self.chunks,
             **limit,
             **flight,
@@ -291,10 +311,10 @@ class Problem(BriefQuestion):
 
 def problem_of(asked: Question) -> Problem:
     """The pipeline that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
-    chunks = (1 if asked.placement == "linear" else 2) if asked.chunks is None else asked.chunks
+    placement, chunks = _placed(asked)
     profile = find_pipeline_profile(asked.profile, asked.ranks, chunks)
     return Problem(
-        profile, asked.ranks, asked.micro_batches, asked.placement, chunks, _hops(profile, asked), _replicas(asked),
+        profile, asked.ranks, asked.micro_batches, placement, chunks, _hops(profile, asked), _replicas(asked),
         math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
         asked.recomputation, None if asked.compression is None else find_compression(asked.compression),
         asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory,
@@ -303,6 +323,35 @@ def problem_of(asked: Question) -> Problem:
 
 problem = from_question(Question)(problem_of)
 """`problem_of` the question that the arguments ask."""
+
+
+def _placed(asked: Question) -> tuple[Placement, int]:
+    """The placement, by its name if it has one, and the stages a rank. A wave is a V that goes on."""
+    placement, chunks = asked.placement, asked.chunks
+    if isinstance(placement, str) and placement not in (*PLACEMENTS, "wave"):
+        placement = _read_placement(placement)
+    if isinstance(placement, str):
+        usual = {"linear": 1, "wave": _WAVE_CHUNKS}.get(placement, 2)
+        return "v" if placement == "wave" else placement, usual if chunks is None else chunks
+    each, rest = divmod(len(placement), asked.ranks)
+    if rest or not each or (chunks is not None and chunks != each):
+        evenly = f"must have as many stages on each of {asked.ranks} ranks"
+        rule = evenly if rest or not each else f"goes with chunks {each}"
+        raise InputError(f"placement: {rule}, got {len(placement)} stages")
+    names = PLACEMENTS[:1] if each == 1 else PLACEMENTS[1:]
+    known = {tuple(rank_of_stages(name, asked.ranks, each).tolist()): name for name in names}
+    return known.get(placement, placement), each
+
+
+def _read_placement(path: str) -> tuple[int, ...]:
+    """The ranks of the stages in a file, with commas or blanks between them."""
+    rule = f"placement: must be {', '.join(PLACEMENTS)}, wave, the ranks of the stages or a file of them, got {path!r}"
+    if not Path(path).is_file():
+        raise InputError(rule)
+    words = load_text(path, _MOST_PLACEMENT_BYTES).replace(",", " ").split()
+    if not words or not all(word.isascii() and word.isdigit() and len(word) <= 4 for word in words):
+        raise InputError(f"{rule}, which has other words than ranks")
+    return tuple(map(int, words))
 
 
 def _hops(profile: PipelineProfile, asked: Question) -> Hops:

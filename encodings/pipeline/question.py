@@ -70,6 +70,14 @@ def _cut(value: object) -> str | tuple[int, ...]:
     return firsts
 
 
+def _placement(value: object) -> str | tuple[int, ...]:
+    """A name, the rank of each stage, or a file that has them."""
+    if isinstance(value, str) and not value.replace(",", "").replace(" ", "").isdigit():
+        return {"loop": "looped"}.get(value, value)
+    ranks: tuple[int, ...] = Listed(Whole(0))(value)
+    return ranks
+
+
 @dataclass(frozen=True, repr=False)
 class Question(Asked):
     """The pipeline of a profile's layers on so many ranks.
@@ -87,10 +95,15 @@ class Question(Asked):
     _: KW_ONLY
     ranks: int = asked(Whole(1, 1024), "ranks of the pipeline", is_required=True, metavar="P")
     micro_batches: int = asked(Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M")
-    placement: str = asked(
-        Choice(("linear", "looped", "v")), "which rank runs which stage: linear, looped, v", "linear"
+    placement: str | tuple[int, ...] = asked(
+        _placement,
+        "which rank runs which stage: linear, looped, v, wave, the ranks of the stages, or a file of them",
+        "linear",
+        metavar="NAME|R,R,...|FILE",
     )
-    chunks: int | None = asked(Whole(1, 64), "stages a rank has", otherwise="2 for looped and v", metavar="N")
+    chunks: int | None = asked(
+        Whole(1, 64), "stages a rank has", otherwise="2 for looped and v, 4 for wave", metavar="N"
+    )
     cut: str | tuple[int, ...] = asked(
         _cut,
         f"where the model is cut: {', '.join(CUTS)}, or the first layers of all stages but the first",

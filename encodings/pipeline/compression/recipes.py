@@ -70,7 +70,7 @@ def recipe_orders(problem: Problem, recipe: Recipe, stages: Stages, spoiling: Sp
 
 def followed(problem: Problem, cut: Cut) -> dict[str, tuple[Candidate, float]]:
     """Each recipe of the paper that suits the question, in the modes in which it is fastest within the error budget."""
-    schedule = {"linear": "1f1b", "looped": "interleaved-1f1b"}.get(problem.placement)
+    schedule = {"linear": "1f1b", "looped": "interleaved-1f1b"}.get(str(problem.placement))
     if schedule is None or problem.compression is None:
         return {}
     found = {}

@@ -11,7 +11,7 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
 
-__all__ = ["PLACEMENTS", "Cut", "Kind", "Span", "Stages", "rank_of_stages", "rooms"]
+__all__ = ["PLACEMENTS", "Cut", "Kind", "Placement", "Span", "Stages", "rank_of_stages", "rooms"]
 
 Cut = tuple[int, ...]
 """The first layer of each stage but the first, growing."""
@@ -21,9 +21,15 @@ PLACEMENTS = ("linear", "looped", "v")
 and up again, chunk after chunk, so that a rank that runs the first stage runs the last one too (of two chunks)."""
 
 
-def rank_of_stages(placement: str, ranks: int, chunks: int) -> Ints:
+Placement = str | tuple[int, ...]
+"""One by name, or the rank of each stage."""
+
+
+def rank_of_stages(placement: Placement, ranks: int, chunks: int) -> Ints:
     """The rank of each stage, int64 of shape (ranks * chunks,)."""
     down = np.arange(ranks)
+    if not isinstance(placement, str):
+        return np.array(placement, dtype=np.int64)
     if placement == "v":
         return np.concatenate([down[::-1] if chunk % 2 else down for chunk in range(chunks)])
     return np.tile(down, chunks)

@@ -187,6 +187,11 @@ def _sum_modes(schedule: Schedule, stages: int) -> tuple[str, ...]:
 def rank_of_stage(asked: Record) -> tuple[int, ...]:
     """Of a question in a plan file."""
     ranks, chunks = asked.integer("ranks", 1), asked.integer("chunks", 1)
+    if isinstance(asked.raw("placement"), list):
+        placed = asked.integers("placement", 0, ranks - 1)
+        if len(placed) != ranks * chunks:
+            raise asked.fail("placement", f"the ranks of {ranks * chunks} stages", list(placed))
+        return placed
     return tuple(rank_of_stages(asked.text("placement"), ranks, chunks).tolist())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.stages import Placement, Stages
 from gapless.encodings.pipeline.order.timeline import Order
 from gapless.encodings.pipeline.schedules.linear import eager_one_f_one_b, gpipe, one_f_one_b, zb_h1, zb_h2
 from gapless.encodings.pipeline.schedules.looped import interleaved, interleaved_zb, looped_bfs
@@ -68,7 +68,7 @@ BASELINES: dict[str, Baseline] = {
 """By the names that papers and frameworks use."""
 
 
-def suits(name: str, placement: str, stages: Stages) -> bool:
+def suits(name: str, placement: Placement, stages: Stages) -> bool:
     """Whether a baseline is for these stages."""
     baseline = BASELINES[name]
     chunks, rest = divmod(stages.count, stages.ranks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.stages import Placement, Stages
 from gapless.encodings.pipeline.order.timeline import Order
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, apart, suits, whole
 from gapless.encodings.pipeline.schedules.blocks import all_blocks, stretched
@@ -14,7 +14,7 @@ from gapless.encodings.pipeline.schedules.squeeze import Base
 __all__ = ["all_bases"]
 
 
-def all_bases(stages: Stages, placement: str) -> Iterator[Base]:
+def all_bases(stages: Stages, placement: Placement) -> Iterator[Base]:
     """In the order in which they are tried, those that win most often first."""
     for rules in all_round_rules():
         order = in_rounds(stages, rules)

@@ -109,8 +109,9 @@ def hanayo(stages: Stages) -> Order:
     """Waves (Liu et al., 2023): a backward as soon as it can go, else the forward of the latest stage, while no rank
     keeps more than one micro-batch for each rank."""
     each_bytes = np.bincount(stages.rank, weights=stages.full_bytes + stages.state_bytes / stages.ranks)
+    memory_bytes = (stages.ranks * each_bytes).astype(np.float64)
     free = np.zeros_like(stages.message_bytes)
-    room = replace(stages, memory_bytes=float(stages.ranks) * each_bytes, message_bytes=free)
+    room = replace(stages, memory_bytes=memory_bytes, message_bytes=free)
     return list_schedule(room, Rules(False, True, float("inf"), 1.0, 1.0, False))
 
 

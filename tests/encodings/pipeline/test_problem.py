@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,37 @@ def test_a_uniform_profile_has_the_times_of_a_ranks_part() -> None:
         assert stages.compute_s.tolist() == pytest.approx([30.0] * 4)
         assert stages.forward_hop_s[stages.crosses].tolist() == [2.0] * int(stages.crosses.sum())
         assert stages.forward_hop_s[~stages.crosses].tolist() == [0.0] * int((~stages.crosses).sum())
+
+
+@pytest.mark.parametrize(
+    ("placement", "values", "ranks"),
+    [
+        ("loop", {}, [0, 1, 2, 3, 0, 1, 2, 3]),
+        ("wave", {"ranks": 2}, [0, 1, 1, 0, 0, 1, 1, 0]),
+        ("wave", {"ranks": 2, "chunks": 3}, [0, 1, 1, 0, 0, 1]),
+        ("3,2,1,0", {}, [3, 2, 1, 0]),
+        ((0, 1, 0, 1), {"ranks": 2}, [0, 1, 0, 1]),
+        ("1,0,0,1", {"ranks": 2, "chunks": 2}, [1, 0, 0, 1]),
+    ],
+)
+def test_a_placement_is_a_name_or_the_ranks_of_the_stages(placement: Any, values: Any, ranks: list[int]) -> None:
+    assert asked(placement=placement, **values).rank_of_stage.tolist() == ranks
+
+
+def test_a_placement_that_has_a_name_goes_by_it() -> None:
+    assert asked(placement="0,1,1,0", ranks=2).placement == "v"
+    assert asked(placement="0,1,0,1", ranks=2).placement == "looped"
+    assert asked(placement="0,1", ranks=2).placement == "linear"
+    assert asked(placement="1,0", ranks=2).placement == (1, 0)
+
+
+def test_a_placement_is_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "map.txt").write_text("1 0\n0,1\n")
+    question = asked(placement=str(tmp_path / "map.txt"), ranks=2)
+    assert (question.placement, question.chunks, question.description["placement"]) == ((1, 0, 0, 1), 2, [1, 0, 0, 1])
+    (tmp_path / "map.txt").write_text("1 zero\n")
+    with pytest.raises(InputError, match="which has other words than ranks"):
+        asked(placement=str(tmp_path / "map.txt"), ranks=2)
 
 
 def test_in_flight_counts_micro_batches_on_all_stages_of_a_rank() -> None:
@@ -58,6 +90,12 @@ def test_a_ring_all_reduce_sends_two_shares_of_all_but_one_copy() -> None:
         ({"profile": "uniform:f=10,b=12,w=-1"}, "each must be a number >= 0 and <= 1e.06, got -1"),
         ({"profile": "uniform:f=10,b=12,w=8MB"}, "each must be a number and a unit such as 10us, .*, got '8MB'"),
         ({"chunks": 2}, "chunks: must be 1 for a linear placement, got 2"),
+        ({"placement": "zigzag"}, "placement: must be linear, looped, v, wave, the ranks .* got 'zigzag'"),
+        ({"placement": "0,1,2"}, "placement: must have as many stages on each of 4 ranks, got 3 stages"),
+        ({"placement": "0,1,2,2"}, "placement: must have 1 stages on each of the ranks 0 to 3, got 0,1,2,2"),
+        ({"placement": "0,1,2,7"}, "placement: must have 1 stages on each of the ranks 0 to 3, got 0,1,2,7"),
+        ({"placement": "3,2,1,0", "chunks": 2}, "placement: goes with chunks 1, got 4 stages"),
+        ({"placement": "3,2,1,0", "method": "1f1b"}, "method: 1f1b is for placement linear, got 3,2,1,0"),
         ({"placement": "v", "chunks": 1}, "chunks: must be >= 2, got 1"),
         ({"micro_batches": 65000}, "micro_batches: must be at most 16666 for 4 stages, got 65000"),
         ({"hop": 2.0, "bandwidth": 1e9}, "bandwidth: goes without hop"),

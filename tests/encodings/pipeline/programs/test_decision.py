@@ -11,6 +11,8 @@ import pytest
 from pipeline_plans import errors_table, gpt_profile
 
 import gapless
+from gapless.encodings.pipeline.exports.torch_csv import export_torch
+from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import problem
 from gapless.encodings.pipeline.programs.decision import HopMode, PipelineDecision
 from gapless.encodings.pipeline.programs.program import program_of
@@ -55,6 +57,25 @@ def test_a_decision_is_saved_and_read_as_typed_data(result: Result, path: Path) 
     assert list(decision.cut) == result.details["cut"]
     assert list(decision.recomputed) == result.details["recomputed"]
     assert decision.method == result.details["method"]
+
+
+@pytest.mark.parametrize("ranks", [(1, 0), (1, 0, 0, 1), (0, 1, 1, 0, 1, 0)])
+def test_stages_lie_where_a_placement_of_ones_own_says(ranks: tuple[int, ...], tmp_path: Path) -> None:
+    """In the plan, its file, its replay and the file for torch."""
+    path, few = tmp_path / "plan.json", Parameters(heuristic_ops=2000, quick_ops=1000, exact_steps=50, rounds=2)
+    question = problem(profile=gpt_profile(6), ranks=2, micro_batches=4, hop=1.0, placement=ranks)
+    made = gapless.solve(question, parameters=few)
+    assert made.report.valid
+    made.save(path)
+    saved = read_plan(path)
+    assert program_of(saved).order.rank_of_stage == ranks
+    export_torch(str(tmp_path / "torch.csv"), saved, "compute", compressed=False, recomputing=False)
+    rows = (tmp_path / "torch.csv").read_text().splitlines()
+    for rank, row in enumerate(rows):
+        assert {ranks[int(word[0])] for word in row.split(",") if word} == {rank}
+    damaged = changed(path, lambda data: data["problem"].update(placement=[0]))
+    with pytest.raises(InputError, match="placement: must be the ranks of"):
+        program_of(read_plan(damaged))
 
 
 def test_a_plan_of_before_says_the_same_by_its_events(result: Result, path: Path) -> None:
