@@ -41,12 +41,14 @@ ranks; rank 0 prints. A plan is refused where the library's own algorithm is pre
 
 With --model a model is trained twice instead, from one start and on data of each rank's own. Its gradients are summed
 by the plan, an ALLREDUCE, and by the library, in buckets of the plan's size. Losses must be equal but for rounding.
+With --tuned the winners of `gapless tune` sum them in the place of one plan, and the library the buckets that none won.
 
 exit codes: 0 the result is right, 2 bad input, or a process failed, 5 it is wrong
 
 example:
   gapless run taccl --plan plan.json
   gapless run taccl --plan plan.json --model train:gpt,layers=2 --steps 20
+  gapless run taccl --tuned tuned --model train:net,layers=5
   torchrun --nproc-per-node 4 -m gapless run taccl --plan plan.json --backend nccl -o measured.json
 """
 

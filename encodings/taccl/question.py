@@ -273,9 +273,9 @@ _WAIT = Field("wait", Seconds(), "the longest that a rank waits for another", 60
 
 @dataclass(frozen=True, repr=False)
 class RunQuestion(Asked):
-    """A plan to run, and how often."""
+    """A plan to run, and how often; or a folder of winners to train with."""
 
-    plan: str = asked(Text(), "the plan to run, a file", is_required=True, metavar="FILE")
+    plan: str | None = asked(Text(), "the plan to run, a file", otherwise="give `tuned`", metavar="FILE")
     backend: str = asked(
         Choice(_BACKENDS),
         "of torch.distributed; nccl: each rank on the GPU of its place on the machine; mpi: started by its launcher",
@@ -289,6 +289,10 @@ class RunQuestion(Asked):
     model: str | None = asked(
         Text(), "train this model too, gradients summed by the plan: train:gpt, or FILE.py:FACTORY",
         metavar="MODULE:FACTORY[,OPTION=N]", group="training",
+    )  # fmt: skip
+    tuned: str | None = asked(
+        Text(), "train with the winners of this folder, that `gapless tune` wrote, instead of a plan", metavar="DIR",
+        group="training",
     )  # fmt: skip
     steps: int = asked(Whole(1, 10**6), "steps of the training", 20, metavar="N", group="training")
     without_turns: bool = asked(Flag(), "don't let ranks take what they share in turn", False)

@@ -7,31 +7,29 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from gapless.encodings.taccl.programs.training import train_tuned, train_with_plan
 from gapless.encodings.taccl.question import RunQuestion
 from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.io.formats.collective_file import collective_of
 from gapless.io.formats.measured_file import Measured, median_interval, write_measured
 from gapless.processes.plans_to_run import not_run, plan_to_run
-from gapless.report.text import table
 from gapless.system import Answer, Session
-from gapless.units import format_bytes, format_seconds
+from gapless.units import format_bytes
 
 if TYPE_CHECKING:
-    from gapless.io.plan import SavedPlan
     from gapless.torch.collectives.rank import CollectiveRun
 
 __all__ = ["execute"]
-
-_ROUNDING = 1e-3
-"""Losses that differ by a smaller share are equal: sums are rounded in another order, and steps add that up."""
 
 
 def execute(question: RunQuestion, session: Session) -> Answer:
     """What the processes found: whether the result is right, and how long both took. Needs the extra `torch`."""
     plan, backend, output = question.plan, question.backend, question.output
+    if (plan is None) == (question.tuned is None):
+        raise InputError("give `plan`, or `tuned` with `model`, not both")
+    if plan is None:
+        return train_tuned(question, session)
     if output is not None:
         check_writable(output)
     saved, report = plan_to_run(plan, "taccl")
@@ -58,7 +56,7 @@ def execute(question: RunQuestion, session: Session) -> Answer:
         ranks, chunk_bytes, question.repeats, not question.without_turns, session.options.seed, question.wait, backend
     )
     if question.model is not None:
-        return _trained(question, session, saved, report.makespan_s)
+        return train_with_plan(question, session, saved, report.makespan_s)
     session.say(f"running {ranks} processes ...")
     found = run_collective(plan, task, session.options.stop, session.ranks)
     measured = Measured(
@@ -74,40 +72,6 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     if output is not None and session.is_first and not found.wrong:
         write_measured(output, measured)
     return _answer(measured, found, output)
-
-
-def _trained(question: RunQuestion, session: Session, saved: SavedPlan, plan_s: float) -> Answer:
-    """The same training with the plan's sums and with the library's: losses side by side, and what a step takes."""
-    from gapless.torch.collectives.training import TrainingTask, train_by_plan
-
-    collective, ranks = collective_of(saved.problem, question.plan), saved.schedule.topology.device_count
-    if collective.name != "allreduce":
-        raise InputError(f"{question.plan}: a training sums gradients by a plan of allreduce, got {collective.name}")
-    if question.backend != "gloo" or question.output is not None:
-        field = "output" if question.output is not None else "backend"
-        raise InputError(f"{field}: doesn't go with model: a training runs over gloo, and is printed; leave it out")
-    bucket_bytes = int(saved.schedule.graph.size_bytes[0]) * len(collective.inputs[0])
-    task = TrainingTask(
-        ranks, question.model or "", question.steps, bucket_bytes, not question.without_turns, session.options.seed,
-        question.wait,
-    )  # fmt: skip
-    session.say(f"training in {ranks} processes, twice {task.steps} steps ...")
-    found = train_by_plan(question.plan, task, session.options.stop, session.ranks)
-    steps_s = [float(np.median(times)) for times in (found.plan_s[1:], found.library_s[1:])] if task.steps > 1 else []
-    data = {
-        "ranks": ranks, "model": task.model, "bucket_bytes": bucket_bytes, "allreduce_predicted_s": plan_s,
-        "plan_losses": found.plan_losses.tolist(), "library_losses": found.library_losses.tolist(),
-        "apart": found.apart, "plan_times_s": found.plan_s.tolist(), "library_times_s": found.library_s.tolist(),
-        "plan_step_s": steps_s[0] if steps_s else None, "library_step_s": steps_s[1] if steps_s else None,
-        "sent_bytes": list(found.sent_bytes),
-    }  # fmt: skip
-    heads = ["gradients summed by", "first loss", "last loss", "median step"]
-    rows = [
-        [who, f"{losses[0]:.6f}", f"{losses[-1]:.6f}", format_seconds(steps_s[k]) if steps_s else "-"]
-        for k, (who, losses) in enumerate((("the plan", found.plan_losses), ("gloo", found.library_losses)))
-    ]
-    text = f"{table([heads, *rows])}\nlosses of a step differ by {found.apart:.1e} at most"
-    return Answer(data, text, is_valid=found.apart <= _ROUNDING)
 
 
 def _answer(measured: Measured, found: CollectiveRun, output: str | None) -> Answer:

@@ -23,8 +23,8 @@ class PlanState:
     """What the hook needs: a plan for all buckets, or plans by the bytes from which on each serves.
 
     All ranks have the same. Buckets are summed one after the other, beside the backward pass. A bucket is padded with
-    zeros to a multiple of the plan's chunks. `sent_bytes`: of this rank, by all calls so far. Raises `InputError` for a
-    plan that isn't an ALLREDUCE.
+    zeros to a multiple of the plan's chunks. `sent_bytes`: of this rank, by all calls so far; `taken`: their number.
+    Raises `InputError` for a plan that isn't an ALLREDUCE.
     """
 
     def __init__(self, plans: PlannedCollective | Mapping[int, PlannedCollective]) -> None:
@@ -34,7 +34,7 @@ class PlanState:
         for plan in self._plans.values():
             if plan.collective.name != "allreduce":
                 raise InputError(f"plan: must be one of allreduce, got one of {plan.collective.name}")
-        self.sent_bytes = 0
+        self.sent_bytes = self.taken = 0
         self._network = ThreadPoolExecutor(1, "gapless-plan")
 
     def reduce(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
@@ -50,6 +50,7 @@ class PlanState:
             padded = torch.nn.functional.pad(buffer, (0, -buffer.numel() % chunks))
             summed = plan(padded)[: buffer.numel()]
             self.sent_bytes += plan.sent_bytes
+            self.taken += 1
             buffer.copy_(summed.div_(plan.collective.rank_count))
         except Exception as error:
             future.set_exception(error)
