@@ -14,7 +14,7 @@ from gapless.anytime.overtime import Overtime
 from gapless.errors import lacks_memory, must_be
 from gapless.installation.extras import library_versions
 from gapless.io.plan import replay_of
-from gapless.ledger import Ledger
+from gapless.methods.ledger import Ledger
 from gapless.options import Deadline, SolveOptions
 from gapless.question.recorded import kept_question
 from gapless.result import Asked, Result

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gapless.array_types import Ids
 from gapless.errors import InputError
 from gapless.topologies.links import LinkBuilder
-from gapless.topologies.switch_groups import Reduction
+from gapless.topologies.ports.switch_groups import Reduction
 
 __all__ = ["Fabric", "Nics", "join"]
 

@@ -33,14 +33,14 @@ from pathlib import Path
 
 from gapless.errors import InputError
 from gapless.io.record import Record, load_record, parse_record, suggestion
-from gapless.topologies.congestion import Slowdown, read_slowdown
 from gapless.topologies.emulated import scaled
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.families import FAMILIES, family_topology, is_generated, read_options
 from gapless.topologies.links import MOST_LINKS
 from gapless.topologies.names import topology_names
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
-from gapless.topologies.switch_groups import read_reduction
+from gapless.topologies.ports.congestion import Slowdown, read_slowdown
+from gapless.topologies.ports.switch_groups import read_reduction
 from gapless.topologies.topology import Topology
 from gapless.units import BYTES_PER_MB, S_PER_US, parse_bytes
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from gapless.array_types import Ids
 from gapless.errors import InputError
-from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.fabric import Fabric, Nics, join
 from gapless.topologies.links import MOST_LINKS, LinkBuilder, refuse_too_many
-from gapless.topologies.switch_groups import Reduction, SwitchGroup
+from gapless.topologies.ports.congestion import Congestion, Slowdown
+from gapless.topologies.ports.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Nic, Switch, Topology
 
 __all__ = ["Cluster", "LocalLink", "NicTemplate", "NodeTemplate", "SwitchTemplate"]

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.report.short_repr import Brief
-from gapless.topologies.congestion import Congestion, slowdown_of
-from gapless.topologies.failures import changed_name, factors_of, groups_left, links_named
 from gapless.topologies.links import Link, Links
-from gapless.topologies.switch_groups import SwitchGroup
+from gapless.topologies.ports.congestion import Congestion, slowdown_of
+from gapless.topologies.ports.failures import changed_name, factors_of, groups_left, links_named
+from gapless.topologies.ports.switch_groups import SwitchGroup
 
 __all__ = ["Link", "Links", "Nic", "Switch", "Topology"]
 
@@ -196,9 +196,9 @@ class Topology(Brief):
     ) -> Topology:
         """The machine after a failure, with the ranks numbered as before.
 
-        `links`: names of links, and of resources whose links are gone (`gapless.topologies.failures`). `ranks`: those
-        that have left, with all of their links. `degraded`: the share of its bandwidth that what is named has left, in
-        (0, 1]; a link with several has the smallest. Raises `InputError` that says what isn't there.
+        `links`: names of links, and of resources whose links are gone (`gapless.topologies.ports.failures`). `ranks`:
+        those that have left, with all of their links. `degraded`: the share of its bandwidth that what is named has
+        left, in (0, 1]; a link with several has the smallest. Raises `InputError` that says what isn't there.
         """
         degraded = degraded or {}
         if not (len(links) or len(ranks) or degraded):

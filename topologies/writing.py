@@ -8,7 +8,7 @@ from itertools import groupby
 
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.node import Cluster, NicTemplate, NodeTemplate, SwitchTemplate
-from gapless.topologies.switch_groups import Reduction
+from gapless.topologies.ports.switch_groups import Reduction
 from gapless.units import BYTES_PER_MB, S_PER_US
 
 __all__ = ["cluster_text", "node_text"]

@@ -45,8 +45,8 @@ from gapless.encodings.bagpipe.partition.windows import Window, WindowBatch
 from gapless.encodings.bagpipe.problem import REPLICATING, Planning
 from gapless.encodings.bagpipe.question import BASELINES, SHARDED
 from gapless.errors import InputError
-from gapless.ledger import charge
 from gapless.methods import MethodChoice
+from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace

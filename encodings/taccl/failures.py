@@ -11,7 +11,7 @@ from gapless.encodings.taccl.question import Question
 from gapless.errors import InputError
 from gapless.ir.collective import ROOTED, Collective, collective_by_name
 from gapless.ir.process_groups import Group, Groups
-from gapless.topologies.failures import ranks_listed
+from gapless.topologies.ports.failures import ranks_listed
 from gapless.topologies.topology import Topology
 
 __all__ = ["among_those_left", "check_reach", "has_failures", "machine_left"]

@@ -18,8 +18,8 @@ from gapless.io.columns import float_column, int_column, ragged_data, read_ragge
 from gapless.io.record import Record, is_number
 from gapless.ir.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Ragged
-from gapless.topologies.congestion import Congestion, read_slowdown
-from gapless.topologies.switch_groups import Reduction, SwitchGroup
+from gapless.topologies.ports.congestion import Congestion, read_slowdown
+from gapless.topologies.ports.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Links, Nic, Switch, Topology
 
 __all__ = ["graph_data", "read_graph", "read_topology", "topology_data"]

@@ -35,7 +35,7 @@ from gapless.encodings.bagpipe.partition.bounds import fetches_bound, max_load_b
 from gapless.encodings.bagpipe.run.file import write_run
 from gapless.encodings.bagpipe.solve import solve
 from gapless.io.plan import SavedPlan
-from gapless.ledger import REST, Ledger
+from gapless.methods.ledger import REST, Ledger
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.generators import criteo_like_trace
 from gapless.system import Plan

@@ -12,7 +12,7 @@ from gapless.checker import copies as copies_module
 from gapless.checker.report import STORED_PER_RULE
 from gapless.ir.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
-from gapless.topologies.congestion import Congestion, Slowdown
+from gapless.topologies.ports.congestion import Congestion, Slowdown
 from gapless.topologies.topology import Link, Topology
 
 COMPUTE, TRANSFER = EventKind.COMPUTE, EventKind.TRANSFER

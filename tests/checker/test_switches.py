@@ -15,7 +15,7 @@ from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.ir.simulate import retime
 from gapless.ir.switch_ops import SwitchOps
 from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
-from gapless.topologies.switch_groups import Reduction
+from gapless.topologies.ports.switch_groups import Reduction
 from gapless.topologies.topology import Topology
 
 # Three ranks behind a switch: alpha 1 s, 10 bytes take 1 s; an operation of the switch costs alpha 2 s besides.

@@ -16,8 +16,8 @@ from gapless.io.plan import SavedPlan, plan_text, read_plan, write_plan
 from gapless.ir.graph import Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Event, EventKind, Ragged, Schedule, schedule_from_events
 from gapless.ir.switch_ops import SwitchOps
-from gapless.topologies.congestion import Congestion, Slowdown
-from gapless.topologies.switch_groups import Reduction, SwitchGroup
+from gapless.topologies.ports.congestion import Congestion, Slowdown
+from gapless.topologies.ports.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Link, Nic, Switch, Topology
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gapless.topologies.congestion import Congestion
 from gapless.topologies.measured.experiments import Flow
+from gapless.topologies.ports.congestion import Congestion
 from gapless.topologies.topology import Topology
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import gapless
 from gapless.topologies.files import named_node
-from gapless.topologies.switch_groups import Reduction
+from gapless.topologies.ports.switch_groups import Reduction
 
 SHARP = Reduction(reduces_to_all=True, alpha_s=3.4e-6, beta_s_per_byte=20e-12)
 

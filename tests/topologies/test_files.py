@@ -13,7 +13,7 @@ from gapless.errors import InputError
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.files import load_topology, named_node, read_node
 from gapless.topologies.node import LocalLink, NicTemplate, SwitchTemplate
-from gapless.topologies.switch_groups import Reduction
+from gapless.topologies.ports.switch_groups import Reduction
 from gapless.topologies.writing import node_text
 
 OWN: dict[str, Any] = {

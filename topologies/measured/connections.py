@@ -13,9 +13,9 @@ from itertools import chain, zip_longest
 import numpy as np
 
 from gapless.array_types import Floats
-from gapless.topologies.congestion import Slowdown
 from gapless.topologies.measured.experiments import Experiments, Pair, lowest_agreed
 from gapless.topologies.measured.structure import Structure
+from gapless.topologies.ports.congestion import Slowdown
 
 __all__ = ["measured_tables"]
 

@@ -9,12 +9,12 @@ from itertools import combinations, permutations
 import numpy as np
 
 from gapless.array_types import Floats
-from gapless.topologies.congestion import Slowdown
 from gapless.topologies.measured.connections import measured_tables
 from gapless.topologies.measured.experiments import Experiments, OutOfTimeError, Pair, Sample
 from gapless.topologies.measured.regression import Line, fit_line
 from gapless.topologies.measured.structure import Inside, Structure, classes_of, find_structure
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.ports.congestion import Slowdown
 from gapless.units import BYTES_PER_MB, S_PER_US
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.array_types import Ints
-from gapless.compiled import compiled
+from gapless.methods.compiled import compiled
 
 __all__ = ["distinct_ids", "entered", "found_rows", "left", "places"]
 

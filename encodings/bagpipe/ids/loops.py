@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from gapless.compiled import is_numba_here as _is_installed
+from gapless.methods.compiled import is_numba_here as _is_installed
 
 __all__ = ["LEAST_WORK", "ids_loops", "partition_loops"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.array_types import Floats, Ints
-from gapless.compiled import compiled
+from gapless.methods.compiled import compiled
 
 __all__ = [
     "added_costs",

@@ -30,8 +30,8 @@ from gapless.encodings.bagpipe.partition.transport import transport
 from gapless.encodings.bagpipe.question import METHODS, OBJECTIVES
 from gapless.errors import InputError
 from gapless.io.record import check_known
-from gapless.ledger import charge
 from gapless.methods import MethodChoice, run_methods
+from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions, relative_gap
 from gapless.solution import Solution, StopReason
 from gapless.solvers.proofs import solve_proven

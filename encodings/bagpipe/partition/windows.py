@@ -27,7 +27,7 @@ from gapless.encodings.bagpipe.partition.bounds import away_bound
 from gapless.encodings.bagpipe.partition.cuts import Cuts, Past, Terminal, one_user, settled_roots
 from gapless.encodings.bagpipe.partition.methods import Partition, decoded, whole_bound
 from gapless.encodings.bagpipe.partition.search import Searched, place_all, search_cuts
-from gapless.ledger import charge
+from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, lookups
 from gapless.solvers.proofs import solve_proven

@@ -36,8 +36,8 @@ from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
 from gapless.encodings.monet.search.state import Attempt, Found, State
 from gapless.encodings.monet.study.baselines import checkpoints_kept, evicted, lean_variants
-from gapless.ledger import charge
 from gapless.methods import run_methods
+from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.solution import StopReason

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.compiled import is_numba_here
 from gapless.encodings.sharding.presolve.factors import Ints
 from gapless.encodings.sharding.presolve.reduced import Reduced
+from gapless.methods.compiled import is_numba_here
 
 __all__ = ["LEAST_WORK", "Arrays", "arrays_of", "ranges", "restricted"]
 

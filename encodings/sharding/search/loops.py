@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.compiled import compiled
 from gapless.encodings.sharding.presolve.factors import Ints
+from gapless.methods.compiled import compiled
 
 __all__ = ["eliminate", "settle", "sweep"]
 

@@ -42,7 +42,7 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.parameters import BoundParameters
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.encodings.taccl.symmetry.rotations import Rotations
-from gapless.ledger import charge
+from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Bounds", "bounds_of", "class_name"]

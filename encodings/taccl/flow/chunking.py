@@ -28,7 +28,7 @@ from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.ir.collective import Collective
 from gapless.ir.process_groups import Groups
-from gapless.ledger import charge
+from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions
 
 __all__ = ["Quick", "best_chunking", "best_matching"]

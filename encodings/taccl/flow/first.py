@@ -17,7 +17,7 @@ from gapless.encodings.taccl.ordering.sends import sends_of, to_schedule
 from gapless.encodings.taccl.ordering.tables import single_sends, times_of
 from gapless.encodings.taccl.symmetry.quotient import rotations_of
 from gapless.ir.schedule import Schedule
-from gapless.ledger import charge
+from gapless.methods.ledger import charge
 from gapless.options import Deadline, Progress
 
 __all__ = ["first_plan", "least_limit_s"]

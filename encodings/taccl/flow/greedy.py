@@ -29,7 +29,7 @@ from gapless.encodings.taccl.sketch.phases import is_spread_backwards
 from gapless.encodings.taccl.symmetry.quotient import Columns, QuotientProblem, quotient_problem
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.errors import InputError
-from gapless.ledger import charge
+from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions
 
 __all__ = ["may_be_greedy", "plan_greedy"]

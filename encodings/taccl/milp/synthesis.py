@@ -21,7 +21,7 @@ from gapless.encodings.taccl.ordering.sends import Routing, Sends, sends_of, to_
 from gapless.encodings.taccl.ordering.tables import MANY_SENDS, SendTable, tables, times_of
 from gapless.encodings.taccl.parameters import Milp
 from gapless.ir.schedule import Schedule
-from gapless.ledger import charge
+from gapless.methods.ledger import charge
 from gapless.model import Model
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Solution

@@ -38,7 +38,7 @@ from gapless.ir.collective import Collective
 from gapless.ir.process_groups import Group
 from gapless.ir.schedule import Ragged, Schedule
 from gapless.ir.switch_ops import SwitchOps
-from gapless.topologies.switch_groups import SwitchGroup
+from gapless.topologies.ports.switch_groups import SwitchGroup
 from gapless.topologies.topology import Topology
 from gapless.units import format_bytes
 

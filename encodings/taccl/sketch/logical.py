@@ -14,7 +14,7 @@ from gapless.encodings.taccl.symmetry.automorphisms import Automorphism, automor
 from gapless.encodings.taccl.symmetry.rotations import rotation
 from gapless.errors import InputError
 from gapless.ir.collective import Collective
-from gapless.topologies.congestion import Congestion
+from gapless.topologies.ports.congestion import Congestion
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["Hyperedge", "LogicalTopology", "apply_sketch", "check_reach", "is_part"]

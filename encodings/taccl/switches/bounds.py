@@ -17,7 +17,7 @@ from gapless.array_types import Floats, Ids, Mask
 from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.topologies.links import Links
-from gapless.topologies.switch_groups import Reduction
+from gapless.topologies.ports.switch_groups import Reduction
 from gapless.topologies.topology import Topology
 
 __all__ = [

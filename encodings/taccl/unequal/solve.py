@@ -30,7 +30,7 @@ from gapless.encodings.taccl.unequal.resizing import resized
 from gapless.encodings.taccl.unequal.scheduling import flow_of, list_scheduled, lowered, perturbed
 from gapless.ir.collective import alltoall
 from gapless.ir.schedule import Schedule
-from gapless.ledger import charge
+from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions
 from gapless.system import Plan
 

@@ -15,9 +15,9 @@ from gapless.encodings.taccl.question import Method
 from gapless.encodings.taccl.sketch.format import InterNode, Policy
 from gapless.ir.simulate import retime
 from gapless.result import Result
-from gapless.topologies.congestion import Slowdown
 from gapless.topologies.files import load_topology
 from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.ports.congestion import Slowdown
 from gapless.topologies.topology import Topology
 
 POLICIES: tuple[Policy, ...] = ("uc-min", "uc-max")

@@ -13,7 +13,7 @@ from gapless.io.mscclpp import judge, lower
 from gapless.io.mscclpp.program import Plan
 from gapless.options import Deadline, SolveOptions
 from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
-from gapless.topologies.switch_groups import Reduction
+from gapless.topologies.ports.switch_groups import Reduction
 
 SWITCH = Reduction(alpha_s=1e-6, beta_s_per_byte=1e-12)
 

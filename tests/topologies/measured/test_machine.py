@@ -15,12 +15,12 @@ from random_machines import random_machine
 from recovered import Recovered, recovered
 from simulated_network import SimulatedNetwork
 
-from gapless.topologies.congestion import Slowdown
 from gapless.topologies.files import read_machine
 from gapless.topologies.measured.experiments import Experiments, Flow, OutOfTimeError, Settings
 from gapless.topologies.measured.machine import MeasuredMachine, measure_machine
 from gapless.topologies.measured.structure import classes_of, near_groups
 from gapless.topologies.node import Cluster, LocalLink, NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.ports.congestion import Slowdown
 from gapless.topologies.topology import Link, Topology
 from gapless.topologies.writing import cluster_text
 

@@ -12,8 +12,8 @@ from gapless.encodings.taccl.sketch.format import InterNode
 from gapless.encodings.taccl.sketch.logical import apply_sketch
 from gapless.errors import InputError
 from gapless.ir.collective import allgather, alltoall
-from gapless.topologies.congestion import Slowdown
 from gapless.topologies.files import load_topology, named_node
+from gapless.topologies.ports.congestion import Slowdown
 
 NDV2 = load_topology("ndv2", 2)
 DGX2 = load_topology("dgx2", 2)

@@ -21,7 +21,7 @@ from gapless.encodings.taccl.unequal.problem import Unequal
 from gapless.ir.amounts import Amounts
 from gapless.ir.process_groups import Group, Groups
 from gapless.options import Deadline, SolveOptions
-from gapless.topologies.switch_groups import Reduction, SwitchGroup
+from gapless.topologies.ports.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Link, Topology
 
 KINDS = {"reduction": "reduces", "multicast": "multicasts", "to all": "reduces_to_all"}

@@ -22,7 +22,7 @@ from gapless.solution import PlanClass
 from gapless.topologies.fabric import Fabric
 from gapless.topologies.files import load_topology
 from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
-from gapless.topologies.switch_groups import Reduction
+from gapless.topologies.ports.switch_groups import Reduction
 from gapless.topologies.topology import Topology
 
 GB = 10**9

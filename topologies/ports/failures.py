@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.topologies.links import Links
-from gapless.topologies.switch_groups import SwitchGroup
+from gapless.topologies.ports.switch_groups import SwitchGroup
 
 __all__ = ["changed_name", "factors_of", "groups_left", "held_of", "links_named", "ranks_listed", "resources_named"]
 

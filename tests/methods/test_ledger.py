@@ -11,8 +11,8 @@ import pytest
 
 import gapless
 from gapless import recipe
-from gapless.ledger import REST, Ledger, charge
 from gapless.methods import run_methods
+from gapless.methods.ledger import REST, Ledger, charge
 
 
 class Clock:

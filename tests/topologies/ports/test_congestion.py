@@ -12,9 +12,9 @@ import pytest
 
 from gapless.errors import InputError
 from gapless.schemas import load_schema
-from gapless.topologies.congestion import Congestion, Slowdown
 from gapless.topologies.files import read_node
 from gapless.topologies.node import NicTemplate, NodeTemplate, SwitchTemplate
+from gapless.topologies.ports.congestion import Congestion, Slowdown
 from gapless.topologies.topology import Link, Topology
 
 TABLE = Slowdown((2, 4), (1.0, 2.0))

@@ -12,7 +12,7 @@ from gapless.io.plan_sections import read_topology, topology_data
 from gapless.io.record import Record
 from gapless.topologies.files import load_topology
 from gapless.topologies.node import NodeTemplate, SwitchTemplate
-from gapless.topologies.switch_groups import Reduction, SwitchGroup
+from gapless.topologies.ports.switch_groups import Reduction, SwitchGroup
 from gapless.topologies.topology import Topology
 
 MACHINE = load_topology("dgx-a100", 2)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gapless.errors import InputError
-from gapless.ledger import charge
+from gapless.methods.ledger import charge
 from gapless.question.fields import meant
 
 __all__ = ["Method", "MethodChoice", "Search", "run_methods"]

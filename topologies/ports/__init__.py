@@ -1,0 +1,1 @@
+"""What the ports of a machine do beside sending: they slow down with connections, fail, and add up in switches."""
