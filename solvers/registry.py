@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from types import ModuleType
@@ -62,10 +63,16 @@ class Backend:
         """The version of the library, None if it is not installed; nothing is imported for it."""
         if find_spec(self.distribution) is None:
             return None
-        try:
-            return metadata.version(self.distribution)
-        except metadata.PackageNotFoundError:
-            return None
+        return _installed_version(self.distribution)
+
+
+@cache
+def _installed_version(distribution: str) -> str | None:
+    """What its metadata say, which are read once: column generation solves many small models."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from gapless.encodings.taccl.chunked import Chunked, claim
 from gapless.encodings.taccl.flow.chunking import Quick, best_matching
 from gapless.encodings.taccl.flow.first import least_limit_s
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
+from gapless.encodings.taccl.flow.loaded_trees import may_load_trees, plan_on_loaded_trees
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
 from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, plan_on_trees
 from gapless.encodings.taccl.flow.sum_roots import plan_from_roots
@@ -246,7 +247,7 @@ def methods_for(search: Search) -> list[_Method]:
         methods = [_MILP, _AGGREGATED] if milp_may_do else [_AGGREGATED, _MILP]
         methods += [_MATCHING, _GREEDY]
     else:
-        methods = [_AGGREGATED, _QUICK, _TREES, _MATCHING, _GREEDY, _EVERY_NUMBER]
+        methods = [_AGGREGATED, _QUICK, _TREES, _LOADED, _MATCHING, _GREEDY, _EVERY_NUMBER]
         methods += [_MILP] if "milp" in choice.only else []
     allowed = [method for method in methods if any(map(choice.allows, method.parts or (method.name,)))]
     if not allowed and search.is_alone:
@@ -279,6 +280,14 @@ def _trees(search: Search) -> Iterator[Candidate | None]:
     if not search.is_over:
         matching = search.parameters.matching
         yield plan_from_roots(problems, search.stage(), search.question, search.end_s, parameters, matching)
+
+
+def _loaded_trees(search: Search) -> Iterator[Candidate | None]:
+    """Trees that load links and ports alike, where they may be faster than the best."""
+    problem, asked, parameters = search.problem, search.asked, search.parameters.trees
+    numbers = doubled_chunks(problem, parameters)
+    problems = (problem,) if asked is None else (asked.in_chunks(number) for number in numbers)
+    yield plan_on_loaded_trees(problems, search.stage(), search.question, search.end_s, parameters)
 
 
 def may_pack_trees(problem: Chunked) -> bool:
@@ -365,6 +374,7 @@ def _any(problem: Chunked) -> bool:
 _AGGREGATED = _Method("aggregated", _any, _aggregated, VARIANTS)
 _QUICK = _Method("greedy", _any, _quick)
 _TREES = _Method("trees", may_pack_trees, _trees)
+_LOADED = _Method("trees", may_load_trees, _loaded_trees)
 _MATCHING = _Method("matching", _is_for_many, _matching)
 _GREEDY = _Method("greedy", lambda problem: problem.method == "greedy" or may_be_greedy(problem), _greedy)
 _EVERY_NUMBER = _Method("every-number", _is_tiny, _every_number, (*VARIANTS, "trees", "matching", "greedy"))

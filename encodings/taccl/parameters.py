@@ -308,14 +308,18 @@ class Repair(_Part):
 
     looks: int = 600
     """Branches through busy clocks that are cut and grown anew: a look is a shortest path, about a millisecond."""
-    rows: int = 60_000
-    """Sends in all orders that are tried, some tenths of a second."""
-    patience: int = 20
+    rows: int = 100_000
+    """Sends in all orders that are tried, about a second."""
+    patience: int = 8
     """Perturbed orders in a row without improvement, after which it is left at that."""
+    close: float = 0.02
+    """A plan within this share of its bound, or the gap that is asked for, is put in no other order."""
     near: float = 0.1
-    """A plan within this share of its bound ends the search; so does one no slower than the fresh first plan."""
+    """Beside a plan within this share of its bound no fresh one is made."""
+    matched_sends: int = 20_000
+    """Sends of all matchings of the fresh one, some tenths of a second; none where a single one has more."""
     share: float = 0.02
-    """Else the part of the work of a fresh solve that the methods take."""
+    """The part of the work of a fresh solve that the methods take where the first plan is the best one."""
 
     shares = ("share",)
 

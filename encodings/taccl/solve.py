@@ -28,6 +28,7 @@ from gapless.encodings.taccl.candidate import Candidate, CollectiveDecision, che
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
 from gapless.encodings.taccl.flow.first import first_plan
+from gapless.encodings.taccl.flow.restarts import matched_plan
 from gapless.encodings.taccl.methods import NAMES, PART, Search, methods_for, no_plan
 from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.encodings.taccl.parameters import Parameters
@@ -83,14 +84,20 @@ def solve(problem: Problem | Chunked | Unequal, options: SolveOptions, parameter
 
 
 def _repaired(problem: Problem, earlier: Earlier, options: SolveOptions, parameters: Parameters) -> Plan:
-    """The better of an earlier plan, mended, and a fresh first plan; where that is slow, the methods in little work."""
+    """An earlier plan, mended; where that isn't near its bound, the best of it and of fresh plans of little work."""
     deadline, repair = Deadline(options), parameters.repair
     chunked = problem.in_chunks(earlier.chunks)
     bounds = _bounds(problem.coarsest, deadline, parameters)
-    plan = mended(chunked, earlier, repair, deadline, bounds.quick_asked_s / max(1 - options.gap, 1e-9))
-    first = first_plan(problem.coarsest, deadline)
-    is_good = plan.end_s <= (1 + repair.near) * bounds.quick_asked_s or first is None or plan.end_s <= first.end_s
-    best = plan if first is None or not first.is_faster(plan) else first
+    bound_s = bounds.quick_asked_s
+    best = mended(chunked, earlier, repair, deadline, bound_s * (1 + min(repair.close, options.gap)))
+    near_s, is_weak = (1 + repair.near) * bound_s, False
+    if best.end_s > near_s:
+        fresh = _matched_briefly(chunked, bounds, deadline, parameters)
+        best = fresh if fresh is not None and fresh.is_faster(best) else best
+    if best.end_s > near_s:
+        first = first_plan(problem.coarsest, deadline)
+        is_weak = first is not None and first.is_faster(best)
+        best = first if first is not None and is_weak else best
     classes = QuestionBounds(bounds, wider_question(problem).coarsest)
     asked = problem if problem.is_open else None
     search = Search(
@@ -100,13 +107,23 @@ def _repaired(problem: Problem, earlier: Earlier, options: SolveOptions, paramet
     search.announce(best)
     search.note_bound(search.question.quick_asked_s)
     search.widest_s = classes.widest
-    if not is_good:
+    if is_weak:
         run_methods(methods_for(search), search.problem, search)
     found = search.answer()
     is_as_large = abs(earlier.input_bytes - problem.size_bytes) <= _ROUNDED * problem.size_bytes
     before_s = earlier.end_s if is_as_large else None
     known = {"before_s": before_s, "end_s": found.solution.objective, "bound_s": search.widest_s[0]}
     return replace(found, details={**found.details, "repair": known})
+
+
+def _matched_briefly(problem: Chunked, bounds: Bounds, deadline: Deadline, parameters: Parameters) -> Candidate | None:
+    """The best of a few matchings; None where the parameters leave them out, or one alone takes more work than that."""
+    if not parameters.methods.allows("matching") or deadline.over:
+        return None
+    stage, matching = deadline.stage(PART * deadline.remaining_s), parameters.matching
+    of_cut = bounds_of(problem, parameters.bounds, stage, question=bounds)
+    brief = replace(matching, sends=min(matching.sends, parameters.repair.matched_sends))
+    return matched_plan(problem, stage, brief, of_cut, is_quick=True)
 
 
 def _spares_chunking(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked, Phase
 from gapless.encodings.taccl.ordering.list_scheduling import RULES, Order, Rule, better_orders, list_schedule
 from gapless.encodings.taccl.ordering.sends import Routing, Sends, sends_of, to_schedule
-from gapless.encodings.taccl.ordering.tables import single_sends, times_of
+from gapless.encodings.taccl.ordering.tables import SendTable, single_sends, times_of
 from gapless.encodings.taccl.parameters import Repair
 from gapless.encodings.taccl.repair.earlier import Earlier, EarlierSends
 from gapless.encodings.taccl.repair.trees import Load, Trees
@@ -126,36 +128,82 @@ def _ordered(
     problem: Chunked, routings: list[Routing], known: _Known, earlier: Earlier, parameters: Repair,
     deadline: Deadline, enough_s: float, share: float,
 ) -> Candidate:  # fmt: skip
-    """The sends in the order of the earlier plan, or by the rules, and the best of these perturbed."""
+    """The sends in the best order that is found."""
     sends = sends_of(problem, routings)
     table = single_sends(problem, sends)
-    given_s = _given(sends, known)
-    largest = int(np.diff(earlier.schedule.moves.start).max(initial=1))
-    sizes = dict.fromkeys([largest, 1] if table.may_join.any() else [1])
-    orders: list[Order] = []
-
-    def is_over(best_s: float) -> bool:
-        return best_s <= enough_s or deadline.over
-
-    rows = parameters.rows
-    for most in sizes:
-        for rule in (Rule("as given"), *RULES[:2]):
-            if orders and (rows < len(sends) or is_over(min(order.makespan_s for order in orders))):
-                break
-            given = given_s if rule.first == "as given" else None
-            orders.append(list_schedule(table, replace(rule, most=most), given))
-            rows -= len(sends)
-    best = min(orders, key=lambda order: order.makespan_s)
-    patience = min(parameters.patience, rows // max(len(sends), 1))
-    for order in better_orders(best, 0, patience, is_over) if patience else ():
-        best = order
+    largest = int(np.diff(earlier.schedule.moves.start).max(initial=1)) if table.may_join.any() else 1
+    search = _Orders(table, _given(sends, known), parameters, deadline, enough_s)
+    search.run(largest)
     schedule = to_schedule(
-        problem.logical.topology, problem.collective, problem.chunk_bytes, sends, times_of(best)
+        problem.logical.topology, problem.collective, problem.chunk_bytes, sends, times_of(search.best)
     )  # fmt: skip
     bound_s = max(float(each.problem.earliest_s[each.problem.wanted].max(initial=0.0)) for each in problem.phases)
     bound_s = bound_s if len(problem.phases) == 1 else 0.0  # roots may be others
-    variant = f"{share:.0%} of its sends kept, {best.name}"
+    variant = f"{share:.0%} of its sends kept, {search.best.name}"
     return Candidate(problem, schedule, "repair", variant, bound_s, {"latency": bound_s}, account={"kept_share": share})
+
+
+class _Orders:
+    """Orders of the sends, by rules and sizes of groups, as long as there is work for them.
+
+    `table`: the sends. `given_s`: their starts by the earlier plan. `enough_s`: how short is short enough.
+    """
+
+    def __init__(
+        self, table: SendTable, given_s: Floats, parameters: Repair, deadline: Deadline, enough_s: float
+    ) -> None:
+        self.table, self.given_s, self.patience = table, given_s, parameters.patience
+        self.deadline, self.enough_s = deadline, enough_s
+        self.left = parameters.rows
+        self.found: list[Order] = []
+
+    @property
+    def best(self) -> Order:
+        """The shortest."""
+        return min(self.found, key=lambda order: order.makespan_s)
+
+    def run(self, largest: int) -> None:
+        """The longest paths first, in groups of a third as many chunks each time while that helps, and in between; then
+        as the earlier plan has it, and by the other rule; then the best of these perturbed.
+
+        Large groups spare latencies; small ones hand on sooner what has come over a link that is slow now.
+        """
+        length_s = {largest: self._try(RULES[0], largest)}
+        size = largest
+        while size > 1 and length_s[size] == min(length_s.values()):
+            size = max(1, size // 3)
+            length_s[size] = self._try(RULES[0], size)
+        size = min(length_s, key=length_s.__getitem__)
+        for other in _beside(size, sorted(length_s)):
+            length_s[other] = self._try(RULES[0], other)
+        size = min(length_s, key=length_s.__getitem__)
+        if self.left >= 2 * len(self.table):  # of many sends, sizes say more
+            for rule in (Rule("as given"), RULES[1]):
+                self._try(rule, size)
+        patience = min(self.patience, self.left // len(self.table)) if len(self.table) else 0
+        for order in better_orders(self.best, 0, patience, self._is_enough) if patience > 0 else ():
+            self.found.append(order)
+
+    def _try(self, rule: Rule, most: int) -> float:
+        """How long an order by a rule is in groups of so many; inf where nothing more is to be tried."""
+        if self.found and (self.left < len(self.table) or self._is_enough(self.best.makespan_s)):
+            return math.inf
+        self.left -= len(self.table)
+        given_s = self.given_s if rule.first == "as given" else None
+        self.found.append(list_schedule(self.table, replace(rule, most=most), given_s))
+        return self.found[-1].makespan_s
+
+    def _is_enough(self, best_s: float) -> bool:
+        return best_s <= self.enough_s or self.deadline.over
+
+
+def _beside(size: int, tried: list[int]) -> Iterator[int]:
+    """The numbers in the middle between a size and its neighbours among those that were tried, by ratio."""
+    place = tried.index(size)
+    for low, high in pairwise(tried[max(place - 1, 0) : place + 2]):
+        middle = round(math.sqrt(low * high))
+        if low < middle < high:
+            yield middle
 
 
 def _given(sends: Sends, known: _Known) -> Floats:

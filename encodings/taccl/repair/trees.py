@@ -20,15 +20,19 @@ from gapless.encodings.taccl.ordering.sends import Routing
 __all__ = ["Load", "Trees"]
 
 _POWER = 6.0
-"""Of the load: the higher, the more a busy clock is avoided."""
+"""Of the load, unless another is said: the higher, the more a busy clock is avoided."""
 _TIME_SHARE = 1e-3
 """Of a path's time, which decides where loads are equal."""
 
 
 class Load:
-    """Seconds for which each clock is taken, of all phases together; what a link more costs follows from it."""
+    """Seconds for which each clock is taken, of all phases together; what a link more costs follows from it.
 
-    def __init__(self, problem: Chunked) -> None:
+    `power`: of the load in prices.
+    """
+
+    def __init__(self, problem: Chunked, power: float = _POWER) -> None:
+        self.power = power
         groups = groups_of_links(problem)
         most, count = max(map(len, groups)), 1 + max(max(each) for each in groups)
         self.groups = groups
@@ -40,6 +44,12 @@ class Load:
     def add(self, link: int, sign: float = 1.0) -> None:
         """A chunk more, or less, over a link."""
         self.load_s[self.groups[link]] += sign * float(self.occupancy_s[link])
+
+    def add_all(self, links: list[int]) -> None:
+        """A chunk more over each of some links, as often as they are named."""
+        often = np.bincount(np.array(links, dtype=np.int64), minlength=len(self.groups))
+        np.add.at(self.load_s, self.held, (often * self.occupancy_s)[:, None])
+        self.load_s[-1] = 0.0
 
     @property
     def evenness(self) -> tuple[float, float]:
@@ -56,7 +66,7 @@ class Load:
     def prices(self) -> list[float]:
         """By link: what one more chunk costs."""
         top_s = float(self.load_s[:-1].max(initial=0.0)) or 1.0
-        heat = ((self.load_s[self.held] + self.occupancy_s[:, None]) / top_s) ** _POWER
+        heat = ((self.load_s[self.held] + self.occupancy_s[:, None]) / top_s) ** self.power
         heat[self.held == len(self.load_s) - 1] = 0.0
         prices: list[float] = (self.occupancy_s * heat.sum(axis=1) + self.time_share * self.duration_s).tolist()
         return prices
@@ -81,12 +91,12 @@ class Trees:
         self.duration_s, self.load = phase.duration_s.tolist(), load
         self.allowed = None if phase.is_free else phase.usable
         self.roots, self.wanted, self.into = roots, wanted, into
-        for tree in into:
-            for link in tree.values():
-                load.add(link)
+        load.add_all([link for tree in into for link in tree.values()])
 
     def mend(self, chunk: int) -> bool:
         """Whether every rank is reached, once what was cut off hangs on the tree again."""
+        if self._is_whole(chunk):
+            return True
         tree, arrival_s = self.into[chunk], self._reached(chunk)
         missing = self.wanted[chunk] - arrival_s.keys()
         while missing:
@@ -99,6 +109,13 @@ class Trees:
             missing = self.wanted[chunk] - arrival_s.keys()
         self._prune(chunk, arrival_s)
         return True
+
+    def _is_whole(self, chunk: int) -> bool:
+        """Whether exactly the wanted ranks are reached; their links are those of a plan, so that none go in circles."""
+        tree = self.into[chunk]
+        if tree.keys() != self.wanted[chunk]:
+            return False
+        return all(self.source[link] in tree or self.source[link] == self.roots[chunk] for link in tree.values())
 
     def relieve(self, looks: int, enough_s: float) -> int:
         """Cut branches through the busiest clock and let them grow anew, while that helps; the looks that are left.
@@ -126,6 +143,12 @@ class Trees:
             if not improved:
                 break
         return looks
+
+    def grow_anew(self, chunk: int) -> bool:
+        """Whether every rank is reached by a tree that is grown from nothing."""
+        for rank in list(self.into[chunk]):
+            self._replace(self.into[chunk], rank, None)
+        return self.mend(chunk)
 
     def routing(self) -> Routing:
         """All trees, parents before children."""
