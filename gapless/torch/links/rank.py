@@ -59,7 +59,7 @@ class Profiled:
 
 
 def measured_links(task: LinksTask, stop: threading.Event | None = None, among: Ranks | None = None) -> Profiled:
-    """Measure in as many processes, or `among` those that are there; after a rank has waited in vain, all end.
+    """Measure in as many processes, or `among` those that are there; after a rank has waited too long, all end.
 
     Raises `InputError` for a backend that this torch or machine doesn't have, and `RunError` where a rank fails.
     """

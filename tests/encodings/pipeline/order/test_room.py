@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exact_pipeline import exact_step, with_messages
+from examples import is_thorough
 
 from gapless.encodings.pipeline.order.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
@@ -16,8 +18,6 @@ from gapless.encodings.pipeline.order.zero_bubble import one_by_one, zero_bubble
 from gapless.options import SolveOptions
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model
-from tests.support.exact_pipeline import exact_step, with_messages
-from tests.support.examples import is_thorough
 
 WORK = 300
 """Steps of the exact method on an order: most of these cases are proven in them."""
