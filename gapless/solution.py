@@ -114,7 +114,8 @@ class Solution(Brief):
     for its problem, as names of fields end in it. Its `bound`, `gap` and `optimal` hold for any plan of the question,
     and `bound_source` says what proves them; `narrower` are bounds of narrower classes that the plan is in, the widest
     first. `row_prices`: the dual value of each row of a linear program, by how much the objective rises with the row's
-    binding bound; None where the backend gives none. `steps`: how many the backend took, None where it counts none.
+    binding bound, or with what its rows are multiplied to show that it has no solution; None where the backend gives
+    none. `steps`: how many the backend took, None where it counts none.
     """
 
     status: Status

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -134,8 +135,14 @@ class _Run:
         return np.array(self.highs.getSolution().col_value)
 
     def row_prices(self) -> Floats | None:
-        """The dual values of the rows of an LP that was solved, None for a MIP; of interior points as they stand."""
+        """The dual values of the rows of an LP that was solved, None for a MIP; of interior points as they stand.
+
+        Where it has no solution, and presolve didn't say so, what rows are multiplied with to show that.
+        """
         info = self.highs.getInfo()
+        if not self._task.arrays.is_integer.any() and self.highs.getModelStatus().name == "kInfeasible":
+            _, is_there, ray = self.highs.getDualRay()
+            return np.array(ray) * self._row_scale if is_there else None
         is_given = info.dual_solution_status == 2 or self._task.options.interior  # 2: feasible
         if self._task.arrays.is_integer.any() or not is_given:
             return None
@@ -190,7 +197,15 @@ class _Run:
     def _listen(self) -> None:
         kinds = self._kinds
         # The wrapper class has fixed its own dispatcher as the callback; ours is simpler and never raises into C++.
-        self.highs.setCallback(self._on_callback, None)
+        # It refers back weakly: HiGHS and the run would keep each other, and the model, for ever.
+        reference = WeakMethod(self._on_callback)
+
+        def listen(*said: Any) -> None:
+            listener = reference()
+            if listener is not None:
+                listener(*said)
+
+        self.highs.setCallback(listen, None)
         interrupts = [kinds.kCallbackMipInterrupt, kinds.kCallbackSimplexInterrupt, kinds.kCallbackIpmInterrupt]
         for kind in (*interrupts, kinds.kCallbackMipImprovingSolution):
             self.highs.startCallback(kind)

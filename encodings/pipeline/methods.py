@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from gapless.encodings.pipeline.bounds.bounds import bounds_of
+from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.compression.recipes import recipe_orders
 from gapless.encodings.pipeline.compression.rules import RECIPES
-from gapless.encodings.pipeline.order.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact import in_ticks, order_model, order_of, values_of
 from gapless.encodings.pipeline.order.neighbourhood import improved
-from gapless.encodings.pipeline.order.stages import Cut, Stages
+from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
@@ -32,6 +33,9 @@ from gapless.solvers.proofs import confirmed
 from gapless.solvers.registry import solve_model
 
 __all__ = ["IMPROVING", "MAKING", "Orders", "best_orders", "first_orders", "quick_orders"]
+
+_FEW_OPS = 100
+"""What the exact method is tried on before neighbourhoods, with several stages a rank too."""
 
 Offer = Callable[[Candidate], None]
 """Takes each order that is better than those before it."""
@@ -220,18 +224,42 @@ class Neighbourhood:
 
 
 @dataclass(frozen=True)
+class TimeIndexed:
+    """No order, but the bound `time-indexed`, as far as it helps to prove the best."""
+
+    name: str = "time-indexed"
+
+    def supports(self, problem: Problem) -> bool:
+        """Every question."""
+        return True
+
+    def run(self, search: Orders) -> Iterator[Candidate]:
+        """Of ranks alone, and of links."""
+        best = search.best
+        assert best is not None
+        ticked = in_ticks(best.stages, best.timeline.step_s)
+        start = timed(ticked.stages, best.order)
+        assert start is not None, "an order that was timed can be timed in ticks"
+        least, parameters = max(bounds_of(ticked.stages).values()), search.parameters
+        bound = time_indexed_bound(ticked.stages, least, start.step_s, parameters.bound_points, parameters.bound_ranks,
+                                   search.deadline)  # fmt: skip
+        search.bounds_s[self.name] = bound * ticked.tick_s
+        yield from ()
+
+
+@dataclass(frozen=True)
 class Exact:
     """The order as one model, from the best that is known; never worse than that. Adds the bound `exact`.
 
-    `most_chunks`: stages of a rank. Where ranks have several, it hardly ever gets far without the neighbourhoods.
+    `most_ops`: where ranks have several stages. It hardly ever gets far with more without the neighbourhoods.
     """
 
-    most_chunks: float = math.inf
+    most_ops: float = math.inf
     name: str = "exact"
 
     def supports(self, problem: Problem) -> bool:
-        """Few enough stages a rank; a search has to be small besides."""
-        return problem.chunks <= self.most_chunks
+        """One stage a rank, or few enough ops; a search has to be small besides."""
+        return problem.chunks == 1 or len(Kind) * problem.stage_count * problem.micro_batches <= self.most_ops
 
     def run(self, search: Orders) -> Iterator[Candidate]:
         """One thread, so that the plan doesn't depend on their number. An optimum counts as proven where a bound of our
@@ -243,7 +271,7 @@ class Exact:
         ticked = in_ticks(best.stages, best.timeline.step_s)
         start = timed(ticked.stages, best.order)
         assert start is not None, "an order that was timed can be timed in ticks"
-        ordered = order_model(ticked.stages, start.step_s, max(bounds_of(ticked.stages).values()))
+        ordered = order_model(ticked.stages, start.step_s, min(search.bound_s // ticked.tick_s, start.step_s))
         options = replace(search.deadline.stage(), threads=1, gap=0.0, step_limit=search.parameters.exact_steps,
                           on_progress=None, on_plan=None)  # fmt: skip
         claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start))
@@ -260,7 +288,7 @@ class Exact:
 
 OrderMethod = Method[Problem, Orders, Candidate]
 MAKING: tuple[OrderMethod, ...] = (*(Schedule(name) for name in BASELINES), Squeezed(), ZeroBubble())
-IMPROVING: tuple[OrderMethod, ...] = (Exact(most_chunks=1), Neighbourhood(), Exact())
+IMPROVING: tuple[OrderMethod, ...] = (TimeIndexed(), Exact(_FEW_OPS), Neighbourhood(), Exact())
 
 
 def _making(problem: Problem) -> tuple[OrderMethod, ...]:

@@ -10,9 +10,10 @@ from gapless.question.parameters import check_least, with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
 
-_WORK = ("heuristic_ops", "exact_steps", "rounds", "partial_cuts", "ordered_cuts", "mode_steps", "moded_rounds")
+_WORK = ("heuristic_ops", "exact_steps", "bound_points", "bound_ranks", "rounds", "partial_cuts", "ordered_cuts",
+         "mode_steps", "moded_rounds")  # fmt: skip
 """What counts work."""
-NAMES = (*SCHEDULES[2:], "neighbourhood", "exact")
+NAMES = (*SCHEDULES[2:], "time-indexed", "neighbourhood", "exact")
 """Of methods that order ops: those of the question but `auto` and `search`, and what improves orders."""
 
 
@@ -28,6 +29,12 @@ class Parameters:
 
     exact_steps: int = 800
     """Steps of the exact method on a whole order, before neighbourhoods are searched and again after that."""
+
+    bound_points: int = 256
+    """Points in time of the relaxation of one rank that bounds its orders; all of them where a step has fewer ticks."""
+
+    bound_ranks: int = 8
+    """Ranks whose relaxations are looked at, besides that with most to do; and as many pairs of links."""
 
     rounds: int = 40
     """Windows that the large-neighbourhood search reorders where the exact method leaves a gap."""
@@ -69,7 +76,8 @@ class Parameters:
 
     methods: MethodChoice = field(default_factory=MethodChoice)
     """Which methods `auto` and `search` try: the schedules of the field and zero-bubble make orders, neighbourhood and
-    exact improve the best of them. The placement's 1F1B, or else the heuristic's first order, is always there."""
+    exact improve the best of them, time-indexed bounds them all. The placement's 1F1B, or else the heuristic's first
+    order, is always there."""
 
     def __post_init__(self) -> None:
         self.methods.check(NAMES)

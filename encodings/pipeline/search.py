@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gapless.array_types import Floats
+from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.compression.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.compression.modes import Spoiling, fastest_modes, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
@@ -16,7 +17,6 @@ from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import are_all_choices, recomputation_choices, stages_of
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
 from gapless.encodings.pipeline.methods import best_orders, first_orders, quick_orders
-from gapless.encodings.pipeline.order.bounds import bounds_of
 from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, peak_bytes, timed
 from gapless.encodings.pipeline.parameters import Parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import signal
 import subprocess
@@ -271,3 +272,28 @@ def test_a_second_ctrl_c_leaves_a_solver_that_does_not_listen() -> None:
 def test_what_the_work_raises_comes_out() -> None:
     with pytest.raises(ZeroDivisionError):
         run_interruptibly(lambda: 1 // 0, lambda: None, threading.Event())
+
+
+@pytest.mark.parametrize("presolve", [True, False])
+def test_highs_keeps_no_model_after_a_solve(presolve: bool) -> None:
+    model = Model("one row")
+    model.add("most", (1.0, model.continuous("x", 1, upper=2.0)), upper=1.0)
+    before = _highs_runs()
+    solve_model(model, SolveOptions(presolve=presolve))
+    assert _highs_runs() == before
+
+
+def _highs_runs() -> int:
+    gc.collect()
+    return sum(type(each).__name__ == "_Run" for each in gc.get_objects())
+
+
+def test_prices_show_that_a_linear_program_has_no_solution() -> None:
+    """x + y <= 1 and -x - y <= -3 add up to 0 <= -2."""
+    model = Model("impossible")
+    x = model.continuous("x", 2, upper=2.0)
+    model.add("rows", (np.array([[1.0, 1.0], [-1.0, -1.0]]), np.array([x, x])), upper=np.array([1.0, -3.0]))
+    solution = solve_model(model, SolveOptions(presolve=False))
+    assert solution.status is Status.INFEASIBLE
+    assert solution.row_prices is not None
+    assert solution.row_prices[0] == solution.row_prices[1] != 0

@@ -10,7 +10,7 @@ from exact_pipeline import exact_step, few_stages
 from examples import is_thorough, share
 from tiny_pipelines import trial
 
-from gapless.encodings.pipeline.order.bounds import bounds_of
+from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact import order_model, order_of
 from gapless.encodings.pipeline.order.messages import (
     in_their_turn,

@@ -9,7 +9,8 @@ import pytest
 from examples import share
 from tiny_pipelines import tiny, trial
 
-from gapless.encodings.pipeline.order.bounds import bounds_of, heads_and_tails
+from gapless.encodings.pipeline.bounds.bounds import bounds_of
+from gapless.encodings.pipeline.bounds.heads import heads_and_tails
 from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.schedules.baselines import zb_h1
 

@@ -1,15 +1,11 @@
-"""Lower bounds on the step time, by name: what no order of these stages can beat.
+"""Heads and tails of ops: longest paths from the step's start and to its end.
 
-All but the first rest on two tables. The head of an op is a time before which it can't start, its tail what has to pass
-between its end and the step's. Micro-batches are alike, so of each kind and stage they go first in, first out. `path`
-takes the longest chain, `one-machine` a rank with all of its ops between their heads and tails; `memory` does both
-where heads and tails know how many micro-batches a rank has room for.
+The head of an op is a time before which it can't start, its tail what has to pass between its end and the step's.
+Micro-batches are alike, so of each kind and stage they go first in, first out.
 """
 
 from __future__ import annotations
 
-import heapq
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,31 +15,7 @@ from gapless.array_types import Floats
 from gapless.encodings.pipeline.order.stages import Stages, rooms
 from gapless.encodings.pipeline.order.timeline import Kind
 
-__all__ = ["Heads", "bounds_of", "heads_and_tails", "load_s"]
-
-
-def bounds_of(stages: Stages) -> dict[str, float]:
-    """Seconds, by name; each holds for every order within memory and every choice of modes."""
-    free = heads_and_tails(stages, remembers=False)
-    kept = heads_and_tails(stages)
-    return {
-        "load": load_s(stages),
-        "path": free.path_s,
-        "one-machine": free.one_machine_s,
-        "memory": max(kept.path_s, kept.one_machine_s),
-    }
-
-
-def load_s(stages: Stages) -> float:
-    """A rank's first forward has to arrive, it computes all of its ops, and its gradients are summed."""
-    arrival_s = np.concatenate([[0.0], np.cumsum(stages.forward_s[:-1] + stages.forward_hop_s)])
-    reduce_s = stages.reduce_s.min(axis=0)
-    ends_s = []
-    for rank in range(stages.ranks):
-        here = np.flatnonzero(stages.rank == rank)
-        busy_s = stages.micro_batches * float(stages.compute_s[rank])
-        ends_s.append(float(arrival_s[here].min()) + busy_s + float(reduce_s[here].min()))
-    return max(ends_s)
+__all__ = ["Heads", "heads_and_tails"]
 
 
 @dataclass(frozen=True)
@@ -63,37 +35,6 @@ class Heads:
     def path_s(self) -> float:
         """The longest chain of ops of which each waits for the one before it."""
         return float((self.head_s + self.own_s[:, :, None] + self.tail_s).max())
-
-    @cached_property
-    def one_machine_s(self) -> float:
-        """Each rank alone runs its ops between their heads and tails, and may interrupt them (Jackson's rule, with the
-        longest tail first, is best then; Carlier, 1982)."""
-        return max(self._preemptive_s(rank) for rank in range(self.stages.ranks))
-
-    def _preemptive_s(self, rank: int) -> float:
-        here = self.stages.rank == rank
-        held_s = np.broadcast_to(self.held_s[:, here, None], self.head_s[:, here].shape)
-        late_s = (self.held_s - self.own_s)[:, here, None]
-        heads, left_s = self.head_s[:, here].reshape(-1).tolist(), held_s.reshape(-1).tolist()
-        tails = np.maximum(self.tail_s[:, here] - late_s, 0.0).reshape(-1).tolist()
-        by_head = sorted(range(len(heads)), key=heads.__getitem__)
-        now_s, end_s, at = 0.0, 0.0, 0
-        ready: list[tuple[float, int]] = []
-        while at < len(by_head) or ready:
-            if not ready:
-                now_s = max(now_s, heads[by_head[at]])
-            while at < len(by_head) and heads[by_head[at]] <= now_s:
-                heapq.heappush(ready, (-tails[by_head[at]], by_head[at]))
-                at += 1
-            op, until_s = ready[0][1], heads[by_head[at]] if at < len(by_head) else math.inf
-            if left_s[op] > until_s - now_s:
-                left_s[op] -= until_s - now_s
-                now_s = until_s
-                continue
-            now_s += left_s[op]
-            heapq.heappop(ready)
-            end_s = max(end_s, now_s + tails[op])
-        return end_s
 
 
 def heads_and_tails(stages: Stages, remembers: bool = True) -> Heads:

@@ -1,0 +1,1 @@
+"""Lower bounds on the step time of all orders of some stages."""

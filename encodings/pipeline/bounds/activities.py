@@ -1,0 +1,118 @@
+"""What a rank does, or a pair of links, apart from all others: how long, in which order, between which times.
+
+All that a micro-batch passes but its weight gradients is one chain: forwards and activations up to the last stage,
+input gradients and their messages back to the first. What happens elsewhere is a lag between two of its links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from gapless.array_types import Floats, Ints
+from gapless.encodings.pipeline.bounds.heads import Heads
+from gapless.encodings.pipeline.order.messages import waiting_links
+from gapless.encodings.pipeline.order.stages import Kind, Stages
+
+__all__ = ["Activities", "Lag", "Memory", "of_links", "of_rank"]
+
+
+class Lag(NamedTuple):
+    """Of the same micro-batch, activity `after` starts no sooner than `by` after the start of `before`."""
+
+    before: int
+    after: int
+    by: float
+
+
+@dataclass(frozen=True)
+class Memory:
+    """From the start of activity `begins[k]` to the end of `ends[k]` a micro-batch keeps `sizes[k]` of `room` units."""
+
+    begins: Ints
+    ends: Ints
+    sizes: Ints
+    room: int
+
+
+@dataclass(frozen=True)
+class Activities:
+    """K activities, each done once for each of M micro-batches, first in, first out; times in the stages' unit.
+
+    `hold`: float, shape (K,), how long each holds its machine. `head`, `rest`: float, shape (K, M), the least start,
+    and the least from a start to the step's end. `machines`: which activities share one. `memory`: None where there is
+    enough for all.
+    """
+
+    hold: Floats
+    head: Floats
+    rest: Floats
+    lags: tuple[Lag, ...]
+    machines: tuple[Ints, ...]
+    memory: Memory | None = None
+
+
+def of_rank(heads: Heads, rank: int) -> Activities:
+    """The ops of a rank, in the order of kinds, and within a kind of stages."""
+    stages, kinds = heads.stages, len(heads.own_s)
+    here = np.flatnonzero(stages.rank == rank)
+    turn = np.stack([here, 2 * stages.count - here]).reshape(-1)
+    hold, head, rest = (
+        column[:, here].reshape(kinds * len(here), *column.shape[2:])
+        for column in (heads.held_s, heads.head_s, heads.own_s[:, :, None] + heads.tail_s)
+    )
+    lags = _chained(turn, _passes(heads)[:, here].reshape(-1))
+    if stages.splits:
+        lags += [Lag(k, k + len(here), float(hold[k])) for k in range(len(here), 2 * len(here))]
+    return Activities(hold, head, rest, tuple(lags), (np.arange(len(hold)),), _memory(stages, rank, here))
+
+
+def of_links(heads: Heads) -> Iterator[Activities]:
+    """The messages between two ranks, in both directions, where one of them could wait for another."""
+    stages, links = heads.stages, waiting_links(heads.stages)
+    for a, b in sorted({(min(link), max(link)) for link in links}):
+        sends = [links.get((a, b), []), links.get((b, a), [])]
+        kind, hop = np.array(sends[0] + sends[1], dtype=np.int64).T
+        maker, user = hop + kind, hop + 1 - kind
+        own_s, hop_s = heads.own_s[kind, maker], np.stack([stages.forward_hop_s, stages.hop_s.min(axis=0)])[kind, hop]
+        rest = hop_s[:, None] + heads.own_s[kind, user, None] + heads.tail_s[kind, user]
+        machines = np.split(np.arange(len(hop)), [len(sends[0])])
+        lags = _chained(np.where(kind == Kind.FORWARD, maker, 2 * stages.count - maker),
+                        _passes(heads)[kind, maker] + own_s)  # fmt: skip
+        yield Activities(hop_s, heads.head_s[kind, maker] + own_s[:, None], rest, tuple(lags),
+                         tuple(own for own in machines if len(own)))  # fmt: skip
+
+
+def _passes(heads: Heads) -> Floats:
+    """When a micro-batch that never waits would come to its forwards and backwards, float of shape (2, S)."""
+    stages = heads.stages
+    forward_s = np.concatenate([[0.0], np.cumsum(heads.own_s[Kind.FORWARD, :-1] + stages.forward_hop_s)])
+    back_s = heads.own_s[Kind.BACKWARD, 1:] + stages.hop_s.min(axis=0)
+    turn_s = forward_s[-1] + heads.own_s[Kind.FORWARD, -1]
+    return np.stack([forward_s, turn_s + np.concatenate([np.cumsum(back_s[::-1])[::-1], [0.0]])])
+
+
+def _chained(turn: Ints, when: Floats) -> list[Lag]:
+    """Between what a micro-batch comes to one after the other: in its `turn`, and `when` it does."""
+    turns = np.argsort(turn).tolist()
+    return [Lag(a, b, float(when[b] - when[a])) for a, b in pairwise(turns)]
+
+
+def _memory(stages: Stages, rank: int, here: Ints) -> Memory | None:
+    """What micro-batches keep on a rank, None where there is room for all of them."""
+    room_bytes = float(stages.room_bytes[rank])
+    if stages.full_bytes[here].sum() * stages.micro_batches <= room_bytes:
+        return None
+    own = np.arange(len(here))
+    parts = [(span.begin * len(here) + own, span.end * len(here) + own, span.size_bytes[here]) for span in stages.spans]
+    begins, ends, sizes = (np.concatenate([part[k] for part in parts])[_keeps(parts)] for k in range(3))
+    unit = int(np.gcd.reduce(sizes))
+    return Memory(begins, ends, sizes // unit, int(max(room_bytes, 0.0) // unit))
+
+
+def _keeps(parts: list[tuple[Ints, Ints, Ints]]) -> Ints:
+    return np.flatnonzero(np.concatenate([sizes for _, _, sizes in parts]))

@@ -1,0 +1,80 @@
+"""Destructive bounds: the longest step that is refuted, by bisection, and a bound that is above it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from gapless.encodings.pipeline.bounds.activities import Activities, of_links, of_rank
+from gapless.encodings.pipeline.bounds.heads import heads_and_tails
+from gapless.encodings.pipeline.bounds.time_indexed import is_refuted
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.options import Deadline
+
+__all__ = ["time_indexed_bound"]
+
+_ROUGH = 4
+"""By how much fewer points in time there are where the ranks are compared."""
+_FINE = 2
+"""Ranks, or pairs of links, that are looked at with all points in time: those that bound most with fewer."""
+_ACCURACY = 1000
+"""A bisection ends where what is left is so small a part of the step."""
+
+
+def time_indexed_bound(
+    stages: Stages, least: float, step: float, points: int, ranks: int, deadline: Deadline
+) -> float:  # fmt: skip
+    """A bound on all orders that end before `step`, no less than `least`, no more than `step`.
+
+    `stages`: in ticks, as `least` and `step` are. `points`: in time, of a rank's relaxation. `ranks`: how many are
+    looked at, besides that with most to do.
+    """
+    heads = heads_and_tails(stages)
+    groups = [of_rank(heads, rank) for rank in _ranks(stages, ranks)] + list(of_links(heads))[:ranks]
+    search, raised = _Bisection(step, deadline, least), []
+    for activities in groups:
+        if search.raise_by(activities, max(points // _ROUGH, 2), _ROUGH * step / _ACCURACY):
+            raised.insert(0, activities)
+    for activities in (raised or groups)[:_FINE]:
+        search.raise_by(activities, points, 0.0 if step <= points else step / _ACCURACY)
+    return search.least
+
+
+def _ranks(stages: Stages, most: int) -> list[int]:
+    """The one with most to do, the last, the first, and then between ranks so far: one that bounds much comes early."""
+    halves = [stages.ranks - 1, 0]
+    gaps = deque([(0, stages.ranks - 1)])
+    while gaps and len(halves) < most:
+        a, b = gaps.popleft()
+        if b - a > 1:
+            halves.append((a + b) // 2)
+            gaps.extend([(halves[-1], b), (a, halves[-1])])
+    return list(dict.fromkeys([int(np.argmax(stages.compute_s)), *halves[:most]]))
+
+
+class _Bisection:
+    """`least`: no order ends before it."""
+
+    def __init__(self, step: float, deadline: Deadline, least: float) -> None:
+        self.step, self.deadline, self.least = step, deadline, float(np.ceil(least))
+
+    def raise_by(self, activities: Activities, points: int, accuracy: float) -> bool:
+        """Refute longer steps by these activities, if the least is refuted; whether it is."""
+        before, high = self.least, self.step
+        if high <= self.least or not self._is_refuted(activities, self.least, points):
+            return False
+        if not accuracy and self._is_refuted(activities, self.step - 1, points):
+            return True
+        while high - self.least > max(accuracy, 0.5) and not self.deadline.over:
+            middle = float(np.floor((self.least + high) / 2))
+            if not self._is_refuted(activities, middle, points):
+                high = middle
+        return self.least > before
+
+    def _is_refuted(self, activities: Activities, step: float, points: int) -> bool:
+        """Whether it is; then the least is above it."""
+        if step < self.least or not is_refuted(activities, step, points, self.deadline):
+            return step < self.least
+        self.least = step + 1
+        return True

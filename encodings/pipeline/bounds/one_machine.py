@@ -1,0 +1,44 @@
+"""What a rank or a link needs alone: all that it does, one after the other, between heads and tails."""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+import numpy as np
+
+from gapless.encodings.pipeline.bounds.activities import Activities
+
+__all__ = ["one_machine_s"]
+
+
+def one_machine_s(activities: Activities) -> float:
+    """Seconds of the machine that needs longest. Each may interrupt what it does: then Jackson's rule, what has the
+    longest tail first, is best (Carlier, 1982).
+    """
+    hold_s = np.broadcast_to(activities.hold[:, None], activities.head.shape)
+    tail_s = np.maximum(activities.rest - hold_s, 0.0)
+    columns = activities.head, hold_s, tail_s
+    return max((_preemptive_s(*(column[own].reshape(-1).tolist() for column in columns))
+                for own in activities.machines), default=0.0)  # fmt: skip
+
+
+def _preemptive_s(heads: list[float], left_s: list[float], tails: list[float]) -> float:
+    by_head = sorted(range(len(heads)), key=heads.__getitem__)
+    now_s, end_s, at = 0.0, 0.0, 0
+    ready: list[tuple[float, int]] = []
+    while at < len(by_head) or ready:
+        if not ready:
+            now_s = max(now_s, heads[by_head[at]])
+        while at < len(by_head) and heads[by_head[at]] <= now_s:
+            heapq.heappush(ready, (-tails[by_head[at]], by_head[at]))
+            at += 1
+        op, until_s = ready[0][1], heads[by_head[at]] if at < len(by_head) else math.inf
+        if left_s[op] > until_s - now_s:
+            left_s[op] -= until_s - now_s
+            now_s = until_s
+            continue
+        now_s += left_s[op]
+        heapq.heappop(ready)
+        end_s = max(end_s, now_s + tails[op])
+    return end_s
