@@ -288,7 +288,7 @@ class Exact:
 
 OrderMethod = Method[Problem, Orders, Candidate]
 MAKING: tuple[OrderMethod, ...] = (*(Schedule(name) for name in BASELINES), Squeezed(), ZeroBubble())
-IMPROVING: tuple[OrderMethod, ...] = (TimeIndexed(), Exact(_FEW_OPS), Neighbourhood(), Exact())
+IMPROVING: tuple[OrderMethod, ...] = (Exact(_FEW_OPS), TimeIndexed(), Neighbourhood(), Exact())
 
 
 def _making(problem: Problem) -> tuple[OrderMethod, ...]:

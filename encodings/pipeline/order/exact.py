@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
+from gapless.encodings.pipeline.bounds.heads import heads_and_tails
 from gapless.encodings.pipeline.order.messages import held, hops_s, in_their_turn, makers, waiting_links, with_queues
 from gapless.encodings.pipeline.order.room import posts_at
 from gapless.encodings.pipeline.order.stages import Stages, rooms
@@ -108,6 +109,7 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
     _memory(ordered)
     _sums_follow(ordered)
     _ends(ordered)
+    _heads_and_tails(ordered)
     model.minimize((1.0, ordered.step))
     return ordered
 
@@ -295,6 +297,18 @@ def _ends(ordered: OrderModel) -> None:
     columns, before = (ordered.summed, stages.reduce_s[0]) if (ordered.summed >= 0).all() else (
         ordered.starts[-1, :, -1], last_s)  # fmt: skip
     after(ordered.model, "ends_after_sum", np.int64(ordered.step), columns, stages.exchange_s + before)
+
+
+def _heads_and_tails(ordered: OrderModel) -> None:
+    """An op starts no sooner than its head, and its tail passes before the step ends.
+
+    That follows from the other rules, but the solver doesn't see what memory makes wait: with this, proofs of small
+    questions are a hundred times faster.
+    """
+    heads = heads_and_tails(ordered.stages)
+    rest = heads.own_s[:, :, None] + heads.tail_s
+    ordered.model.add("heads", (1.0, ordered.starts[..., None]), lower=heads.head_s)
+    after(ordered.model, "tails", np.int64(ordered.step), ordered.starts, rest)
 
 
 def after(model: Model, family: str, later: Ints | np.int64, earlier: Ints, by: Floats | float) -> None:

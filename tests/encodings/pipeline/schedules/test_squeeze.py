@@ -10,7 +10,7 @@ import pytest
 from examples import share
 from tiny_pipelines import tiny, trial
 
-from gapless.encodings.pipeline.order.bounds import bounds_of
+from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, number, peak_bytes, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
