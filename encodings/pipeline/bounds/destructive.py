@@ -32,7 +32,8 @@ def time_indexed_bound(
     """
     heads = heads_and_tails(stages)
     groups = [of_rank(heads, rank) for rank in _ranks(stages, ranks)] + list(of_links(heads))[:ranks]
-    search, raised = _Bisection(step, deadline, least), []
+    search = _Bisection(step, deadline, least)
+    raised: list[Activities] = []
     for activities in groups:
         if search.raise_by(activities, max(points // _ROUGH, 2), _ROUGH * step / _ACCURACY):
             raised.insert(0, activities)

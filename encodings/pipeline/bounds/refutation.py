@@ -29,11 +29,10 @@ def _proves(arrays: ModelArrays, prices: Floats) -> bool:
     if not largest or not np.isfinite(arrays.row_upper[prices > 0]).all():
         return False
     price = _whole(np.floor(prices / largest * 2.0**_PRICE_BITS))
-    sides = [_whole(side * 2.0**_SIDE_BITS) for side in (arrays.row_upper, arrays.lower, arrays.upper)]
+    upper, low, high = (_whole(side * 2.0**_SIDE_BITS) for side in (arrays.row_upper, arrays.lower, arrays.upper))
     value = _whole(arrays.value)
-    if price is None or value is None or any(side is None for side in sides):
+    if price is None or value is None or upper is None or low is None or high is None:
         return False
-    upper, low, high = sides
     total = np.zeros(len(arrays.cost), dtype=object)
     np.add.at(total, arrays.index, value * price[arrays.row_of_entry])
     least = np.where(total > 0, total * low, total * high)
