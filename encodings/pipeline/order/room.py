@@ -193,7 +193,7 @@ def posts_at(
         coming.append((message, int(sent.target[message]), min(first, int(sent.used[message]))))
     for message, rank, first in coming:
         there = [*leaving.get((rank, first), ()), *leaving.get((rank, first + 1), ())]  # until then, or in the op
-        gone = [other for other in there if arrived_s[other] <= sent_s[message]]
+        gone = [other for other in there if arrived_s[other] <= sent_s[message] and sent_s[other] < sent_s[message]]
         if gone:
             posts.behind[message] = gone
     return posts
