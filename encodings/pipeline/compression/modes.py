@@ -109,8 +109,7 @@ def best_modes(stages: Stages, order: Order, spoiling: Spoiling, options: SolveO
             found = chosen
             break
     moded = timed(stages, found)
-    assert moded is not None, "the order is the same"
-    if moded.step_s > known.step_s:
+    if moded is None or moded.step_s > known.step_s:  # None where messages of these sizes lack room
         found, moded = order, known
     return ModedOrder(found, moded, min(bound_s, moded.step_s))
 

@@ -40,7 +40,7 @@ def follow(problem: Problem, cut: Cut, recipe: Recipe, hop_mode: int = 1, sum_mo
     problem = replace(problem, replicas=replicas, method="auto")
     stages = whole(stages_of(problem, cut))
     order = _order(stages, recipe, hop_mode, sum_mode)
-    timeline, spoiling = timed(stages, order), spoiling_of(problem, cut, stages.crosses)
+    timeline, spoiling = timed(stages, order, needs_room=False), spoiling_of(problem, cut, stages.crosses)
     assert timeline is not None, "1F1B has no deadlock"
     return Candidate(recipe.schedule, cut, stages, order, timeline), 0.0 if spoiling is None else spoiling.total(order)
 

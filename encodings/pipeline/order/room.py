@@ -37,17 +37,22 @@ class Posts:
 def op_message_bytes(stages: Stages, hop_modes: Ints) -> Floats:
     """What an op holds of messages while it runs: what it uses and what it makes; float of shape (2, S, M).
 
-    A gradient that is compressed is held plain and encoded. Where sends block, a message is held twice as it leaves.
+    A gradient that is compressed is held plain and encoded. Where sends block, what an op has used is gone when the
+    message leaves, and the message is held twice.
     """
     plain = np.broadcast_to(stages.message_bytes[0, :, None], hop_modes.shape)
     hop = np.arange(stages.count - 1)[:, None]
-    encoded = np.where(hop_modes > 0, stages.message_bytes[hop_modes, hop], 0.0)
-    copies = np.where(stages.crosses[:, None], 2.0 if stages.blocks else 1.0, 1.0)
+    sent = stages.message_bytes[hop_modes, hop]
+    encoded = np.where(hop_modes > 0, sent, 0.0)
     found = np.zeros((2, stages.count, hop_modes.shape[1]))
     found[Kind.FORWARD, 1:] += plain
-    found[Kind.FORWARD, :-1] += plain * copies
+    found[Kind.FORWARD, :-1] += plain
     found[Kind.BACKWARD, :-1] += plain + encoded
-    found[Kind.BACKWARD, 1:] += np.where(encoded > 0, plain + encoded * copies, plain * copies)
+    found[Kind.BACKWARD, 1:] += plain + encoded
+    if stages.blocks:
+        twice = np.where(stages.crosses[:, None], 2.0, 0.0)
+        found[Kind.FORWARD, :-1] = np.maximum(found[Kind.FORWARD, :-1], twice * plain)
+        found[Kind.BACKWARD, 1:] = np.maximum(found[Kind.BACKWARD, 1:], twice * sent)
     return found
 
 
@@ -260,10 +265,7 @@ def _spare(stages: Stages, rank: int, sequence: Ints, own: Floats) -> Floats:
     """
     per_kind = stages.count * stages.micro_batches
     kind, stage = sequence // per_kind, sequence // stages.micro_batches % stages.count
-    takes, leaves = np.zeros((2, len(Kind), stages.count))
-    for span in stages.spans:
-        takes[span.begin] += span.size_bytes
-        leaves[span.end] += span.size_bytes
+    takes, leaves = stages.changes
     live, left = np.zeros(2 * len(sequence) + 1), leaves[kind, stage]
     live[2::2] = np.cumsum(takes[kind, stage]) - np.cumsum(left)
     during = live[2::2] + left

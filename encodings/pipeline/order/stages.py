@@ -129,10 +129,9 @@ class Stages:
 
     @property
     def forward_message_bytes(self) -> Floats:
-        """The messages that a stage's forward uses and makes, float of shape (S,); two copies where sends block."""
+        """The messages that a stage's forward uses and makes, float of shape (S,)."""
         size = self.message_bytes[0]
-        copies = np.where(self.crosses, 2.0 if self.blocks else 1.0, 1.0)
-        return np.asarray(np.concatenate([[0.0], size]) + np.concatenate([size * copies, [0.0]]))
+        return np.asarray(np.concatenate([[0.0], size]) + np.concatenate([size, [0.0]]))
 
     @cached_property
     def is_pressed(self) -> bool:
@@ -177,6 +176,15 @@ class Stages:
                  Span(Kind.BACKWARD, last, deferred - lasting),
                  Span(Kind.BACKWARD, Kind.BACKWARD, self.full_bytes - np.maximum(kept, deferred)))  # fmt: skip
         return tuple(span for span in spans if span.size_bytes.any())
+
+    @property
+    def changes(self) -> tuple[Floats, Floats]:
+        """Bytes that an op of a kind and stage takes when it starts, and leaves when it ends, float of shape (3, S)."""
+        takes, leaves = (np.zeros((len(Kind), self.count)) for _ in range(2))
+        for span in self.spans:
+            takes[span.begin] += span.size_bytes
+            leaves[span.end] += span.size_bytes
+        return takes, leaves
 
     @property
     def exchange_s(self) -> Floats:

@@ -100,14 +100,15 @@ def durations(stages: Stages, order: Order) -> Floats:
     return np.concatenate([kind.reshape(-1) for kind in kinds])
 
 
-def timed(stages: Stages, order: Order) -> Timeline | None:
+def timed(stages: Stages, order: Order, needs_room: bool = True) -> Timeline | None:
     """Every op, message and sum as early as the order allows; None where ranks wait for each other forever.
 
     Messages on one directed link go one at a time, in the order that the plan gives them, or else as their rank
-    computed them. Where ranks have no room for all of them, they leave as `order.room` says.
+    computed them. Where ranks have no room for all of them, they leave as `order.room` says, unless `needs_room` is
+    false: then it is as if there were room.
     """
     timeline = _timed(stages, order, None)
-    if timeline is None or not stages.counts_messages or has_room(stages, order, timeline):
+    if timeline is None or not (needs_room and stages.counts_messages) or has_room(stages, order, timeline):
         return timeline
     posts = order.posts or posts_of(stages, order.sequences, order.hop_modes, order.messages)
     return _timed(stages, order, posts)
@@ -272,10 +273,7 @@ class _Walk:
 
 def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:
     """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts."""
-    takes, leaves = (np.zeros((len(Kind), stages.count)) for _ in range(2))
-    for span in stages.spans:
-        takes[span.begin] += span.size_bytes
-        leaves[span.end] += span.size_bytes
+    takes, leaves = stages.changes
     kind, stage = np.divmod(timeline.program // stages.micro_batches, stages.count)
     taken, left, rank = takes[kind, stage], leaves[kind, stage], stages.rank[stage]
     peaks = np.zeros(stages.ranks)

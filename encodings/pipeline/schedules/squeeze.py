@@ -45,13 +45,10 @@ def kept_peaks(stages: Stages, sequences: Sequence[Sequence[int]]) -> Floats:
 def _changes(stages: Stages) -> tuple[Floats, Floats]:
     """Bytes that an op of a kind and stage takes when it starts, and leaves when it ends, float of shape (3, S), the
     messages that it uses and makes among them."""
-    takes, leaves = (np.zeros((len(Kind), stages.count)) for _ in range(2))
+    takes, leaves = stages.changes
     own = op_message_bytes(stages, np.zeros((stages.count - 1, 1), dtype=np.int64))[:, :, 0]
     takes[: Kind.WEIGHT] += own
     leaves[: Kind.WEIGHT] += own
-    for span in stages.spans:
-        takes[span.begin] += span.size_bytes
-        leaves[span.end] += span.size_bytes
     return takes, leaves
 
 

@@ -15,6 +15,7 @@ from gapless.encodings.pipeline.order.room import held_bytes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Order, Timeline, has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import one_by_one, zero_bubble
+from gapless.encodings.pipeline.programs.breakdown import exposed_s
 from gapless.options import SolveOptions
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model
@@ -108,3 +109,19 @@ def test_messages_that_take_nothing_change_nothing() -> None:
     assert counted is not None
     assert ignored is not None
     assert ignored.step_s <= counted.step_s
+
+
+@pytest.mark.parametrize("seed", range(40) if is_thorough() else range(8))
+def test_no_bound_is_above_a_plan_where_sends_block(seed: int) -> None:
+    stages = replace(with_messages(seed), blocks=True)
+    room = stages.memory_bytes + stages.message_bytes.max()
+    order, timeline = heuristic(replace(stages, memory_bytes=room))
+    assert max(bounds_of(replace(stages, memory_bytes=room)).values()) <= timeline.step_s + 1e-9
+    assert has_room(replace(stages, memory_bytes=room), order, timeline)
+
+
+def test_parts_of_a_step_are_told_where_messages_wait_for_room() -> None:
+    stages = with_messages(8)
+    order, _ = heuristic(stages)
+    parts = exposed_s(stages, order)
+    assert sum(parts.values()) > 0
