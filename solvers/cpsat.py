@@ -31,9 +31,6 @@ _STATUS: dict[str, Status] = {
 
 _LARGEST_BOUND = 2.0**52
 
-_LONGEST = 2**52
-"""More than what lies between the bounds of any two columns: an activity's length has no limit of its own."""
-
 _STEP = 0.005
 """CP-SAT's deterministic time for a step: about what a linear program of a few thousand rows takes."""
 
@@ -127,7 +124,7 @@ def _build(
         if only_if[row] >= 0:
             constraint.only_enforce_if(columns[only_if[row]])
     _add_disjunctions(model, columns, arrays)
-    _add_cumulatives(model, columns, arrays)
+    _add_cumulatives(model, columns, arrays, lower, upper)
     if arrays.cost.any():
         total = cp_model.LinearExpr.weighted_sum(columns, _ints(arrays.cost * cost_scale))
         (model.maximize if arrays.maximize else model.minimize)(total)
@@ -150,13 +147,18 @@ def _add_disjunctions(model: cp_model.CpModel, columns: list[cp_model.IntVar], a
         model.add_no_overlap([interval_of[activity] for activity in activities])
 
 
-def _add_cumulatives(model: cp_model.CpModel, columns: list[cp_model.IntVar], arrays: ModelArrays) -> None:
+def _add_cumulatives(
+    model: cp_model.CpModel, columns: list[cp_model.IntVar], arrays: ModelArrays, lower: Floats, upper: Floats
+) -> None:
+    """Lengths are limited by what columns allow: CP-SAT adds up all domains, and takes no sum beyond 2^63."""
     for cumulative in arrays.cumulatives:
         _check_whole(cumulative.family, "delays and demands", np.append(cumulative.delays, cumulative.demands))
-        held = zip(cumulative.starts.tolist(), cumulative.ends.tolist(), _ints(cumulative.delays), strict=True)
+        longest = np.maximum(upper[cumulative.ends] + cumulative.delays - lower[cumulative.starts], 0.0)
+        columns_held = cumulative.starts.tolist(), cumulative.ends.tolist()
+        held = zip(*columns_held, _ints(cumulative.delays), _ints(longest), strict=True)
         intervals = []
-        for start, end, delay in held:
-            length = model.new_int_var(0, _LONGEST, "")
+        for start, end, delay, most in held:
+            length = model.new_int_var(0, most, "")
             intervals.append(model.new_interval_var(columns[start], length, columns[end] + delay, ""))
         model.add_cumulative(intervals, _ints(cumulative.demands), math.floor(cumulative.capacity))
 

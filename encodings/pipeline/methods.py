@@ -170,7 +170,8 @@ class ZeroBubble:
 
     def run(self, search: Orders) -> Iterator[Candidate]:
         """The best order of as many sets of rules as there is work for, and of the paper's rounds."""
-        made = zero_bubble(search.stages, search.most_ops, search.deadline)
+        known_s = min((candidate.timeline.step_s for candidate in search.known), default=math.inf)
+        made = zero_bubble(search.stages, search.most_ops, search.deadline, known_s)
         found = [] if made is None else [Candidate(self.name, search.cut, search.stages, *made)]
         for order in (in_rounds(search.stages, rules) for rules in all_round_rules()):
             candidate = None if order is None else search.candidate(self.name, search.stages, order)

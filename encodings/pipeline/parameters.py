@@ -22,7 +22,8 @@ class Parameters:
     """Of the searches for cuts, orders and modes. All numbers are whole and >= 1."""
 
     heuristic_ops: int = 1_000_000
-    """Ops that the zero-bubble heuristic schedules, in all of its sets of rules together."""
+    """Ops that the zero-bubble heuristic schedules, in all of its sets of rules together; that are squeezed; and that
+    neighbourhoods replay."""
 
     exact_ops: int = 128
     """Ranks times micro-batches up to which the whole order is left to the exact method."""

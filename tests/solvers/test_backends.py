@@ -226,6 +226,16 @@ def test_activities_share_a_capacity_as_in_all_orders(demands: list[int], capaci
     assert (solution.status, solution.objective) == (Status.OPTIMAL, in_turn(demands, capacity))
 
 
+def test_thousands_of_activities_share_a_capacity() -> None:
+    """CP-SAT adds up the domains of all lengths, and refuses a sum that 64 bits don't hold."""
+    model = Model("many")
+    start = model.integers("start", 3000, 0, 9)
+    model.cumulative("machines", start, start, 1, 1, 300)
+    solution = solve_model(model, SolveOptions(threads=1), "cpsat")
+    assert solution.values is not None
+    assert np.bincount(np.round(solution.values).astype(int)).max() <= 300
+
+
 def test_a_shared_capacity_goes_to_cpsat_alone() -> None:
     with pytest.raises(ModelError, match=r"family 'machines': .* not linearised; use --solver cpsat"):
         solve_model(shared([1, 1, 1, 1], 2), SolveOptions(threads=1), "highs")

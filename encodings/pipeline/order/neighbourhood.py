@@ -43,11 +43,15 @@ _ROUNDING = 1e-9
 def improved(
     stages: Stages, order: Order, goal_s: float, seed: int, deadline: Deadline, parameters: Parameters
 ) -> Iterator[Order]:
-    """Each order that is better than all before it, until one takes `goal_s`, the rounds are over, or the time is."""
+    """Each order that is better than all before it, until one takes `goal_s`, the rounds are over, or the time is.
+
+    Each round replays the whole order, so that large ones have fewer: as many as replay `heuristic_ops`.
+    """
     random, here = np.random.default_rng(seed), timed(stages, order)
     assert here is not None, "a search starts from an order that can be run"
     ticked, best = in_ticks(stages, here.step_s).stages, here
-    for _ in range(parameters.rounds):
+    replays = max(1, parameters.heuristic_ops // max(1, sum(map(len, order.sequences))))
+    for _ in range(min(parameters.rounds, replays)):
         if deadline.over or best.step_s <= goal_s * (1 + _ROUNDING):
             return
         other = _reordered(ticked, order, random, deadline, parameters)
