@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapless.checker import check
-from gapless.encodings.pipeline.order.stages import PLACEMENTS
+from gapless.encodings.pipeline.order.stages import PLACEMENTS, copies_of
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
@@ -38,12 +38,14 @@ LEAST_GAIN = 0.01
 def any_placement_s(problem: Problem) -> tuple[float, str]:
     """Seconds that no plan takes less, however layers are cut and placed; and the bound's name.
 
-    `load`: all ranks together compute all layers, and all but the first wait for the first layer's first forward; where
-    a backward is whole, its last one is the first layer's, too. `path`: one micro-batch, there and back. Layers that
+    `load`: all ranks together compute all layers, and all but those that have the first layer wait for its first
+    forward: one rank, or two where two copies of the model can be placed; where a backward is whole, its last one is
+    the first layer's, too. `path`: one micro-batch, there and back. Layers that
     are made up for a number of stages can be cut as finely as one likes, so that nobody waits.
     """
     profile, ranks = problem.profile, problem.ranks
-    is_whole, others = problem.backward == "whole", 0 if profile.is_uniform else ranks - 1
+    firsts = copies_of("bidirectional") if _can_go_both_ways(problem) else 1
+    is_whole, others = problem.backward == "whole", 0 if profile.is_uniform else ranks - firsts
     backward_s, weight_s = profile.backwards_s(not is_whole)
     own_s = profile.forward_s + backward_s + weight_s
     last_s = own_s[0] - profile.forward_s[0] if is_whole else 0.0
@@ -64,7 +66,7 @@ def class_bounds(problem: Problem, search: Search) -> tuple[float, str, list[Bou
     widest = any_placement_s(problem)
     if not has_placements(problem):
         return (*max(widest, (of_placement_s, source)), found)
-    stages = "" if problem.chunks == 1 else f" of {problem.chunks} stages a rank"
+    stages = "" if problem.chunks == problem.copies else f" of {problem.chunks} stages a rank"
     found.append(Bound(PlanClass.PLACEMENT, of_placement_s, source, f"with {_name(problem)}{stages}"))
     return (*widest, found)
 
@@ -76,7 +78,14 @@ def _name(problem: Problem) -> str:
 def has_placements(problem: Problem) -> bool:
     """Whether the layers could be placed otherwise: on several ranks, in more stages than those."""
     profile = problem.profile
+    if _can_go_both_ways(problem):
+        return True
     return problem.ranks > 1 and (profile.is_uniform or profile.layer_count >= _CHUNKS * problem.ranks)
+
+
+def _can_go_both_ways(problem: Problem) -> bool:
+    """Whether two copies of the model could be placed."""
+    return not problem.ranks % 2 and not problem.micro_batches % 2
 
 
 def _source(search: Search) -> str:
@@ -122,7 +131,7 @@ def _wider_questions(problem: Problem) -> Iterator[tuple[str, Problem]]:
         if (placement, chunks) == (problem.placement, problem.chunks):
             continue
         try:
-            profile = _with_stages(problem, chunks)
+            profile = _with_stages(problem, chunks // copies_of(placement))
             even = replace(plain, placement=placement, chunks=chunks, profile=profile, cut="even")
             yield f"with --placement {placement}", even
         except InputError:  # ranks that would be neighbours have no link, or there are too many ops
@@ -131,7 +140,7 @@ def _wider_questions(problem: Problem) -> Iterator[tuple[str, Problem]]:
 
 def _with_stages(problem: Problem, chunks: int) -> PipelineProfile:
     """The profile; of equal layers that are made up for a number of stages, the same work for another number."""
-    profile, own = problem.profile, problem.chunks
+    profile, own = problem.profile, problem.chunks // problem.copies
     if not profile.is_uniform:
         return profile
     f_s, b_s, w_s = (column[0].item() * own for column in (profile.forward_s, profile.backward_s, profile.weight_s))

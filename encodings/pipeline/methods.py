@@ -133,7 +133,10 @@ class Schedule:
         baseline = BASELINES[self.name]
         if suits(self.name, search.problem.placement, search.stages):
             stages = search.stages if baseline.splits else whole(search.stages)
-            candidate = search.candidate(self.name, stages, baseline.order(stages))
+            order = baseline.order(stages)
+            if search.stages.sums_after_sends and not baseline.splits:
+                stages, order = search.stages, apart(search.stages, order)
+            candidate = search.candidate(self.name, stages, order)
             if candidate is not None:
                 yield candidate
 
@@ -339,7 +342,9 @@ def first_orders(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
     """One order, in a time that grows with the ops: the placement's 1F1B, or the heuristic's first rules, which keep to
     any memory that has room for a micro-batch; none where there is no room.
     """
-    usual = {"linear": "1f1b", "looped": "interleaved-1f1b", "v": "zb-v"}.get(str(problem.placement), "zero-bubble")
+    usual = {"linear": "1f1b", "looped": "interleaved-1f1b", "v": "zb-v", "bidirectional": "chimera"}.get(
+        str(problem.placement), "zero-bubble"
+    )
     name = problem.method if problem.method in BASELINES else usual
     search = Orders(problem, cut, stages, SolveOptions(), Deadline(SolveOptions()), DEFAULTS, most_ops=1)
     if problem.method in RECIPES:

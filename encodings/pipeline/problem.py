@@ -13,7 +13,7 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
-from gapless.encodings.pipeline.order.stages import PLACEMENTS, Placement, rank_of_stages
+from gapless.encodings.pipeline.order.stages import PLACEMENTS, Placement, copies_of, rank_of_stages
 from gapless.encodings.pipeline.question import BACKWARDS, CUTS, MESSAGE_MEMORIES, METHODS, RECOMPUTATIONS, Question
 from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.errors import InputError
@@ -47,7 +47,7 @@ class EvenHops:
         """Seconds, and seconds a byte, from one rank to another."""
         return self.alpha_s, self.beta_s_per_byte
 
-    def check(self, pairs: Iterable[tuple[int, int]]) -> None:
+    def check(self, pairs: Iterable[tuple[int, int]], apart: Iterable[tuple[int, int]] = ()) -> None:
         """Everything is connected."""
 
 
@@ -70,16 +70,19 @@ class TopologyHops:
         alpha_s, beta_s_per_byte, _ = self._best[source, target]
         return alpha_s, beta_s_per_byte
 
-    def check(self, pairs: Iterable[tuple[int, int]]) -> None:
+    def check(self, pairs: Iterable[tuple[int, int]], apart: Iterable[tuple[int, int]] = ()) -> None:
         """Each pair has a link, and no two hold the same switch side or NIC, which a pipeline's order doesn't share.
 
-        Raises `InputError`.
+        `apart`: pairs that send when hops are over, and need a link only. Raises `InputError`.
         """
         name, held = self.topology.name, dict[int, tuple[int, int]]()
-        for pair in sorted(set(pairs)):
+        neighbours = sorted(set(pairs))
+        for pair in [*neighbours, *sorted(set(apart))]:
             if pair not in self._best:
-                rule = f"no link from rank {pair[0]} to rank {pair[1]}, neighbours in the pipeline"
+                what = "neighbours in the pipeline" if pair in neighbours else "which have the same stage"
+                rule = f"no link from rank {pair[0]} to rank {pair[1]}, {what}"
                 raise InputError(f"topology {name!r}: {rule}; give another topology, or hop")
+        for pair in neighbours:
             for resource in self.topology.links[self._best[pair][2]].resources:
                 if held.setdefault(resource, pair) != pair:
                     others = f"{held[resource][0]} to {held[resource][1]} and {pair[0]} to {pair[1]}"
@@ -161,7 +164,8 @@ class Problem(BriefQuestion):
             check_known(name, getattr(self, name), known)
         self._check_placement()
         if self.stage_count > self.profile.layer_count:
-            stages = f"{self.ranks} ranks x {self.chunks}" if self.chunks > 1 else f"{self.ranks} ranks"
+            each = self.chunks // self.copies
+            stages = f"{self.ranks} ranks x {each}" if each > 1 else f"{self.ranks} ranks"
             rule = f"ranks: {stages} need as many layers, profile {self.profile.name!r} has {self.profile.layer_count}"
             raise InputError(rule)
         if self.stage_count * self.micro_batches * 3 > _MOST_OPS:
@@ -175,11 +179,15 @@ class Problem(BriefQuestion):
             raise InputError(
                 "error_budget: needs compression, a table of measured errors; without one nothing is compressed"
             )
+        if self.copies > 1 and self.compression is not None:
+            rule = "goes without placement bidirectional: no errors are modelled where copies are summed"
+            raise InputError(f"compression: {rule}; leave it out")
         check_known("message_memory", self.message_memory, MESSAGE_MEMORIES)
         self._check_cut()
         self._check_method()
         pairs = [(a, b) for a, b in pairwise(self.rank_of_stage.tolist()) if a != b]
-        self.hops.check([*pairs, *((b, a) for a, b in pairs)])
+        ends = enumerate(reversed(range(self.ranks))) if self.copies > 1 else ()
+        self.hops.check([*pairs, *((b, a) for a, b in pairs)], ends)
 
     def _check_placement(self) -> None:
         """A name that goes with the chunks, or as many stages on each rank as the chunks say."""
@@ -193,6 +201,16 @@ class Problem(BriefQuestion):
         if (self.chunks != 1) if self.placement == "linear" else (self.chunks < 2):
             rule = "must be 1 for a linear placement" if self.placement == "linear" else "must be >= 2"
             raise InputError(f"chunks: {rule}, got {self.chunks}")
+        if self.placement != "bidirectional":
+            return
+        if self.chunks != self.copies:
+            raise InputError(
+                f"chunks: must be 2 for a bidirectional placement, a stage of each copy, got {self.chunks}"
+            )
+        for name in ("ranks", "micro_batches"):
+            if getattr(self, name) % 2:
+                rule = "must be even for a bidirectional placement, half of them for each copy"
+                raise InputError(f"{name}: {rule}, got {getattr(self, name)}")
 
     def _check_cut(self) -> None:
         if isinstance(self.cut, str):
@@ -235,13 +253,18 @@ class Problem(BriefQuestion):
             raise InputError(f"embedding: must be {recipe.embedding} for method {self.method}")
 
     @property
+    def copies(self) -> int:
+        """Copies of the model, each for its own share of the micro-batches."""
+        return copies_of(self.placement)
+
+    @property
     def stage_count(self) -> int:
-        """S: the number of stages."""
-        return self.ranks * self.chunks
+        """S: the number of stages that the layers are cut into."""
+        return self.ranks * self.chunks // self.copies
 
     @cached_property
     def rank_of_stage(self) -> Ints:
-        """The rank of each stage, int64 of shape (S,)."""
+        """The rank of each stage of each copy, int64 of shape (copies * S,)."""
         return rank_of_stages(self.placement, self.ranks, self.chunks)
 
     @property
@@ -312,7 +335,7 @@ class Problem(BriefQuestion):
 def problem_of(asked: Question) -> Problem:
     """The pipeline that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
     placement, chunks = _placed(asked)
-    profile = find_pipeline_profile(asked.profile, asked.ranks, chunks)
+    profile = find_pipeline_profile(asked.profile, asked.ranks, chunks // copies_of(placement))
     return Problem(
         profile, asked.ranks, asked.micro_batches, placement, chunks, _hops(profile, asked), _replicas(asked),
         math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
@@ -338,7 +361,7 @@ def _placed(asked: Question) -> tuple[Placement, int]:
         evenly = f"must have as many stages on each of {asked.ranks} ranks"
         rule = evenly if rest or not each else f"goes with chunks {each}"
         raise InputError(f"placement: {rule}, got {len(placement)} stages")
-    names = PLACEMENTS[:1] if each == 1 else PLACEMENTS[1:]
+    names = ("linear",) if each == 1 else ("looped", "v")
     known = {tuple(rank_of_stages(name, asked.ranks, each).tolist()): name for name in names}
     return known.get(placement, placement), each
 

@@ -42,7 +42,7 @@ __all__ = [
 
 SCHEDULES = (
     "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-h1",
-    "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo", "squeezed", "zero-bubble",
+    "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo", "chimera", "dualpipe", "squeezed", "zero-bubble",
 )  # fmt: skip
 _RECIPES = ", or a recipe such as 1f1b+cb+fe+sc75"
 METHODS = (*SCHEDULES, *RECIPES)
@@ -97,12 +97,12 @@ class Question(Asked):
     micro_batches: int = asked(Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M")
     placement: str | tuple[int, ...] = asked(
         _placement,
-        "which rank runs which stage: linear, looped, v, wave, the ranks of the stages, or a file of them",
+        "which rank runs which stage: linear, looped, v, wave, bidirectional, the stages' ranks, or a file of them",
         "linear",
         metavar="NAME|R,R,...|FILE",
     )
     chunks: int | None = asked(
-        Whole(1, 64), "stages a rank has", otherwise="2 for looped and v, 4 for wave", metavar="N"
+        Whole(1, 64), "stages a rank has", otherwise="2 for looped, v and bidirectional, 4 for wave", metavar="N"
     )
     cut: str | tuple[int, ...] = asked(
         _cut,

@@ -136,6 +136,8 @@ class Search:
             return
         search = CutSearch(self.problem, most, deadline=self.deadline)
         self.open_s, is_least = max(self.open_s, search.least), self.problem.cut == "bottleneck"
+        if self.problem.copies > 1 and not is_least:  # a rank's load says little of cuts that load both its ends alike
+            yield from ((cut, search.least) for cut in cheap_cuts(self.problem))
         cuts = bottleneck_of(self.problem, most, self.deadline) if is_least else search
         for cut in cuts:
             bound_s = 0.0 if is_least else search.bound

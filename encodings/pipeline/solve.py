@@ -12,6 +12,7 @@ from gapless.encodings.pipeline.classes import LEAST_GAIN, class_bounds, wider
 from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
 from gapless.encodings.pipeline.cut.search import least_memory_bytes
+from gapless.encodings.pipeline.order.stages import each_rank
 from gapless.encodings.pipeline.order.timeline import Candidate, peak_bytes
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
@@ -108,7 +109,7 @@ def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[
 def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dict[str, object]:
     stages, timeline = best.stages, best.timeline
     busy_s = stages.micro_batches * stages.compute_s
-    kept = np.bincount(stages.rank, weights=stages.stash_bytes, minlength=stages.ranks)
+    kept = each_rank(stages.rank, stages.stash_bytes, stages.ranks, stages.copies)
     peaks = peak_bytes(stages, timeline)
     case = next(
         (case for case in list(search.cases) if any(found is best for found in case.known)),

@@ -56,11 +56,12 @@ class _Exact:
         for kind, stage, m in self.own:
             op, to = (kind, stage, m), stage + 1 if kind == Kind.FORWARD else stage - 1
             end = self.start[op] + self.own[op]
-            if kind == Kind.FORWARD and stage == stages.count - 1:
+            is_end = (stage + 1 if kind == Kind.FORWARD else stage) % (stages.count // stages.copies) == 0
+            if kind == Kind.FORWARD and is_end:
                 self.model.add(self.start[Kind.BACKWARD, stage, m] >= end)
             if kind == Kind.BACKWARD and stages.splits:
                 self.model.add(self.start[Kind.WEIGHT, stage, m] >= end)
-            if kind == Kind.WEIGHT or not 0 <= to < stages.count:
+            if kind == Kind.WEIGHT or is_end:
                 continue
             a, b = int(stages.rank[stage]), int(stages.rank[to])
             hop_s = int(hops[kind][min(stage, to)]) if a != b else 0
@@ -128,10 +129,15 @@ class _Exact:
                 yield self.model.new_interval_var(begin, long, end, f"holds {maker} on {rank}"), size
 
     def _sums(self) -> None:
-        """Among replicas, after a stage's last gradient, one at a time on a rank; then the embedding's exchange."""
+        """Among replicas, after a stage's last gradient, one at a time on a rank; then the embedding's exchange.
+
+        Two copies of the model sum a stage together, when both are done with it.
+        """
         stages, networks = self.stages, defaultdict[int, list[Any]](list)
+        depth = stages.count // stages.copies
+        begins = [self._time(f"sum {stage}") for stage in range(depth)]
         for stage in range(stages.count):
-            begin, size = self._time(f"sum {stage}"), int(stages.reduce_s[0, stage])
+            begin, size = begins[stage % depth], int(stages.reduce_s[0, stage])
             for m in range(stages.micro_batches):
                 op = self.last, stage, m
                 self.model.add(begin >= self.start[op] + self.own[op])
@@ -163,6 +169,34 @@ def with_messages(seed: int) -> Stages:
     np.maximum.at(grown, stages.rank, sized.full_bytes - sized.kept_bytes + op_bytes)
     memory_bytes = states + one + grown + rng.integers(0, 12, stages.ranks)
     return replace(sized, memory_bytes=memory_bytes)
+
+
+def two_copies(seed: int) -> Stages:
+    """Two copies of a model on two or four ranks, with up to 3 micro-batches each, and sums between the copies."""
+    rng = np.random.default_rng(seed)
+    ranks = int(rng.choice([2, 2, 4]))
+    micro_batches = int(rng.integers(1, 4)) if ranks == 2 else int(rng.integers(1, 3))
+    rank, splits, count = rank_of_stages("bidirectional", ranks, 2), bool(rng.integers(3)), 2 * ranks
+    crosses, one = rank[1:] != rank[:-1], np.ones(count, dtype=np.int64)
+
+    def times(least: int, most: int, of: int = 2 * ranks) -> np.ndarray[Any, Any]:
+        return np.tile(rng.integers(least, most, of // 2), 2).astype(float)
+
+    stash = times(1, 4).astype(np.int64)
+    hops = np.where(crosses, rng.integers(0, int(rng.choice([4, 12, 30])), (2, count - 1)), 0).astype(float)
+    room = rng.integers(1, 2 * micro_batches + 1) * np.maximum(stash, stash[::-1])[:ranks]
+    return Stages(
+        ranks=ranks, micro_batches=micro_batches, rank=rank,
+        forward_s=times(1, 20), backward_s=times(1, 20), weight_s=times(0, 20) if splits else np.zeros(count),
+        splits=splits, stash_bytes=stash, input_bytes=np.minimum(stash, 1),
+        recomputes=np.tile(rng.integers(4, size=ranks) == 0, 2),
+        weight_stash_bytes=stash if rng.integers(2) else np.minimum(stash, times(0, 3).astype(np.int64)),
+        state_bytes=one, parameter_bytes=one, boundary_bytes=one[1:], forward_hop_s=hops[0], hop_s=hops[1:],
+        message_bytes=np.zeros((1, count - 1)), encode_s=np.zeros((1, count - 1)), decode_s=np.zeros((1, count - 1)),
+        reduce_s=times(0, 40)[None] * rng.integers(2), embedding_s=0.0,
+        memory_bytes=(room + np.bincount(rank, minlength=ranks)).astype(float), blocks=bool(rng.integers(5) == 0),
+        copies=2, copies_s=np.zeros(count),
+    )  # fmt: skip
 
 
 def few_stages(seed: int) -> Stages:

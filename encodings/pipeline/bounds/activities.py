@@ -1,7 +1,8 @@
 """What a rank does, or a pair of links, apart from all others: how long, in which order, between which times.
 
-All that a micro-batch passes but its weight gradients is one chain: forwards and activations up to the last stage,
-input gradients and their messages back to the first. What happens elsewhere is a lag between two of its links.
+All that a micro-batch passes but its weight gradients is one chain, through its copy of the model: forwards and
+activations up to the last stage, input gradients and their messages back to the first. What happens elsewhere is a lag
+between two of its links.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ def of_rank(heads: Heads, rank: int) -> Activities:
     stages, kinds = heads.stages, len(heads.own_s)
     here = np.flatnonzero(stages.rank == rank)
     turn = np.stack([here, 2 * stages.count - here]).reshape(-1)
+    chain = np.tile(here // stages.depth, 2)
     hold, head, rest = (
         column[:, here].reshape(kinds * len(here), *column.shape[2:])
         for column in (heads.held_s, heads.head_s, heads.own_s[:, :, None] + heads.tail_s)
     )
-    lags = _chained(turn, _passes(heads)[:, here].reshape(-1))
+    lags = _chained(chain, turn, _passes(heads)[:, here].reshape(-1))
     if stages.splits:
         lags += [Lag(k, k + len(here), float(hold[k])) for k in range(len(here), 2 * len(here))]
     return Activities(hold, head, rest, tuple(lags), (np.arange(len(hold)),), _memory(stages, rank, here))
@@ -81,7 +83,7 @@ def of_links(heads: Heads) -> Iterator[Activities]:
         own_s, hop_s = heads.own_s[kind, maker], np.stack([stages.forward_hop_s, stages.hop_s.min(axis=0)])[kind, hop]
         rest = hop_s[:, None] + heads.own_s[kind, user, None] + heads.tail_s[kind, user]
         machines = np.split(np.arange(len(hop)), [len(sends[0])])
-        lags = _chained(np.where(kind == Kind.FORWARD, maker, 2 * stages.count - maker),
+        lags = _chained(maker // stages.depth, np.where(kind == Kind.FORWARD, maker, 2 * stages.count - maker),
                         _passes(heads)[kind, maker] + own_s)  # fmt: skip
         yield Activities(hop_s, heads.head_s[kind, maker] + own_s[:, None], rest, tuple(lags),
                          tuple(own for own in machines if len(own)))  # fmt: skip
@@ -89,17 +91,23 @@ def of_links(heads: Heads) -> Iterator[Activities]:
 
 def _passes(heads: Heads) -> Floats:
     """When a micro-batch that never waits would come to its forwards and backwards, float of shape (2, S)."""
-    stages = heads.stages
-    forward_s = np.concatenate([[0.0], np.cumsum(heads.own_s[Kind.FORWARD, :-1] + stages.forward_hop_s)])
-    back_s = heads.own_s[Kind.BACKWARD, 1:] + stages.hop_s.min(axis=0)
-    turn_s = forward_s[-1] + heads.own_s[Kind.FORWARD, -1]
+    return np.concatenate([_pass(heads, chain) for chain in heads.stages.chains], axis=1)
+
+
+def _pass(heads: Heads, chain: slice) -> Floats:
+    """Through the stages of a copy."""
+    hops = slice(chain.start, chain.stop - 1)
+    own_s = heads.own_s[:, chain]
+    forward_s = np.concatenate([[0.0], np.cumsum(own_s[Kind.FORWARD, :-1] + heads.stages.forward_hop_s[hops])])
+    back_s = own_s[Kind.BACKWARD, 1:] + heads.stages.hop_s[:, hops].min(axis=0)
+    turn_s = forward_s[-1] + own_s[Kind.FORWARD, -1]
     return np.stack([forward_s, turn_s + np.concatenate([np.cumsum(back_s[::-1])[::-1], [0.0]])])
 
 
-def _chained(turn: Ints, when: Floats) -> list[Lag]:
-    """Between what a micro-batch comes to one after the other: in its `turn`, and `when` it does."""
-    turns = np.argsort(turn).tolist()
-    return [Lag(a, b, float(when[b] - when[a])) for a, b in pairwise(turns)]
+def _chained(chain: Ints, turn: Ints, when: Floats) -> list[Lag]:
+    """Between what a micro-batch of a copy comes to one after the other: in its `turn`, and `when` it does."""
+    turns = np.lexsort((turn, chain)).tolist()
+    return [Lag(a, b, float(when[b] - when[a])) for a, b in pairwise(turns) if chain[a] == chain[b]]
 
 
 def _memory(stages: Stages, rank: int, here: Ints) -> Memory | None:

@@ -35,7 +35,8 @@ def _ranks_s(heads: Heads) -> float:
 
 def load_s(stages: Stages) -> float:
     """A rank's first forward has to arrive, it computes all of its ops, and its gradients are summed."""
-    arrival_s = np.concatenate([[0.0], np.cumsum(stages.forward_s[:-1] + stages.forward_hop_s)])
+    each_s = stages.forward_s + np.append(stages.forward_hop_s, 0.0)
+    arrival_s = np.concatenate([np.cumsum(each_s[chain]) - each_s[chain] for chain in stages.chains])
     reduce_s = stages.reduce_s.min(axis=0)
     ends_s = []
     for rank in range(stages.ranks):

@@ -53,6 +53,8 @@ class _Paths:
 
     def __init__(self, stages: Stages, remembers: bool) -> None:
         self.stages, self.end = stages, stages.micro_batches
+        self.follows = np.isin(np.arange(stages.count), stages.hops + 1).tolist()  # the stage before, which is there
+        self.lasts = stages.lasts.tolist()
         own_s = np.stack([stages.forward_s, stages.backward_s, stages.weight_s][: 3 if stages.splits else 2]).copy()
         own_s[Kind.BACKWARD, :-1] += stages.decode_s.min(axis=0)
         own_s[Kind.BACKWARD, 1:] += stages.encode_s.min(axis=0)
@@ -79,10 +81,11 @@ class _Paths:
                 for kind, most in self.rooms:
                     if m >= most[s]:
                         forward[s][m] = max(forward[s][m], head[kind][s][m - most[s]] + held[kind][s])
-                if s:
+                if self.follows[s]:
                     forward[s][m] = max(forward[s][m], forward[s - 1][m] + own[0][s - 1] + self.hops[0][s - 1])
-            backward[-1][m] = max(backward[-1][m], forward[-1][m] + own[0][-1])
-            for s in range(count - 2, -1, -1):
+            for s in self.lasts:
+                backward[s][m] = max(backward[s][m], forward[s][m] + own[0][s])
+            for s in (s for s in range(count - 2, -1, -1) if self.follows[s + 1]):
                 backward[s][m] = max(backward[s][m], backward[s + 1][m] + own[1][s + 1] + self.hops[1][s])
             for s in range(count) if self.stages.splits else ():
                 last[s][m] = max(last[s][m], backward[s][m] + held[1][s])
@@ -106,10 +109,11 @@ class _Paths:
                         tail[kind][s][m] = max(tail[kind][s][m], there)
                 if self.stages.splits:
                     backward[s][m] = max(backward[s][m], late[1][s] + own[2][s] + last[s][m])
-                if s:
+                if self.follows[s]:
                     there = self.hops[1][s - 1] + own[1][s - 1] + backward[s - 1][m]
                     backward[s][m] = max(backward[s][m], there)
-            forward[-1][m] = max(forward[-1][m], own[1][-1] + backward[-1][m])
-            for s in range(count - 2, -1, -1):
+            for s in self.lasts:
+                forward[s][m] = max(forward[s][m], own[1][s] + backward[s][m])
+            for s in (s for s in range(count - 2, -1, -1) if self.follows[s + 1]):
                 forward[s][m] = max(forward[s][m], self.hops[0][s] + own[0][s + 1] + forward[s + 1][m])
         return np.array(tail)

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
-from gapless.encodings.pipeline.order.stages import Cut, Stages
+from gapless.encodings.pipeline.order.stages import Cut, Stages, each_rank
 from gapless.encodings.pipeline.problem import Problem
 
 __all__ = ["are_all_choices", "even_cut", "recomputation_choices", "stages_of", "sums_s"]
@@ -20,25 +20,29 @@ def even_cut(layers: int, stages: int) -> Cut:
 
 
 def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Stages:
-    """The costs of the stages; `recomputes[s]`: whether stage s runs its forward again before its backward."""
+    """The costs of the stages; `recomputes[s]`: whether stage s runs its forward again before its backward.
+
+    Each copy of the model has all of them.
+    """
     profile, count = problem.profile, problem.stage_count
-    firsts = np.array([0, *cut], dtype=np.int64)
-    recomputes = np.zeros(count, dtype=np.bool_) if recomputes is None else recomputes
+    firsts, copies = np.array([0, *cut], dtype=np.int64), problem.copies
+    recomputes = np.tile(np.zeros(count, dtype=np.bool_) if recomputes is None else recomputes, copies)
     splits = problem.backward == "split"
     forward_s, backward_s, weight_s = (
-        np.add.reduceat(column, firsts) for column in (profile.forward_s, *profile.backwards_s(splits))
+        np.tile(np.add.reduceat(column, firsts), copies) for column in (profile.forward_s, *profile.backwards_s(splits))
     )
     stash_bytes, deferred_bytes, state_bytes, parameter_bytes = (
-        np.add.reduceat(column, firsts)
+        np.tile(np.add.reduceat(column, firsts), copies)
         for column in (profile.stash_bytes, profile.deferred_bytes, profile.state_bytes, profile.parameter_bytes)
     )
-    boundary_bytes = profile.boundary_bytes[firsts[1:] - 1]
+    boundary_bytes = np.tile(np.append(profile.boundary_bytes[firsts[1:] - 1], 0), copies)[:-1]
     rank = problem.rank_of_stage
     forward_hop_s, hop_s, encode_s, decode_s = _hop_costs(problem, rank, boundary_bytes)
     reduce_s, embedding_s = _reduce_costs(problem, rank, parameter_bytes)
+    copies_s = copies_sum_s(problem, parameter_bytes) if copies > 1 else np.zeros(count)
     return Stages(
         ranks=problem.ranks,
-        micro_batches=problem.micro_batches,
+        micro_batches=problem.micro_batches // copies,
         rank=rank,
         forward_s=forward_s,
         backward_s=backward_s + np.where(recomputes, forward_s, 0.0),
@@ -56,10 +60,12 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Sta
         hop_s=hop_s,
         encode_s=encode_s,
         decode_s=decode_s,
-        reduce_s=reduce_s,
+        reduce_s=reduce_s + copies_s,
         embedding_s=embedding_s,
         memory_bytes=_memory(problem, rank, stash_bytes, state_bytes),
         blocks=problem.blocking_sends,
+        copies=copies,
+        copies_s=copies_s,
     )
 
 
@@ -93,13 +99,23 @@ def _reduce_costs(problem: Problem, rank: Ints, parameter_bytes: Ints) -> tuple[
     sizes, embedding_s = parameter_bytes.astype(np.float64), 0.0
     if shared and rank[0] == rank[-1]:
         if problem.profile.layer_count > 1:
-            sizes[-1] -= shared
+            sizes[problem.stage_count - 1 :: problem.stage_count] -= shared
     elif shared and replicas.fuses_embedding:
         sizes[[0, -1]] -= shared
         embedding_s = replicas.reduce_s(shared, 2 * replicas.count)
     elif shared:
         embedding_s = replicas.reduce_s(shared, 2)
     return sums_s(problem, sizes), embedding_s
+
+
+def copies_sum_s(problem: Problem, sizes: Ints) -> Floats:
+    """Seconds of the sum of each stage between its two copies, float of shape (2 S,): a ring of their two ranks, twice
+    half of the gradients over the slower direction of their link.
+    """
+    rank = problem.rank_of_stage.tolist()
+    pairs = zip(rank, rank[problem.stage_count :] + rank[: problem.stage_count], sizes.tolist(), strict=True)
+    return np.array([2 * max(_seconds(problem, a, b, size - size // 2), _seconds(problem, b, a, size - size // 2))
+                     for a, b, size in pairs])  # fmt: skip
 
 
 def sums_s(problem: Problem, sizes: Floats) -> Floats:
@@ -115,7 +131,8 @@ def sums_s(problem: Problem, sizes: Floats) -> Floats:
 def _memory(problem: Problem, rank: Ints, stash_bytes: Ints, state_bytes: Ints) -> Floats:
     if problem.in_flight is None:
         return np.full(problem.ranks, problem.memory_bytes)
-    kept, states = (np.bincount(rank, weights=sizes, minlength=problem.ranks) for sizes in (stash_bytes, state_bytes))
+    kept = each_rank(rank, stash_bytes, problem.ranks, problem.copies)
+    states = np.bincount(rank, weights=state_bytes, minlength=problem.ranks)
     return np.asarray(states + problem.in_flight * kept, dtype=np.float64)
 
 

@@ -56,7 +56,7 @@ class CutSearch:
         self.problem, self.measure, self.most, self.deadline = problem, measure, most, deadline
         self.is_cut_short = False
         self.bound = 0.0
-        self.rank = problem.rank_of_stage.tolist()
+        self.rank = _ranks(problem).tolist()
         self.layers, self.stages = problem.profile.layer_count, problem.stage_count
         self.costs = _Costs(problem)
         self.rest, self.evenness = self._suffixes()
@@ -171,6 +171,7 @@ class _Costs:
 
     def __init__(self, problem: Problem) -> None:
         profile, self.problem = problem.profile, problem
+        self.micro_batches = problem.micro_batches // problem.copies
         backward_s, weight_s = profile.backwards_s(problem.backward == "split")
         if problem.recomputation == "all":
             backward_s = backward_s + profile.forward_s
@@ -194,14 +195,12 @@ class _Costs:
 
     def load_s(self, first: int, ends: Ints) -> Floats:
         """Seconds of all ops."""
-        return np.asarray(
-            self.chain_s(first, ends) + self.problem.micro_batches * (self.weight[ends] - self.weight[first])
-        )
+        return np.asarray(self.chain_s(first, ends) + self.micro_batches * (self.weight[ends] - self.weight[first]))
 
     def chain_s(self, first: int, ends: Ints) -> Floats:
         """Seconds of forwards and gradients of inputs."""
         each_s = self.forward[ends] - self.forward[first] + self.backward[ends] - self.backward[first]
-        return np.asarray(self.problem.micro_batches * each_s)
+        return np.asarray(self.micro_batches * each_s)
 
     def turn_s(self, stage: int, first: int, ends: Ints) -> Floats:
         """All micro-batches, as many at once as memory has room for: each is kept from its forward, through all later
@@ -231,8 +230,11 @@ class _Costs:
 
     def kept_bytes(self, first: int, ends: Ints) -> Floats:
         """What there must be room for: states, one micro-batch, and of a rank with one stage the messages in and out
-        while it computes; of several stages that may recompute, no more of a micro-batch than their inputs.
+        while it computes; of several stages that may recompute, no more of a micro-batch than their inputs. Of two
+        copies of the model only states, since a micro-batch has one of the rank's stages.
         """
+        if self.problem.copies > 1:
+            return np.asarray(self.state[ends] - self.state[first])
         stash = self.stash[ends] - self.stash[first]
         if self.problem.chunks == 1:
             stash = stash + self.message_bytes[first] + self.message_bytes[ends]
@@ -253,10 +255,16 @@ class _Costs:
         return np.asarray(self.weight[ends] + summed)
 
     def hop_s(self, stage: int, ends: Ints, is_backward: bool) -> Floats:
-        """Seconds of a message over the boundary after the stage, a gradient in the fastest mode."""
-        problem = self.problem
-        if stage == problem.stage_count - 1:
+        """Seconds of a message over the boundary after the stage, a gradient in the fastest mode, of the copy of the
+        model in which it is faster."""
+        count = self.problem.stage_count
+        if stage == count - 1:
             return np.zeros(len(ends))
+        copies = range(self.problem.copies)
+        return np.asarray(np.min([self._hop_s(copy * count + stage, ends, is_backward) for copy in copies], axis=0))
+
+    def _hop_s(self, stage: int, ends: Ints, is_backward: bool) -> Floats:
+        problem = self.problem
         rank = problem.rank_of_stage
         source, target = int(rank[stage]), int(rank[stage + 1])
         if source == target:
@@ -275,6 +283,16 @@ class _Costs:
             for mode in problem.modes
         ]  # fmt: skip
         return np.asarray(np.minimum(plain_s, np.min(coded, axis=0)))
+
+
+def _ranks(problem: Problem) -> Ints:
+    """The rank of each stage, int64 of shape (S,).
+
+    Two copies of the model go over the ranks from both ends: there ranks that have the same stages stand for one, which
+    has what each of them has.
+    """
+    rank = problem.rank_of_stage[: problem.stage_count]
+    return rank if problem.copies == 1 else np.minimum(rank, problem.ranks - 1 - rank)
 
 
 def _prefix(column: Floats | Ints) -> Floats:
@@ -307,14 +325,15 @@ def least_memory_bytes(problem: Problem, most: int, deadline: Deadline | None = 
 
 def mean_load_s(problem: Problem) -> float:
     """What the ops of a rank take in the mean, and so at least those of one, whatever the cut."""
-    return float(_Costs(problem).load_s(0, np.array([problem.profile.layer_count]))[0]) / problem.ranks
+    load_s = float(_Costs(problem).load_s(0, np.array([problem.profile.layer_count]))[0])
+    return problem.copies * load_s / problem.ranks
 
 
 def _largest(problem: Problem, cost: Callable[[int, Ints], Floats], cut: Cut) -> float:
     """The largest of the ranks' sums of what their stages cost."""
     stages = zip((0, *cut), (*cut, problem.profile.layer_count), strict=True)
     each = [float(cost(first, np.array([end]))[0]) for first, end in stages]
-    return float(np.bincount(problem.rank_of_stage, weights=each).max())
+    return float(np.bincount(_ranks(problem), weights=each).max())
 
 
 def cheap_cuts(problem: Problem) -> list[Cut]:

@@ -128,17 +128,18 @@ def _arrivals(ordered: OrderModel, kind: Kind) -> tuple[Ints, Floats]:
 
 def _forwards_follow(ordered: OrderModel) -> None:
     """A forward starts after the activation of the stage before it is there."""
-    columns, late = _arrivals(ordered, Kind.FORWARD)
-    after(ordered.model, "forward_after_forward", ordered.starts[Kind.FORWARD, 1:], columns, late)
+    (columns, late), hops = _arrivals(ordered, Kind.FORWARD), ordered.stages.hops
+    after(ordered.model, "forward_after_forward", ordered.starts[Kind.FORWARD, hops + 1], columns[hops], late[hops])
 
 
 def _backwards_follow(ordered: OrderModel) -> None:
     """A gradient of the input is computed after that of the stage after it is there; the last stage's, after its
     forward."""
     stages, (columns, late) = ordered.stages, _arrivals(ordered, Kind.BACKWARD)
-    after(ordered.model, "backward_after_backward", ordered.starts[Kind.BACKWARD, :-1], columns, late)
-    forward, backward = ordered.starts[Kind.FORWARD, -1], ordered.starts[Kind.BACKWARD, -1]
-    after(ordered.model, "backward_after_forward", backward, forward, stages.forward_s[-1])
+    hops, lasts = stages.hops, stages.lasts
+    after(ordered.model, "backward_after_backward", ordered.starts[Kind.BACKWARD, hops], columns[hops], late[hops])
+    forward, backward = (ordered.starts[kind, lasts] for kind in (Kind.FORWARD, Kind.BACKWARD))
+    after(ordered.model, "backward_after_forward", backward, forward, stages.forward_s[lasts, None])
 
 
 def _weights_follow(ordered: OrderModel) -> None:
@@ -278,12 +279,16 @@ def kept_between(stages: Stages, here: Ints, ops: Ints) -> Kept:
 
 
 def _sums_follow(ordered: OrderModel) -> None:
-    """A stage's gradients are summed among replicas after its last micro-batch, one stage at a time on a rank."""
+    """A stage's gradients are summed among copies and replicas after its last micro-batch, one stage at a time on a
+    rank; all copies of a stage at once."""
     stages = ordered.stages
     if (ordered.summed < 0).all():
         return
     last_s = stages.weight_s if stages.splits else stages.backward_s
     after(ordered.model, "sum_after_last", ordered.summed, ordered.starts[-1, :, -1], last_s)
+    if stages.copies > 1:
+        every = ordered.summed.reshape(stages.copies, stages.depth)
+        after(ordered.model, "copies_are_summed_at_once", np.roll(every, 1, axis=0), every, 0.0)
     here = [stages.rank == rank for rank in range(stages.ranks)]
     activities = [(ordered.summed[own], stages.reduce_s[0, own]) for own in here]
     ordered.model.no_overlap("one_sum_at_a_time", activities)

@@ -127,14 +127,16 @@ class _Window:
     def flow(self) -> tuple[Ints, Ints, Floats]:
         """Pairs of ops of which the second starts so much after the first does: what a micro-batch passes through.
 
-        The first pairs are those of messages, by number.
+        The first pairs are those of messages, by number; between two copies of the model nothing waits.
         """
         stages = self.stages
         numbers = np.arange(len(self.held)).reshape(-1, stages.count, stages.micro_batches)
         forward, backward = numbers[Kind.FORWARD], numbers[Kind.BACKWARD]
-        pairs = [(forward[:-1], forward[1:], stages.forward_s[:-1] + stages.forward_hop_s),
-                 (backward[1:], backward[:-1], stages.backward_s[1:] + stages.hop_s[0]),
-                 (forward[-1:], backward[-1:], stages.forward_s[-1:])]  # fmt: skip
+        after_s = np.full(stages.count - 1, -np.inf)
+        after_s[stages.hops] = 0.0
+        pairs = [(forward[:-1], forward[1:], stages.forward_s[:-1] + stages.forward_hop_s + after_s),
+                 (backward[1:], backward[:-1], stages.backward_s[1:] + stages.hop_s[0] + after_s),
+                 (forward[stages.lasts], backward[stages.lasts], stages.forward_s[stages.lasts])]  # fmt: skip
         if stages.splits:
             pairs.append((backward, numbers[Kind.WEIGHT], stages.backward_s))
         by = [np.broadcast_to(each[:, None], first.shape).reshape(-1) for first, _, each in pairs]
@@ -298,7 +300,7 @@ class _Window:
                  if not free]  # fmt: skip
         arcs.append((in_turn[:, :-1].reshape(-1), in_turn[:, 1:].reshape(-1), self.held[in_turn[:, :-1].reshape(-1)]))
         earlier, later, late = (np.concatenate(columns) for columns in zip(*arcs, strict=True))
-        both = self.inside[earlier] & self.inside[later]
+        both = self.inside[earlier] & self.inside[later] & np.isfinite(late)
         return earlier[both], later[both], late[both]
 
     def _send(self, model: Model, column: Ints, ends: Ints) -> None:

@@ -11,14 +11,26 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
 
-__all__ = ["PLACEMENTS", "Cut", "Kind", "Placement", "Span", "Stages", "rank_of_stages", "rooms"]
+__all__ = [
+    "PLACEMENTS",
+    "Cut",
+    "Kind",
+    "Placement",
+    "Span",
+    "Stages",
+    "copies_of",
+    "each_rank",
+    "rank_of_stages",
+    "rooms",
+]
 
 Cut = tuple[int, ...]
 """The first layer of each stage but the first, growing."""
 
-PLACEMENTS = ("linear", "looped", "v")
+PLACEMENTS = ("linear", "looped", "v", "bidirectional")
 """`linear`: one stage a rank. `looped`: around all ranks as often as there are chunks (interleaved stages). `v`: down
-and up again, chunk after chunk, so that a rank that runs the first stage runs the last one too (of two chunks)."""
+and up again, chunk after chunk, so that a rank that runs the first stage runs the last one too (of two chunks).
+`bidirectional`: two copies of the model, one down the ranks for half of the micro-batches, one up for the others."""
 
 
 Placement = str | tuple[int, ...]
@@ -30,9 +42,23 @@ def rank_of_stages(placement: Placement, ranks: int, chunks: int) -> Ints:
     down = np.arange(ranks)
     if not isinstance(placement, str):
         return np.array(placement, dtype=np.int64)
+    if placement == "bidirectional":
+        return np.concatenate([down, down[::-1]])
     if placement == "v":
         return np.concatenate([down[::-1] if chunk % 2 else down for chunk in range(chunks)])
     return np.tile(down, chunks)
+
+
+def copies_of(placement: object) -> int:
+    """Copies of the model, each a chain of stages for its own share of the micro-batches."""
+    return 2 if placement == "bidirectional" else 1
+
+
+def each_rank(rank: Ints, sizes: Ints | Floats, ranks: int, copies: int) -> Floats:
+    """What a micro-batch has of sizes of stages on each rank, float of shape (P,): of the copy that has most there."""
+    parts = zip(np.split(rank, copies), np.split(sizes, copies), strict=True)
+    found = [np.bincount(own, weights=size, minlength=ranks) for own, size in parts]
+    return np.asarray(np.max(found, axis=0), dtype=np.float64)
 
 
 class Kind(IntEnum):
@@ -73,6 +99,9 @@ def rooms(stages: Stages) -> dict[Kind, Ints]:
 class Stages:
     """Stages s in the order of the forward pass, for M micro-batches; S stages on P ranks.
 
+    Where there are `copies` of the model, its stages come once for each copy, all of the first copy first; each copy
+    is a chain of its own for M micro-batches of its own. What lies between the last stage of a copy and the first of
+    the next one is no hop, and costs nothing.
     `rank[s]`: int64. `forward_s`, `backward_s`, `weight_s`: float, shape (S,), of one micro-batch; `backward_s` holds
     what is recomputed before it. Where `splits` is false the gradients of input and weights are one op, of
     `backward_s`, and `weight_s` is 0. `stash_bytes`, `input_bytes`, `weight_stash_bytes`: int64, shape (S,): what a
@@ -83,7 +112,8 @@ class Stages:
     and its receiver, 0 where messages don't count.
     `forward_hop_s`: float, shape (S - 1,), from stage s to s + 1. `hop_s`, `encode_s`, `decode_s`: float, shape
     (modes, S - 1), for the gradient from s + 1 to s under each mode; mode 0 is plain. All hops are 0 within a rank.
-    `reduce_s`: float, shape (modes, S): the sum among replicas. `embedding_s`: exchange of the shared embedding's
+    `reduce_s`: float, shape (modes, S): the sum among copies and replicas, of which `copies_s`, shape (S,), is that
+    among copies; all copies of a stage are summed at once. `embedding_s`: exchange of the shared embedding's
     gradient between the ranks of the first and the last stage, after their sums.
     `memory_bytes`: float, shape (P,), inf for no limit. `blocks`: whether a rank computes nothing while it sends.
     """
@@ -111,11 +141,42 @@ class Stages:
     embedding_s: float
     memory_bytes: Floats
     blocks: bool = False
+    copies: int = 1
+    copies_s: Floats | None = None
 
     @property
     def count(self) -> int:
         """S, the number of stages."""
         return len(self.rank)
+
+    @property
+    def depth(self) -> int:
+        """The number of stages of one copy."""
+        return self.count // self.copies
+
+    @property
+    def chains(self) -> list[slice]:
+        """The stages of each copy."""
+        return [slice(first, first + self.depth) for first in range(0, self.count, self.depth)]
+
+    @property
+    def firsts(self) -> Ints:
+        """The first stage of each copy, int64."""
+        return np.arange(0, self.count, self.depth)
+
+    @property
+    def lasts(self) -> Ints:
+        """The last stage of each copy, int64."""
+        return self.firsts + self.depth - 1
+
+    @property
+    def hops(self) -> Ints:
+        """The boundaries after which a micro-batch goes on, int64: all but those between copies."""
+        return np.setdiff1d(np.arange(self.count - 1), self.lasts)
+
+    def names(self, stage: int, micro_batch: int) -> tuple[int, int]:
+        """How a micro-batch of a stage is called: those of the second copy go on after those of the first."""
+        return stage, micro_batch + stage // self.depth * self.micro_batches
 
     @property
     def crosses(self) -> Mask:
@@ -151,6 +212,12 @@ class Stages:
     def last(self) -> Kind:
         """The kind of a micro-batch's last op on a stage."""
         return Kind.WEIGHT if self.splits else Kind.BACKWARD
+
+    @property
+    def sums_after_sends(self) -> bool:
+        """Whether a stage's sum waits for the last send of its rank only where gradients are split, so that an order of
+        whole backwards can beat all orders of split ones."""
+        return bool(self.blocks and self.splits and self.reduce_s.any())
 
     @property
     def kept_bytes(self) -> Ints:

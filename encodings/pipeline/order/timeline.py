@@ -139,7 +139,11 @@ class _Walk:
         count, micro_batches = stages.count, stages.micro_batches
         self.per_kind = count * micro_batches
         self.stages, self.micro_batches = stages, micro_batches
-        self.rank = stages.rank.tolist()
+        self.rank, self.firsts, self.lasts = (
+            stages.rank.tolist(),
+            set(stages.firsts.tolist()),
+            set(stages.lasts.tolist()),
+        )
         self.duration_s = durations(stages, order).tolist()
         self.start_s = [-1.0] * len(self.duration_s)
         self.end_s = [-1.0] * len(self.duration_s)
@@ -168,8 +172,8 @@ class _Walk:
         self.position = [0] * stages.ranks
         self.program: list[int] = []
         self.free_s = [0.0] * stages.ranks
-        for micro_batch in range(micro_batches):
-            self.arrived_s[micro_batch] = 0.0  # the first stage's forward waits for nobody
+        for stage in self.firsts:  # whose forwards wait for nobody
+            self.arrived_s[stage * micro_batches : (stage + 1) * micro_batches] = [0.0] * micro_batches
 
     @property
     def is_done(self) -> bool:
@@ -178,7 +182,7 @@ class _Walk:
     def advance(self, rank: int) -> set[int]:
         """Run what the rank can run; the ranks that have got a message."""
         woken: set[int] = set()
-        sequence, per_kind, last = self.sequences[rank], self.per_kind, self.stages.count - 1
+        sequence, per_kind = self.sequences[rank], self.per_kind
         while self.position[rank] < len(sequence):
             op = sequence[self.position[rank]]
             ready_s = self.end_s[op - per_kind] if op >= 2 * per_kind else self.arrived_s[op]
@@ -195,9 +199,9 @@ class _Walk:
             if op >= 2 * per_kind:
                 continue
             kind, (stage, micro_batch) = op // per_kind, divmod(op % per_kind, self.micro_batches)
-            if kind == Kind.FORWARD and stage == last:
+            if kind == Kind.FORWARD and stage in self.lasts:
                 self.arrived_s[per_kind + op] = end_s
-            elif kind == Kind.FORWARD or stage > 0:
+            elif kind == Kind.FORWARD or stage not in self.firsts:
                 woken |= self._post(kind, stage - kind, micro_batch, end_s)
         return woken - {rank}
 
@@ -252,13 +256,17 @@ class _Walk:
         return int(target)
 
     def timeline(self, stages: Stages, order: Order) -> Timeline:
-        """With the sums among replicas, each after its stage's last gradient, one at a time on a rank."""
+        """With the sums among copies and replicas, each after its stage's last gradient, one at a time on a rank.
+
+        All copies of a stage are summed at once, and ranks that share a sum share all of them, in one order.
+        """
         end_s = np.array(self.end_s)
         last_kind = Kind.WEIGHT if stages.splits else Kind.BACKWARD
         ready_s = end_s[last_kind * self.per_kind :].reshape(stages.count, self.micro_batches).max(axis=1)
+        ready_s = np.tile(ready_s.reshape(stages.copies, stages.depth).max(axis=0), stages.copies)
         reduced_s, finish_s = np.zeros(stages.count), np.array(self.free_s)
         network_s = np.zeros(stages.ranks)
-        for stage in np.argsort(ready_s, kind="stable").tolist():
+        for stage in np.lexsort((np.arange(stages.count) % stages.depth, ready_s)).tolist():
             rank = self.rank[stage]
             start_s = max(ready_s[stage], network_s[rank])
             network_s[rank] = start_s + stages.reduce_s[order.reduce_modes[stage], stage]

@@ -67,11 +67,14 @@ def fits(stages: Stages) -> bool:
 
 def _least_bytes(stages: Stages) -> Floats:
     """What one micro-batch needs on each rank, float of shape (P,)."""
-    one_bytes = np.bincount(stages.rank, weights=stages.kept_bytes, minlength=stages.ranks)
-    grown_bytes, messages = np.zeros(stages.ranks), _plain_messages(stages)
+    messages, least_bytes = _plain_messages(stages), np.zeros(stages.ranks)
     needs = np.maximum(stages.full_bytes - stages.kept_bytes + messages[Kind.BACKWARD], messages[Kind.FORWARD])
-    np.maximum.at(grown_bytes, stages.rank, needs)
-    return np.asarray(one_bytes + grown_bytes)
+    for chain in stages.chains:
+        rank, grown_bytes = stages.rank[chain], np.zeros(stages.ranks)
+        np.maximum.at(grown_bytes, rank, needs[chain])
+        one_bytes = np.bincount(rank, weights=stages.kept_bytes[chain], minlength=stages.ranks)
+        least_bytes = np.maximum(least_bytes, one_bytes + grown_bytes)
+    return np.asarray(least_bytes)
 
 
 def _plain_messages(stages: Stages) -> Floats:
@@ -119,8 +122,10 @@ def one_by_one(stages: Stages) -> Order:
     """One micro-batch after the other, which needs room for one only."""
     sequences = [list[int]() for _ in range(stages.ranks)]
     backwards = [Kind.BACKWARD, *([Kind.WEIGHT] if stages.splits else [])]
-    passes = [(Kind.FORWARD, stage) for stage in range(stages.count)]
-    passes += [(kind, stage) for stage in reversed(range(stages.count)) for kind in backwards]
+    passes: list[tuple[Kind, int]] = []
+    for chain in (range(part.start, part.stop) for part in stages.chains):
+        passes += [(Kind.FORWARD, stage) for stage in chain]
+        passes += [(kind, stage) for stage in reversed(chain) for kind in backwards]
     for micro_batch in range(stages.micro_batches):
         for kind, stage in passes:
             sequences[stages.rank[stage]].append(number(stages, kind, stage, micro_batch))
@@ -141,13 +146,20 @@ class _ListScheduling:
         self.last_kind = Kind.WEIGHT if stages.splits else Kind.BACKWARD
         count, micro_batches = stages.count, stages.micro_batches
         self.rank = stages.rank.tolist()
-        self.here = [np.flatnonzero(stages.rank == rank).tolist()[:: -1 if rules.deep_first else 1]
-                     for rank in range(stages.ranks)]  # fmt: skip
+        depth = np.arange(count) % stages.depth
+        by_depth = np.argsort(-depth if rules.deep_first else depth, kind="stable")
+        self.here: list[list[int]] = [by_depth[stages.rank[by_depth] == rank].tolist() for rank in range(stages.ranks)]
+        self.parts = [
+            [part for chain in stages.chains if (part := [s for s in stages_here if chain.start <= s < chain.stop])]
+            for stages_here in self.here
+        ]
+        self.firsts, self.lasts = set(stages.firsts.tolist()), set(stages.lasts.tolist())
         plain_order = plain(stages, [])
         self.duration_s = durations(stages, plain_order).reshape(-1, count, micro_batches)[:, :, 0].tolist()
         self.hop_s = (stages.forward_hop_s.tolist(), stages.hop_s[0].tolist() if count > 1 else [])
         self.arrived_s = [[[math.inf] * micro_batches for _ in range(count)] for _ in range(2)]
-        self.arrived_s[0][0] = [0.0] * micro_batches
+        for stage in self.firsts:
+            self.arrived_s[0][stage] = [0.0] * micro_batches
         self.done = [[0] * count for _ in range(3)]
         kept, deferred = stages.kept_bytes, stages.deferred_bytes
         self.kept, self.low = kept.tolist(), np.minimum(kept, deferred).tolist()
@@ -163,7 +175,8 @@ class _ListScheduling:
         self.room_bytes = np.maximum(stages.room_bytes - reserve_bytes, _least_bytes(stages)).tolist()
         needs = np.maximum(np.array(self.grown) + messages[Kind.BACKWARD], messages[Kind.FORWARD]).tolist()
         self.growth = [max(needs[stage] for stage in stages) for stages in self.here]
-        self.most_ahead = [1 + rules.ahead * (count - 1 - stage) if stage < count - 1 else 1 for stage in range(count)]
+        below = (stages.depth - 1 - depth).tolist()
+        self.most_ahead = [1 + rules.ahead * stages_below if stages_below else 1 for stages_below in below]
         self.free_s = [0.0] * stages.ranks
         self.link_free_s: dict[tuple[int, int], float] = {}
         self.sequences: list[list[int]] = [[] for _ in range(stages.ranks)]
@@ -249,6 +262,7 @@ class _ListScheduling:
 
         A micro-batch may still need room on later stages of the rank; once it is finished, its own room is free. A
         state that is safe on each rank has no deadlock: the oldest micro-batch can always go on (Dijkstra's banker).
+        Of two micro-batches that are as old the first copy's goes first.
         """
         room, here = self.room_bytes[rank], self.here[rank]
         live = self.kept_bytes[rank] + self.kept[stage] - self.used[Kind.FORWARD][stage]
@@ -261,10 +275,11 @@ class _ListScheduling:
         forwards = {s: self.done[0][s] + (s == stage) for s in here}
         backwards, ended = self.done[Kind.BACKWARD], self.done[self.last_kind]
         for micro_batch in range(min(ended[s] for s in here), max(forwards.values())):
-            if sum(self.kept[s] for s in here if forwards[s] <= micro_batch) > spare:
-                return False
-            spare += sum(self.low[s] if micro_batch < backwards[s] else self.kept[s]
-                         for s in here if ended[s] <= micro_batch < forwards[s])  # fmt: skip
+            for part in self.parts[rank]:
+                if sum(self.kept[s] for s in part if forwards[s] <= micro_batch) > spare:
+                    return False
+                spare += sum(self.low[s] if micro_batch < backwards[s] else self.kept[s]
+                             for s in part if ended[s] <= micro_batch < forwards[s])  # fmt: skip
             if spare >= most:
                 return True
         return True
@@ -291,13 +306,12 @@ class _ListScheduling:
 
     def _send(self, rank: int, end_s: float, kind: int, stage: int, micro_batch: int) -> None:
         """Note when the message of an op is there; a link carries one at a time."""
-        step = 1 if kind == Kind.FORWARD else -1
-        target = stage + step
-        if target < 0:
-            return
-        if target == self.stages.count:
+        if kind == Kind.FORWARD and stage in self.lasts:
             self.arrived_s[1][stage][micro_batch] = end_s
             return
+        if kind == Kind.BACKWARD and stage in self.firsts:
+            return
+        target = stage + (1 if kind == Kind.FORWARD else -1)
         other, there_s = self.rank[target], end_s
         if other != rank:
             sent_s = max(end_s, self.link_free_s.get((rank, other), 0.0))

@@ -17,7 +17,7 @@ import numpy as np
 from gapless.array_types import Ints
 from gapless.decision import Decision
 from gapless.encodings.pipeline.order.messages import makers
-from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
+from gapless.encodings.pipeline.order.stages import Stages, copies_of, rank_of_stages
 from gapless.encodings.pipeline.order.timeline import Candidate
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import Action
@@ -48,9 +48,10 @@ class HopMode:
 class PipelineDecision(Decision):
     """`cut`: the first layer of each stage but the first. `order[r]`: what rank r computes, one action after the other:
     `0F0 0B0`, as `gapless.io.formats.torch_pipeline` has them. `method`: what found the order. `recomputed`: the stages
-    that run their forward again. `hop_modes`: of gradients that are compressed. `sum_modes`: the name of each stage's
-    mode; none where all are plain. `messages`: those from one rank to another in the order in which they leave, by the
-    actions that make them; between other ranks they leave as they are made.
+    that run their forward again. Where there are two copies of the model, the stages of the second one, and its
+    micro-batches, are numbered after those of the first one. `hop_modes`: of gradients that are compressed.
+    `sum_modes`: the name of each stage's mode; none where all are plain. `messages`: those from one rank to another in
+    the order in which they leave, by the actions that make them; between other ranks they leave as they are made.
 
     Raises `InputError` for what contradicts the cut.
     """
@@ -95,7 +96,7 @@ class PipelineDecision(Decision):
             cut=found.cut,
             order=tuple(rows),
             method=found.method,
-            recomputed=tuple(np.flatnonzero(stages.recomputes).tolist()),
+            recomputed=tuple(np.flatnonzero(stages.recomputes[: stages.depth]).tolist()),
             hop_modes=tuple(HopMode(hop, m, names[order.hop_modes[hop, m]]) for hop, m in compressed),
             sum_modes=tuple(names[mode] for mode in order.reduce_modes) if order.reduce_modes.any() else (),
             messages=tuple(_row(stages, makers(stages, queue)) for queue in order.messages),
@@ -112,15 +113,15 @@ class PipelineDecision(Decision):
         section = f"{where}: {'decision' if plan.decision else 'details'}"
         decision = super().of(plan, where) if plan.decision else cls._by_events(plan, ranks, section)
         with located(section):
-            decision.check(ranks, layers)
+            decision.check(ranks, layers, copies_of(asked.raw("placement")))
         return decision
 
     @classmethod
     def _by_events(cls, plan: SavedPlan, ranks: tuple[int, ...], where: str) -> PipelineDecision:
         details, rows = Record(dict(plan.details), where), [list[str]() for _ in range(max(ranks) + 1)]
-        cut, stages = details.integers("cut", 1), len(ranks)
-        if len(cut) != stages - 1:
-            raise details.fail("cut", f"{stages - 1} first layers that grow", list(cut))
+        cut, stages, copies = details.integers("cut", 1), len(ranks), copies_of(plan.problem.get("placement"))
+        if len(cut) != stages // copies - 1:
+            raise details.fail("cut", f"{stages // copies - 1} first layers that grow", list(cut))
         ops = sorted(ops_that_run(plan.schedule, stages), key=lambda each: each.start_s)
         for action in (each.action for each in ops):
             if action.kind in "FIWB":
@@ -133,16 +134,20 @@ class PipelineDecision(Decision):
                 cut=cut,
                 order=tuple(map(" ".join, rows)),
                 method=details.text("method"),
-                recomputed=tuple(sorted({each.action.stage for each in ops if each.action.kind == "R"})),
+                recomputed=tuple(
+                    sorted({each.action.stage % (len(cut) + 1) for each in ops if each.action.kind == "R"})
+                ),
                 hop_modes=tuple(HopMode(*each) for each in modes),
                 sum_modes=sums if set(sums) != {_PLAIN} else (),
             )
 
-    def check(self, ranks: tuple[int, ...], layers: int) -> None:
-        """Raise `InputError` for what isn't of the question: `ranks`, of each stage, and so many layers."""
+    def check(self, ranks: tuple[int, ...], layers: int, copies: int = 1) -> None:
+        """Raise `InputError` for what isn't of the question: `ranks`, of each stage of so many copies of the model, and
+        so many layers."""
         stages = len(ranks)
-        if len(self.cut) != stages - 1 or any(first >= layers for first in self.cut):
-            raise InputError(f"cut: must be {stages - 1} first layers < {layers} that grow, got {list(self.cut)}")
+        cuts = stages // copies - 1
+        if len(self.cut) != cuts or any(first >= layers for first in self.cut):
+            raise InputError(f"cut: must be {cuts} first layers < {layers} that grow, got {list(self.cut)}")
         if len(self.order) != max(ranks) + 1:
             raise InputError(f"order: must be one for each of {max(ranks) + 1} ranks, got {len(self.order)}")
         for number, queue in enumerate(self.queues):
@@ -160,7 +165,8 @@ def _row(stages: Stages, ops: Ints) -> str:
     kind, place = np.divmod(ops, stages.count * stages.micro_batches)
     stage, micro_batch = np.divmod(place, stages.micro_batches)
     columns = zip(stage.tolist(), kind.tolist(), micro_batch.tolist(), strict=True)
-    return " ".join(f"{s}{letters[k]}{m}" for s, k, m in columns)
+    named = ((k, *stages.names(s, m)) for s, k, m in columns)
+    return " ".join(f"{s}{letters[k]}{m}" for k, s, m in named)
 
 
 def _actions(where: str, text: str) -> tuple[Action, ...]:

@@ -42,6 +42,8 @@ def to_schedule(
     for op in timeline.program.tolist():
         kind, place = divmod(op, stages.count * stages.micro_batches)
         lower[kind](*divmod(place, stages.micro_batches))
+    for stage in range(stages.depth) if stages.copies > 1 else ():
+        lowering.sum_copies(stage)
     for stage in range(stages.count):
         lowering.reduce(stage)
     if stages.embedding_s:
@@ -51,7 +53,11 @@ def to_schedule(
 
 @dataclass
 class _Lowering:
-    """A step in the making; `ids` numbers the tensors by name."""
+    """A step in the making; `ids` numbers the tensors by name.
+
+    Where there are two copies of the model, each rank has one more link, to the rank that has the same stages, over
+    which it sums gradients.
+    """
 
     problem: Problem
     stages: Stages
@@ -72,10 +78,18 @@ class _Lowering:
             self.tensor(f"state {stage}", int(stages.state_bytes[stage]) - gradient_bytes)
             if self.kept_bytes[stage]:
                 self.tensor(f"compressors {stage}", self.kept_bytes[stage])
-            self.tensor(f"gradients {stage}", gradient_bytes - (self.shared_bytes if self._is_end(stage) else 0))
+            if stages.copies == 1:
+                self.tensor(f"gradients {stage}", gradient_bytes - (self.shared_bytes if self._is_end(stage) else 0))
+            elif stage < stages.depth:  # of which both copies have one, and each sums a half
+                self.tensor(f"gradients {stage} a", gradient_bytes // 2)
+                self.tensor(f"gradients {stage} b", gradient_bytes - gradient_bytes // 2)
 
     def _is_end(self, stage: int) -> bool:
         return stage in (0, self.stages.count - 1)
+
+    def at(self, stage: int, micro_batch: int) -> str:
+        """The names of both."""
+        return "{} {}".format(*self.stages.names(stage, micro_batch))
 
     def tensor(self, name: str, size_bytes: float = 0) -> int:
         """Its number; where it is named first it gets its size."""
@@ -136,18 +150,22 @@ class _Lowering:
         """What is kept of a micro-batch from that op on: tensors, and the kind of op with which each goes."""
         spans = [span for span in self.stages.spans if span.begin is begin and span.size_bytes[stage]]
         return {
-            self.tensor(f"{_KEPT[begin, span.end]} {stage} {micro_batch}", span.size_bytes[stage]): span.end
+            self.tensor(f"{_KEPT[begin, span.end]} {self.at(stage, micro_batch)}", span.size_bytes[stage]): span.end
             for span in spans
         }
 
     def forward(self, stage: int, micro_batch: int) -> None:
         """Reads what the stage before it sent; keeps the stash, or only its input where that is recomputed."""
-        stages, at = self.stages, f"{stage} {micro_batch}"
+        stages, at = self.stages, self.at(stage, micro_batch)
         op = number(stages, Kind.FORWARD, stage, micro_batch)
         done = self.tensor(f"done {at}")
         reads, writes = [self.tensor(f"state {stage}")], [done, *self.kept(stage, micro_batch, Kind.FORWARD)]
-        used = [self.arriving(f"activation {stage - 1} {micro_batch}", stage - 1, stage)] if stage else []
-        is_last = stage == stages.count - 1
+        used = (
+            [self.arriving(f"activation {self.at(stage - 1, micro_batch)}", stage - 1, stage)]
+            if stage % stages.depth
+            else []
+        )
+        is_last = (stage + 1) % stages.depth == 0
         if not is_last:
             writes.append(self.tensor(f"activation {at}", stages.boundary_bytes[stage]))
         start_s = float(self.timeline.start_s[op])
@@ -158,11 +176,12 @@ class _Lowering:
 
     def backward(self, stage: int, micro_batch: int) -> None:
         """Decodes what the stage after it sent, runs the forward again where that is so, and encodes what it sends."""
-        stages, at = self.stages, f"{stage} {micro_batch}"
+        stages, at = self.stages, self.at(stage, micro_batch)
         at_s = float(self.timeline.start_s[number(stages, Kind.BACKWARD, stage, micro_batch)])
         kept, made = self.kept(stage, micro_batch, Kind.FORWARD), self.kept(stage, micro_batch, Kind.BACKWARD)
         used = [self.tensor(f"done {at}")]
-        if stage < stages.count - 1:
+        follows = bool(stage % stages.depth)  # a stage before it
+        if (stage + 1) % stages.depth:
             at_s, gradient = self._received(stage, micro_batch, at_s)
             used.append(gradient)
         duration_s = float(stages.backward_s[stage])
@@ -172,7 +191,11 @@ class _Lowering:
             at_s = self.run(f"R {at}", "recompute", stage, at_s, forward_s, [used[0], *kept], [again, *made], [])
             kept, made, used = kept | made, {}, [*used, again]
             duration_s -= forward_s
-        writes = [self.tensor(f"gradient {stage - 1} {micro_batch}", stages.boundary_bytes[stage - 1])] if stage else []
+        writes = (
+            [self.tensor(f"gradient {self.at(stage - 1, micro_batch)}", stages.boundary_bytes[stage - 1])]
+            if follows
+            else []
+        )
         pending = self.tensor(f"pending {at}")
         frees = [*used, *(tensor for tensor, end in kept.items() if end is Kind.BACKWARD)]
         name = "I" if stages.splits else "B"
@@ -180,12 +203,12 @@ class _Lowering:
         at_s = self.run(f"{name} {at}", "backward", stage, at_s, duration_s, [*kept, *used], writes, frees)
         if not stages.splits:
             self._accumulate(f"A {at}", "accumulate", stage, micro_batch, at_s, 0.0, [pending])
-        if stage and stages.crosses[stage - 1]:
+        if follows and stages.crosses[stage - 1]:
             self._send_gradient(stage, micro_batch, at_s)
 
     def _received(self, stage: int, micro_batch: int, at_s: float) -> tuple[float, int]:
         """When the gradient of the stage's output can be used, and its tensor."""
-        name, mode = f"{stage} {micro_batch}", int(self.order.hop_modes[stage, micro_batch])
+        name, mode = self.at(stage, micro_batch), int(self.order.hop_modes[stage, micro_batch])
         if mode == _PLAIN or not self.stages.crosses[stage]:
             return at_s, self.arriving(f"gradient {name}", stage + 1, stage)
         message = self.arriving(f"encoded gradient {name}", stage + 1, stage)
@@ -195,7 +218,7 @@ class _Lowering:
 
     def _send_gradient(self, stage: int, micro_batch: int, at_s: float) -> None:
         """Encoded as its mode says, to the stage before."""
-        hop, name = stage - 1, f"{stage - 1} {micro_batch}"
+        hop, name = stage - 1, self.at(stage - 1, micro_batch)
         mode, what = int(self.order.hop_modes[hop, micro_batch]), f"gradient {name}"
         if mode != _PLAIN:
             assert self.spoiling is not None
@@ -210,7 +233,7 @@ class _Lowering:
 
     def weight(self, stage: int, micro_batch: int) -> None:
         """Adds the micro-batch to the stage's gradients, and lets go of what was kept of it."""
-        stages, at = self.stages, f"{stage} {micro_batch}"
+        stages, at = self.stages, self.at(stage, micro_batch)
         start_s = float(self.timeline.start_s[number(stages, Kind.WEIGHT, stage, micro_batch)])
         kept = self.kept(stage, micro_batch, Kind.FORWARD) | self.kept(stage, micro_batch, Kind.BACKWARD)
         used = [*(tensor for tensor, end in kept.items() if end is Kind.WEIGHT), self.tensor(f"pending {at}")]
@@ -221,10 +244,13 @@ class _Lowering:
     ) -> None:
         """The micro-batch's part of the gradients is added to them, and what it was computed from goes."""
         sums = self._sums(stage)
-        self.run(name, kind, stage, start_s, duration_s, used + sums, sums, used, adds=micro_batch)
+        adds = self.stages.names(stage, micro_batch)[1]
+        self.run(name, kind, stage, start_s, duration_s, used + sums, sums, used, adds=adds)
 
     def _sums(self, stage: int) -> list[int]:
-        """What the stage's micro-batches add to."""
+        """What the stage's micro-batches add to; copies of the model have the same."""
+        if self.stages.copies > 1:
+            return [self.tensor(f"gradients {stage % self.stages.depth} {half}") for half in "ab"]
         own = self.tensor(f"gradients {stage}")
         if not (self.shared_bytes and self._is_end(stage)):
             return [own]
@@ -233,12 +259,26 @@ class _Lowering:
     @property
     def _all(self) -> int:
         """Every micro-batch's contribution, as bits."""
-        return (1 << self.stages.micro_batches) - 1
+        return (1 << (self.stages.copies * self.stages.micro_batches)) - 1
+
+    def sum_copies(self, stage: int) -> None:
+        """The ranks of a stage's two copies each sum up a half of its gradients, and then send it to one another."""
+        stages, (a, b) = self.stages, self._sums(stage)
+        assert stages.copies_s is not None
+        first, second = int(stages.rank[stage]), int(stages.rank[stage + stages.depth])
+        step_s = float(stages.copies_s[stage]) / 2
+        begin_s = float(self.timeline.reduced_s[stage] - stages.reduce_s[0, stage])
+        steps = ((first, b), (second, a)), ((first, a), (second, b))
+        for reduces, start_s, moves in zip((True, False), (begin_s, begin_s + step_s), steps, strict=True):
+            for source, tensor in moves:
+                link, end_s = len(self.links) + source, start_s + step_s
+                event = Event(EventKind.TRANSFER, start_s, end_s, link, moves=(tensor,), reduces=reduces)
+                self.builder.events.append(event)
 
     def reduce(self, stage: int) -> None:
         """The sum among replicas, on the rank's network engine, of gradients to which every micro-batch was added."""
         stages, mode = self.stages, int(self.order.reduce_modes[stage])
-        duration_s = float(stages.reduce_s[mode, stage])
+        duration_s = float(stages.reduce_s[mode, stage] - (0.0 if stages.copies_s is None else stages.copies_s[stage]))
         if self.problem.replicas.count == 1:
             return
         sums = self._sums(stage)
@@ -285,6 +325,9 @@ class _Lowering:
         if stages.embedding_s:
             first, last = int(stages.rank[0]), int(stages.rank[-1])
             links += [Link(a, b, stages.embedding_s, 0.0) for a, b in ((first, last), (last, first))]
+        if stages.copies > 1:
+            pairs = enumerate(reversed(range(stages.ranks)))
+            links += [Link(a, b, *hops.cost(a, b)) for a, b in pairs]
         engines = [(rank, name) for name in ("compute", "network") for rank in range(stages.ranks)]
         return Topology(
             self.problem.profile.name, tuple(range(stages.ranks)), tuple(links), engines=tuple(engines),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from gapless.encodings.pipeline.order.stages import copies_of
 from gapless.encodings.pipeline.programs.decision import PipelineDecision, RunOp, ops_that_run, rank_of_stage
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import Action, ActionOrder
@@ -53,8 +54,13 @@ class Program:
 
 
 def program_of(plan: SavedPlan) -> Program:
-    """The program of a plan that replays clean. Raises `InputError` for one whose events aren't what it decides."""
+    """The program of a plan that replays clean. Raises `InputError` for one whose events aren't what it decides, and
+    for one with two copies of the model, which none of the frameworks plays.
+    """
     decision, asked = PipelineDecision.of(plan), Record(dict(plan.problem), "problem")
+    if copies_of(asked.raw("placement")) > 1:
+        rule = "a bidirectional plan has two copies of the model, which torch and Megatron-LM don't play"
+        raise InputError(f"problem: placement: {rule}; solve with --placement v, or plot and check the plan")
     ranks = rank_of_stage(asked)
     boundary_bytes, sent_bytes = _messages(plan.schedule, len(ranks), max(ranks) + 1)
     ran = sorted(ops_that_run(plan.schedule, len(ranks)), key=lambda each: each.start_s)  # else as they are listed

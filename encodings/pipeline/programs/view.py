@@ -71,7 +71,8 @@ def _layers(plan: SavedPlan, ranks: int) -> list[str]:
     decision, asked = PipelineDecision.of(plan), Record(dict(plan.problem), "problem")
     ends, parts = [0, *decision.cut, asked.integer("layers", 1)], list[list[str]]([[] for _ in range(ranks)])
     for stage, rank in enumerate(rank_of_stage(asked)):
-        first, last = ends[stage], ends[stage + 1] - 1
+        own = stage % (len(ends) - 1)  # of each copy of the model
+        first, last = ends[own], ends[own + 1] - 1
         parts[rank].append(str(first) if first == last else f"{first}-{last}")
     return [", ".join(each) for each in parts]
 

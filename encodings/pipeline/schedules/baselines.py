@@ -9,6 +9,7 @@ import numpy as np
 
 from gapless.encodings.pipeline.order.stages import Placement, Stages
 from gapless.encodings.pipeline.order.timeline import Order
+from gapless.encodings.pipeline.schedules.bidirectional import chimera, dualpipe
 from gapless.encodings.pipeline.schedules.linear import eager_one_f_one_b, gpipe, one_f_one_b, zb_h1, zb_h2
 from gapless.encodings.pipeline.schedules.looped import interleaved, interleaved_zb, looped_bfs
 from gapless.encodings.pipeline.schedules.v import dualpipe_v, hanayo, v_half, v_min, zb_v
@@ -64,6 +65,8 @@ BASELINES: dict[str, Baseline] = {
     "v-min": Baseline(v_min, splits=True, placement="v", chunks=2),
     "dualpipe-v": Baseline(dualpipe_v, splits=True, placement="v", chunks=2, each_rank=2),
     "hanayo": Baseline(hanayo, splits=False, placement="v"),
+    "chimera": Baseline(chimera, splits=False, placement="bidirectional"),
+    "dualpipe": Baseline(dualpipe, splits=True, placement="bidirectional", each_rank=2),
 }
 """By the names that papers and frameworks use."""
 
@@ -76,5 +79,5 @@ def suits(name: str, placement: Placement, stages: Stages) -> bool:
         baseline.placement == placement
         and (stages.splits or not baseline.splits)
         and (baseline.chunks is None or (baseline.chunks == chunks and not rest))
-        and stages.micro_batches >= baseline.each_rank * stages.ranks
+        and stages.copies * stages.micro_batches >= baseline.each_rank * stages.ranks
     )

@@ -39,7 +39,7 @@ class Block:
 
 def all_blocks(stages: Stages) -> Iterator[Block]:
     """Blocks in the order in which they are tried, those that win most often first."""
-    is_chunked = stages.count > stages.ranks
+    is_chunked = stages.depth > stages.ranks
     forwards = ((0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (2.0, 1.0), (0.0, 1.0), (2.0, 2.0), (3.0, 2.0))
     backwards = ((0.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 0.0))
     waits = ((0.0, 2.0), (0.0, 0.0), (1.0, 0.0), (0.0, 3.0))
@@ -73,17 +73,26 @@ def stretched(stages: Stages, block: Block) -> list[list[int]] | None:
 
 
 def _starts(stages: Stages, block: Block) -> Floats:
-    """When the first micro-batch's ops start, float of shape (kinds, S)."""
-    passes, kinds = _passes(stages.rank), 3 if stages.splits else 2
+    """When the first micro-batch's ops start, float of shape (kinds, S); those of a second copy of the model half an
+    interval later."""
+    shift_s = float(stages.compute_s.max()) / stages.copies
+    parts = [_chain_starts(stages, block, chain) + turn * shift_s for turn, chain in enumerate(stages.chains)]
+    return np.concatenate(parts, axis=1)
+
+
+def _chain_starts(stages: Stages, block: Block, chain: slice) -> Floats:
+    """Those of one copy of the model."""
+    hops, passes, kinds = slice(chain.start, chain.stop - 1), _passes(stages.rank[chain]), 3 if stages.splits else 2
     unit_s = float(stages.compute_s.max()) * stages.ranks / (kinds * stages.count)
+    own_s, back_s = stages.forward_s[chain], stages.backward_s[chain]
     turns = passes[1:] != passes[:-1]
     waits = np.where(turns, block.at_turn, np.take(block.forward, passes[:-1] % 2))
-    forward_s = np.concatenate([[0.0], np.cumsum(stages.forward_s[:-1] + stages.forward_hop_s + unit_s * waits)])
-    end_s = forward_s[-1] + stages.forward_s[-1] + unit_s * block.at_end
+    forward_s = np.concatenate([[0.0], np.cumsum(own_s[:-1] + stages.forward_hop_s[hops] + unit_s * waits)])
+    end_s = forward_s[-1] + own_s[-1] + unit_s * block.at_end
     waits = np.where(turns, 0.0, np.take(block.backward, passes[1:] % 2))
-    back_s = (stages.backward_s[1:] + stages.hop_s[0] + unit_s * waits)[::-1]
-    backward_s = end_s + np.concatenate([[0.0], np.cumsum(back_s)])[::-1]
-    return np.stack([forward_s, backward_s, backward_s + stages.backward_s][:kinds])
+    late_s = (back_s[1:] + stages.hop_s[0, hops] + unit_s * waits)[::-1]
+    backward_s = end_s + np.concatenate([[0.0], np.cumsum(late_s)])[::-1]
+    return np.stack([forward_s, backward_s, backward_s + back_s][:kinds])
 
 
 def _passes(rank: Ints) -> Ints:

@@ -112,7 +112,9 @@ class _Squeezing:
         self.duration_s = durations(stages, plain(stages, [])).tolist()
         self.hop_s = (stages.forward_hop_s.tolist(), stages.hop_s[0].tolist() if stages.count > 1 else [])
         self.ready_s = [math.inf] * len(self.duration_s)
-        self.ready_s[: self.micro_batches] = [0.0] * self.micro_batches
+        self.firsts, self.lasts = set(stages.firsts.tolist()), set(stages.lasts.tolist())
+        for stage in self.firsts:
+            self.ready_s[stage * self.micro_batches : (stage + 1) * self.micro_batches] = [0.0] * self.micro_batches
         takes, leaves = _changes(stages)
         self.takes, self.nets = takes.reshape(-1).tolist(), (takes - leaves).reshape(-1).tolist()
         self.kept_bytes, self.room_bytes = [0.0] * stages.ranks, room_bytes.tolist()
@@ -186,12 +188,11 @@ class _Squeezing:
         stage, micro_batch = divmod(within, self.micro_batches)
         if kind == Kind.BACKWARD and self.stages.splits:
             self.ready_s[op + self.per_kind] = end_s
-        target = stage + 1 - 2 * kind
-        if target < 0:
-            return
-        if target == self.stages.count:
+        if kind == Kind.FORWARD and stage in self.lasts:
             self.ready_s[self.per_kind + op] = end_s
+        if stage in (self.firsts if kind else self.lasts):
             return
+        target = stage + 1 - 2 * kind
         other, there_s = self.rank[target], end_s
         if other != rank:
             sent_s = max(end_s, self.link_free_s.get((rank, other), 0.0))

@@ -90,7 +90,10 @@ def test_a_ring_all_reduce_sends_two_shares_of_all_but_one_copy() -> None:
         ({"profile": "uniform:f=10,b=12,w=-1"}, "each must be a number >= 0 and <= 1e.06, got -1"),
         ({"profile": "uniform:f=10,b=12,w=8MB"}, "each must be a number and a unit such as 10us, .*, got '8MB'"),
         ({"chunks": 2}, "chunks: must be 1 for a linear placement, got 2"),
-        ({"placement": "zigzag"}, "placement: must be linear, looped, v, wave, the ranks .* got 'zigzag'"),
+        (
+            {"placement": "zigzag"},
+            "placement: must be linear, looped, v, bidirectional, wave, the ranks .* got 'zigzag'",
+        ),
         ({"placement": "0,1,2"}, "placement: must have as many stages on each of 4 ranks, got 3 stages"),
         ({"placement": "0,1,2,2"}, "placement: must have 1 stages on each of the ranks 0 to 3, got 0,1,2,2"),
         ({"placement": "0,1,2,7"}, "placement: must have 1 stages on each of the ranks 0 to 3, got 0,1,2,7"),

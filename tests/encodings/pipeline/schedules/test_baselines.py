@@ -81,7 +81,10 @@ def test_v_half_and_v_min_by_the_papers_costs() -> None:
 def test_every_schedule_runs_every_op_once(name: str, ranks: int, micro_batches: int) -> None:
     """First in, first out, of each kind and stage."""
     baseline = BASELINES[name]
+    if baseline.placement == "bidirectional":  # as many ranks, and as many micro-batches of each copy of the model
+        ranks, micro_batches = 2 * ranks, 2 * micro_batches
     _, stages = trial(ranks, micro_batches, micro_batches, baseline.placement)
+    micro_batches = stages.micro_batches
     costs = stages if baseline.splits else whole(stages)
     order = baseline.order(costs)
     assert timed(costs, order) is not None
@@ -118,4 +121,30 @@ def test_a_baseline_is_for_its_placement() -> None:
     assert not suits("dualpipe-v", "v", short)
     _, waves = trial(2, 4, 8, "v", chunks=4)
     assert {name for name in BASELINES if suits(name, "v", waves)} == {"hanayo"}
+    _, both_ways = trial(4, 8, 8, "bidirectional")
+    assert {name for name in BASELINES if suits(name, "bidirectional", both_ways)} == {"chimera", "dualpipe"}
+    assert not suits("dualpipe", "bidirectional", trial(4, 6, 8, "bidirectional")[1])
     assert not suits("zb-h1", "linear", whole(linear))
+
+
+@pytest.mark.parametrize(("ranks", "micro_batches"), [(4, 4), (4, 8), (8, 16)])
+def test_chimera_waits_where_the_paper_does(ranks: int, micro_batches: int) -> None:
+    """Backwards of as long as forwards: P - 2 ops of each rank are bubbles, however many units; P micro-batches at most
+    and P / 2 + 1 at least are kept."""
+    _, stages = trial(ranks, micro_batches, micro_batches, "bidirectional", profile="uniform:f=10,b=5,w=5", hop=0.0)
+    costs = whole(stages)
+    timeline = timed(costs, BASELINES["chimera"].order(costs))
+    assert timeline is not None
+    assert timeline.step_s == 20 * micro_batches + 10 * (ranks - 2)
+    kept = peak_bytes(costs, timeline) / costs.stash_bytes[:ranks]
+    assert (kept.min(), kept.max()) == (ranks // 2 + 1, ranks)
+
+
+@pytest.mark.parametrize(("ranks", "micro_batches"), [(4, 8), (4, 16), (8, 16), (8, 32)])
+def test_dualpipe_keeps_one_more_micro_batch_than_there_are_ranks(ranks: int, micro_batches: int) -> None:
+    """As its authors say; with equal ops and no cells P / 2 - 1 of them are bubbles."""
+    _, stages = trial(ranks, micro_batches, micro_batches, "bidirectional", **EVEN)
+    timeline = timed(stages, BASELINES["dualpipe"].order(stages))
+    assert timeline is not None
+    assert timeline.step_s == 30 * micro_batches + 10 * (ranks // 2 - 1)
+    assert (peak_bytes(stages, timeline) == (ranks + 1) * stages.stash_bytes[0]).all()
