@@ -44,7 +44,7 @@ def any_placement_s(problem: Problem) -> tuple[float, str]:
     are made up for a number of stages can be cut as finely as one likes, so that nobody waits.
     """
     profile, ranks = problem.profile, problem.ranks
-    firsts = copies_of("bidirectional") if _can_go_both_ways(problem) else 1
+    firsts = copies_of("bidirectional") if _is_bidirectional_possible(problem) else 1
     is_whole, others = problem.backward == "whole", 0 if profile.is_uniform else ranks - firsts
     backward_s, weight_s = profile.backwards_s(not is_whole)
     own_s = profile.forward_s + backward_s + weight_s
@@ -78,12 +78,12 @@ def _name(problem: Problem) -> str:
 def has_placements(problem: Problem) -> bool:
     """Whether the layers could be placed otherwise: on several ranks, in more stages than those."""
     profile = problem.profile
-    if _can_go_both_ways(problem):
+    if _is_bidirectional_possible(problem):
         return True
     return problem.ranks > 1 and (profile.is_uniform or profile.layer_count >= _CHUNKS * problem.ranks)
 
 
-def _can_go_both_ways(problem: Problem) -> bool:
+def _is_bidirectional_possible(problem: Problem) -> bool:
     """Whether two copies of the model could be placed."""
     return not problem.ranks % 2 and not problem.micro_batches % 2
 

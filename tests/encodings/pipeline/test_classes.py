@@ -25,7 +25,7 @@ from gapless.solution import PlanClass, Status, StopReason
 from gapless.system import Plan
 
 UNIFORM = {"profile": "uniform:f=10,b=12,w=8", "ranks": 4, "micro_batches": 8, "hop": 2.0, "in_flight": 5}
-PLACEMENTS = (("linear", 1), ("looped", 2), ("v", 2))
+PLACEMENTS = (("linear", 1), ("looped", 2), ("v", 2), ("bidirectional", 2))
 
 
 QUICK = Parameters(exact_ops=1, rounds=1, quick_ops=2000, heuristic_ops=4000)
@@ -88,7 +88,7 @@ def test_no_cut_in_any_placement_beats_the_bound_of_the_question(seed: int, back
     layers = 5 + seed % 3
     question = Problem(layered(layers, seed), 2, 1 + seed % 4, hops=EvenHops(0.5 * (seed % 2)), backward=backward)
     bound_s, _ = any_placement_s(question)
-    for placement, chunks in PLACEMENTS:
+    for placement, chunks in PLACEMENTS[: -1 if question.micro_batches % 2 else None]:
         placed = replace(question, placement=placement, chunks=chunks)
         cuts = combinations(range(1, layers), placed.stage_count - 1)
         assert min(step_s(placed, cut) for cut in cuts) >= bound_s * (1 - 1e-9)
@@ -100,7 +100,7 @@ def test_no_order_at_all_of_two_ranks_beats_the_bound_of_the_question(seed: int)
     times, sizes = [rng.integers(1, 9, 4).astype(float) for _ in range(3)], np.ones(4, dtype=np.int64)
     profile = PipelineProfile("tiny", tuple("abcd"), *times, sizes, sizes, sizes, sizes)
     for (placement, chunks), backward in product(PLACEMENTS, ("whole", "split")):
-        question = Problem(profile, 2, 2 if chunks == 1 else 1, placement, chunks, backward=backward)
+        question = Problem(profile, 2, 1 if placement in ("looped", "v") else 2, placement, chunks, backward=backward)
         bound_s, _ = any_placement_s(question)
         for cut in combinations(range(1, 4), question.stage_count - 1):
             stages = stages_of(question, cut)
