@@ -33,6 +33,8 @@ _FIRST = (
     "makespan_s",
     "energy_j",
     "bound_s",
+    "objective_span_s",
+    "bound_span_s",
     "bound_j",
     "objective_error",
     "bound_error",

@@ -26,9 +26,9 @@ __all__ = [
     "parse_seconds",
 ]
 
-Unit = Literal["s", "j", "error", "cost"]
-"""What an objective is counted in, as names of fields end in it: seconds, joules, an error that has no unit, or a cost
-in whole numbers, which stay exact."""
+Unit = Literal["s", "span_s", "j", "error", "cost"]
+"""What an objective is counted in, as names of fields end in it: seconds until all is done, or of the longest span of a
+device or a link, joules, an error that has no unit, or a cost in whole numbers, which stay exact."""
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 

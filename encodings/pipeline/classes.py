@@ -36,16 +36,18 @@ LEAST_GAIN = 0.01
 
 
 def any_placement_s(problem: Problem) -> tuple[float, str]:
-    """Seconds that no plan takes less, however layers are cut and placed; and the bound's name.
+    """Seconds that no plan takes less, or no longest span, however layers are cut and placed; and the bound's name.
 
     `load`: all ranks together compute all layers, and all but those that have the first layer wait for its first
     forward: one rank, or two where two copies of the model can be placed; where a backward is whole, its last one is
     the first layer's, too. `path`: one micro-batch, there and back. Layers that
-    are made up for a number of stages can be cut as finely as one likes, so that nobody waits.
+    are made up for a number of stages can be cut as finely as one likes, so that nobody waits; nor does a span of the
+    others begin before they have what they wait for.
     """
     profile, ranks = problem.profile, problem.ranks
     firsts = copies_of("bidirectional") if _is_bidirectional_possible(problem) else 1
-    is_whole, others = problem.backward == "whole", 0 if profile.is_uniform else ranks - firsts
+    is_whole = problem.backward == "whole"
+    others = 0 if profile.is_uniform or problem.by_span else ranks - firsts
     backward_s, weight_s = profile.backwards_s(not is_whole)
     own_s = profile.forward_s + backward_s + weight_s
     last_s = own_s[0] - profile.forward_s[0] if is_whole else 0.0
@@ -97,10 +99,10 @@ def _source(search: Search) -> str:
 
 
 def wider(
-    problem: Problem, step_s: float, options: SolveOptions, parameters: Parameters, deadline: Deadline
+    problem: Problem, cost_s: float, options: SolveOptions, parameters: Parameters, deadline: Deadline
 ) -> dict[str, object] | None:
     """What a question without this cut, or in another placement, comes to by the schedules of the field and a short run
-    of the heuristic on one cut; None where none of them is clearly shorter than `step_s`, and where the clock ends it.
+    of the heuristic on one cut; None where none of them is clearly shorter than `cost_s`, and where the clock ends it.
     """
     limit_s = None if deadline.remaining_s == float("inf") else deadline.remaining_s
     own = Deadline(replace(options, time_limit_s=limit_s, within_deadline=None, on_progress=None, on_plan=None))
@@ -111,14 +113,14 @@ def wider(
             return None
         search = Search(question, own.stage(), own, quick, lambda found: None)
         search.run(is_quick=True)
-        if search.best is not None and search.best.timeline.step_s < (1 - LEAST_GAIN) * step_s:
-            step_s, best = search.best.timeline.step_s, (said, question, search.best)
+        if search.best is not None and search.best.timeline.cost_s < (1 - LEAST_GAIN) * cost_s:
+            cost_s, best = search.best.timeline.cost_s, (said, question, search.best)
     if best is None or own.has_struck:
         return None
     said, question, found = best
     if not check(to_schedule(question, found.stages, found.order, found.timeline, None)).valid:
         return None
-    return {"asked": said, "objective_s": step_s, "method": found.method, "cut": list(found.cut)}
+    return {"asked": said, f"objective_{problem.unit}": cost_s, "method": found.method, "cut": list(found.cut)}
 
 
 def _wider_questions(problem: Problem) -> Iterator[tuple[str, Problem]]:

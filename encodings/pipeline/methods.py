@@ -10,14 +10,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.compression.recipes import recipe_orders
 from gapless.encodings.pipeline.compression.rules import RECIPES
-from gapless.encodings.pipeline.order.exact import in_ticks, order_model, order_of, values_of
+from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.neighbourhood import improved
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
+from gapless.encodings.pipeline.order.ticks import in_ticks, refined
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
@@ -71,8 +74,8 @@ class Orders:
 
     @property
     def proven(self) -> bool:
-        """Whether no plain order is faster than the best."""
-        return self.best is not None and self.bound_s >= self.best.timeline.step_s * (1 - PROVEN_GAP)
+        """Whether no plain order is better than the best."""
+        return self.best is not None and self.bound_s >= self.best.timeline.cost_s * (1 - PROVEN_GAP)
 
     @property
     def is_small(self) -> bool:
@@ -241,12 +244,12 @@ class TimeIndexed:
         """Of ranks alone, and of links."""
         best = search.best
         assert best is not None
-        ticked = in_ticks(best.stages, best.timeline.step_s)
+        ticked = in_ticks(best.stages, best.timeline.cost_s)
         start = timed(ticked.stages, best.order)
         if start is None:  # ticks are rounded down, so that messages may lack room that they had
             return
-        least, parameters = max(bounds_of(ticked.stages).values()), search.parameters
-        bound = time_indexed_bound(ticked.stages, least, start.step_s, parameters.bound_points, parameters.bound_ranks,
+        least, most, parameters = max(bounds_of(ticked.stages).values()), np.ceil(start.cost_s), search.parameters
+        bound = time_indexed_bound(ticked.stages, least, most, parameters.bound_points, parameters.bound_ranks,
                                    search.deadline)  # fmt: skip
         search.bounds_s[self.name] = bound * ticked.tick_s
         yield from ()
@@ -273,11 +276,12 @@ class Exact:
         best = search.best
         if best is None or not search.is_small:
             return
-        ticked = in_ticks(best.stages, best.timeline.step_s)
+        ticked, slack = refined(in_ticks(best.stages, best.timeline.cost_s), best.timeline.cost_s)
         start = timed(ticked.stages, best.order)
         if start is None:  # as above
             return
-        ordered = order_model(ticked.stages, start.step_s, min(search.bound_s // ticked.tick_s, start.step_s))
+        most = float(np.ceil(start.cost_s))
+        ordered = order_model(ticked.stages, most, min(search.bound_s // ticked.tick_s, most))
         options = replace(search.deadline.stage(), threads=1, gap=0.0, step_limit=search.parameters.exact_steps,
                           on_progress=None, on_plan=None)  # fmt: skip
         claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start))
@@ -288,7 +292,7 @@ class Exact:
         if claimed.status is Status.OPTIMAL and not search.proven:
             claimed = confirmed(ordered.model, claimed, replace(options, seed=(options.seed + 1) % 2**31), "cpsat")
         if claimed.bound is not None:
-            bound_s = claimed.bound * ticked.tick_s
+            bound_s = (claimed.bound - slack) * ticked.tick_s
             search.bounds_s["exact"] = max(bound_s, search.bounds_s.get("exact", 0.0))
 
 

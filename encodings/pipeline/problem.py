@@ -14,7 +14,15 @@ import numpy as np
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, Placement, copies_of, rank_of_stages
-from gapless.encodings.pipeline.question import BACKWARDS, CUTS, MESSAGE_MEMORIES, METHODS, RECOMPUTATIONS, Question
+from gapless.encodings.pipeline.question import (
+    BACKWARDS,
+    CUTS,
+    MESSAGE_MEMORIES,
+    METHODS,
+    OBJECTIVES,
+    RECOMPUTATIONS,
+    Question,
+)
 from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -27,6 +35,7 @@ from gapless.question import from_question
 from gapless.report.short_repr import BriefQuestion
 from gapless.topologies.files import load_topology
 from gapless.topologies.topology import Topology
+from gapless.units import Unit
 
 __all__ = ["EvenHops", "Hops", "Problem", "Replicas", "TopologyHops", "problem", "problem_of"]
 
@@ -137,7 +146,8 @@ class Problem(BriefQuestion):
     computed apart. `cut`: how layers are cut, or the first layer of each stage but the first. `recomputation`: whether
     stages may run their forward again. `compression`: the modes of gradients (None: all are plain); `error_budget`: the
     most that they may spoil in sum. `blocking_sends`: whether a rank computes nothing while it sends. `message_memory`:
-    whether messages take memory of their sender and receiver.
+    whether messages take memory of their sender and receiver. `minimise`: the step's makespan, or the longest span of a
+    rank.
     Raises `InputError` naming the field.
     """
 
@@ -158,6 +168,7 @@ class Problem(BriefQuestion):
     blocking_sends: bool = Question.blocking_sends
     method: str = Question.method
     message_memory: str = Question.message_memory
+    minimise: str = Question.minimise
 
     def __post_init__(self) -> None:
         for name, known in (("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS), ("method", METHODS)):
@@ -183,6 +194,8 @@ class Problem(BriefQuestion):
             rule = "goes without placement bidirectional: no errors are modelled where copies are summed"
             raise InputError(f"compression: {rule}; leave it out")
         check_known("message_memory", self.message_memory, MESSAGE_MEMORIES)
+        check_known("minimise", self.minimise, OBJECTIVES)
+        self._check_objective()
         self._check_cut()
         self._check_method()
         pairs = [(a, b) for a, b in pairwise(self.rank_of_stage.tolist()) if a != b]
@@ -211,6 +224,20 @@ class Problem(BriefQuestion):
             if getattr(self, name) % 2:
                 rule = "must be even for a bidirectional placement, half of them for each copy"
                 raise InputError(f"{name}: {rule}, got {getattr(self, name)}")
+
+    def _check_objective(self) -> None:
+        """Whether what is left out of steps that follow one another is left out."""
+        if not self.by_span:
+            return
+        if self.compression is not None:
+            raise InputError("minimise: span goes without compression; leave one of them out")
+        if self.copies > 1:
+            raise InputError(
+                "minimise: span goes without placement bidirectional, whose ranks wait for one another's sums"
+            )
+        if self.counts_messages and not math.isinf(self.memory_bytes):
+            rule = "must be free with minimise span, where messages of the next step come before one ends"
+            raise InputError(f"message_memory: {rule}, got counted")
 
     def _check_cut(self) -> None:
         if isinstance(self.cut, str):
@@ -273,6 +300,16 @@ class Problem(BriefQuestion):
         return self.message_memory == "counted" and self.in_flight is None
 
     @property
+    def by_span(self) -> bool:
+        """Whether the longest span of a rank is minimised."""
+        return self.minimise == "span"
+
+    @property
+    def unit(self) -> Unit:
+        """What is minimised, as names of results end in it."""
+        return "span_s" if self.by_span else "s"
+
+    @property
     def placed(self) -> str:
         """The placement in a word, or the ranks of the stages."""
         return self.placement if isinstance(self.placement, str) else ",".join(map(str, self.placement))
@@ -322,6 +359,7 @@ class Problem(BriefQuestion):
             **compression,
             "blocking_sends": self.blocking_sends,
             **({} if self.message_memory == Question.message_memory else {"message_memory": self.message_memory}),
+            **({} if self.minimise == Question.minimise else {"minimise": self.minimise}),
             "method": self.method,
             "source": self.profile.source,
         }
@@ -340,7 +378,7 @@ def problem_of(asked: Question) -> Problem:
         profile, asked.ranks, asked.micro_batches, placement, chunks, _hops(profile, asked), _replicas(asked),
         math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
         asked.recomputation, None if asked.compression is None else find_compression(asked.compression),
-        asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory,
+        asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory, asked.minimise,
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "FORMS",
     "MESSAGE_MEMORIES",
     "METHODS",
+    "OBJECTIVES",
     "OPTIMIZERS",
     "RECOMPUTATIONS",
     "SCHEDULES",
@@ -54,6 +55,7 @@ BACKWARDS = ("split", "whole")
 CUTS = ("auto", "even", "bottleneck")
 RECOMPUTATIONS = ("none", "auto", "all")
 MESSAGE_MEMORIES = ("counted", "free")
+OBJECTIVES = ("makespan", "span")
 EMBEDDINGS = ("fused", "separate")
 FORMS = ("compute", "communication")
 """Of a schedule for torch: what is computed, or messages too."""
@@ -115,6 +117,11 @@ class Question(Asked):
     )
     recomputation: str = asked(
         Choice(RECOMPUTATIONS), "stages that run their forward again to save memory: none, auto, all", "none"
+    )
+    minimise: str = asked(
+        Choice(OBJECTIVES),
+        "the time until the last rank is done: makespan; or the longest of a rank, where steps don't wait: span",
+        "makespan",
     )
     method: str = asked(
         Choice(METHODS, len(SCHEDULES), _RECIPES), f"what decides: {', '.join(SCHEDULES)}{_RECIPES}", "auto",

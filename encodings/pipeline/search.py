@@ -115,7 +115,7 @@ class Search:
 
     def is_beaten(self, bound_s: float) -> bool:
         """Whether what is bounded so can't be better than the best by more than the gap that was asked for."""
-        best_s = math.inf if self.best is None else self.best.timeline.step_s
+        best_s = math.inf if self.best is None else self.best.timeline.cost_s
         return bound_s >= best_s * (1 - max(ROUNDING, self.options.gap))
 
     def add(self, case: Case, found: list[Candidate]) -> None:

@@ -34,12 +34,12 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     """The best plan of the question; where one without its cut or placement is clearly better, that is said, too."""
     deadline, parameters = Deadline(options), parameters or DEFAULTS
     plan = planned(problem, deadline.stage(), parameters)
-    step_s, bound_s = plan.solution.objective, plan.solution.bound
-    is_open = step_s is None or bound_s is None or bound_s >= (1 - LEAST_GAIN) * step_s
+    cost_s, bound_s = plan.solution.objective, plan.solution.bound
+    is_open = cost_s is None or bound_s is None or bound_s >= (1 - LEAST_GAIN) * cost_s
     if is_open or deadline.over or options.stop.is_set():
         return plan
-    assert step_s is not None
-    found = wider(problem, step_s, options, parameters, deadline)
+    assert cost_s is not None
+    found = wider(problem, cost_s, options, parameters, deadline)
     return plan if found is None else replace(plan, details={**plan.details, "wider": found})
 
 
@@ -58,7 +58,7 @@ def planned(problem: Problem, options: SolveOptions, parameters: Parameters | No
 
     def offer(found: Candidate) -> None:
         if options.on_plan is not None:
-            options.on_plan(found.timeline.step_s, lambda: _plan(problem, found, search, options, deadline, memory))
+            options.on_plan(found.timeline.cost_s, lambda: _plan(problem, found, search, options, deadline, memory))
 
     search = Search(problem, options, deadline, parameters, offer)
     search.run()
@@ -79,8 +79,8 @@ def _plan(
     """The best order spelled out."""
     bound_s, source, narrower = class_bounds(problem, search)
     solution = claim_of(
-        best.timeline.step_s, bound_s, options, solver=best.method, version=__version__,
-        wall_s=deadline.elapsed_s, source=source, narrower=narrower,
+        best.timeline.cost_s, bound_s, options, solver=best.method, version=__version__,
+        wall_s=deadline.elapsed_s, unit=problem.unit, source=source, narrower=narrower,
     )  # fmt: skip
     spoiling = spoiling_of(problem, best.cut, best.stages.crosses)
     schedule = to_schedule(problem, best.stages, best.order, best.timeline, spoiling)
@@ -124,9 +124,9 @@ def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dic
         "peak_in_flight": (peaks / np.where(kept, kept, 1)).round(6).tolist(),
         "finish_s": timeline.finish_s.tolist(),
         "spread_s": timeline.spread_s,
-        "bubble": 1 - float(busy_s.max()) / timeline.step_s if timeline.step_s else 0.0,
+        "bubble": 1 - float(busy_s.max()) / timeline.cost_s if timeline.cost_s else 0.0,
         "bounds_s": dict(case.bounds_s),
         "cuts": search.cut_count,
         "exposed_s": exposed_s(stages, best.order),
-        "baselines_s": {found.method: found.timeline.step_s for found in slowest_first},
+        "baselines_s": {found.method: found.timeline.cost_s for found in slowest_first},
     }

@@ -64,6 +64,8 @@ def cost_of(system: System, problem: Problem, plan: SavedPlan, report: Report, u
     """What a plan costs by its replay, or by the question; None where it answers a part of the question only."""
     if system.cost is not None:
         return system.cost(problem, plan, report)
+    if unit == "span_s":
+        return plan.schedule.span_s
     return report.energy_j if unit == "j" else report.makespan_s
 
 

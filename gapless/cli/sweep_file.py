@@ -189,9 +189,10 @@ def _print_table(rows: Sequence[Row]) -> None:
     from gapless.units import UNITS
 
     swept = dict.fromkeys(name for row in rows for name in row.swept)
-    units = {"s", *(row.unit for row in rows)}
-    measures = {"s": "makespan_s", "j": "energy_j", "error": "objective_error", "cost": "objective_cost"}
-    results = [measures[unit] for unit in UNITS if unit in units] + [f"bound_{unit}" for unit in UNITS if unit in units]
+    there = {"s", *(row.unit for row in rows)}
+    replayed = {"s": "makespan_s", "j": "energy_j"}
+    units = [unit for unit in UNITS if unit in there]
+    results = [*(replayed.get(unit, f"objective_{unit}") for unit in units), *(f"bound_{unit}" for unit in units)]
     columns = [*results, "gap", "peak_bytes", "solve_s"]
     said = [name for name in ("narrower", "wider") if any(name in row.details for row in rows)]
     head = ["hash", "system", *swept, "status", *(words(name) for name in columns), *said]

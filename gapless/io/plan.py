@@ -52,8 +52,9 @@ class SavedPlan(Brief):
     """The content of a plan file.
 
     `system` names the encoding; `problem` says, in its words, what was asked; `claim` is what the solver said of the
-    schedule (status, objective_s, bound_s, solver, ...; objective_j and bound_j for joules, objective_error and
-    bound_error for errors, objective_cost and bound_cost for whole numbers); `details` is the encoding's own account,
+    schedule (status, objective_s, bound_s, solver, ...; objective_span_s and bound_span_s for the longest span of a
+    device or link, objective_j and bound_j for joules, objective_error and bound_error for errors, objective_cost and
+    bound_cost for whole numbers); `details` is the encoding's own account,
     for people. `decision`: what was decided, as `gapless.decision` reads it; empty in files of before. `run`: how the
     plan was made, which differs from run to run (command, versions, solve_s, timings, convergence), as far as is known.
     `product`: what the schedule was made from, where the system's files hold that. `windows`: what replays a plan that

@@ -171,6 +171,20 @@ class Schedule:
         return (self.event(number) for number in range(len(self)))
 
     @property
+    def span_s(self) -> float:
+        """The longest of a device or a link, in seconds: from the start of its first event to the end of its last.
+
+        Where all is done again and again, and nobody waits for anything but data, each time takes so long.
+        """
+        owner, devices = np.array([device for device, _ in self.topology.engines], np.int64), self.topology.device_count
+        transfers, place = self.is_transfer, self.place
+        machine = np.where(transfers, devices + place, owner[np.where(transfers, 0, place)] if len(owner) else 0)
+        first_s, last_s = (np.full(devices + len(self.topology.links), side) for side in (np.inf, -np.inf))
+        np.minimum.at(first_s, machine, self.start_s)
+        np.maximum.at(last_s, machine, self.end_s)
+        return float((last_s - first_s).max(initial=0.0))
+
+    @property
     def is_transfer(self) -> NDArray[np.bool_]:
         """Whether each event is a transfer, bool."""
         return np.asarray(self.kind == EventKind.TRANSFER)

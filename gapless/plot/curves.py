@@ -82,10 +82,9 @@ def plot_convergence(convergence: Convergence, ax: Axes | None = None) -> Axes:
     ax = ax or new_axes(6.5, 3.5)
     wall_s = convergence.wall_s
     known = [value for value in (*convergence.incumbent, *convergence.bound) if value is not None]
-    title, unit = {"s": ("objective", ""), "j": ("energy", "J"), "error": ("error", ""), "cost": ("cost", "")}[
-        convergence.unit
-    ]
-    scale, unit = time_scale(max(known, default=0.0)) if convergence.unit == "s" else (1.0, unit)
+    titles = {"s": "objective", "span_s": "span", "j": "energy", "error": "error", "cost": "cost"}
+    title, unit = titles[convergence.unit], "J" if convergence.unit == "j" else ""
+    scale, unit = time_scale(max(known, default=0.0)) if convergence.unit.endswith("s") else (1.0, unit)
     for label, values, colour, style in (
         ("incumbent", convergence.incumbent, BLUE, "-"),
         ("bound of the question", convergence.bound, ORANGE, "--"),

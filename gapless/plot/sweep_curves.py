@@ -31,7 +31,8 @@ class _Look(TypedDict, total=False):
 _MARKERS = "os^D"
 _STYLES = list(product(_MARKERS, PALETTE))
 _BOUNDS = {"makespan_s": "bound_s", "objective_s": "bound_s", "energy_j": "bound_j", "objective_j": "bound_j",
-           "objective_error": "bound_error", "objective_cost": "bound_cost"}  # fmt: skip
+           "objective_span_s": "bound_span_s", "objective_error": "bound_error",
+           "objective_cost": "bound_cost"}  # fmt: skip
 _COLUMNS = (*_BOUNDS, "gap", "peak_bytes", "solve_s")
 _KNOWN = (*_COLUMNS, *(f"bound_{unit}" for unit in UNITS))
 _DASHED: _Look = {"linestyle": "--", "linewidth": 1.0}
@@ -161,7 +162,8 @@ def _value(row: SweepRow, column: str | None) -> float | None:
 
 def _default_y(rows: Sequence[SweepRow]) -> str:
     for objective, shown in (
-        ("objective_j", "energy_j"), ("objective_error", "objective_error"), ("objective_cost", "objective_cost"),
+        ("objective_span_s", "objective_span_s"), ("objective_j", "energy_j"), ("objective_error", "objective_error"),
+        ("objective_cost", "objective_cost"),
     ):  # fmt: skip
         if any(_value(row, objective) is not None for row in rows):
             return shown

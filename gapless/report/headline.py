@@ -51,6 +51,8 @@ def _said(name: str, value: object) -> str:
 
 def answer_of(plan: SavedPlan, report: Report) -> str:
     """What the plan costs, by what was minimised: times and energies as replayed."""
+    if "objective_span_s" in plan.claim:
+        return f"span {format_seconds(plan.schedule.span_s)}"
     if "objective_error" in plan.claim:
         return f"{described('objective_error', plan.claim['objective_error'])} error"
     if "objective_cost" in plan.claim:
@@ -73,7 +75,7 @@ def verdicts_of(plan: SavedPlan, report: Report | None = None) -> tuple[str, lis
     """The same apart: of the question, and with its bound of each narrower class; none for what is optimal anyway."""
     claim = plan.claim
     unit = _unit_of(claim)
-    cost = claim.get(f"objective_{unit}") if report is None else _replayed(unit, claim, report)
+    cost = claim.get(f"objective_{unit}") if report is None else _replayed(unit, plan, report)
     if report is not None and not report.valid:
         return "does not replay clean", []
     widest = _verdict(claim, unit, cost)
@@ -96,7 +98,8 @@ def _verdict(claim: Mapping[str, Any], unit: str, cost: object) -> str:
     bound = claim.get(f"bound_{unit}")
     if not (isinstance(bound, (int, float)) and isinstance(cost, (int, float))):
         return "no bound"
-    of = {"j": " in energy", "error": " in error", "cost": " in cost"}.get(unit, "")  # of the time nothing is said then
+    # Of the time nothing is said.
+    of = {"span_s": " in span", "j": " in energy", "error": " in error", "cost": " in cost"}.get(unit, "")
     if cost < bound * (1 - PROVEN_GAP):
         return f"below its bound of {described(f'bound_{unit}', bound)}, which is false"
     if claim.get("status") == Status.OPTIMAL.value and cost <= claim[f"objective_{unit}"] * (1 + PROVEN_GAP):
@@ -151,7 +154,9 @@ def wider_of(details: Mapping[str, object]) -> str:
     return f"{wider.get('asked')}: {described(name, wider[name])}" if name else ""
 
 
-def _replayed(unit: str, claim: Mapping[str, object], report: Report) -> object:
+def _replayed(unit: str, plan: SavedPlan, report: Report) -> object:
     """What the replay says of the objective; what it can't see, the claim."""
+    if unit == "span_s":
+        return plan.schedule.span_s
     found = {"s": report.makespan_s, "j": report.energy_j}.get(unit)
-    return claim.get(f"objective_{unit}") if found is None else found
+    return plan.claim.get(f"objective_{unit}") if found is None else found

@@ -41,9 +41,8 @@ WAITING, FAILED = "waiting", "failed"
 _STATUSES = (*(status.value for status in Status), WAITING, FAILED)
 _ANSWERS = (Status.OPTIMAL.value, Status.FEASIBLE.value, Status.INFEASIBLE.value)
 _NUMBERS = (
-    "objective_s", "bound_s", "objective_j", "bound_j", "objective_error", "bound_error", "objective_cost",
-    "bound_cost", "gap", "makespan_s",
-    "energy_j", "peak_bytes", "solve_s",
+    "objective_s", "bound_s", "objective_span_s", "bound_span_s", "objective_j", "bound_j", "objective_error",
+    "bound_error", "objective_cost", "bound_cost", "gap", "makespan_s", "energy_j", "peak_bytes", "solve_s",
 )  # fmt: skip
 _TEXTS = ("stop_reason", "solver", "plan", "error")
 
@@ -52,11 +51,11 @@ _TEXTS = ("stop_reason", "solver", "plan", "error")
 class Row(Brief):
     """What came of a question; None stands for what is not known, or not there.
 
-    `fields`: as the file gives them. `objective_s`, `bound_s` (or `_j`, `_error`, `_cost`) and `gap`: the solver's
-    claim, of any plan of the question. `makespan_s`, `energy_j`, `peak_bytes`: as replayed; `violations`: rules that
-    the replay found broken, which leaves the plan unwritten. `plan`: its file's name in the folder. `error`: of a
-    question whose status is `failed`. `details`: the plain values of the encoding's own account; `narrower`, the gaps
-    within narrower classes of plans, and `wider`, a better plan of a wider question, are words there.
+    `fields`: as the file gives them. `objective_s`, `bound_s` (or `_span_s`, `_j`, `_error`, `_cost`) and `gap`: the
+    solver's claim, of any plan of the question. `makespan_s`, `energy_j`, `peak_bytes`: as replayed; `violations`:
+    rules that the replay found broken, which leaves the plan unwritten. `plan`: its file's name in the folder. `error`:
+    of a question whose status is `failed`. `details`: the plain values of the encoding's own account; `narrower`, the
+    gaps within narrower classes of plans, and `wider`, a better plan of a wider question, are words there.
     """
 
     hash: str
@@ -67,6 +66,8 @@ class Row(Brief):
     stop_reason: str | None = None
     objective_s: float | None = None
     bound_s: float | None = None
+    objective_span_s: float | None = None
+    bound_span_s: float | None = None
     objective_j: float | None = None
     bound_j: float | None = None
     objective_error: float | None = None

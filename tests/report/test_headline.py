@@ -33,6 +33,11 @@ def report(makespan_s: float, **more: Any) -> Report:
         ({"status": "feasible", "objective_s": 2.0, "bound_s": None, "gap": 0.1}, 2.0, "no bound"),
         ({"status": "feasible", "objective_s": 2.0, "bound_s": "much"}, 2.0, "no bound"),
         ({"status": "optimal", "objective_error": 0.5, "bound_error": 0.5}, 2.0, "optimal in error"),
+        (
+            {"objective_span_s": 2.0, "bound_span_s": 1.0},
+            9.0,
+            "below its bound of 1 s, which is false",
+        ),
         ({"status": "feasible", "objective_j": 9.0, "bound_j": 3.0}, 2.0, "gap 66.67 % in energy"),
     ],
 )

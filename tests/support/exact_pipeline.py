@@ -20,7 +20,8 @@ Op = tuple[int, int, int]
 
 
 def exact_step(stages: Stages, time_limit_s: float = 60.0) -> tuple[float, float]:
-    """The shortest step and a bound on it, equal where it is proven."""
+    """The shortest step, or where it is minimised the shortest span of whole numbers, and a bound on it, equal where it
+    is proven."""
     return _Exact(stages).solved(time_limit_s)
 
 
@@ -36,6 +37,7 @@ class _Exact:
                     for m in range(stages.micro_batches)}  # fmt: skip
         self.start = {op: self._time(f"start {op}") for op in self.own}
         self.step = self._time("step")
+        self.first = [self._time(f"first {rank}") if stages.by_span else 0 for rank in range(stages.ranks)]
         self.last = Kind.WEIGHT if stages.splits else Kind.BACKWARD
         self.held = dict(self.own)
         self.messages: list[tuple[Op, Op, Any, int]] = []
@@ -75,17 +77,24 @@ class _Exact:
             self.model.add(self.start[kind, to, m] >= sent + hop_s)
             if a != b:
                 links[a, b].append(self._interval(sent, hop_s, f"message {op}"))
-        for messages in links.values():
+        for link, messages in links.items():
             self.model.add_no_overlap(messages)
+            if stages.by_span:
+                first = self._time(f"first of {link}")
+                for message in messages:
+                    self.model.add(first <= message.start_expr())
+                    self.model.add(self.step >= message.end_expr() - first)
 
     def _ranks(self) -> None:
-        """One op at a time, and the step ends after all of them."""
+        """One op at a time, and the step ends after all of them, or the rank's span does."""
         for rank in range(self.stages.ranks):
             here = [op for op in self.own if self.stages.rank[op[1]] == rank]
             # What takes no time may stand between others, but not within one; so it is with messages.
             self.model.add_no_overlap([self._interval(self.start[op], self.held[op], f"op {op}") for op in here])
         for op, held in self.held.items():
-            self.model.add(self.step >= self.start[op] + held)
+            first = self.first[int(self.stages.rank[op[1]])]
+            self.model.add(self.step >= self.start[op] + held - first)
+            self.model.add(self.start[op] >= first)
 
     def _memory(self) -> None:
         """What micro-batches keep: until the backward, while it runs, and from there to the weight gradient."""
@@ -142,7 +151,10 @@ class _Exact:
                 op = self.last, stage, m
                 self.model.add(begin >= self.start[op] + self.own[op])
             networks[int(stages.rank[stage])].append(self._interval(begin, size, f"sums {stage}"))
-            self.model.add(self.step >= begin + size + int(stages.exchange_s[stage]))
+            rank = int(stages.rank[stage])
+            self.model.add(self.step >= begin + size - self.first[rank])
+            for end in {int(stages.rank[0]), int(stages.rank[-1])} if stages.exchange_s[stage] else ():
+                self.model.add(self.step >= begin + size + int(stages.exchange_s[stage]) - self.first[end])
         for sums in networks.values():
             self.model.add_no_overlap(sums)
 

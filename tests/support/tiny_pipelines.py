@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import islice, product
 from typing import Any
@@ -88,14 +89,14 @@ def sequences(stages: Stages, rank: int) -> Iterator[list[int]]:
     yield from extend(dict.fromkeys(product(kinds, here), 0), 0.0, [])
 
 
-def best_step_s(stages: Stages) -> float:
-    """The least step time of all orders; each of them stays within memory."""
+def best_cost_s(stages: Stages) -> float:
+    """The least step time, or longest span, of all orders; each of them stays within memory."""
     best_s = math.inf
     for chosen in product(*(list(sequences(stages, rank)) for rank in range(stages.ranks))):
         timeline = timed(stages, plain(stages, list(chosen)))
         if timeline is not None:
             assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
-            best_s = min(best_s, timeline.step_s)
+            best_s = min(best_s, timeline.cost_s)
     return best_s
 
 
@@ -103,7 +104,14 @@ def best_step_s(stages: Stages) -> float:
 def tiny(seed: int) -> tuple[Stages, float]:
     """Random stages and the least step time of all of their orders."""
     stages = random_stages(seed)
-    return stages, best_step_s(stages)
+    return stages, best_cost_s(stages)
+
+
+@cache
+def tiny_span(seed: int) -> tuple[Stages, float]:
+    """The same where spans are minimised, and the least longest span, of fewer orders."""
+    stages = replace(random_stages(seed, MOST_ORDERS // 8), by_span=True)
+    return stages, best_cost_s(stages)
 
 
 def trial(

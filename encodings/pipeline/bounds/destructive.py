@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
 from gapless.encodings.pipeline.bounds.activities import Activities, of_links, of_rank
+from gapless.encodings.pipeline.bounds.bounds import some_ranks
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
 from gapless.encodings.pipeline.bounds.time_indexed import is_refuted
 from gapless.encodings.pipeline.order.stages import Stages
@@ -25,13 +27,13 @@ _ACCURACY = 1000
 def time_indexed_bound(
     stages: Stages, least: float, step: float, points: int, ranks: int, deadline: Deadline
 ) -> float:  # fmt: skip
-    """A bound on all orders that end before `step`, no less than `least`, no more than `step`.
+    """A bound on all orders that end before `step`, no less than `least`, no more than `step`; or on spans.
 
+    What bounds a rank alone is a whole number of ticks, though an order's longest span needn't be one.
     `stages`: in ticks, as `least` and `step` are. `points`: in time, of a rank's relaxation. `ranks`: how many are
     looked at, besides that with most to do.
     """
-    heads = heads_and_tails(stages)
-    groups = [of_rank(heads, rank) for rank in _ranks(stages, ranks)] + list(of_links(heads))[:ranks]
+    groups = list(_groups(stages, ranks))
     search = _Bisection(step, deadline, least)
     raised: list[Activities] = []
     for activities in groups:
@@ -42,16 +44,15 @@ def time_indexed_bound(
     return search.least
 
 
-def _ranks(stages: Stages, most: int) -> list[int]:
-    """The one with most to do, the last, the first, and then between ranks so far: one that bounds much comes early."""
-    halves = [stages.ranks - 1, 0]
-    gaps = deque([(0, stages.ranks - 1)])
-    while gaps and len(halves) < most:
-        a, b = gaps.popleft()
-        if b - a > 1:
-            halves.append((a + b) // 2)
-            gaps.extend([(halves[-1], b), (a, halves[-1])])
-    return list(dict.fromkeys([int(np.argmax(stages.compute_s)), *halves[:most]]))
+def _groups(stages: Stages, most: int) -> Iterator[Activities]:
+    """Some ranks, and pairs of links; of spans each rank from its first op to its own end."""
+    ranks = some_ranks(stages, most)
+    if stages.by_span:
+        yield from (of_rank(heads_and_tails(stages, rank=rank), rank) for rank in ranks)
+        return
+    heads = heads_and_tails(stages)
+    yield from (of_rank(heads, rank) for rank in ranks)
+    yield from islice(of_links(heads), most)
 
 
 class _Bisection:

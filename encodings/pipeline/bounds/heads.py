@@ -37,21 +37,23 @@ class Heads:
         return float((self.head_s + self.own_s[:, :, None] + self.tail_s).max())
 
 
-def heads_and_tails(stages: Stages, remembers: bool = True) -> Heads:
-    """Longest paths along what has to wait.
+def heads_and_tails(stages: Stages, remembers: bool = True, rank: int | None = None) -> Heads:
+    """Longest paths along what has to wait. `rank`: those of its span, from its first op to its own end; -inf where
+    there is none.
 
     `remembers`: with memory, whose K micro-batches of a stage make the forward of micro-batch m + K wait for the
     backward of micro-batch m, and for its weight gradient those for which there is room until then.
     """
-    paths = _Paths(stages, remembers)
+    paths = _Paths(stages, remembers, rank)
     return Heads(stages, paths.heads(), paths.tails(), paths.own_s, paths.held_s)
 
 
 class _Paths:
     """What has to pass between ops, in their cheapest modes. `rooms`: for how many micro-batches of a stage there is
-    room, by the kind of op that makes some, where there isn't for all."""
+    room, by the kind of op that makes some, where there isn't for all. `before`: of each stage the least head of its
+    ops, and the least tail."""
 
-    def __init__(self, stages: Stages, remembers: bool) -> None:
+    def __init__(self, stages: Stages, remembers: bool, rank: int | None) -> None:
         self.stages, self.end = stages, stages.micro_batches
         self.follows = np.isin(np.arange(stages.count), stages.hops + 1).tolist()  # the stage before, which is there
         self.lasts = stages.lasts.tolist()
@@ -65,13 +67,17 @@ class _Paths:
             self.held_s[Kind.BACKWARD, 1:] += hops_s[1]
         self.own, self.held = own_s.tolist(), self.held_s.tolist()
         self.hops = [hop_s.tolist() for hop_s in hops_s]
-        self.last = (stages.reduce_s.min(axis=0) + stages.exchange_s).tolist()
+        own, ends = np.full(stages.count, rank is None) | (stages.rank == rank), stages.rank[[0, -1]]
+        exchanges = np.isin(stages.rank, ends) & (stages.embedding_s > 0 and rank in ends.tolist())
+        last_s = stages.reduce_s.min(axis=0) + stages.exchange_s
+        self.before = np.where(own, 0.0, -np.inf)
+        self.last = np.where(own | exchanges, last_s, -np.inf).tolist()
         self.rooms = [(int(kind), most.tolist()) for kind, most in (rooms(stages) if remembers else {}).items()]
 
     def heads(self) -> Floats:
         """Longest paths to the starts of ops."""
         count, own, held = self.stages.count, self.own, self.held
-        head = np.zeros((len(own), count, self.end)).tolist()
+        head = np.tile(self.before[:, None], (len(own), 1, self.end)).tolist()
         forward, backward, last = head[0], head[1], head[-1]
         for m in range(self.end):
             for kind in range(len(head)) if m else ():
@@ -94,12 +100,13 @@ class _Paths:
     def tails(self) -> Floats:
         """Longest paths from the ends of ops, before their messages, to the step's end."""
         count, own = self.stages.count, self.own
-        late, tail = (self.held_s - self.own_s).tolist(), np.zeros((len(own), count, self.end)).tolist()
+        late = (self.held_s - self.own_s).tolist()
+        tail = np.tile(self.before[:, None], (len(own), 1, self.end)).tolist()
         forward, backward, last = tail[0], tail[1], tail[-1]
         for m in range(self.end - 1, -1, -1):
             for kind in range(len(tail)):
                 for s in range(count):
-                    after = own[kind][s] + tail[kind][s][m + 1] if m + 1 < self.end else 0.0
+                    after = own[kind][s] + tail[kind][s][m + 1] if m + 1 < self.end else self.before[s]
                     tail[kind][s][m] = max(tail[kind][s][m], late[kind][s] + after)
             for s in range(count):
                 last[s][m] = max(last[s][m], self.last[s])

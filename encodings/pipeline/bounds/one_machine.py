@@ -14,12 +14,12 @@ __all__ = ["one_machine_s"]
 
 def one_machine_s(activities: Activities) -> float:
     """Seconds of the machine that needs longest. Each may interrupt what it does: then Jackson's rule, what has the
-    longest tail first, is best (Carlier, 1982).
+    longest tail first, is best (Carlier, 1982). What has no head, or no tail, is left out.
     """
     hold_s = np.broadcast_to(activities.hold[:, None], activities.head.shape)
     tail_s = np.maximum(activities.rest - hold_s, 0.0)
-    columns = activities.head, hold_s, tail_s
-    return max((_preemptive_s(*(column[own].reshape(-1).tolist() for column in columns))
+    columns, there = (activities.head, hold_s, tail_s), np.isfinite(activities.head) & np.isfinite(activities.rest)
+    return max((_preemptive_s(*(column[own][there[own]].tolist() for column in columns))
                 for own in activities.machines), default=0.0)  # fmt: skip
 
 

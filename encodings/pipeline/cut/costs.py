@@ -66,6 +66,7 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Sta
         blocks=problem.blocking_sends,
         copies=copies,
         copies_s=copies_s,
+        by_span=problem.by_span,
     )
 
 

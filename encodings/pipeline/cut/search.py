@@ -47,8 +47,9 @@ class CutSearch:
     Of a rank: its first forward has to arrive, it computes all of its ops, and its gradients are summed; or it runs its
     forwards and gradients of inputs, whose last has to get back to the first stage; or it keeps as many micro-batches
     at once as there is room for, each until it is back. With `measure` "bottleneck" the
-    bound is the largest rank's load, with "memory" the largest rank's least bytes, whatever the limit. Among equals,
-    stages of even loads come first. After `most` partial cuts, or the deadline, the search ends (`is_cut_short`).
+    bound is the largest rank's load, with "memory" the largest rank's least bytes, whatever the limit. Of spans only
+    what the rank does itself counts. Among equals, stages of even loads come first. After `most` partial cuts, or the
+    deadline, the search ends (`is_cut_short`).
     `bound`: no cut that hasn't been given yet has a lower one; inf once all were given.
     """
 
@@ -134,7 +135,7 @@ class CutSearch:
         else:
             loaded = np.maximum(grown["load"], grown["turn"]) + grown["summed"]
             chained = grown["chain"] + grown["tail"] + grown["last_s"]
-            bounds = grown["arrival"] + np.maximum(loaded, chained)
+            bounds = loaded if self.problem.by_span else grown["arrival"] + np.maximum(loaded, chained)
         return np.where(grown["kept"] <= self.costs.memory_bytes, bounds, np.inf)
 
     def _child(self, node: _Node, grown: dict[str, Floats], rank: int, end: int, k: int) -> _Node:

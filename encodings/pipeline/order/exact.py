@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,61 +21,15 @@ from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, pla
 from gapless.model import Model
 
 __all__ = [
-    "Kept", "OrderModel", "Ticked", "after", "in_ticks", "in_turn", "kept_between", "order_model", "order_of",
-    "values_of",
+    "Kept", "OrderModel", "after", "in_turn", "kept_between", "order_model", "order_of", "values_of",
 ]  # fmt: skip
-
-_COLUMNS = ("forward_s", "backward_s", "weight_s", "forward_hop_s", "hop_s", "encode_s", "decode_s", "reduce_s")
-_FINEST = 4096
-"""Parts of the shortest duration that are tried as a common unit."""
-_TICKS = 2.0**28
-"""Ticks of a step where durations have no common unit: each op loses less than one, all together less than 1e-6."""
-_ROUNDING = 1e-9
-"""Whole but for the rounding errors of sums and products of floats."""
-
-
-@dataclass(frozen=True)
-class Ticked:
-    """`stages`: the same in ticks, whole numbers in all fields that end in `_s`. `tick_s`: a tick in seconds.
-    `is_exact`: whether nothing was lost; otherwise durations are rounded down, so that bounds still hold.
-    """
-
-    stages: Stages
-    tick_s: float
-    is_exact: bool
-
-
-def in_ticks(stages: Stages, step_s: float) -> Ticked:
-    """`step_s`: about how long a step takes, which sets the size of a tick where there is no common unit."""
-    columns = {name: np.asarray(getattr(stages, name)) for name in _COLUMNS}
-    columns["embedding_s"] = np.asarray(stages.embedding_s)
-    durations_s = np.concatenate([column.reshape(-1) for column in columns.values()])
-    unit_s = _common_unit_s(durations_s[durations_s > 0])
-    tick_s = step_s / _TICKS if unit_s is None else unit_s
-    whole = {name: np.floor(column / tick_s * (1 + _ROUNDING) + _ROUNDING) for name, column in columns.items()}
-    changes: dict[str, Any] = {**whole, "embedding_s": float(whole["embedding_s"])}
-    return Ticked(replace(stages, **changes), tick_s, unit_s is not None)
-
-
-def _common_unit_s(durations_s: Floats) -> float | None:
-    """The largest part of the shortest duration of which all are whole multiples, None where none is fine enough."""
-    if not len(durations_s):
-        return 1.0
-    ratios = durations_s / durations_s.min()
-    if ratios.max() * _FINEST > _TICKS:
-        return None
-    for part in range(1, _FINEST + 1):
-        multiples = ratios * part
-        if (np.abs(multiples - np.round(multiples)) <= _ROUNDING * multiples).all():
-            return float(durations_s.min()) / part
-    return None
 
 
 @dataclass(frozen=True)
 class OrderModel:
     """`starts`: columns of shape (kinds, S, M), the start of each op. `sent`: of shape (2, S - 1, M), when messages
     leave; -1 where that is when their op ends. `summed`: of shape (S,), when a stage's sum among replicas starts; -1
-    where there is none. `step`: the column of the step's end.
+    where there is none. `step`: the column of what is minimised, the step's end or the longest span.
     """
 
     model: Model
@@ -87,11 +41,16 @@ class OrderModel:
 
 
 def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderModel:
-    """`stages`: in ticks. `horizon`: the end of the best known order; `least`: a bound on every one."""
+    """`stages`: in ticks. `horizon`: what the best known order takes, a step or a span; `least`: a bound on every one.
+
+    Where a span is minimised, the first rank begins at 0. Then each other one begins within its span: its first forward
+    comes before its last backward, and that before one of the first rank's.
+    """
     kinds, micro_batches = 3 if stages.splits else 2, stages.micro_batches
-    model = Model("pipeline_order")
+    model, most = Model("pipeline_order"), horizon
+    horizon = 2 * most if stages.by_span else most
     starts = model.integers("start", (kinds, stages.count, micro_batches), upper=horizon)
-    step = model.integers("step", lower=least, upper=horizon)
+    step = model.integers("step", lower=least, upper=most)
     sent = np.full((2, max(stages.count - 1, 0), micro_batches), -1, dtype=np.int64)
     links = waiting_links(stages)
     for (a, b), (kind, hop) in ((link, send) for link, sends in links.items() for send in sends):
@@ -109,6 +68,7 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
     _memory(ordered)
     _sums_follow(ordered)
     _ends(ordered)
+    _link_spans(ordered, list(links.values()))
     _heads_and_tails(ordered)
     model.minimize((1.0, ordered.step))
     return ordered
@@ -297,11 +257,40 @@ def _sums_follow(ordered: OrderModel) -> None:
 def _ends(ordered: OrderModel) -> None:
     """The step ends after each stage's last micro-batch, its sum, and the exchange of a shared embedding."""
     stages = ordered.stages
-    after(ordered.model, "ends_after_last", np.int64(ordered.step), ordered.starts[-1, :, -1], held(stages)[-1])
+    _within(ordered, "ends_after_last", ordered.starts[-1, :, -1], held(stages)[-1], stages.rank)
     last_s = stages.weight_s if stages.splits else stages.backward_s
     columns, before = (ordered.summed, stages.reduce_s[0]) if (ordered.summed >= 0).all() else (
         ordered.starts[-1, :, -1], last_s)  # fmt: skip
-    after(ordered.model, "ends_after_sum", np.int64(ordered.step), columns, stages.exchange_s + before)
+    _within(ordered, "ends_after_sum", columns, stages.exchange_s + before, stages.rank)
+    if stages.embedding_s and stages.by_span:  # each end waits for the other
+        for rank, other in sorted({tuple(stages.rank[ends].tolist()) for ends in ([0, -1], [-1, 0])}):
+            there = stages.rank == other
+            by = (stages.embedding_s + before)[there]
+            _within(ordered, f"ends_after_sum_{other}_{rank}", columns[there], by, np.full(len(by), rank))
+
+
+def _within(ordered: OrderModel, family: str, earlier: Ints, by: Floats, rank: Ints) -> None:
+    """Rows, all of one shape: what is minimised is at least `earlier` plus `by`; of spans, less the first start on the
+    rank of each row."""
+    step = np.full(earlier.shape, ordered.step, dtype=np.int64)
+    if not ordered.stages.by_span:
+        after(ordered.model, family, step, earlier, by)
+        return
+    first = ordered.starts[Kind.FORWARD, ordered.stages.first_stage[rank], 0]
+    ordered.model.add(family, (np.array([1.0, 1.0, -1.0]), np.stack([step, first, earlier], axis=-1)), lower=by)
+
+
+def _link_spans(ordered: OrderModel, links: list[list[tuple[int, int]]]) -> None:
+    """On a link on which one message may wait for another, the last is there within a span of the first; of each kind
+    and hop they go first in, first out."""
+    for number, sends in enumerate(links if ordered.stages.by_span else ()):
+        own = np.stack([ordered.sent[send] for send in sends])
+        hop_s = np.array([hops_s(ordered.stages)[send] for send in sends])
+        after(ordered.model, f"messages_in_turn_{number}", own[:, 1:], own[:, :-1], hop_s[:, None])
+        first, last = np.meshgrid(own[:, 0], own[:, -1])
+        columns = np.stack([np.full_like(first, ordered.step), first, last], axis=-1)
+        by = np.broadcast_to(hop_s[:, None], first.shape)
+        ordered.model.add(f"link_span_{number}", (np.array([1.0, 1.0, -1.0]), columns), lower=by)
 
 
 def _heads_and_tails(ordered: OrderModel) -> None:
@@ -310,10 +299,18 @@ def _heads_and_tails(ordered: OrderModel) -> None:
     That follows from the other rules, but the solver doesn't see what memory makes wait: with this, proofs of small
     questions are a hundred times faster.
     """
-    heads = heads_and_tails(ordered.stages)
-    rest = heads.own_s[:, :, None] + heads.tail_s
-    ordered.model.add("heads", (1.0, ordered.starts[..., None]), lower=heads.head_s)
-    after(ordered.model, "tails", np.int64(ordered.step), ordered.starts, rest)
+    stages, starts = ordered.stages, ordered.starts
+    heads = heads_and_tails(stages)
+    ordered.model.add("heads", (1.0, starts[..., None]), lower=heads.head_s)
+    if not stages.by_span:
+        after(ordered.model, "tails", np.int64(ordered.step), starts, heads.own_s[:, :, None] + heads.tail_s)
+        return
+    for rank in range(stages.ranks):
+        here, span = stages.rank == rank, heads_and_tails(stages, rank=rank)
+        ops, rest_s = starts[:, here], (span.own_s[:, :, None] + span.tail_s)[:, here]
+        first = np.broadcast_to(starts[Kind.FORWARD, stages.first_stage[rank], 0], ops.shape)
+        after(ordered.model, f"heads_{rank}", ops, first, span.head_s[:, here])
+        _within(ordered, f"tails_{rank}", ops, rest_s, np.full(ops.shape, rank))
 
 
 def after(model: Model, family: str, later: Ints | np.int64, earlier: Ints, by: Floats | float) -> None:
@@ -325,15 +322,16 @@ def after(model: Model, family: str, later: Ints | np.int64, earlier: Ints, by: 
 
 
 def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:
-    """The point of an order's timeline in ticks."""
+    """The point of an order's timeline in ticks. Where times aren't whole, as those of the least span needn't be, they
+    are rounded down: what was a whole number apart still is."""
     values = np.full(ordered.model.column_count, np.nan)
     values[ordered.starts.reshape(-1)] = timeline.start_s
     waits = ordered.sent >= 0
     values[ordered.sent[waits]] = timeline.sent_s[waits]
     if (ordered.summed >= 0).all():
         values[ordered.summed] = timeline.reduced_s - ordered.stages.reduce_s[0]
-    values[ordered.step] = timeline.step_s
-    return values
+    values[ordered.step] = np.ceil(timeline.cost_s)
+    return np.asarray(np.floor(values))
 
 
 def order_of(ordered: OrderModel, values: Floats) -> Order:

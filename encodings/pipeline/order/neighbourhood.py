@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
-from gapless.encodings.pipeline.order.exact import Kept, after, in_ticks, in_turn, kept_between
+from gapless.encodings.pipeline.order.exact import Kept, after, in_turn, kept_between
 from gapless.encodings.pipeline.order.messages import (
     held,
     hops_s,
@@ -27,6 +27,7 @@ from gapless.encodings.pipeline.order.messages import (
 )  # fmt: skip
 from gapless.encodings.pipeline.order.room import op_message_bytes
 from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.ticks import in_ticks
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, has_room, timed
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.model import Model
@@ -49,18 +50,18 @@ def improved(
     """
     random, here = np.random.default_rng(seed), timed(stages, order)
     assert here is not None, "a search starts from an order that can be run"
-    ticked, best = in_ticks(stages, here.step_s).stages, here
+    ticked, best = in_ticks(stages, here.cost_s).stages, here
     replays = max(1, parameters.heuristic_ops // max(1, sum(map(len, order.sequences))))
     for _ in range(min(parameters.rounds, replays)):
-        if deadline.over or best.step_s <= goal_s * (1 + _ROUNDING):
+        if deadline.over or best.cost_s <= goal_s * (1 + _ROUNDING):
             return
         other = _reordered(ticked, order, random, deadline, parameters)
         timeline = None if other is None else timed(stages, other)
         if other is None or timeline is None or not has_room(stages, other, timeline):
             continue
-        if timeline.step_s <= here.step_s * (1 + _ROUNDING):
+        if timeline.cost_s <= here.cost_s * (1 + _ROUNDING):
             order, here = other, timeline
-        if (here.step_s, here.spread_s) < (best.step_s, best.spread_s):
+        if here.rank < best.rank:
             best = here
             yield order
 
@@ -72,14 +73,23 @@ def _reordered(
     timeline = timed(ticked, order)
     if timeline is None:  # ticks are rounded down, so that messages may lack room that they had
         return None
+    timeline = _whole(timeline)
     window = _Window(ticked, order, timeline, *_stretch(ticked, timeline, random, parameters.window_ops))
-    if window.least >= timeline.step_s:
+    if window.least >= timeline.cost_s:
         return None
     options = replace(deadline.stage(), threads=1, gap=0.0, step_limit=parameters.window_steps, on_progress=None,
                       on_plan=None, seed=int(random.integers(2**31)))  # fmt: skip
     ordered = window.model()
     values = solve_model(ordered, options, "cpsat", window.values()).values
     return None if values is None else window.order_of(values)
+
+
+def _whole(timeline: Timeline) -> Timeline:
+    """With times that are whole, as those of the least span needn't be: all rounded down, what was a whole number apart
+    still is."""
+    start_s = np.floor(timeline.start_s)
+    end_s = start_s + np.round(timeline.end_s - timeline.start_s)
+    return replace(timeline, start_s=start_s, end_s=end_s, sent_s=np.floor(timeline.sent_s))
 
 
 def _stretch(
@@ -166,7 +176,8 @@ class _Window:
 
     @cached_property
     def rest(self) -> Floats:
-        """By number of op, the time from its start to the step's end, by paths through what comes after the window."""
+        """By number of op, the time from its start to the step's end, by paths through what comes after the window; of
+        spans, less the time at which the rank of the path's last op begins."""
         times, before = self._alone().tolist(), self._before()
         after = np.flatnonzero(self.is_after)
         for later in in_turn(self.stages, after, self.timeline.start_s[after], self.held[after])[::-1].tolist():
@@ -180,7 +191,13 @@ class _Window:
         each = np.repeat(stages.reduce_s[0] + stages.exchange_s, stages.micro_batches)
         own = self.timeline.end_s - self.timeline.start_s
         alone[-len(each) :] = np.maximum(alone[-len(each) :], own[-len(each) :] + each)
-        return alone
+        return alone - self._first[self._rank(np.arange(len(alone)))] if stages.by_span else alone
+
+    @cached_property
+    def _first(self) -> Floats:
+        """When each rank begins, where spans are minimised; else the step does, at 0."""
+        first = self.timeline.start_s[self.stages.first_stage * self.stages.micro_batches]
+        return np.asarray(first * self.stages.by_span)
 
     def _before(self) -> dict[int, list[tuple[int, float]]]:
         """Of each op after the window, those that it waits for, and how long after their start it starts."""
@@ -205,7 +222,7 @@ class _Window:
 
     @cached_property
     def least(self) -> float:
-        """The step's end whatever the order within the window."""
+        """The step's end, or the longest span, whatever the order within the window."""
         before = ~self.inside & ~self.is_after
         return float((self.timeline.start_s + self.rest)[before].max(initial=0.0))
 
@@ -279,7 +296,7 @@ class _Window:
 
     def _heads(self) -> Floats:
         """When ops of the window can start at the earliest: after what comes before it."""
-        heads, before = np.zeros(len(self.held)), ~self.inside & ~self.is_after
+        heads, before = self._first[self._rank(np.arange(len(self.held)))], ~self.inside & ~self.is_after
         firsts, seconds, by = self.flow
         comes, ready = before[firsts], self.timeline.start_s[firsts] + by
         ready[: len(self.hops)] = self.timeline.sent_s.reshape(-1) + self.hops

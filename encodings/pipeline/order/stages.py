@@ -116,6 +116,7 @@ class Stages:
     among copies; all copies of a stage are summed at once. `embedding_s`: exchange of the shared embedding's
     gradient between the ranks of the first and the last stage, after their sums.
     `memory_bytes`: float, shape (P,), inf for no limit. `blocks`: whether a rank computes nothing while it sends.
+    `by_span`: whether the longest span of a rank is minimised, from its first op to its end, instead of the step's end.
     """
 
     ranks: int
@@ -143,6 +144,7 @@ class Stages:
     blocks: bool = False
     copies: int = 1
     copies_s: Floats | None = None
+    by_span: bool = False
 
     @property
     def count(self) -> int:
@@ -252,6 +254,11 @@ class Stages:
             takes[span.begin] += span.size_bytes
             leaves[span.end] += span.size_bytes
         return takes, leaves
+
+    @cached_property
+    def first_stage(self) -> Ints:
+        """The stage that each rank runs first, the lowest of its own, int64 of shape (P,)."""
+        return np.array([np.flatnonzero(self.rank == rank)[0] for rank in range(self.ranks)])
 
     @property
     def exchange_s(self) -> Floats:

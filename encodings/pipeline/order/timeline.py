@@ -10,6 +10,7 @@ import numpy as np
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.order.room import Posts, held_bytes, posts_of
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
+from gapless.encodings.pipeline.order.steady import Flow, Offsets, offsets_s
 
 __all__ = [
     "Candidate", "Kind", "Order", "Timeline", "durations", "has_room", "number", "peak_bytes", "plain", "timed",
@@ -63,11 +64,23 @@ class Timeline:
     finish_s: Floats
     step_s: float
     program: Ints
+    span_s: float
+    by_span: bool = False
+
+    @property
+    def cost_s(self) -> float:
+        """What is minimised: the span, or the step."""
+        return self.span_s if self.by_span else self.step_s
 
     @property
     def spread_s(self) -> float:
         """Between the first and the last rank's end."""
         return float(self.finish_s.max() - self.finish_s.min())
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """What is minimised; among equal spans the step, among equal steps the spread of the ranks' ends."""
+        return (self.span_s, self.step_s) if self.by_span else (self.step_s, self.spread_s)
 
 
 @dataclass(frozen=True)
@@ -82,8 +95,8 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """The step time, and among equals the spread of the ranks' ends."""
-        return self.timeline.step_s, self.timeline.spread_s
+        """What is minimised, and what decides among equals."""
+        return self.timeline.rank
 
 
 def durations(stages: Stages, order: Order) -> Floats:
@@ -123,13 +136,21 @@ def has_room(stages: Stages, order: Order, timeline: Timeline) -> bool:
 
 
 def _timed(stages: Stages, order: Order, posts: Posts | None) -> Timeline | None:
+    walk = _walked(stages, order, posts)
+    if walk is not None and stages.by_span:
+        walk = _walked(stages, order, posts, offsets_s(stages, walk.flow(order)))
+    return None if walk is None else walk.timeline(order)
+
+
+def _walked(stages: Stages, order: Order, posts: Posts | None, offsets: Offsets | None = None) -> _Walk | None:
     walk = _Walk(stages, order, posts)
+    if offsets is not None:
+        walk.free_s[:] = offsets[0].tolist()
+        walk.link_free_s.update(offsets[1])
     waiting = list(range(stages.ranks))
     while waiting:
         waiting = sorted({woken for rank in waiting for woken in walk.advance(rank)})
-    if not walk.is_done:
-        return None
-    return walk.timeline(stages, order)
+    return walk if walk.is_done else None
 
 
 class _Walk:
@@ -153,6 +174,7 @@ class _Walk:
         modes = np.arange(count - 1)[:, None]
         self.hop_s = stages.hop_s[order.hop_modes, modes].tolist() if count > 1 else []
         self.link_free_s: dict[tuple[int, int], float] = {}
+        self.sends: dict[tuple[int, int], list[int]] = {}
         queues = posts.queues if posts is not None else order.messages if not stages.blocks else ()
         self.queues = [deque(queue.tolist()) for queue in queues]
         self.sequences = [sequence.tolist() for sequence in order.sequences]
@@ -246,6 +268,9 @@ class _Walk:
         rank, target = self.rank[stage], self.rank[to]
         start_s = at_s = end_s
         if target != rank:
+            self.sends.setdefault((rank, target), []).append(
+                (kind * (self.stages.count - 1) + hop) * self.micro_batches + micro_batch
+            )
             start_s = max(end_s, self.link_free_s.get((rank, target), 0.0))
             at_s = start_s + (self.hop_s[hop][micro_batch] if kind else self.forward_hop_s[hop])
             self.link_free_s[rank, target] = at_s
@@ -255,28 +280,43 @@ class _Walk:
         self.arrived_s[kind * self.per_kind + to * self.micro_batches + micro_batch] = at_s
         return int(target)
 
-    def timeline(self, stages: Stages, order: Order) -> Timeline:
+    def flow(self, order: Order) -> Flow:
+        """As it ran."""
+        modes = order.hop_modes, np.arange(self.stages.count - 1)[:, None]
+        forward_s = np.broadcast_to(self.stages.forward_hop_s[:, None], order.hop_modes.shape)
+        hop_s = np.stack([forward_s, self.stages.hop_s[modes]])
+        reduce_s = self.stages.reduce_s[order.reduce_modes, np.arange(self.stages.count)]
+        return Flow(self.program, self.duration_s, hop_s, reduce_s, self.sends)
+
+    def timeline(self, order: Order) -> Timeline:
         """With the sums among copies and replicas, each after its stage's last gradient, one at a time on a rank.
 
         All copies of a stage are summed at once, and ranks that share a sum share all of them, in one order.
         """
-        end_s = np.array(self.end_s)
-        last_kind = Kind.WEIGHT if stages.splits else Kind.BACKWARD
-        ready_s = end_s[last_kind * self.per_kind :].reshape(stages.count, self.micro_batches).max(axis=1)
+        stages, start_s, end_s = self.stages, np.array(self.start_s), np.array(self.end_s)
+        ready_s = end_s[stages.last * self.per_kind :].reshape(stages.count, self.micro_batches).max(axis=1)
         ready_s = np.tile(ready_s.reshape(stages.copies, stages.depth).max(axis=0), stages.copies)
         reduced_s, finish_s = np.zeros(stages.count), np.array(self.free_s)
         network_s = np.zeros(stages.ranks)
         for stage in np.lexsort((np.arange(stages.count) % stages.depth, ready_s)).tolist():
             rank = self.rank[stage]
-            start_s = max(ready_s[stage], network_s[rank])
-            network_s[rank] = start_s + stages.reduce_s[order.reduce_modes[stage], stage]
+            begin_s = max(ready_s[stage], network_s[rank])
+            network_s[rank] = begin_s + stages.reduce_s[order.reduce_modes[stage], stage]
             reduced_s[stage] = network_s[rank]
         finish_s = np.maximum(finish_s, network_s)
         if stages.embedding_s:
             ends = [self.rank[0], self.rank[-1]]
-            finish_s[ends] = network_s[ends].max() + stages.embedding_s
+            finish_s[ends] = np.maximum(finish_s[ends], network_s[ends].max() + stages.embedding_s)
+        first_s = start_s[stages.first_stage * self.micro_batches]
+        span_s = max(float((finish_s - first_s).max()), self._link_span_s(self.flow(order).hop_s))
         program = np.array(self.program, dtype=np.int64)
-        return Timeline(np.array(self.start_s), end_s, self.sent_s, reduced_s, finish_s, float(finish_s.max()), program)
+        return Timeline(start_s, end_s, self.sent_s, reduced_s, finish_s, float(finish_s.max()), program, span_s,
+                        stages.by_span)  # fmt: skip
+
+    def _link_span_s(self, hop_s: Floats) -> float:
+        """The longest span of a link, from its first message until the last is there; 0 where none sends by itself."""
+        sent_s, there_s = self.sent_s.reshape(-1), (self.sent_s + hop_s).reshape(-1)
+        return max((float(there_s[own].max() - sent_s[own].min()) for own in self.sends.values()), default=0.0)
 
 
 def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:

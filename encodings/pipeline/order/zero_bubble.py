@@ -102,7 +102,7 @@ def zero_bubble(
             left -= ops
             made = _played(stages, list_schedule(stages, rules, messages))
             if made is not None:
-                if best is None or (made[1].step_s, made[1].spread_s) < (best[1].step_s, best[1].spread_s):
+                if best is None or made[1].rank < best[1].rank:
                     best = made
                 break
         if best is None and left <= 0:

@@ -19,8 +19,8 @@ __all__ = ["exposed_s", "said"]
 
 
 def exposed_s(stages: Stages, order: Order) -> dict[str, float]:
-    """Seconds of the step by kind: the shared embedding, sums among replicas, gradients between stages with their
-    encoding and decoding, activations, and computation.
+    """Seconds of the step, or of the longest span where that is minimised, by kind: the shared embedding, sums among
+    replicas, gradients between stages with their encoding and decoding, activations, and computation.
     """
     none = np.zeros_like(stages.hop_s)
     joined = replace(stages, embedding_s=0.0)
@@ -28,18 +28,18 @@ def exposed_s(stages: Stages, order: Order) -> dict[str, float]:
     forward = replace(apart, hop_s=none, encode_s=none, decode_s=none)
     alone = replace(forward, forward_hop_s=np.zeros_like(stages.forward_hop_s))
     kinds = {"embedding": joined, "sums": apart, "gradients": forward, "activations": alone}
-    found, before_s = dict[str, float](), _step_s(stages, order)
+    found, before_s = dict[str, float](), _cost_s(stages, order)
     for kind, without in kinds.items():
-        after_s = _step_s(without, order)
+        after_s = _cost_s(without, order)
         found[kind] = before_s - after_s
         before_s = after_s
     return {**found, "computation": before_s}
 
 
-def _step_s(stages: Stages, order: Order) -> float:
+def _cost_s(stages: Stages, order: Order) -> float:
     timeline = timed(stages, order) or timed(stages, order, needs_room=False)
     assert timeline is not None, "an order that can be timed"
-    return timeline.step_s
+    return timeline.cost_s
 
 
 def said(exposed: Mapping[str, float]) -> str:

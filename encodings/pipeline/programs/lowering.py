@@ -293,11 +293,14 @@ class _Lowering:
 
     def exchange_embedding(self) -> None:
         """The ranks of the first and the last stage send each other their gradient of the shared weights."""
-        ends = [0, self.stages.count - 1]
-        end_s = float(self.timeline.finish_s[self.stages.rank[ends]].max())
-        for side, stage in enumerate(ends):
-            start_s, moves = end_s - self.stages.embedding_s, (self.tensor(f"embedding gradients {stage}"),)
-            self.builder.events.append(Event(EventKind.TRANSFER, start_s, end_s, len(self.links) + side, moves=moves))
+        stages, ends = self.stages, [0, self.stages.count - 1]
+        start_s = float(self.timeline.reduced_s[np.isin(stages.rank, stages.rank[ends])].max())
+        end_s, shared = start_s + stages.embedding_s, [self.tensor(f"embedding gradients {stage}") for stage in ends]
+        for side, moved in enumerate(shared):
+            link = len(self.links) + side
+            self.builder.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=(moved,)))
+        for stage in ends if stages.by_span else ():  # a rank's span lasts until its weights can be updated
+            self.run(f"U {stage}", "update", stage, end_s, 0.0, shared, [self.tensor(f"updated {stage}")], [])
 
     def schedule(self) -> Schedule:
         """All of it."""

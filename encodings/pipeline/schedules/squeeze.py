@@ -84,7 +84,7 @@ def best_squeezed(
             timeline = timed(stages, order)
             if timeline is None or not has_room(stages, order, timeline):
                 continue
-            if best is None or (timeline.step_s, timeline.spread_s) < (best[1].step_s, best[1].spread_s):
+            if best is None or timeline.rank < best[1].rank:
                 best = order, timeline
             break
     return best

@@ -7,18 +7,36 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from examples import share
-from tiny_pipelines import tiny, trial
+from tiny_pipelines import tiny, tiny_span, trial
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
+from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
 from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.schedules.baselines import zb_h1
+from gapless.options import Deadline, SolveOptions
 
 
 @pytest.mark.parametrize("seed", range(share(200)))
 def test_no_bound_is_above_the_least_step_time(seed: int) -> None:
     stages, best_s = tiny(seed)
     assert max(bounds_of(stages).values()) <= best_s
+
+
+@pytest.mark.parametrize("seed", range(share(150)))
+def test_no_bound_is_above_the_least_longest_span(seed: int) -> None:
+    stages, best_s = tiny_span(seed)
+    least = max(bounds_of(stages).values())
+    raised = time_indexed_bound(stages, least, float(np.ceil(best_s)), 256, 8, Deadline(SolveOptions()))
+    assert least <= raised <= best_s
+
+
+def test_a_span_of_the_first_rank_has_all_of_the_last_ranks_gradients_in_it() -> None:
+    """4 ranks, 8 micro-batches, 8 in flight: 36 s until the last rank begins, 8 x 22, 3 x 14 back up, and a weight
+    gradient; the last rank's own weight gradients aren't in it."""
+    bounds_s = bounds_of(replace(trial(4, 8, 8)[1], by_span=True))
+    assert bounds_s["load"] == 8 * 30
+    assert bounds_s["memory"] == 36 + 8 * 22 + 3 * 14 + 8
 
 
 def test_most_tiny_pipelines_are_as_fast_as_their_bound() -> None:

@@ -14,8 +14,8 @@ from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
 from gapless.encodings.pipeline.bounds.time_indexed import is_refuted, points_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
-from gapless.encodings.pipeline.order.exact import in_ticks
 from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.ticks import in_ticks
 from gapless.encodings.pipeline.problem import problem
 from gapless.options import Deadline, SolveOptions
 

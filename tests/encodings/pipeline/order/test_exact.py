@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exact_pipeline import exact_step, few_stages
 from examples import share
-from tiny_pipelines import tiny, trial
+from tiny_pipelines import tiny, tiny_span, trial
 
 from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.ticks import in_ticks, refined
 from gapless.encodings.pipeline.order.timeline import Timeline, peak_bytes, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.schedules.baselines import zb_h1, zb_v
@@ -38,6 +40,36 @@ def test_the_optimum_is_the_best_of_all_orders(seed: int) -> None:
     assert timeline is not None
     assert timeline.step_s == best_s
     assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+
+
+@pytest.mark.parametrize("seed", range(share(100)))
+def test_the_least_longest_span_is_that_of_all_orders(seed: int) -> None:
+    stages, best_s = tiny_span(seed)
+    ticked, slack = refined(in_ticks(stages, best_s), best_s)
+    start = timed(ticked.stages, zero_bubble(stages, 10_000)[0])
+    ordered = order_model(ticked.stages, start.cost_s)
+    assert ordered.model.arrays().violation(values_of(ordered, start)) == 0
+    solution = solve_model(ordered.model, ONE, "cpsat")
+    assert (solution.status, slack) == (Status.OPTIMAL, 0)
+    timeline = timed(stages, order_of(ordered, solution.values))
+    assert timeline.cost_s == pytest.approx(best_s, rel=1e-9)
+    assert solution.objective * ticked.tick_s == pytest.approx(best_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(share(20)))
+def test_the_least_longest_span_of_whole_numbers_is_that_of_another_model(seed: int) -> None:
+    """Two micro-batches, two stages a rank, links on which messages wait, sums and an exchange."""
+    stages = few_stages(seed)
+    stages = replace(stages, by_span=True, micro_batches=2, reduce_s=stages.reduce_s + seed % 5,
+                     embedding_s=(seed % 7) * float(stages.rank[0] != stages.rank[-1]))  # fmt: skip
+    made = zero_bubble(stages, 10_000)
+    if made is None:
+        return
+    ordered = order_model(stages, float(np.ceil(made[1].cost_s)))
+    solution = solve_model(ordered.model, ONE, "cpsat")
+    assert (solution.objective, solution.objective) == exact_step(stages)
+    timeline = timed(stages, order_of(ordered, solution.values))
+    assert solution.objective - 1 < timeline.cost_s <= solution.objective
 
 
 @pytest.mark.parametrize("seed", range(share(200)))

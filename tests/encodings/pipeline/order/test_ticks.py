@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny_pipelines import trial
 
-from gapless.encodings.pipeline.order.exact import in_ticks
+from gapless.encodings.pipeline.order.ticks import in_ticks
 
 
 def test_a_common_unit_loses_nothing() -> None:
