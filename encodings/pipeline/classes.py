@@ -25,9 +25,9 @@ from gapless.system import Challenge, Narrowing
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
 
-__all__ = ["LEAST_GAIN", "any_placement_s", "challenges", "class_bounds", "narrowing", "wider"]
+__all__ = ["LEAST_GAIN", "SHARE", "any_placement_s", "challenges", "class_bounds", "narrowing", "wider"]
 
-_SHARE = 0.025
+SHARE = 0.025
 """Of the work on cuts: what is spent on those that the question leaves out."""
 _CHUNKS = 2
 """Stages a rank of the other placements that are tried."""
@@ -62,7 +62,7 @@ def class_bounds(problem: Problem, search: Search) -> tuple[float, str, list[Bou
     if problem.cut != "auto" and problem.stage_count not in (1, problem.profile.layer_count):
         name = "with this cut" if isinstance(problem.cut, tuple) else f"with cut {problem.cut}"
         found.append(Bound(PlanClass.CUT, search.bound_s, _source(search), name))
-        of_placement_s, source = search.least_s(_SHARE), "cut"
+        of_placement_s, source = search.least_s(SHARE), "cut"
     else:
         of_placement_s, source = search.bound_s, _source(search)
     widest = any_placement_s(problem)
@@ -106,7 +106,7 @@ def wider(
     """
     limit_s = None if deadline.remaining_s == float("inf") else deadline.remaining_s
     own = Deadline(replace(options, time_limit_s=limit_s, within_deadline=None, on_progress=None, on_plan=None))
-    partial_cuts = max(1, int(_SHARE * parameters.partial_cuts))
+    partial_cuts = max(1, int(SHARE * parameters.partial_cuts))
     quick, best = replace(parameters, ordered_cuts=1, partial_cuts=partial_cuts), None
     for said, question in _wider_questions(problem):
         if own.over:
@@ -151,7 +151,7 @@ def _with_stages(problem: Problem, chunks: int) -> PipelineProfile:
 
 def narrowing(problem: Problem, said: Mapping[str, object]) -> list[Narrowing]:
     """A placement, which is the linear one where nothing is said; a cut, but for the rule that leaves it open."""
-    found = [Narrowing(PlanClass.PLACEMENT, {"placement": None, "chunks": None})]
+    found = [] if problem.alternatives else [Narrowing(PlanClass.PLACEMENT, {"placement": None, "chunks": None})]
     if not isinstance(problem.cut, str) or problem.cut == "even":
         found.append(Narrowing(PlanClass.CUT, {"cut": None}))
     return found
@@ -164,7 +164,7 @@ def challenges(problem: Problem, plan: SavedPlan) -> list[Challenge]:
             f"--placement {name}", PlanClass.QUESTION,
             {"placement": name, "chunks": None, "method": None, "cut": problem.cut if problem.cut == "even" else None},
         )
-        for name in PLACEMENTS
+        for name in (PLACEMENTS if not problem.alternatives else ())
         if name != problem.placement
     ]  # fmt: skip
     if problem.cut == "bottleneck":

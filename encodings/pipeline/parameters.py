@@ -59,6 +59,10 @@ class Parameters:
     refined_cuts: int = 3
     """Cuts whose orders are then searched with all methods: the fastest so far."""
 
+    refined_placements: int = 2
+    """Placements that are searched on where it is left open, each with its share of the work: those of the fastest
+    first orders, and more until there is a plan."""
+
     recomputed_stages: int = 5
     """Stages up to which every subset of them is tried as those that recompute."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
+from gapless.encodings.pipeline.network import EvenHops, Hops, Replicas, TopologyHops
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, Placement, copies_of, rank_of_stages
 from gapless.encodings.pipeline.question import (
     BACKWARDS,
@@ -34,102 +34,16 @@ from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.question import from_question
 from gapless.report.short_repr import BriefQuestion
 from gapless.topologies.files import load_topology
-from gapless.topologies.topology import Topology
 from gapless.units import Unit
 
 __all__ = ["EvenHops", "Hops", "Problem", "Replicas", "TopologyHops", "problem", "problem_of"]
 
 
-@dataclass(frozen=True)
-class EvenHops:
-    """Hops that are all alike: `alpha_s` and `beta_s_per_byte`. Raises `InputError` for what is below 0."""
-
-    alpha_s: float
-    beta_s_per_byte: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, value in (("latency", self.alpha_s), ("beta_s_per_byte", self.beta_s_per_byte)):
-            if not (math.isfinite(value) and value >= 0):
-                raise InputError(f"{name}: must be finite and >= 0, got {value}")
-
-    def cost(self, source: int, target: int) -> tuple[float, float]:
-        """Seconds, and seconds a byte, from one rank to another."""
-        return self.alpha_s, self.beta_s_per_byte
-
-    def check(self, pairs: Iterable[tuple[int, int]], apart: Iterable[tuple[int, int]] = ()) -> None:
-        """Everything is connected."""
-
-
-class TopologyHops:
-    """The links of a topology; rank r of the pipeline is rank r there. The fastest of parallel links is taken."""
-
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
-        columns = topology.columns
-        links = zip(columns.source.tolist(), columns.target.tolist(), columns.alpha_s.tolist(),
-                    columns.beta_s_per_byte.tolist(), range(len(columns.source)), strict=True)  # fmt: skip
-        self._best: dict[tuple[int, int], tuple[float, float, int]] = {}
-        for source, target, alpha_s, beta_s_per_byte, link in links:
-            known = self._best.get((source, target))
-            if known is None or (beta_s_per_byte, alpha_s) < (known[1], known[0]):
-                self._best[source, target] = (alpha_s, beta_s_per_byte, link)
-
-    def cost(self, source: int, target: int) -> tuple[float, float]:
-        """Seconds, and seconds a byte, from one rank to another."""
-        alpha_s, beta_s_per_byte, _ = self._best[source, target]
-        return alpha_s, beta_s_per_byte
-
-    def check(self, pairs: Iterable[tuple[int, int]], apart: Iterable[tuple[int, int]] = ()) -> None:
-        """Each pair has a link, and no two hold the same switch side or NIC, which a pipeline's order doesn't share.
-
-        `apart`: pairs that send when hops are over, and need a link only. Raises `InputError`.
-        """
-        name, held = self.topology.name, dict[int, tuple[int, int]]()
-        neighbours = sorted(set(pairs))
-        for pair in [*neighbours, *sorted(set(apart))]:
-            if pair not in self._best:
-                what = "neighbours in the pipeline" if pair in neighbours else "which have the same stage"
-                rule = f"no link from rank {pair[0]} to rank {pair[1]}, {what}"
-                raise InputError(f"topology {name!r}: {rule}; give another topology, or hop")
-        for pair in neighbours:
-            for resource in self.topology.links[self._best[pair][2]].resources:
-                if held.setdefault(resource, pair) != pair:
-                    others = f"{held[resource][0]} to {held[resource][1]} and {pair[0]} to {pair[1]}"
-                    what = self.topology.resources[resource]
-                    raise InputError(
-                        f"topology {name!r}: hops {others} share {what!r}, which is not modelled; give hop"
-                    )
-
-
-Hops = EvenHops | TopologyHops
-
-
-@dataclass(frozen=True)
-class Replicas:
-    """Data parallelism: each stage's gradients are summed over `count` replicas around a ring.
-
-    `alpha_s`, `beta_s_per_byte`: of one step out of a rank. `fuses_embedding`: whether the gradients of weights that
-    the first and the last stage share are summed once, over the 2 D copies (Optimus-CC, section 6).
-    """
-
-    count: int = 1
-    alpha_s: float = 0.0
-    beta_s_per_byte: float = 0.0
-    fuses_embedding: bool = True
-
-    def cost(self, copies: int) -> tuple[float, float]:
-        """Seconds, and seconds a byte, of a ring all-reduce: 2 (D - 1) steps of a D-th each."""
-        steps = 2 * (copies - 1)
-        return steps * self.alpha_s, steps * self.beta_s_per_byte / copies
-
-    def reduce_s(self, size_bytes: float, copies: int | None = None) -> float:
-        """A sum of that many bytes; `copies`: D, if not one a replica."""
-        each_s, s_per_byte = self.cost(self.count if copies is None else copies)
-        return each_s + s_per_byte * size_bytes
-
-
+_FREE, _ALONE = EvenHops(0.0), Replicas()
 _WAVE_CHUNKS = 4
 """Stages a rank of a wave: down, up, down and up again (Hanayo's two waves)."""
+_SEARCHED_CHUNKS = (2, 4)
+"""Stages a rank of loops and Vs that are tried where the placement is searched."""
 _MOST_PLACEMENT_BYTES = 1 << 20
 """Of a file of ranks."""
 _MOST_OPS = 200_000
@@ -147,7 +61,7 @@ class Problem(BriefQuestion):
     stages may run their forward again. `compression`: the modes of gradients (None: all are plain); `error_budget`: the
     most that they may spoil in sum. `blocking_sends`: whether a rank computes nothing while it sends. `message_memory`:
     whether messages take memory of their sender and receiver. `minimise`: the step's makespan, or the longest span of a
-    rank.
+    rank. `alternatives`: the same question in other placements; the best plan of all of them is the answer.
     Raises `InputError` naming the field.
     """
 
@@ -156,8 +70,8 @@ class Problem(BriefQuestion):
     micro_batches: int
     placement: Placement = Question.placement
     chunks: int = 1
-    hops: Hops = EvenHops(0.0)
-    replicas: Replicas = Replicas()
+    hops: Hops = _FREE
+    replicas: Replicas = _ALONE
     memory_bytes: float = math.inf
     in_flight: int | None = None
     backward: str = Question.backward
@@ -169,6 +83,7 @@ class Problem(BriefQuestion):
     method: str = Question.method
     message_memory: str = Question.message_memory
     minimise: str = Question.minimise
+    alternatives: tuple[Problem, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name, known in (("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS), ("method", METHODS)):
@@ -347,8 +262,7 @@ class Problem(BriefQuestion):
             "layer_names": list(self.profile.layer_names),
             "ranks": self.ranks,
             "micro_batches": self.micro_batches,
-            "placement": self.placement if isinstance(self.placement, str) else list(self.placement),
-            "chunks": self.chunks,
+            **self._placing,
             **limit,
             **flight,
             "backward": self.backward,
@@ -365,6 +279,13 @@ class Problem(BriefQuestion):
         }
 
     @property
+    def _placing(self) -> dict[str, object]:
+        if self.alternatives:
+            return {"placement": "auto"}
+        return {"placement": self.placement if isinstance(self.placement, str) else list(self.placement),
+                "chunks": self.chunks}  # fmt: skip
+
+    @property
     def default_options(self) -> SolveOptions:
         """Optimal, within a minute."""
         return SolveOptions(time_limit_s=60.0)
@@ -372,6 +293,8 @@ class Problem(BriefQuestion):
 
 def problem_of(asked: Question) -> Problem:
     """The pipeline that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
+    if asked.placement == "auto":
+        return _in_all_placements(asked)
     placement, chunks = _placed(asked)
     profile = find_pipeline_profile(asked.profile, asked.ranks, chunks // copies_of(placement))
     return Problem(
@@ -384,6 +307,23 @@ def problem_of(asked: Question) -> Problem:
 
 problem = from_question(Question)(problem_of)
 """`problem_of` the question that the arguments ask."""
+
+
+def _in_all_placements(asked: Question) -> Problem:
+    """In each placement that goes with the other fields. Raises `InputError` where none does, as the first one."""
+    several = _SEARCHED_CHUNKS if asked.chunks is None else (asked.chunks,)
+    tried = [("linear", 1), *((name, chunks) for chunks in several for name in ("looped", "v")), ("bidirectional", 2)]
+    found, refused = list[Problem](), list[InputError]()
+    for placement, chunks in tried:
+        if asked.chunks not in (None, chunks):
+            continue
+        try:
+            found.append(problem_of(replace(asked, placement=placement, chunks=chunks)))
+        except InputError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return replace(found[0], alternatives=tuple(found[1:]))
 
 
 def _placed(asked: Question) -> tuple[Placement, int]:
@@ -406,7 +346,8 @@ def _placed(asked: Question) -> tuple[Placement, int]:
 
 def _read_placement(path: str) -> tuple[int, ...]:
     """The ranks of the stages in a file, with commas or blanks between them."""
-    rule = f"placement: must be {', '.join(PLACEMENTS)}, wave, the ranks of the stages or a file of them, got {path!r}"
+    names = f"{', '.join(PLACEMENTS)}, wave, auto"
+    rule = f"placement: must be {names}, the ranks of the stages or a file of them, got {path!r}"
     if not Path(path).is_file():
         raise InputError(rule)
     words = load_text(path, _MOST_PLACEMENT_BYTES).replace(",", " ").split()

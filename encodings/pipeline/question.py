@@ -99,12 +99,16 @@ class Question(Asked):
     micro_batches: int = asked(Whole(1, 65536), "micro-batches of a step", is_required=True, metavar="M")
     placement: str | tuple[int, ...] = asked(
         _placement,
-        "which rank runs which stage: linear, looped, v, wave, bidirectional, the stages' ranks, or a file of them",
+        "which rank runs which stage: linear, looped, v, wave, bidirectional, auto (the best of them), "
+        "the stages' ranks, or a file of them",
         "linear",
         metavar="NAME|R,R,...|FILE",
     )
     chunks: int | None = asked(
-        Whole(1, 64), "stages a rank has", otherwise="2 for looped, v and bidirectional, 4 for wave", metavar="N"
+        Whole(1, 64),
+        "stages a rank has",
+        otherwise="2 for looped, v and bidirectional, 4 for wave, 2 and 4 for auto",
+        metavar="N",
     )
     cut: str | tuple[int, ...] = asked(
         _cut,

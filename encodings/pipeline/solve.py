@@ -15,6 +15,7 @@ from gapless.encodings.pipeline.cut.search import least_memory_bytes
 from gapless.encodings.pipeline.order.stages import each_rank
 from gapless.encodings.pipeline.order.timeline import Candidate, peak_bytes
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
+from gapless.encodings.pipeline.placements import best_placed
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.breakdown import exposed_s
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
@@ -33,6 +34,8 @@ _LOWERING_S = 1e-4
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
     """The best plan of the question; where one without its cut or placement is clearly better, that is said, too."""
     deadline, parameters = Deadline(options), parameters or DEFAULTS
+    if problem.alternatives:
+        return best_placed(problem, options, parameters, planned)
     plan = planned(problem, deadline.stage(), parameters)
     cost_s, bound_s = plan.solution.objective, plan.solution.bound
     is_open = cost_s is None or bound_s is None or bound_s >= (1 - LEAST_GAIN) * cost_s

@@ -231,16 +231,15 @@ class _Costs:
 
     def kept_bytes(self, first: int, ends: Ints) -> Floats:
         """What there must be room for: states, one micro-batch, and of a rank with one stage the messages in and out
-        while it computes; of several stages that may recompute, no more of a micro-batch than their inputs. Of two
-        copies of the model only states, since a micro-batch has one of the rank's stages.
+        while it computes; of several stages that may recompute, no more of a micro-batch than their inputs. With
+        two copies of the model a micro-batch has one of the rank's two stages, no less than the mean of both.
         """
-        if self.problem.copies > 1:
-            return np.asarray(self.state[ends] - self.state[first])
         stash = self.stash[ends] - self.stash[first]
         if self.problem.chunks == 1:
             stash = stash + self.message_bytes[first] + self.message_bytes[ends]
         elif self.problem.recomputation != "none":
             stash = np.minimum(stash, self.input_bytes[first])
+        stash = stash / self.problem.copies
         return np.asarray(self.state[ends] - self.state[first] + stash)
 
     def summed_s(self, stage: int, first: int, ends: Ints) -> Floats:

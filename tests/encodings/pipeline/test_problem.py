@@ -92,7 +92,7 @@ def test_a_ring_all_reduce_sends_two_shares_of_all_but_one_copy() -> None:
         ({"chunks": 2}, "chunks: must be 1 for a linear placement, got 2"),
         (
             {"placement": "zigzag"},
-            "placement: must be linear, looped, v, bidirectional, wave, the ranks .* got 'zigzag'",
+            "placement: must be linear, looped, v, bidirectional, wave, auto, the ranks .* got 'zigzag'",
         ),
         ({"placement": "0,1,2"}, "placement: must have as many stages on each of 4 ranks, got 3 stages"),
         ({"placement": "0,1,2,2"}, "placement: must have 1 stages on each of the ranks 0 to 3, got 0,1,2,2"),
