@@ -29,12 +29,13 @@ from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import Quick, best_chunking
 from gapless.encodings.taccl.flow.first import first_plan
 from gapless.encodings.taccl.flow.restarts import matched_plan
-from gapless.encodings.taccl.methods import NAMES, PART, Search, methods_for, no_plan
+from gapless.encodings.taccl.methods import NAMES, methods_for, needs_other_roots
 from gapless.encodings.taccl.milp.routers import routing_model
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.encodings.taccl.problem import Problem
 from gapless.encodings.taccl.repair.earlier import Earlier
 from gapless.encodings.taccl.repair.mending import mended
+from gapless.encodings.taccl.search import PART, Search, no_plan
 from gapless.encodings.taccl.sketch.search import search_sketches
 from gapless.encodings.taccl.switches.answer import solve_with_switches
 from gapless.encodings.taccl.unequal.problem import Unequal
@@ -129,9 +130,13 @@ def _matched_briefly(problem: Chunked, bounds: Bounds, deadline: Deadline, param
 def _spares_chunking(
     problem: Problem, first: Candidate | None, bounds: Bounds, options: SolveOptions, parameters: Parameters
 ) -> bool:
-    """Whether the first plan is so near to the bound that no number of chunks is worth a search."""
+    """Whether no number of chunks is worth a search: the first plan is near the bound, or sums need other roots."""
     is_alone = problem.method != "auto" or options.solver is not None
-    if first is None or is_alone or problem.path_slack is not None or not parameters.methods.allows("first"):
+    if is_alone or problem.path_slack is not None:
+        return False
+    if problem.is_open and needs_other_roots(bounds, parameters):
+        return True
+    if first is None or not parameters.methods.allows("first"):
         return False
     gap = relative_gap(first.end_s, bounds.quick_asked_s)
     return gap is not None and gap <= min(options.gap, parameters.chunking.spared_gap)

@@ -282,6 +282,13 @@ class Bounds:
         return bottlenecks_of(self.problem, self.problem.occupancy_s, self._rotations)
 
     @property
+    def even_roots_s(self) -> float:
+        """What links take at least for a sum where its phases are in turn, and roots are the problem's: of an ALLREDUCE
+        on all ranks alike. Plans whose phases overlap may take less.
+        """
+        return sum(phase.bandwidth.time_s for phase in self.phases)
+
+    @property
     def _stage(self) -> SolveOptions:
         """The options for the linear programs of one bound."""
         deadline = Deadline(self.options)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gapless.array_types import Ids
+from gapless.array_types import Floats, Ids
 from gapless.encodings.taccl.bounds.bounds import Bounds
 from gapless.encodings.taccl.candidate import SAME, Candidate, checked
 from gapless.encodings.taccl.chunked import Chunked
@@ -36,7 +36,7 @@ from gapless.encodings.taccl.parameters import Trees
 from gapless.encodings.taccl.symmetry.rotations import lanes_of
 from gapless.options import Deadline, SolveOptions
 
-__all__ = ["doubled_chunks", "plan_on_trees"]
+__all__ = ["doubled_chunks", "even_turn", "plan_on_trees"]
 
 _DEFAULTS = Trees()
 _POWERS = (4, 8, 16, 32)
@@ -100,11 +100,16 @@ class _Packed:
     end_s: float
 
 
-def doubled_chunks(problem: Chunked, parameters: Trees = _DEFAULTS) -> Iterator[int]:
-    """1, 2, 4, ...: numbers of chunks for a problem's ranks, as long as there is work to put their sends in order."""
+def doubled_chunks(problem: Chunked, parameters: Trees = _DEFAULTS, with_middles: bool = False) -> Iterator[int]:
+    """1, 2, 4, ...: numbers of chunks for a problem's ranks, as long as there is work to put their sends in order.
+
+    `with_middles`: and 3, 6, 12, ... between them.
+    """
     ranks, number = problem.collective.rank_count, 1
     while number == 1 or 2 * (ranks - 1) * ranks * number <= parameters.rows:
         yield number
+        if with_middles and number > 1:
+            yield number + number // 2
         number *= 2
 
 
@@ -196,23 +201,30 @@ def _pack(problem: Chunked, pairs: _Pairs, chance: random.Random, passes: int) -
 
 
 def _in_even_turn(pairs: _Pairs, trees: list[list[int]]) -> list[list[int]]:
-    """The trees in the order in which, one by one, the next brings all loads nearest to their shares so far."""
+    """The trees in a turn that loads all clocks evenly."""
     load_s = np.zeros((len(trees), pairs.clocks))
     for number, tree in enumerate(trees):
         for pair in tree:
             for clock, each_s in pairs.loads[pair]:
                 load_s[number, clock] += each_s
+    return [trees[number] for number in even_turn(load_s)]
+
+
+def even_turn(load_s: Floats) -> list[int]:
+    """The order in which, one by one, the next chunk brings all loads nearest to their shares so far.
+
+    `load_s[c, k]`: what chunk c takes of clock k.
+    """
     all_s = load_s.sum(axis=0)
-    load_s, all_s = load_s[:, all_s > 0], all_s[all_s > 0]
-    share, weight = load_s / all_s, (all_s / all_s.max(initial=0.0)) ** _TIGHT
-    so_far, left, order = np.zeros(len(all_s)), np.arange(len(trees)), list[int]()
+    share, weight = load_s[:, all_s > 0] / all_s[all_s > 0], (all_s[all_s > 0] / all_s.max(initial=0.0)) ** _TIGHT
+    so_far, left, order = np.zeros(len(weight)), np.arange(len(load_s)), list[int]()
     while len(left):
-        at = (len(order) + 1) / len(trees)
+        at = (len(order) + 1) / len(load_s)
         place = int(((so_far + share[left] - at) ** 2 @ weight).argmin())
         order.append(int(left[place]))
         so_far += share[left[place]]
         left = np.delete(left, place)
-    return [trees[number] for number in order]
+    return order
 
 
 def _grown(pairs: _Pairs, load_s: list[float], chance: random.Random, power: int) -> list[int]:

@@ -3,14 +3,19 @@
 With as many roots on each rank, a rank with few links is the last to get what others own, in both phases, while links
 elsewhere stand still. How many chunks each rank should be the root of is a linear program: a variable a link and phase
 says how many of each chunk it carries, and every set of ranks gets what it is no root of over its links (Frank's
-theorem on branchings with free roots). The matching plans the chunks with these roots, phase by phase. Where links run
-as fast both ways and share nothing, both phases together take as long as the worst partition on a line, and nowhere
-more than twice as long.
+theorem on branchings with free roots). Of programs with equal times, the one with roots in the middle is taken.
+
+There are two of them. *Phases in turn*: each phase has a time of its own. The matching plans the chunks with these
+roots, phase by phase. Where links run as fast both ways and share nothing, both phases together take as long as the
+worst partition on a line, and nowhere more than twice as long. *Phases at once*: chunks on their way up share each link
+with others that are on their way down. Where links don't run alike both ways, the trees up load other links than the
+trees down; then trees are packed for these roots (`loaded_trees.py`).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -19,6 +24,7 @@ import numpy as np
 from gapless.array_types import Floats, Ids
 from gapless.encodings.taccl.bounds.bandwidth.concurrent_flow import time_covers_every_lane
 from gapless.encodings.taccl.bounds.bounds import Bounds
+from gapless.encodings.taccl.bounds.link_costs import distances_s
 from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
@@ -29,42 +35,53 @@ from gapless.solvers.max_flow import max_flow
 from gapless.solvers.registry import solve_model
 from gapless.topologies.topology import Topology
 
-__all__ = ["RootShares", "plan_from_roots", "root_shares", "with_roots"]
+__all__ = ["RootShares", "plan_from_roots", "root_shares", "roots_at_once", "with_roots"]
 
 _STEPS = 2**30
 """A chunk is so many units of flow."""
 _SERVED = 1e-6
 """Sets of ranks that lack no more than this part of a chunk are served."""
+_CENTRAL = 1e-5
+"""What it costs a root that the farthest rank is farther, from it or to it, as a share of that time."""
 _DEFAULTS = Trees()
 _WORK = Matching()
 
 
 @dataclass(frozen=True)
 class RootShares:
-    """`share[r]`: float, the part of all chunks whose root is rank r; `time_s`: of a chunk then, both phases."""
+    """`share[r]`: float, the part of all chunks whose root is rank r; `time_s`: of a chunk then, both phases.
+
+    `carried[p, l]`: float, the part of all chunks that link l carries then up to their roots (p = 0), and down.
+    """
 
     share: Floats
     time_s: float
+    carried: Floats
 
 
 @dataclass(frozen=True)
 class _Program:
-    """`carried[p, l]`: chunks over link l in phase p, up to the root and down; `root[r]`: the part with root r."""
+    """`carried[p, l]`: chunks over link l in phase p, up to the root and down; `root[r]`: the part with root r.
+
+    `times`: of each phase, or of both at once.
+    """
 
     model: Model
     carried: Ids
     root: Ids
+    times: list[int]
 
 
 def root_shares(
-    topology: Topology, occupancy_s: Floats, options: SolveOptions, are_even: bool = False, most_steps: int = 40
+    topology: Topology, occupancy_s: Floats, options: SolveOptions, at_once: bool = False, most_steps: int = 40
 ) -> RootShares | None:
     """The shares with which both phases take least, latencies aside; a chunk holds link l for `occupancy_s[l]`.
 
-    `are_even`: all ranks have the same. None where the program is not solved in time, or in so many steps.
+    `at_once`: some chunks go up while others go down; else the phases are in turn. None where the program is not solved
+    in time, or in so many steps.
     """
     deadline, unit_s = Deadline(options), float(occupancy_s.mean())
-    program = _program(topology, occupancy_s / unit_s, are_even)
+    program = _program(topology, occupancy_s / unit_s, at_once)
     ranks = topology.device_count
     known: set[tuple[int, tuple[int, ...]]] = set()
     fresh: set[tuple[int, tuple[int, ...]]] = {(phase, (rank,)) for rank in range(ranks) for phase in (0, 1)}
@@ -74,28 +91,27 @@ def root_shares(
         solution = solve_model(program.model, replace(deadline.stage(), gap=0.0, threads=1, on_progress=None))
         if solution.values is None or solution.objective is None or deadline.over:
             return None
-        share = np.maximum(solution.values[program.root], 0.0)
-        fresh = _starving(topology, solution.values[program.carried], share) - known
+        share, carried = (np.maximum(solution.values[columns], 0.0) for columns in (program.root, program.carried))
+        fresh = _starving(topology, carried, share) - known
         if not fresh:
-            return RootShares(share / share.sum(), solution.objective * unit_s)
+            return RootShares(share / share.sum(), float(solution.values[program.times].sum()) * unit_s, carried)
     return None
 
 
-def _program(topology: Topology, occupancy: Floats, are_even: bool) -> _Program:
+def _program(topology: Topology, occupancy: Floats, at_once: bool) -> _Program:
     ranks, links = topology.device_count, len(topology.links)
     model = Model("taccl_roots")
-    carried = model.continuous("carried", (2, links), upper=1.0)
-    even = 1.0 / ranks
-    root = model.continuous("root", ranks, lower=even if are_even else 0.0, upper=even if are_even else 1.0)
+    carried, root = model.continuous("carried", (2, links), upper=1.0), model.continuous("root", ranks, upper=1.0)
     model.add("all_chunks_have_a_root", (1.0, root), lower=1.0, upper=1.0 + 1e-9)
-    longest = float(occupancy.sum())
-    times, lanes = list[int](), np.arange(len(topology.resources) + links)
-    for phase, name in enumerate(("up", "down")):
+    longest, times = 2 * float(occupancy.sum()), list[int]()
+    lanes = np.arange(len(topology.resources) + links)
+    phases = {"both": carried} if at_once else {"up": carried[:1], "down": carried[1:]}
+    for name, columns in phases.items():
         times.append(int(model.continuous(f"time_{name}", upper=longest)))
-        columns = carried[phase][None, :]
         time_covers_every_lane(model, times[-1], topology, columns, occupancy, lanes, f"time_covers_lane_{name}")
-    model.minimize((1.0, times))
-    return _Program(model, carried, root)
+    far = distances_s(topology, occupancy, np.arange(ranks))
+    model.minimize((1.0, times), (_CENTRAL * (far.max(axis=0) + far.max(axis=1)), root))
+    return _Program(model, carried, root, times)
 
 
 def _sets_get_their_chunks(
@@ -135,6 +151,27 @@ def with_roots(problem: Chunked, share: Floats) -> Chunked:
     return replace(problem, collective=problem.collective.rooted(tuple(roots.tolist())))
 
 
+def roots_at_once(
+    bounds: Bounds, options: SolveOptions, limit_s: float = math.inf, parameters: Trees = _DEFAULTS
+) -> RootShares | None:
+    """The best roots of a question for phases at once, for packed trees. It is for an ALLREDUCE of all ranks.
+
+    None where links run alike both ways, for then trees may go down the links that they came up, from any root; and
+    where these roots take longer than `limit_s`.
+    """
+    if _runs_alike_both_ways(bounds.problem.logical.topology):
+        return None
+    return _shares(bounds.problem, limit_s, options, parameters, at_once=True)
+
+
+def _runs_alike_both_ways(topology: Topology) -> bool:
+    """Whether there are as many links of equal costs the other way, for each pair of ranks."""
+    ends = zip(topology.link_source.tolist(), topology.link_target.tolist(), strict=True)
+    costs = zip(topology.alpha_s.tolist(), topology.beta_s_per_byte.tolist(), strict=True)
+    links = Counter((one, other, cost) for (one, other), cost in zip(ends, costs, strict=True))
+    return all(links[other, one, cost] == count for (one, other, cost), count in links.items())
+
+
 def plan_from_roots(
     problems: Iterable[Chunked],
     options: SolveOptions,
@@ -146,40 +183,45 @@ def plan_from_roots(
     """The best plan by matching with the best roots for one question, cut into more and more chunks.
 
     It is for an ALLREDUCE of all ranks. None where by bandwidth roots on all ranks alike are as good, or others take
-    longer than `limit_s`, and where plans of little work are far behind `limit_s`.
+    longer than `limit_s`. The best of plans of little work gets all of the work where it is near `limit_s`.
     """
-    deadline = Deadline(options)
-    shares = _worthwhile(bounds.problem, limit_s, deadline, parameters)
-    if shares is None:
+    deadline, network = Deadline(options), bounds.problem
+    if len(np.unique(network.rotations.rank_orbit)) == 1:
+        return None
+    shares = _shares(network, limit_s, options, parameters)
+    if shares is None or _time_s(network, shares) > (1 - parameters.least_root_gain) * bounds.even_roots_s:
         return None
     best: tuple[Candidate, Chunked] | None = None
-    for problem, plan in _quick_plans(problems, shares, deadline, parameters, matching):
+    for problem, plan in _quick_plans(problems, shares.share, deadline, parameters, matching):
         if best is not None and not plan.is_faster(best[0]):
             break
         best = plan, problem
-    if best is None or best[0].end_s > matching.hopeless_factor * limit_s:
+    if best is None:
         return None
     found, problem = best
-    longer = None if deadline.over else matched_plan(problem, deadline.stage(), matching)
+    is_near = found.end_s <= parameters.near_roots * limit_s and not deadline.over
+    longer = matched_plan(problem, deadline.stage(), matching) if is_near else None
     if longer is not None and longer.is_faster(found):
         found = longer
     name = f"roots by bandwidth, {found.variant}"
     return replace(found, method="trees", bound_s=bounds.quick_asked_s, bounds_s=bounds.any_chunking, variant=name)
 
 
-def _worthwhile(problem: Chunked, limit_s: float, deadline: Deadline, parameters: Trees) -> Floats | None:
-    """The shares of the ranks, None where even ones take no longer, or these as long as `limit_s`."""
-    topology, size_bytes = problem.logical.topology, problem.chunk_bytes * problem.collective.chunk_count
+def _shares(
+    problem: Chunked, limit_s: float, options: SolveOptions, parameters: Trees, at_once: bool = False
+) -> RootShares | None:
+    """The shares of the ranks, None where a plan with them is no faster than `limit_s`, or the network is large."""
+    topology = problem.logical.topology
     rate_s = topology.beta_s_per_byte
     if topology.device_count * len(topology.links) > parameters.most_root_looks or not (rate_s > 0).all():
         return None
-    if len(np.unique(problem.rotations.rank_orbit)) == 1:
-        return None
-    best = root_shares(topology, rate_s, deadline.stage())
-    if best is None or size_bytes * best.time_s >= limit_s:
-        return None
-    even = root_shares(topology, rate_s, deadline.stage(), are_even=True)
-    return None if even is None or best.time_s > (1 - parameters.least_root_gain) * even.time_s else best.share
+    best = root_shares(topology, rate_s, options, at_once)
+    return None if best is None or _time_s(problem, best) * (1 + parameters.least_fill) >= limit_s else best
+
+
+def _time_s(problem: Chunked, shares: RootShares) -> float:
+    """What all bytes take."""
+    return problem.chunk_bytes * problem.collective.chunk_count * shares.time_s
 
 
 def _quick_plans(

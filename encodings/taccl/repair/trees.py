@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from gapless.array_types import Floats
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.paths import groups_of_links
 from gapless.encodings.taccl.ordering.sends import Routing
@@ -40,6 +41,14 @@ class Load:
         self.occupancy_s, self.duration_s = problem.occupancy_s, problem.duration_s
         self.load_s = np.zeros(count + 1)
         self.longest_s = float(problem.earliest_s[np.isfinite(problem.earliest_s)].max(initial=0.0))
+
+    @classmethod
+    def by_link(cls, problem: Chunked, occupancy_s: Floats) -> Load:
+        """Where each link is a clock of its own, which a chunk takes for `occupancy_s[l]`."""
+        load, links = cls(problem), len(occupancy_s)
+        load.groups, load.held = [[link] for link in range(links)], np.arange(links)[:, None]
+        load.occupancy_s, load.load_s = occupancy_s, np.zeros(links + 1)
+        return load
 
     def add(self, link: int, sign: float = 1.0) -> None:
         """A chunk more, or less, over a link."""

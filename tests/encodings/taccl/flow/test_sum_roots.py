@@ -7,20 +7,25 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from rival_networks import rival_networks
 from shapes import SHAPES, even, line, ring
+from spreading_lp import allgather_time_s
+from tree_packings import packed_trees
 
 from gapless.checker import check
 from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.bandwidth.partitions import worst_partition
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.bounds.cuts import partitions_of
-from gapless.encodings.taccl.flow.sum_roots import plan_from_roots, root_shares, with_roots
+from gapless.encodings.taccl.flow.sum_roots import plan_from_roots, root_shares, roots_at_once, with_roots
 from gapless.encodings.taccl.parameters import Matching, Trees
+from gapless.encodings.taccl.sketch.phases import turned_round
 from gapless.encodings.taccl.symmetry.rotations import no_rotations
 from gapless.errors import InputError
 from gapless.ir.collective import allgather, allreduce
 from gapless.options import SolveOptions
 
+NETWORKS = {topology.name: topology for topology in rival_networks()}
 COSTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=8, max_size=8)
 
 
@@ -30,12 +35,51 @@ def test_a_line_adds_up_at_its_ends() -> None:
     """
     topology = line(5, even)
     best = root_shares(topology, topology.beta_s_per_byte, SolveOptions())
-    alike = root_shares(topology, topology.beta_s_per_byte, SolveOptions(), are_even=True)
     assert best is not None
-    assert alike is not None
     assert best.share == pytest.approx([0.5, 0, 0, 0, 0.5], abs=1e-5)
     assert best.time_s == pytest.approx(1e-10, rel=1e-5)
-    assert alike.time_s == pytest.approx(2 * 0.8e-10, rel=1e-5)
+    large = bounds_of(Chunked(topology, allreduce(5), 10**9))
+    assert large.even_roots_s == pytest.approx(5e9 * 2 * 0.8e-10, rel=1e-3)
+
+
+@examples(24)
+@given(shape=st.sampled_from(["line", "ring", "star"]), costs=COSTS)
+def test_the_time_of_even_roots_is_that_of_an_allgather_each_way(shape: str, costs: list[tuple[int, int]]) -> None:
+    """Each of which is a linear program with a flow to every rank."""
+    topology = SHAPES[shape](5, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
+    bounds = bounds_of(Chunked(topology, allreduce(5), 10**6))
+    occupancy_s = bounds.problem.occupancy_s
+    each_s = [allgather_time_s(network, occupancy_s) for network in (topology, turned_round(topology))]
+    assert bounds.even_roots_s == pytest.approx(sum(each_s), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [pytest.param("one-way-6"), pytest.param("one-way-11", marks=pytest.mark.thorough)])
+def test_at_once_roots_take_as_long_as_the_best_packing_of_trees_up_and_down(name: str) -> None:
+    """The packing is found by column generation, tree by tree, and is no better than 1 % above its optimum."""
+    topology = NETWORKS[name]
+    rate_s = topology.beta_s_per_byte
+    best, in_turn = (root_shares(topology, rate_s, SolveOptions(), at_once) for at_once in (True, False))
+    assert best is not None
+    assert in_turn is not None
+    load_s = np.zeros(len(topology.links))
+    for tree, share in packed_trees("allreduce", topology):
+        np.add.at(load_s, [*tree.up, *tree.down], share)
+    packed_s = float((load_s * rate_s).max())
+    assert packed_s / 1.01 <= best.time_s <= packed_s * (1 + 1e-4)
+    assert best.time_s <= in_turn.time_s * (1 + 1e-4)
+    worst = worst_partition(topology, rate_s, no_rotations(topology), partitions_of(topology))
+    assert worst.time_s * (1 - 1e-4) <= best.time_s
+
+
+def test_roots_at_once_are_for_links_that_run_unlike_both_ways() -> None:
+    two_ways, one_way = (
+        Chunked(topology, allreduce(topology.device_count), 10**6, may_cut=True)
+        for topology in (line(4, even), NETWORKS["one-way-6"])
+    )
+    assert roots_at_once(bounds_of(two_ways), SolveOptions()) is None
+    bounds = bounds_of(one_way)
+    assert roots_at_once(bounds, SolveOptions()) is not None
+    assert roots_at_once(bounds, SolveOptions(), limit_s=bounds.any_chunking_s) is None
 
 
 @examples(24)
