@@ -9,7 +9,7 @@
 2. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most, first. Left out above 128 ranks, and where a sketch orders single chunks.
 3. *Packed trees* (`trees`, `flow/spanning_trees.py`): an ALLREDUCE up and down trees that load links alike, some 2 s;
-   where links don't run alike both ways, up some trees and down others (`flow/loaded_trees.py`). Left out under a
+   where links aren't alike in both directions, up some trees and down others (`flow/loaded_trees.py`). Left out under a
    sketch, and where loads and the longest tree promise nothing better than the best. Then matchings that add chunks up
    where bandwidth would have them (`flow/sum_roots.py`), where that isn't on all ranks alike. Where roots on all ranks
    alike are far behind the bound (`needs_other_roots`), trees come first, no number of chunks is searched for the
@@ -142,7 +142,7 @@ def _quick(search: Search) -> Iterator[Candidate | None]:
 
 
 def _trees(search: Search) -> Iterator[Candidate | None]:
-    """Packed trees, both ways or one way, then matchings with roots by bandwidth, where they may be the fastest."""
+    """Packed trees, then matchings with roots by bandwidth, where they may be faster than the best."""
     question, parameters = search.question, search.parameters.trees
     problems = list(_doubled(search))
     yield plan_on_trees(problems, search.stage(), question, search.known_s, parameters)

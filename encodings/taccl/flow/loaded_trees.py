@@ -1,4 +1,4 @@
-"""Loaded trees: an ALLGATHER or REDUCESCATTER, or an ALLREDUCE on links that don't run alike both ways, along trees.
+"""Loaded trees: an ALLGATHER or REDUCESCATTER, or an ALLREDUCE on links unlike in both directions, along trees.
 
 Matchings take what is free at the moment, and where ranks or nodes share ports, a port that serves a slow link keeps
 fast ones waiting. So trees are grown one by one that load links and what they share alike, from each chunk's owner,

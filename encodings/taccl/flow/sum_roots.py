@@ -6,10 +6,10 @@ says how many of each chunk it carries, and every set of ranks gets what it is n
 theorem on branchings with free roots). Of programs with equal times, the one with roots in the middle is taken.
 
 There are two of them. *Phases in turn*: each phase has a time of its own. The matching plans the chunks with these
-roots, phase by phase. Where links run as fast both ways and share nothing, both phases together take as long as the
-worst partition on a line, and nowhere more than twice as long. *Phases at once*: chunks on their way up share each link
-with others that are on their way down. Where links don't run alike both ways, the trees up load other links than the
-trees down; then trees are packed for these roots (`loaded_trees.py`).
+roots, phase by phase. Where links are as fast in both directions and share nothing, both phases together take as long
+as the worst partition on a line, and nowhere more than twice as long. *Phases at once*: chunks that go up share each
+link with others that go down. Where links aren't alike in both directions, the trees up load other links than the trees
+down; then trees are packed for these roots (`loaded_trees.py`).
 """
 
 from __future__ import annotations
@@ -156,16 +156,16 @@ def roots_at_once(
 ) -> RootShares | None:
     """The best roots of a question for phases at once, for packed trees. It is for an ALLREDUCE of all ranks.
 
-    None where links run alike both ways, for then trees may go down the links that they came up, from any root; and
-    where these roots take longer than `limit_s`.
+    None where links are alike in both directions, for then trees may go down the links that they came up, from any
+    root; and where these roots take longer than `limit_s`.
     """
-    if _runs_alike_both_ways(bounds.problem.logical.topology):
+    if _is_symmetric(bounds.problem.logical.topology):
         return None
     return _shares(bounds.problem, limit_s, options, parameters, at_once=True)
 
 
-def _runs_alike_both_ways(topology: Topology) -> bool:
-    """Whether there are as many links of equal costs the other way, for each pair of ranks."""
+def _is_symmetric(topology: Topology) -> bool:
+    """Whether there are as many links of equal costs in the other direction, for each pair of ranks."""
     ends = zip(topology.link_source.tolist(), topology.link_target.tolist(), strict=True)
     costs = zip(topology.alpha_s.tolist(), topology.beta_s_per_byte.tolist(), strict=True)
     links = Counter((one, other, cost) for (one, other), cost in zip(ends, costs, strict=True))
