@@ -68,7 +68,8 @@ def class_bounds(problem: Problem, search: Search) -> tuple[float, str, list[Bou
     widest = any_placement_s(problem)
     if not has_placements(problem):
         return (*max(widest, (of_placement_s, source)), found)
-    stages = "" if problem.chunks == problem.copies else f" of {problem.chunks} stages a rank"
+    is_said = problem.chunks == problem.copies or not isinstance(problem.placement, str)
+    stages = "" if is_said else f" of {problem.chunks} stages a rank"
     found.append(Bound(PlanClass.PLACEMENT, of_placement_s, source, f"with {_name(problem)}{stages}"))
     return (*widest, found)
 

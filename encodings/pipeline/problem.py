@@ -90,8 +90,7 @@ class Problem(BriefQuestion):
             check_known(name, getattr(self, name), known)
         self._check_placement()
         if self.stage_count > self.profile.layer_count:
-            each = self.chunks // self.copies
-            stages = f"{self.ranks} ranks x {each}" if each > 1 else f"{self.ranks} ranks"
+            stages = f"{self.stage_count} stages" if self.stage_count > self.ranks else f"{self.ranks} ranks"
             rule = f"ranks: {stages} need as many layers, profile {self.profile.name!r} has {self.profile.layer_count}"
             raise InputError(rule)
         if self.stage_count * self.micro_batches * 3 > _MOST_OPS:
@@ -118,12 +117,14 @@ class Problem(BriefQuestion):
         self.hops.check([*pairs, *((b, a) for a, b in pairs)], ends)
 
     def _check_placement(self) -> None:
-        """A name that goes with the chunks, or as many stages on each rank as the chunks say."""
+        """A name that goes with the chunks, or stages on every rank, the chunks at most."""
         if not isinstance(self.placement, str):
             counts = [self.placement.count(rank) for rank in range(self.ranks)]
-            if sum(counts) != len(self.placement) or counts != [self.chunks] * self.ranks:
-                rule = f"must have {self.chunks} stages on each of the ranks 0 to {self.ranks - 1}"
+            if sum(counts) != len(self.placement) or not min(counts):
+                rule = f"must have a stage on each of the ranks 0 to {self.ranks - 1}, and on no other"
                 raise InputError(f"placement: {rule}, got {','.join(map(str, self.placement))}")
+            if max(counts) != self.chunks:
+                raise InputError(f"chunks: must be {max(counts)}, the most stages of a rank, got {self.chunks}")
             return
         check_known("placement", self.placement, PLACEMENTS)
         if (self.chunks != 1) if self.placement == "linear" else (self.chunks < 2):
@@ -202,6 +203,8 @@ class Problem(BriefQuestion):
     @property
     def stage_count(self) -> int:
         """S: the number of stages that the layers are cut into."""
+        if not isinstance(self.placement, str):
+            return len(self.placement)
         return self.ranks * self.chunks // self.copies
 
     @cached_property
@@ -334,14 +337,10 @@ def _placed(asked: Question) -> tuple[Placement, int]:
     if isinstance(placement, str):
         usual = {"linear": 1, "wave": _WAVE_CHUNKS}.get(placement, 2)
         return "v" if placement == "wave" else placement, usual if chunks is None else chunks
-    each, rest = divmod(len(placement), asked.ranks)
-    if rest or not each or (chunks is not None and chunks != each):
-        evenly = f"must have as many stages on each of {asked.ranks} ranks"
-        rule = evenly if rest or not each else f"goes with chunks {each}"
-        raise InputError(f"placement: {rule}, got {len(placement)} stages")
-    names = ("linear",) if each == 1 else ("looped", "v")
-    known = {tuple(rank_of_stages(name, asked.ranks, each).tolist()): name for name in names}
-    return known.get(placement, placement), each
+    most = max(placement.count(rank) for rank in placement)
+    names = ("linear",) if most == 1 else ("looped", "v")
+    known = {tuple(rank_of_stages(name, asked.ranks, most).tolist()): name for name in names}
+    return known.get(placement, placement), most if chunks is None else chunks
 
 
 def _read_placement(path: str) -> tuple[int, ...]:

@@ -211,12 +211,14 @@ def two_copies(seed: int) -> Stages:
     )  # fmt: skip
 
 
-def few_stages(seed: int) -> Stages:
+def few_stages(seed: int, is_uneven: bool = False) -> Stages:
     """Two or three ranks with two stages each, up to 4 micro-batches: messages of activations and gradients share
-    links, on which they are often slower than ops."""
+    links, on which they are often slower than ops. `is_uneven`: each has one stage or more, in any order."""
     rng = np.random.default_rng(seed)
     ranks, micro_batches = int(rng.integers(2, 4)), int(rng.integers(2, 5))
     rank = rank_of_stages(str(rng.choice(["v", "looped"])), ranks, 2)
+    if is_uneven:
+        rank = rng.permutation(np.concatenate([np.arange(ranks), rng.integers(0, ranks, rng.integers(1, 3))]))
     count, splits = len(rank), bool(rng.integers(3))
     crosses, stash = rank[1:] != rank[:-1], rng.integers(1, 4, count)
     whole = np.bincount(rank, weights=stash, minlength=ranks)

@@ -195,8 +195,8 @@ def rank_of_stage(asked: Record) -> tuple[int, ...]:
     ranks, chunks = asked.integer("ranks", 1), asked.integer("chunks", 1)
     if isinstance(asked.raw("placement"), list):
         placed = asked.integers("placement", 0, ranks - 1)
-        if len(placed) != ranks * chunks:
-            raise asked.fail("placement", f"the ranks of {ranks * chunks} stages", list(placed))
+        if set(placed) != set(range(ranks)):
+            raise asked.fail("placement", f"the rank of each stage, each of {ranks} at least once", list(placed))
         return placed
     return tuple(rank_of_stages(asked.text("placement"), ranks, chunks).tolist())
 

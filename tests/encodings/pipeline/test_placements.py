@@ -8,17 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exact_pipeline import exact_step, few_stages
+from examples import share
 
 import gapless
 from gapless.checker import check
+from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.classes import any_placement_s, narrowing
-from gapless.encodings.pipeline.parameters import Parameters
+from gapless.encodings.pipeline.methods import best_orders
+from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
+from gapless.encodings.pipeline.programs.program import program_of
 from gapless.encodings.pipeline.solve import planned, solve
 from gapless.errors import InputError
-from gapless.io.plan import read_plan
-from gapless.options import SolveOptions
+from gapless.io.plan import SavedPlan, read_plan
+from gapless.options import Deadline, SolveOptions
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.solution import PlanClass, Status
 from gapless.system import Plan
@@ -109,6 +114,35 @@ def test_the_question_is_no_narrower_than_any_placement() -> None:
     assert question.description["placement"] == "auto"
     assert narrowing(question, {}) == []
     assert [each.plans for each in narrowing(asked(cut="even"), {})] == [PlanClass.CUT]
+
+
+@pytest.mark.parametrize("seed", range(share(100)))
+def test_ranks_with_unlike_numbers_of_stages_are_bounded_and_proven(seed: int) -> None:
+    stages = few_stages(seed, is_uneven=True)
+    best_s, proven_s = exact_step(stages, 20.0)
+    assert max(bounds_of(stages).values()) <= best_s
+    placement = tuple(stages.rank.tolist())
+    question = problem(**{**TRIAL, "ranks": stages.ranks, "micro_batches": stages.micro_batches,
+                          "placement": placement})  # fmt: skip
+    found = best_orders(question, (), stages, SolveOptions(), Deadline(SolveOptions()), DEFAULTS)
+    assert found.best is not None
+    assert found.bound_s <= best_s
+    assert found.best.timeline.step_s == best_s or best_s > proven_s
+
+
+def test_a_rank_may_have_one_stage_more() -> None:
+    """A line whose last stage is on the first rank: what it decides is read again, and torch's schedule has it."""
+    question = asked(placement="0,1,2,3,0", in_flight=5)
+    assert (question.stage_count, question.chunks, question.profile.layer_count) == (5, 2, 8)
+    plan = solved(question)
+    assert plan.schedule is not None
+    assert plan.decision is not None
+    saved = SavedPlan(
+        "pipeline", question.description, {}, dict(plan.details), plan.schedule, decision=plan.decision.data
+    )
+    program = program_of(saved)
+    assert program.order.rank_of_stage == (0, 1, 2, 3, 0)
+    assert {action.stage for action in program.order.of_rank(0)} == {0, 4}
 
 
 def test_no_placement_at_all_is_infeasible() -> None:
