@@ -59,7 +59,7 @@ def test_a_decision_is_saved_and_read_as_typed_data(result: Result, path: Path) 
     assert decision.method == result.details["method"]
 
 
-@pytest.mark.parametrize("ranks", [(1, 0), (1, 0, 0, 1), (0, 1, 1, 0, 1, 0)])
+@pytest.mark.parametrize("ranks", [(1, 0), (1, 0, 0, 1), (0, 1, 1, 0, 1, 0), (0, 1, 0)])
 def test_stages_lie_where_a_placement_of_ones_own_says(ranks: tuple[int, ...], tmp_path: Path) -> None:
     """In the plan, its file, its replay and the file for torch."""
     path, few = tmp_path / "plan.json", Parameters(heuristic_ops=2000, quick_ops=1000, exact_steps=50, rounds=2)
@@ -74,7 +74,7 @@ def test_stages_lie_where_a_placement_of_ones_own_says(ranks: tuple[int, ...], t
     for rank, row in enumerate(rows):
         assert {ranks[int(word[0])] for word in row.split(",") if word} == {rank}
     damaged = changed(path, lambda data: data["problem"].update(placement=[0]))
-    with pytest.raises(InputError, match="placement: must be the ranks of"):
+    with pytest.raises(InputError, match="placement: must be the rank of each stage"):
         program_of(read_plan(damaged))
 
 
