@@ -42,13 +42,18 @@ def any_placement_s(problem: Problem) -> tuple[float, str]:
     forward: one rank, or two where two copies of the model can be placed; where a backward is whole, its last one is
     the first layer's, too. `path`: one micro-batch, there and back. Layers that
     are made up for a number of stages can be cut as finely as one likes, so that nobody waits; nor does a span of the
-    others begin before they have what they wait for.
+    others begin before they have what they wait for. Where backwards may be split or not, of both the lower one.
     """
-    profile, ranks = problem.profile, problem.ranks
+    shapes = problem.shapes(problem.recomputation == "all")
+    return min(_any_placement_s(problem, splits) for splits in shapes)
+
+
+def _any_placement_s(problem: Problem, splits: bool) -> tuple[float, str]:
+    """Of plans that split backwards, or don't."""
+    profile, ranks, is_whole = problem.profile, problem.ranks, not splits
     firsts = copies_of("bidirectional") if _is_bidirectional_possible(problem) else 1
-    is_whole = problem.backward == "whole"
     others = 0 if profile.is_uniform or problem.by_span else ranks - firsts
-    backward_s, weight_s = profile.backwards_s(not is_whole)
+    backward_s, weight_s = profile.backwards_s(splits)
     own_s = profile.forward_s + backward_s + weight_s
     last_s = own_s[0] - profile.forward_s[0] if is_whole else 0.0
     load_s = (problem.micro_batches * own_s.sum() + others * (profile.forward_s[0] + last_s)) / ranks

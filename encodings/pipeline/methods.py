@@ -132,12 +132,14 @@ class Schedule:
         return BASELINES[self.name].placement == problem.placement
 
     def run(self, search: Orders) -> Iterator[Candidate]:
-        """Its order, where it stays within memory."""
-        baseline = BASELINES[self.name]
+        """Its order, where it stays within memory. What it does as one op goes apart where backwards are split and
+        what they take as one is known.
+        """
+        baseline, measured = BASELINES[self.name], search.problem.profile.whole_backward_s is not None
         if suits(self.name, search.problem.placement, search.stages):
             stages = search.stages if baseline.splits else whole(search.stages)
             order = baseline.order(stages)
-            if search.stages.sums_after_sends and not baseline.splits:
+            if stages.splits != search.stages.splits and (measured or search.stages.sums_after_sends):
                 stages, order = search.stages, apart(search.stages, order)
             candidate = search.candidate(self.name, stages, order)
             if candidate is not None:

@@ -57,11 +57,12 @@ class Problem(BriefQuestion):
     `ranks`: P. `micro_batches`: M. `placement`, `chunks`: which rank runs which stage. `hops`: costs between ranks.
     `memory_bytes`: of a rank, inf for no limit; or `in_flight`: as many micro-batches as fit into it (None: no limit),
     each with what all stages of the rank keep of it. `backward`: whether the gradients of inputs and of weights are
-    computed apart. `cut`: how layers are cut, or the first layer of each stage but the first. `recomputation`: whether
-    stages may run their forward again. `compression`: the modes of gradients (None: all are plain); `error_budget`: the
-    most that they may spoil in sum. `blocking_sends`: whether a rank computes nothing while it sends. `message_memory`:
-    whether messages take memory of their sender and receiver. `minimise`: the step's makespan, or the longest span of a
-    rank. `alternatives`: the same question in other placements; the best plan of all of them is the answer.
+    computed apart; "auto": whichever takes less, as far as the profile measured both. `cut`: how layers are cut, or the
+    first layer of each stage but the first. `recomputation`: whether stages may run their forward again. `compression`:
+    the modes of gradients (None: all are plain); `error_budget`: the most that they may spoil in sum. `blocking_sends`:
+    whether a rank computes nothing while it sends. `message_memory`: whether messages take memory of their sender and
+    receiver. `minimise`: the step's makespan, or the longest span of a rank. `alternatives`: the same
+    question in other placements; the best plan of all of them is the answer.
     Raises `InputError` naming the field.
     """
 
@@ -226,6 +227,15 @@ class Problem(BriefQuestion):
     def unit(self) -> Unit:
         """What is minimised, as names of results end in it."""
         return "span_s" if self.by_span else "s"
+
+    def shapes(self, recomputes: bool = False) -> tuple[bool, ...]:
+        """Whether backwards are split, in each choice that there is. A profile may have measured both, but none how the
+        backward of a stage that runs its forward again is split, which can take far longer than its parts."""
+        if self.backward != "auto":
+            return (self.backward == "split",)
+        if self.profile.whole_backward_s is None:
+            return (True,)
+        return (False,) if recomputes else (True, False)
 
     @property
     def placed(self) -> str:

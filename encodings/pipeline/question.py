@@ -51,7 +51,7 @@ METHODS = (*SCHEDULES, *RECIPES)
 
 Recipes are tried by `auto`, too, but say what is compressed only where they are asked for by name.
 """
-BACKWARDS = ("split", "whole")
+BACKWARDS = ("split", "whole", "auto")
 CUTS = ("auto", "even", "bottleneck")
 RECOMPUTATIONS = ("none", "auto", "all")
 MESSAGE_MEMORIES = ("counted", "free")
@@ -117,7 +117,9 @@ class Question(Asked):
         metavar="NAME|L,L,...",
     )
     backward: str = asked(
-        Choice(BACKWARDS), "gradients of inputs and weights as two ops: split, or as one: whole", "split"
+        Choice(BACKWARDS),
+        "gradients of inputs and weights as two ops: split, as one: whole, or what the profile's times favour: auto",
+        "split",
     )
     recomputation: str = asked(
         Choice(RECOMPUTATIONS), "stages that run their forward again to save memory: none, auto, all", "none"

@@ -35,7 +35,8 @@ ROUNDING = PROVEN_GAP
 
 @dataclass
 class Case:
-    """One cut and one choice of the stages that recompute. `known`: orders of it that stay within memory.
+    """One cut, one choice of the stages that recompute, and whether backwards are split. `known`: orders of it
+    that stay within memory.
 
     `bounds_s`: seconds by name, on all of its orders and modes.
     """
@@ -171,16 +172,20 @@ class Search:
         return None
 
     def _try(self, cut: Cut, bound_s: float) -> None:
-        """Every choice of what recomputes, unless its bound says that it is no better."""
+        """Every choice of what recomputes and of splitting backwards, unless its bound says that it is no better."""
         most = self.parameters.recomputed_stages
         if not are_all_choices(self.problem, most):
-            free = replace(stages_of(self.problem, cut), memory_bytes=np.full(self.problem.ranks, np.inf))
-            self.rest_s = min(self.rest_s, max(bound_s, *bounds_of(free).values()))
-        for choice in recomputation_choices(self.problem, most):
+            for splits in self.problem.shapes():
+                every = stages_of(self.problem, cut, splits=splits)
+                free = replace(every, memory_bytes=np.full(self.problem.ranks, np.inf))
+                self.rest_s = min(self.rest_s, max(bound_s, *bounds_of(free).values()))
+        choices = recomputation_choices(self.problem, most)
+        shaped = [(choice, splits) for choice in choices for splits in self.problem.shapes(bool(choice.any()))]
+        for choice, splits in shaped:
             if self.is_over:
                 self.rest_s = min(self.rest_s, bound_s)
                 return
-            stages = stages_of(self.problem, cut, choice)
+            stages = stages_of(self.problem, cut, choice, splits)
             case = Case(cut, stages, bounds_of(stages) | ({"cut": bound_s} if bound_s else {}))
             spoiling = spoiling_of(self.problem, cut, stages.crosses)
             if spoiling is not None:

@@ -12,7 +12,7 @@ from gapless.encodings.pipeline.classes import LEAST_GAIN, class_bounds, wider
 from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
 from gapless.encodings.pipeline.cut.search import least_memory_bytes
-from gapless.encodings.pipeline.order.stages import each_rank
+from gapless.encodings.pipeline.order.stages import Stages, each_rank
 from gapless.encodings.pipeline.order.timeline import Candidate, peak_bytes
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.placements import best_placed
@@ -109,6 +109,15 @@ def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[
     }
 
 
+def _shape(problem: Problem, stages: Stages) -> dict[str, object]:
+    """Whether backwards are split, where that was left to the search, and what of it nobody measured."""
+    if problem.backward != "auto":
+        return {}
+    measured = problem.profile.whole_backward_s is not None or problem.profile.is_uniform
+    unmeasured = {} if measured or not stages.splits else {"unmeasured": "split"}
+    return {"backwards": "split" if stages.splits else "whole", **unmeasured}
+
+
 def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dict[str, object]:
     stages, timeline = best.stages, best.timeline
     busy_s = stages.micro_batches * stages.compute_s
@@ -122,6 +131,7 @@ def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dic
     slowest_first = sorted(plain, key=lambda found: found.rank, reverse=True)
     return {
         "method": decision.method,
+        **_shape(search.problem, stages),
         "cut": list(decision.cut),
         "recomputed": list(decision.recomputed),
         "peak_in_flight": (peaks / np.where(kept, kept, 1)).round(6).tolist(),

@@ -24,7 +24,9 @@ def _rank_names(plan: SavedPlan) -> tuple[str, ...]:
 
 
 def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
-    """The least memory, where what was given is too little for any plan."""
+    """The least memory, where what was given is too little for any plan; and costs that nobody measured."""
+    if details.get("unmeasured") == "split":
+        return ("what it costs to split backwards wasn't measured; measure a profile, or ask for --backward whole",)
     least = details.get("least_memory_bytes", details.get("least_memory_bound_bytes"))
     if "method" in details or not isinstance(least, int | float):
         return ()
@@ -43,7 +45,8 @@ SYSTEM = System(
   gapless solve pipeline --profile gpt-8.3b --ranks 4 --micro-batches 32 --bandwidth 200Gbps --replicas 4 -o plan.json
 """,
     summary=(
-        "method", "peak_in_flight", "spread_s", "bubble", "error", "least_memory_bytes", "least_memory_bound_bytes",
+        "method", "backwards", "peak_in_flight", "spread_s", "bubble", "error", "least_memory_bytes",
+        "least_memory_bound_bytes",
     ),
     remarks=_remarks,
     lighter="fewer micro-batches",

@@ -38,7 +38,7 @@ def follow(problem: Problem, cut: Cut, recipe: Recipe, hop_mode: int = 1, sum_mo
     """
     replicas = replace(problem.replicas, fuses_embedding=recipe.fuses_embedding)
     problem = replace(problem, replicas=replicas, method="auto")
-    stages = whole(stages_of(problem, cut))
+    stages = whole(stages_of(problem, cut, splits=problem.shapes()[-1]))
     order = _order(stages, recipe, hop_mode, sum_mode)
     timeline, spoiling = timed(stages, order, needs_room=False), spoiling_of(problem, cut, stages.crosses)
     assert timeline is not None, "1F1B has no deadlock"

@@ -19,15 +19,16 @@ def even_cut(layers: int, stages: int) -> Cut:
     return tuple(stage * size + min(stage, rest) for stage in range(1, stages))
 
 
-def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None) -> Stages:
-    """The costs of the stages; `recomputes[s]`: whether stage s runs its forward again before its backward.
+def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None, splits: bool | None = None) -> Stages:
+    """The costs of the stages; `recomputes[s]`: whether stage s runs its forward again before its backward. `splits`:
+    whether backwards are split, by default the first choice that there is.
 
     Each copy of the model has all of them.
     """
     profile, count = problem.profile, problem.stage_count
     firsts, copies = np.array([0, *cut], dtype=np.int64), problem.copies
     recomputes = np.tile(np.zeros(count, dtype=np.bool_) if recomputes is None else recomputes, copies)
-    splits = problem.backward == "split"
+    splits = problem.shapes(bool(recomputes.any()))[0] if splits is None else splits
     forward_s, backward_s, weight_s = (
         np.tile(np.add.reduceat(column, firsts), copies) for column in (profile.forward_s, *profile.backwards_s(splits))
     )

@@ -173,7 +173,7 @@ class _Costs:
     def __init__(self, problem: Problem) -> None:
         profile, self.problem = problem.profile, problem
         self.micro_batches = problem.micro_batches // problem.copies
-        backward_s, weight_s = profile.backwards_s(problem.backward == "split")
+        backward_s, weight_s = _least_backwards_s(problem)
         if problem.recomputation == "all":
             backward_s = backward_s + profile.forward_s
         self.forward, self.backward, self.weight = (_prefix(x) for x in (profile.forward_s, backward_s, weight_s))
@@ -218,7 +218,7 @@ class _Costs:
         above_s = self.forward[-1] - self.forward[first] + self.backward[-1] - self.backward[first]
         kept_s, turn_s = above_s + self.hops_above_s[stage], np.zeros(len(ends))
         parts = [(stash, kept_s)]
-        if self.problem.backward == "split":
+        if all(self.problem.shapes()):
             parts.append((np.minimum(stash, deferred), kept_s + self.weight[ends] - self.weight[first]))
         for size, each_s in parts:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -293,6 +293,18 @@ def _ranks(problem: Problem) -> Ints:
     """
     rank = problem.rank_of_stage[: problem.stage_count]
     return rank if problem.copies == 1 else np.minimum(rank, problem.ranks - 1 - rank)
+
+
+def _least_backwards_s(problem: Problem) -> tuple[Floats, Floats]:
+    """Of each layer the least that the gradient of its input takes, and the least that is left of both, whether or not
+    they are split: no stage of either kind takes less."""
+    shapes = problem.shapes(problem.recomputation == "all")
+    backward_s, weight_s = (
+        np.stack(columns) for columns in zip(*map(problem.profile.backwards_s, shapes), strict=True)
+    )
+    if len(shapes) == 1:
+        return backward_s[0], weight_s[0]
+    return backward_s.min(axis=0), (backward_s + weight_s).min(axis=0) - backward_s.min(axis=0)
 
 
 def _prefix(column: Floats | Ints) -> Floats:
