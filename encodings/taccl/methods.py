@@ -9,10 +9,10 @@
 2. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most, first. Left out above 128 ranks, and where a sketch orders single chunks.
 3. *Packed trees* (`trees`, `flow/spanning_trees.py`): an ALLREDUCE up and down trees that load links alike, some 2 s;
-   where links aren't alike in both directions, up some trees and down others (`flow/loaded_trees.py`). Left out under a
-   sketch, and where loads and the longest tree promise nothing better than the best. Then matchings that add chunks up
-   where bandwidth would have them (`flow/sum_roots.py`), where that isn't on all ranks alike. Where roots on all ranks
-   alike are far behind the bound (`needs_other_roots`), trees come first, no number of chunks is searched for the
+   where links aren't alike in both directions, up some trees and down others (`flow/directed_trees.py`). Left out under
+   a sketch, and where loads and the longest tree promise nothing better than the best. Then matchings that add chunks
+   up where bandwidth would have them (`flow/sum_roots.py`), where that isn't on all ranks alike. Where roots on all
+   ranks alike are far behind the bound (`needs_other_roots`), trees come first, no number of chunks is searched for the
    greedy; and no matching or greedy follows, where such roots take longer than the best plan by far.
 4. *Matching with restarts* (`matching`, `flow/restarts.py`): in the numbers of chunks around the one found, tenths of a
    second each, then more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy
@@ -42,11 +42,12 @@ from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import Quick, best_matching
+from gapless.encodings.taccl.flow.directed_trees import plan_on_directed_trees
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
 from gapless.encodings.taccl.flow.loaded_trees import may_load_trees, plan_on_loaded_trees
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
 from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, plan_on_trees
-from gapless.encodings.taccl.flow.sum_roots import plan_from_roots, roots_at_once, with_roots
+from gapless.encodings.taccl.flow.sum_roots import plan_from_roots, roots_at_once
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters, Trees
 from gapless.encodings.taccl.search import Search
@@ -148,10 +149,8 @@ def _trees(search: Search) -> Iterator[Candidate | None]:
     yield plan_on_trees(problems, search.stage(), question, search.known_s, parameters)
     if not search.is_over:
         roots = roots_at_once(question, search.stage(), search.known_s, parameters)
-        if roots is not None:
-            rooted = (with_roots(finer, roots.share) for finer in _doubled(search, with_middles=True))
-            known_s = search.known_s
-            yield plan_on_loaded_trees(rooted, search.stage(), question, known_s, parameters, roots.carried)
+        finer = list(_doubled(search, with_middles=True)) if roots else []
+        yield plan_on_directed_trees(finer, roots, search.stage(), question, search.known_s, parameters)
     if not search.is_over:
         matching = search.parameters.matching
         yield plan_from_roots(problems, search.stage(), question, search.known_s, parameters, matching)

@@ -3,13 +3,13 @@
 With as many roots on each rank, a rank with few links is the last to get what others own, in both phases, while links
 elsewhere stand still. How many chunks each rank should be the root of is a linear program: a variable a link and phase
 says how many of each chunk it carries, and every set of ranks gets what it is no root of over its links (Frank's
-theorem on branchings with free roots). Of programs with equal times, the one with roots in the middle is taken.
+theorem on branchings with free roots). Of optima, one with roots in the middle is taken, or one that spreads them.
 
 There are two of them. *Phases in turn*: each phase has a time of its own. The matching plans the chunks with these
 roots, phase by phase. Where links are as fast in both directions and share nothing, both phases together take as long
 as the worst partition on a line, and nowhere more than twice as long. *Phases at once*: chunks that go up share each
 link with others that go down. Where links aren't alike in both directions, the trees up load other links than the trees
-down; then trees are packed for these roots (`loaded_trees.py`).
+down; then trees are packed for these roots (`directed_trees.py`).
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ _SERVED = 1e-6
 """Sets of ranks that lack no more than this part of a chunk are served."""
 _CENTRAL = 1e-5
 """What it costs a root that the farthest rank is farther, from it or to it, as a share of that time."""
+_SPREAD = 1e-3
+"""What the largest share of a root costs, in mean times of a chunk on a link."""
 _DEFAULTS = Trees()
 _WORK = Matching()
 
@@ -73,15 +75,20 @@ class _Program:
 
 
 def root_shares(
-    topology: Topology, occupancy_s: Floats, options: SolveOptions, at_once: bool = False, most_steps: int = 40
+    topology: Topology,
+    occupancy_s: Floats,
+    options: SolveOptions,
+    at_once: bool = False,
+    are_spread: bool = False,
+    most_steps: int = 40,
 ) -> RootShares | None:
     """The shares with which both phases take least, latencies aside; a chunk holds link l for `occupancy_s[l]`.
 
-    `at_once`: some chunks go up while others go down; else the phases are in turn. None where the program is not solved
-    in time, or in so many steps.
+    `at_once`: some chunks go up while others go down; else the phases are in turn. `are_spread`: of the optima one with
+    small shares, else one with roots in the middle. None where the program is not solved in time, or in so many steps.
     """
     deadline, unit_s = Deadline(options), float(occupancy_s.mean())
-    program = _program(topology, occupancy_s / unit_s, at_once)
+    program = _program(topology, occupancy_s / unit_s, at_once, are_spread)
     ranks = topology.device_count
     known: set[tuple[int, tuple[int, ...]]] = set()
     fresh: set[tuple[int, tuple[int, ...]]] = {(phase, (rank,)) for rank in range(ranks) for phase in (0, 1)}
@@ -98,7 +105,7 @@ def root_shares(
     return None
 
 
-def _program(topology: Topology, occupancy: Floats, at_once: bool) -> _Program:
+def _program(topology: Topology, occupancy: Floats, at_once: bool, are_spread: bool) -> _Program:
     ranks, links = topology.device_count, len(topology.links)
     model = Model("taccl_roots")
     carried, root = model.continuous("carried", (2, links), upper=1.0), model.continuous("root", ranks, upper=1.0)
@@ -109,8 +116,13 @@ def _program(topology: Topology, occupancy: Floats, at_once: bool) -> _Program:
     for name, columns in phases.items():
         times.append(int(model.continuous(f"time_{name}", upper=longest)))
         time_covers_every_lane(model, times[-1], topology, columns, occupancy, lanes, f"time_covers_lane_{name}")
-    far = distances_s(topology, occupancy, np.arange(ranks))
-    model.minimize((1.0, times), (_CENTRAL * (far.max(axis=0) + far.max(axis=1)), root))
+    if are_spread:
+        largest = int(model.continuous("largest_share", upper=1.0))
+        model.add("largest_share", (-1.0, root[:, None]), (1.0, np.full((ranks, 1), largest)), lower=0.0)
+        model.minimize((1.0, times), (_SPREAD, [largest]))
+    else:
+        far = distances_s(topology, occupancy, np.arange(ranks))
+        model.minimize((1.0, times), (_CENTRAL * (far.max(axis=0) + far.max(axis=1)), root))
     return _Program(model, carried, root, times)
 
 
@@ -153,15 +165,16 @@ def with_roots(problem: Chunked, share: Floats) -> Chunked:
 
 def roots_at_once(
     bounds: Bounds, options: SolveOptions, limit_s: float = math.inf, parameters: Trees = _DEFAULTS
-) -> RootShares | None:
-    """The best roots of a question for phases at once, for packed trees. It is for an ALLREDUCE of all ranks.
+) -> list[RootShares]:
+    """The best roots of a question for phases at once: in the middle, and spread. It is for an ALLREDUCE of all ranks.
 
     None where links are alike in both directions, for then trees may go down the links that they came up, from any
     root; and where these roots take longer than `limit_s`.
     """
     if _is_symmetric(bounds.problem.logical.topology):
-        return None
-    return _shares(bounds.problem, limit_s, options, parameters, at_once=True)
+        return []
+    found = (_shares(bounds.problem, limit_s, options, parameters, True, spread) for spread in (False, True))
+    return [shares for shares in found if shares is not None]
 
 
 def _is_symmetric(topology: Topology) -> bool:
@@ -208,14 +221,19 @@ def plan_from_roots(
 
 
 def _shares(
-    problem: Chunked, limit_s: float, options: SolveOptions, parameters: Trees, at_once: bool = False
+    problem: Chunked,
+    limit_s: float,
+    options: SolveOptions,
+    parameters: Trees,
+    at_once: bool = False,
+    are_spread: bool = False,
 ) -> RootShares | None:
     """The shares of the ranks, None where a plan with them is no faster than `limit_s`, or the network is large."""
     topology = problem.logical.topology
     rate_s = topology.beta_s_per_byte
     if topology.device_count * len(topology.links) > parameters.most_root_looks or not (rate_s > 0).all():
         return None
-    best = root_shares(topology, rate_s, options, at_once)
+    best = root_shares(topology, rate_s, options, at_once, are_spread)
     return None if best is None or _time_s(problem, best) * (1 + parameters.least_fill) >= limit_s else best
 
 

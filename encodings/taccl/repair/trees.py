@@ -102,6 +102,13 @@ class Trees:
         self.roots, self.wanted, self.into = roots, wanted, into
         load.add_all([link for tree in into for link in tree.values()])
 
+    @classmethod
+    def of(cls, phase: Chunked, load: Load, into: list[dict[int, int]] | None = None) -> Trees:
+        """From the owners of its chunks to all that want them; none is grown where they aren't given."""
+        owners = phase.owners.tolist()
+        wanted = [{*ranks} - {owner} for ranks, owner in zip(phase.collective.destinations, owners, strict=True)]
+        return cls(phase, owners, wanted, into or [{} for _ in owners], load)
+
     def mend(self, chunk: int) -> bool:
         """Whether every rank is reached, once what was cut off hangs on the tree again."""
         if self._is_whole(chunk):

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import random
-from itertools import permutations
-
 import numpy as np
 import pytest
-from examples import examples
-from hypothesis import given
-from hypothesis import strategies as st
 from rival_networks import rival_networks
 
 from gapless.checker import check
-from gapless.encodings.taccl import Chunked, Problem
+from gapless.encodings.taccl import Problem
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.flow.loaded_trees import may_load_trees, plan_on_loaded_trees
-from gapless.encodings.taccl.flow.sum_roots import roots_at_once, with_roots
 from gapless.encodings.taccl.parameters import Trees
-from gapless.ir.collective import allreduce
 from gapless.options import SolveOptions
-from gapless.topologies.topology import Link, Topology
+from gapless.topologies.topology import Topology
 
 BRIEF = Trees(rows=4_000, looks=300_000)
-NETWORKS = {topology.name: topology for topology in rival_networks()}
-SMALL = {name: topology for name, topology in NETWORKS.items() if topology.device_count <= 8}
+SMALL = {topology.name: topology for topology in rival_networks() if topology.device_count <= 8}
 MB = 10**6
 
 
@@ -47,43 +38,6 @@ def test_plans_replay_and_are_above_the_bound(name: str, collective: str) -> Non
     assert plan.end_s >= bounds.asked_s * (1 - 1e-9)
     wanted = plan.problem.graph.required
     assert np.array_equal(plan.schedule.graph.required.tensors, wanted.tensors)
-
-
-@pytest.mark.thorough("one-way-6")
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name.startswith("one-way")])
-def test_one_way_links_add_up_and_spread_at_once(name: str) -> None:
-    """Phase after phase takes 1.2 to 1.9 times the bound, whatever the roots."""
-    problem = Problem(NETWORKS[name], "allreduce", 64 * MB)
-    bounds = bounds_of(problem.coarsest)
-    roots = roots_at_once(bounds, SolveOptions())
-    assert roots is not None
-    rooted = [with_roots(problem.in_chunks(number), roots.share) for number in (4, 8)]
-    work = Trees(rows=6_000)
-    plan = plan_on_loaded_trees(rooted, SolveOptions(), bounds, parameters=work, carried=roots.carried)
-    assert plan is not None
-    report = check(plan.schedule)
-    assert report.valid
-    assert bounds.asked_s * (1 - 1e-9) <= report.makespan_s <= 1.1 * bounds.asked_s
-
-
-@examples(16)
-@given(ranks=st.integers(3, 5), chance=st.randoms(use_true_random=False), parts=st.integers(1, 2))
-def test_random_one_way_networks_replay(ranks: int, chance: random.Random, parts: int) -> None:
-    order = chance.sample(range(ranks), ranks)
-    pairs = {*zip(order, [*order[1:], order[0]], strict=True)} | {
-        pair for pair in permutations(range(ranks), 2) if chance.random() < 0.3
-    }
-    links = [Link(*pair, chance.randrange(40) * 1e-7, chance.randint(1, 40) * 1e-12) for pair in sorted(pairs)]
-    problem = Chunked(Topology("one way", (0,) * ranks, tuple(links)), allreduce(ranks, parts), 10**5)
-    bounds = bounds_of(problem)
-    roots = roots_at_once(bounds, SolveOptions())
-    if roots is not None:
-        rooted = with_roots(problem, roots.share)
-        plan = plan_on_loaded_trees([rooted], SolveOptions(), bounds, parameters=BRIEF, carried=roots.carried)
-        assert plan is not None
-        report = check(plan.schedule)
-        assert report.valid, report.summary()
-        assert bounds.any_grouping_s <= report.makespan_s * (1 + 1e-9)
 
 
 def test_trees_come_within_a_tenth_of_the_bound_where_ranks_share_ports() -> None:
