@@ -4,7 +4,7 @@ Where links aren't alike in both directions, a tree up to a root loads other lin
 are packed together. Three steps make the trees. A linear program says where roots are to be, and what part of all
 chunks each link carries up and down (`sum_roots.py`). Trees are grown so that links carry these parts, and then so that
 they have about as much to do, in few chunks. A second program shares all chunks out over these trees, for each number
-of chunks: the time of the busiest link or port, and the mean way of a chunk, are least together. It takes few of the
+of chunks: the time of the busiest link or port, and the mean depth of a chunk, are least together. It takes few of the
 trees, so that the same ones take turns. Chunks are put in a turn that loads links evenly at any time, and a list
 schedule keeps to that.
 """
