@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ import numpy as np
 from gapless.errors import InputError
 from gapless.profiles.devices import BANDWIDTH_EFFICIENCY, HALF_EFFICIENCY, Device, named_device
 from gapless.profiles.pipelines.compression import CompressionTable, read_compression_table
+from gapless.profiles.pipelines.llama import SHAPES, llama_profile
 from gapless.profiles.pipelines.profile import PipelineProfile, read_pipeline_profile, uniform_profile
 from gapless.question.fields import Number, Scaled, Whole
 from gapless.units import parse_plain_seconds
@@ -221,5 +223,7 @@ def _gpt(name: str, layers: int, hidden: int) -> Callable[[], PipelineProfile]:
 NAMED: dict[str, Callable[[], PipelineProfile]] = {
     "gpt-2.5b": _gpt("gpt-2.5b", 52, 1920),
     "gpt-8.3b": _gpt("gpt-8.3b", 72, 3072),
+    **{shape.name: partial(llama_profile, shape) for shape in SHAPES},
 }
-"""The models of Optimus-CC (Song et al., ASPLOS 2023), on one rank of its pipeline: a node of eight A100."""
+"""The models of Optimus-CC (Song et al., ASPLOS 2023), on one rank of its pipeline: a node of eight A100; and models
+that people train today, on one H100."""

@@ -1,0 +1,139 @@
+"""What a step costs: layers, collectives on one network, and memory of gathered parameters and of gradients.
+
+Positions number the computation of a step: the forward passes of layers 0..L-1, then their backward passes from L-1 to
+0. Each needs the parameters of its layer, gathered; a backward pass makes gradients, which are scattered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gapless.array_types import Floats, Ints
+
+__all__ = ["Collective", "Costs", "Kind", "Order"]
+
+
+class Kind:
+    """What a collective does, as plans say it."""
+
+    FORWARD = "forward gather"
+    BACKWARD = "backward gather"
+    SCATTER = "scatter"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """`kind`: of `Kind`. `first`, `last`: its layers, both inclusive. `kept`: of a forward gather, whether parameters
+    stay until the backward passes. `after`: positions that must be over before it may start, for want of memory.
+    `precision`: in which bytes travel; empty for the fastest that is offered.
+    """
+
+    kind: str
+    first: int
+    last: int
+    kept: bool = False
+    after: int = 0
+    precision: str = ""
+
+
+@dataclass(frozen=True)
+class Order:
+    """`collectives`: in the order in which they hold the network. `holds[l]`: of layer l, how many of them must be over
+    before its backward pass may start, as memory has no room for its gradients before; 0 for none.
+    """
+
+    collectives: tuple[Collective, ...]
+    holds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """`parameters`: int64, `forward_s`, `backward_s`: float, seconds, of shape (layers,) each. A collective of n
+    parameters takes `latency_s` and n times what each takes in its precision: `gathers_s`, `scatters_s`, the most exact
+    first. `gathered_bytes`, `gradient_bytes`: of a parameter, while it is gathered, and from its backward pass until it
+    is scattered. `memory_bytes`: for all of these; inf for no limit.
+    """
+
+    parameters: Ints
+    forward_s: Floats
+    backward_s: Floats
+    latency_s: float
+    gathers_s: Mapping[str, float]
+    scatters_s: Mapping[str, float]
+    gathered_bytes: float
+    gradient_bytes: float
+    memory_bytes: float = math.inf
+
+    @cached_property
+    def gather_s(self) -> float:
+        """Of a parameter, in the fastest precision."""
+        return min(self.gathers_s.values())
+
+    @cached_property
+    def scatter_s(self) -> float:
+        """Of a gradient, in the fastest precision."""
+        return min(self.scatters_s.values())
+
+    @property
+    def layers(self) -> int:
+        """How many there are."""
+        return len(self.parameters)
+
+    @property
+    def positions(self) -> int:
+        """How many computations a step has."""
+        return 2 * self.layers
+
+    @cached_property
+    def layer_at(self) -> list[int]:
+        """The layer of each position."""
+        return [*range(self.layers), *reversed(range(self.layers))]
+
+    @cached_property
+    def duration_s(self) -> list[float]:
+        """Of each position."""
+        return [*self.forward_s.tolist(), *self.backward_s[::-1].tolist()]
+
+    @property
+    def compute_s(self) -> float:
+        """Of the whole step."""
+        return float(self.forward_s.sum() + self.backward_s.sum())
+
+    @property
+    def least_bytes(self) -> float:
+        """What a step needs at least: the parameters of a layer, with its gradient in the backward pass."""
+        return float(self.parameters.max() * (self.gathered_bytes + self.gradient_bytes))
+
+    @cached_property
+    def until(self) -> list[int]:
+        """Parameters of the layers before each, with the sum of all at the end."""
+        return [0, *np.cumsum(self.parameters).tolist()]
+
+    def between(self, first: int, last: int) -> int:
+        """Parameters of layers `first` to `last`, both inclusive."""
+        return self.until[last + 1] - self.until[first]
+
+    def collective_s(self, collective: Collective) -> float:
+        """How long a collective holds the network."""
+        is_scatter = collective.kind == Kind.SCATTER
+        each_s = self.scatter_s if is_scatter else self.gather_s
+        if collective.precision:
+            each_s = (self.scatters_s if is_scatter else self.gathers_s)[collective.precision]
+        return self.latency_s + self.between(collective.first, collective.last) * each_s
+
+    def without_gradients(self) -> Costs:
+        """The same, had gradients no size in memory."""
+        return replace(self, gradient_bytes=0.0)
+
+    def merged(self, groups: Sequence[tuple[int, int]]) -> Costs:
+        """The same with one layer for each group of layers."""
+        first = [group[0] for group in groups]
+        return replace(
+            self, parameters=np.add.reduceat(self.parameters, first), forward_s=np.add.reduceat(self.forward_s, first),
+            backward_s=np.add.reduceat(self.backward_s, first),
+        )  # fmt: skip

@@ -1,0 +1,123 @@
+"""Problem: a model's layers whose parameters are sharded over ranks, and the network that gathers them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gapless.encodings.fsdp.costs import Costs
+from gapless.encodings.fsdp.question import GATHERS, GROUPS, METHODS, SCATTERS, Question
+from gapless.errors import InputError
+from gapless.io.record import check_known
+from gapless.options import SolveOptions
+from gapless.profiles.pipelines.named import find_pipeline_profile
+from gapless.profiles.pipelines.profile import PipelineProfile
+from gapless.question import from_question
+from gapless.report.short_repr import BriefQuestion
+
+__all__ = ["ELEMENT_BYTES", "WIRE_BYTES", "Problem", "problem", "problem_of"]
+
+ELEMENT_BYTES = {"bf16": 2, "fp32": 4}
+"""Of a number in memory."""
+_SCALED = 1 + 4 / 128
+WIRE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp8": _SCALED, "int8": _SCALED}
+"""Of a number on the network; in eight bits with a scale in single precision for 128 of them."""
+
+
+@dataclass(frozen=True, repr=False)
+class Problem(BriefQuestion):
+    """What is gathered and scattered together, when, and what is kept, so that a step takes the least time.
+
+    `memory_bytes`: for gathered parameters and gradients that aren't scattered, inf for no limit. The others: the
+    fields of `Question`. Raises `InputError` for a name that doesn't exist, and for numbers out of range.
+    """
+
+    profile: PipelineProfile
+    ranks: int
+    bytes_per_s: float
+    latency_s: float = Question.latency
+    memory_bytes: float = math.inf
+    gather: tuple[str, ...] = ("bf16",)
+    scatter: tuple[str, ...] = ("fp32",)
+    groups: str = Question.groups
+    stored: str = Question.stored
+    method: str = Question.method
+
+    def __post_init__(self) -> None:
+        check_known("method", self.method, METHODS)
+        check_known("groups", self.groups, GROUPS)
+        check_known("stored", self.stored, ELEMENT_BYTES)
+        for title, known in (("gather", GATHERS), ("scatter", SCATTERS)):
+            if not getattr(self, title):
+                raise InputError(f"{title}: must name at least one precision, got none")
+            for name in getattr(self, title):
+                check_known(title, name, known)
+        if not self.bytes_per_s > 0:
+            raise InputError(f"bandwidth: must be > 0, got {self.bytes_per_s}")
+
+    @cached_property
+    def costs(self) -> Costs:
+        """On a ring: a rank sends (p - 1) / p of what all ranks then have, or add up."""
+        element, profile = ELEMENT_BYTES[self.stored], self.profile
+        each_s = (self.ranks - 1) / self.ranks / self.bytes_per_s
+        gathered = max(ELEMENT_BYTES["bf16"], *(min(WIRE_BYTES[name], 4.0) for name in self.gather))
+        return Costs(
+            parameters=-(-np.asarray(profile.parameter_bytes) // element),
+            forward_s=profile.forward_s,
+            backward_s=profile.backwards_s(splits=False)[0],
+            latency_s=self.latency_s,
+            gathers_s={name: WIRE_BYTES[name] * each_s for name in GATHERS if name in self.gather},
+            scatters_s={name: WIRE_BYTES[name] * each_s for name in SCATTERS if name in self.scatter},
+            gathered_bytes=float(math.ceil(gathered)),
+            gradient_bytes=float(max(ELEMENT_BYTES["bf16"], *(math.ceil(WIRE_BYTES[name]) for name in self.scatter))),
+            memory_bytes=self.memory_bytes,
+        )
+
+    @property
+    def system(self) -> str:
+        """`fsdp`."""
+        return "fsdp"
+
+    @property
+    def description(self) -> dict[str, object]:
+        """What was asked, for the plan file."""
+        return {
+            "profile": self.profile.name,
+            "layers": list(self.profile.layer_names),
+            "parameters": self.costs.parameters.tolist(),
+            "forward_s": self.costs.forward_s.tolist(),
+            "backward_s": self.costs.backward_s.tolist(),
+            "ranks": self.ranks,
+            "bandwidth_bytes_per_s": self.bytes_per_s,
+            "latency_s": self.latency_s,
+            "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
+            "gather": list(self.gather),
+            "scatter": list(self.scatter),
+            "groups": self.groups,
+            "method": self.method,
+            "source": self.profile.source,
+        }
+
+    @property
+    def default_options(self) -> SolveOptions:
+        """Within a minute."""
+        return SolveOptions(time_limit_s=60.0)
+
+
+def problem_of(asked: Question) -> Problem:
+    """The sharded step of a profile. Raises `InputError` naming a field that doesn't go with the others."""
+    profile = find_pipeline_profile(asked.profile, 1, 1)
+    if not profile.parameter_bytes.any():
+        raise InputError(f"profile: must have parameters to shard, {profile.name!r} has none")
+    memory_bytes = math.inf if asked.memory is None else float(asked.memory)
+    return Problem(
+        profile, asked.ranks, asked.bandwidth, asked.latency, memory_bytes, tuple(dict.fromkeys(asked.gather)),
+        tuple(dict.fromkeys(asked.scatter)), asked.groups, asked.stored, asked.method,
+    )  # fmt: skip
+
+
+problem = from_question(Question)(problem_of)
+"""`problem_of` the question that the arguments ask."""

@@ -1,0 +1,65 @@
+"""What is asked of FSDP: what is gathered and scattered together, when, in which precision, and what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from gapless.lazy import lazy
+from gapless.profiles.pipelines import named
+from gapless.question import Asked, asked
+from gapless.question.fields import Bandwidth, Choice, Listed, Object, Seconds, Size, Whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gapless.profiles.pipelines.profile import PipelineProfile
+
+__all__ = ["BASELINES", "GATHERS", "GROUPS", "LATENCY_S", "METHODS", "SCATTERS", "Question"]
+
+BASELINES = ("fsdp2", "last-kept", "kept", "saturated", "overlapped")
+"""What is done today: see `gapless.encodings.fsdp.baselines`."""
+METHODS = ("auto", "labels", *BASELINES)
+"""`auto`: labels from the best baseline."""
+GROUPS = ("shared", "free")
+GATHERS = ("fp32", "bf16", "fp8")
+SCATTERS = ("fp32", "bf16", "int8")
+"""Precisions, the most exact first."""
+LATENCY_S = 100e-6
+"""Of a collective of some dozen ranks over a network, with what its launch costs."""
+
+
+@dataclass(frozen=True, repr=False)
+class Question(Asked):
+    """A training step of a model whose parameters are sharded over all ranks. `memory`: of a rank, for parameters while
+    they are gathered and gradients that aren't scattered yet; shards, optimiser and activations are beside it.
+    """
+
+    profile: str | Path | PipelineProfile = asked(
+        Object(("gapless.profiles.pipelines.profile.PipelineProfile",)),
+        "layers of a model: `gapless list profiles`, gpt:layers=..,hidden=.., llama:.., or a file",
+        is_required=True, metavar="NAME|FILE", names=lazy(lambda: named.pipeline_profile_names),
+    )  # fmt: skip
+    _: KW_ONLY
+    ranks: int = asked(Whole(2, 10**6), "ranks that parameters are sharded over", is_required=True, metavar="P")
+    bandwidth: float = asked(
+        Bandwidth(), "bandwidth out of a rank, such as 35GB/s", is_required=True, metavar="B", group="network"
+    )
+    latency: float = asked(Seconds(), "latency of a collective", LATENCY_S, metavar="T", group="network")
+    memory: int | None = asked(
+        Size(), "for gathered parameters and unscattered gradients, such as 4GiB", otherwise="no limit", metavar="SIZE"
+    )
+    gather: Sequence[str] = asked(
+        Listed(Choice(GATHERS)), "precisions in which parameters may be gathered", ("bf16",), metavar="TYPE,..."
+    )
+    scatter: Sequence[str] = asked(
+        Listed(Choice(SCATTERS)), "precisions in which gradients may be scattered; int8 by all-to-all, summed in fp32",
+        ("fp32",), metavar="TYPE,...",
+    )  # fmt: skip
+    groups: str = asked(
+        Choice(GROUPS), "shared: forward, backward and gradients in the same groups, as modules of FSDP2; or each its own: free",
+        "shared",
+    )  # fmt: skip
+    stored: str = asked(Choice(("bf16", "fp32")), "what parameter_bytes of the profile count", "bf16")
+    method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")

@@ -1,0 +1,134 @@
+"""When everything in a step happens, by the order of collectives on the network; and the memory that it takes.
+
+A collective starts once those before it are over, the positions that it waits for, and, of gradients, the passes that
+make them. A pass starts once the one before it is over, its parameters are gathered, and the collectives are over that
+hold it back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
+
+__all__ = ["Change", "Timeline", "memory_changes", "peak_of", "timeline"]
+
+Change = tuple[float, float]
+"""When memory grows or shrinks, and by how many bytes; of one instant what is freed stands first."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """`start_s`, `end_s`: of each collective, in their order. `begin_s`, `over_s`: of each position. `peak_bytes`: the
+    most memory of gathered parameters and gradients."""
+
+    start_s: tuple[float, ...]
+    end_s: tuple[float, ...]
+    begin_s: tuple[float, ...]
+    over_s: tuple[float, ...]
+    peak_bytes: float
+
+    @property
+    def step_s(self) -> float:
+        """When the step is over."""
+        return max(self.over_s[-1], max(self.end_s, default=0.0))
+
+
+def timeline(costs: Costs, order: Order) -> Timeline | None:
+    """None where a collective waits for what can't happen before it, or parameters are missing."""
+    running = _Passes(costs, order.holds)
+    start_s: list[float] = []
+    free_s = 0.0
+    for collective in order.collectives:
+        waits_for = costs.positions - collective.first if collective.kind == Kind.SCATTER else 0
+        waits_for = max(waits_for, collective.after)
+        if waits_for > len(running.over_s):
+            return None
+        start_s.append(max(free_s, running.over_s[waits_for - 1] if waits_for else 0.0))
+        free_s = start_s[-1] + costs.collective_s(collective)
+        running.ended(collective, free_s)
+    if len(running.over_s) < costs.positions or not _scatters_all(costs, order.collectives):
+        return None
+    begin_s, over_s, end_s = running.begin_s, running.over_s, running.end_s
+    changes = memory_changes(costs, order.collectives, start_s, end_s, begin_s, over_s)
+    return Timeline(tuple(start_s), tuple(end_s), tuple(begin_s), tuple(over_s), peak_of(changes))
+
+
+class _Passes:
+    """Positions run as soon as those before them are over, their parameters are there, and nothing holds them."""
+
+    def __init__(self, costs: Costs, holds: Sequence[int]) -> None:
+        self.costs, self.holds, self.ready_s = costs, holds, [math.inf] * costs.positions
+        self.begin_s: list[float] = []
+        self.over_s: list[float] = []
+        self.end_s: list[float] = []
+
+    def ended(self, collective: Collective, end_s: float) -> None:
+        """Run what a collective that ends lets run."""
+        self.end_s.append(end_s)
+        for position in _served(self.costs, collective):
+            self.ready_s[position] = min(self.ready_s[position], end_s)
+        while len(self.over_s) < self.costs.positions and self.ready_s[len(self.over_s)] < math.inf:
+            position = len(self.over_s)
+            held = self.holds[self.costs.layer_at[position]] if position >= self.costs.layers else 0
+            if held > len(self.end_s):
+                return
+            before_s = self.over_s[-1] if self.over_s else 0.0
+            held_s = self.end_s[held - 1] if held else 0.0
+            self.begin_s.append(max(before_s, self.ready_s[position], held_s))
+            self.over_s.append(self.begin_s[-1] + self.costs.duration_s[position])
+
+
+def _served(costs: Costs, collective: Collective) -> list[int]:
+    """The positions whose parameters a collective gathers."""
+    layers = range(collective.first, collective.last + 1)
+    forward = list(layers) if collective.kind == Kind.FORWARD else []
+    is_there = collective.kind == Kind.BACKWARD or collective.kept
+    return forward + ([costs.positions - 1 - layer for layer in layers] if is_there else [])
+
+
+def _scatters_all(costs: Costs, order: Sequence[Collective]) -> bool:
+    layers = [layer for each in order if each.kind == Kind.SCATTER for layer in range(each.first, each.last + 1)]
+    return sorted(layers) == list(range(costs.layers))
+
+
+def memory_changes(
+    costs: Costs, order: Sequence[Collective], start_s: Sequence[float], end_s: Sequence[float],
+    begin_s: Sequence[float], over_s: Sequence[float],
+) -> list[Change]:  # fmt: skip
+    """Bytes that are taken and freed, in order of time."""
+    changes: list[Change] = []
+    for number, each in enumerate(order):
+        size = costs.between(each.first, each.last)
+        if each.kind == Kind.SCATTER:
+            changes.append((end_s[number], -size * costs.gradient_bytes))
+            continue
+        is_forward = each.kind == Kind.FORWARD and not each.kept
+        last_use = each.last if is_forward else costs.positions - 1 - each.first
+        changes.append((start_s[number], size * costs.gathered_bytes))
+        changes.append((over_s[last_use], -size * costs.gathered_bytes))
+    for layer, size in enumerate(costs.parameters.tolist()):
+        changes.append((begin_s[costs.positions - 1 - layer], size * costs.gradient_bytes))
+    return sorted(changes)
+
+
+def peak_of(changes: Sequence[Change]) -> float:
+    """The most that is taken at once; instants that differ by a rounding error are one."""
+    most = taken = 0.0
+    pending: list[float] = []
+    at_s = -math.inf
+    for when_s, by in changes:
+        if when_s > at_s + 1e-12 * max(1.0, abs(when_s)):
+            taken, most = _settled(taken, most, pending)
+            at_s = when_s
+        pending.append(by)
+    return _settled(taken, most, pending)[1]
+
+
+def _settled(taken: float, most: float, pending: list[float]) -> tuple[float, float]:
+    """Of one instant, what is freed goes first."""
+    taken += sum(pending)
+    pending.clear()
+    return taken, max(most, taken)

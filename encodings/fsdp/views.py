@@ -1,0 +1,44 @@
+"""A plan of sharded training as people read it, and as FSDP2 takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gapless.encodings.cupcake.views import render_baselines
+from gapless.encodings.fsdp.costs import Kind
+from gapless.encodings.fsdp.decision import ShardedDecision
+from gapless.units import format_seconds
+
+if TYPE_CHECKING:
+    from gapless.checker import Report
+    from gapless.io.plan import SavedPlan
+
+__all__ = ["render"]
+
+_MOST_LINES = 60
+_SHOWN = {Kind.FORWARD: "gather", Kind.BACKWARD: "gather again", Kind.SCATTER: "scatter"}
+
+
+def render(plan: SavedPlan, report: Report) -> str:
+    """A line a collective in the order of the network, and the baselines beside the plan."""
+    decision = ShardedDecision.of(plan)
+    events = {
+        plan.schedule.graph.ops[int(op)].name: number
+        for number, op in enumerate(plan.schedule.op.tolist())
+        if int(op) >= 0
+    }
+    lines = [f"{'':>3} {'collective':<13} {'precision':<9} {'from':>10} {'to':>10}  layers"]
+    for number, each in enumerate(decision.collectives[:_MOST_LINES]):
+        first, last = decision.layers[each.first], decision.layers[each.last]
+        layers = first if first == last else f"{first} .. {last}"
+        event = events[f"{each.kind} {layers}"]
+        start, end = (format_seconds(float(column[event])) for column in (plan.schedule.start_s, plan.schedule.end_s))
+        kept = ", kept" if each.kept else ""
+        lines.append(f"{number:>3} {_SHOWN[each.kind]:<13} {each.precision:<9} {start:>10} {end:>10}  {layers}{kept}")
+    if len(decision.collectives) > _MOST_LINES:
+        lines.append(f"    ... and {len(decision.collectives) - _MOST_LINES} collectives more")
+    baselines_s = plan.details.get("baselines_s")
+    if isinstance(baselines_s, Mapping) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
+        lines.append(render_baselines(baselines_s, report.makespan_s))
+    return "\n".join(lines)
