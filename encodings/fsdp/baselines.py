@@ -6,6 +6,8 @@
 - `kept`: no layer is (`reshard_after_forward=False`).
 - `saturated`: neighbours are gathered together up to a size at which latency is a small part of a collective, within
   50 to 2,000 MB, as inductor's buckets are; else as `last-kept`.
+- `one-by-one`: a layer is gathered once the pass before it is over, and a backward pass waits for the scatter before:
+  it needs the least memory of all.
 - `overlapped`: every collective starts as soon as the network is free and memory has room, what the next position
   needs first, as inductor's overlap pass has it.
 """
@@ -19,7 +21,7 @@ from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.labels import greedy
 from gapless.encodings.fsdp.timeline import Timeline, timeline
 
-__all__ = ["BUILDERS", "Groups", "baseline_orders", "each_alone", "fits", "ungrouped"]
+__all__ = ["BUILDERS", "Groups", "each_alone", "fits", "ungrouped"]
 
 Groups: TypeAlias = tuple[tuple[int, int], ...]
 """(first, last) layer of each, both inclusive."""
@@ -64,6 +66,16 @@ def _one_ahead(costs: Costs, kept: Callable[[int], bool]) -> Order:
     return Order(tuple(order), tuple(holds))
 
 
+def _one_by_one(costs: Costs) -> Order:
+    order = [Collective(Kind.FORWARD, k, k, after=k) for k in range(costs.layers)]
+    holds = [0] * costs.layers
+    for layer in reversed(range(costs.layers)):
+        holds[layer] = len(order) if layer < costs.layers - 1 else 0
+        order.append(Collective(Kind.BACKWARD, layer, layer, after=costs.positions - 1 - layer))
+        order.append(Collective(Kind.SCATTER, layer, layer))
+    return Order(tuple(order), tuple(holds))
+
+
 def _fsdp2(costs: Costs) -> Order:
     return _one_ahead(costs, lambda layer: False)
 
@@ -93,16 +105,14 @@ def ungrouped(order: Order, groups: Groups) -> Order:
 def _ungrouped(collective: Collective, groups: Groups, layers: int) -> Collective:
     count = len(groups)
     over = collective.after  # groups' passes that it waits for
-    if over <= count:
-        after = groups[over - 1][1] + 1 if over else 0
-    else:
-        after = 2 * layers - groups[2 * count - over][0]
+    after = (groups[over - 1][1] + 1 if over else 0) if over <= count else 2 * layers - groups[2 * count - over][0]
     first, last = groups[collective.first][0], groups[collective.last][1]
     return Collective(collective.kind, first, last, collective.kept, after, collective.precision)
 
 
 BUILDERS: dict[str, Callable[[Costs], Order | None]] = {
     "fsdp2": _fsdp2, "last-kept": _last_kept, "kept": _kept, "saturated": _in_buckets, "overlapped": greedy,
+    "one-by-one": _one_by_one,
 }  # fmt: skip
 
 
@@ -110,14 +120,3 @@ def fits(costs: Costs, order: Order | None) -> Timeline | None:
     """The time line of an order that stays within memory, else None."""
     times = None if order is None else timeline(costs, order)
     return None if times is None or times.peak_bytes > costs.memory_bytes * (1 + 1e-9) else times
-
-
-def baseline_orders(costs: Costs) -> dict[str, tuple[Order, Timeline]]:
-    """Those that stay within memory, by name."""
-    found: dict[str, tuple[Order, Timeline]] = {}
-    for name, build in BUILDERS.items():
-        order = build(costs)
-        times = fits(costs, order)
-        if order is not None and times is not None:
-            found[name] = order, times
-    return found

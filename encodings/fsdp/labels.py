@@ -22,7 +22,7 @@ import numpy as np
 
 from gapless.encodings.fsdp.bounds import Tails, tails_of
 from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
-from gapless.encodings.fsdp.timeline import Change
+from gapless.encodings.fsdp.timeline import Change, freed_s, taken_s
 from gapless.options import Deadline
 
 __all__ = ["Searched", "greedy", "search"]
@@ -49,9 +49,9 @@ class Searched:
 
 class _Label:
     """`at`: positions before it are gathered; `done`: have run, and are over at `over_s`; `pending`: those between.
-    `scattered`: layers, the last first. `backward_s`: when the backward passes of the others are over. `taken`: bytes at
-    `free_s`, when the network is free; `changes`: after that. `waiting`: parameters of `kept`. `begun`: when the passes
-    began that the last collective let run.
+    `scattered`: layers, the last first. `backward_s`: when the backward passes of the others are over. `taken`: bytes
+    at `free_s`, when the network is free; `changes`: after that. `waiting`: parameters of `kept`. `begun`: when the
+    passes began that the last collective let run.
     """
 
     __slots__ = ("at", "backward_s", "begun", "bound_s", "changes", "collective", "done", "free_s", "kept", "over_s",
@@ -208,14 +208,14 @@ class _Extending:
                 begin_s = self._room_s(longer.taken, longer.changes, size, max(longer.over_s, ready_s))
                 if begin_s is None:
                     break
-                insort(longer.changes, (begin_s, size))
+                insort(longer.changes, (taken_s(begin_s, costs.duration_s[position]), size))
             assert begin_s is not None
             longer.over_s = begin_s + costs.duration_s[position]
             longer.begun.append(begin_s)
             if position >= costs.layers:
                 longer.backward_s.append(longer.over_s)
             if freed:
-                insort(longer.changes, (longer.over_s, -freed))
+                insort(longer.changes, (freed_s(longer.over_s, costs.duration_s[position]), -freed))
             longer.done += 1
             ran += 1
         del longer.pending[:ran]
@@ -301,18 +301,18 @@ def _order_of(costs: Costs, label: _Label) -> Order:
     begin_s = [when_s for each in chain for when_s in each.begun]
     over_s = [when_s + costs.duration_s[position] for position, when_s in enumerate(begin_s)]
     ends_s = [each.free_s for each in chain]
-    collectives, free_s = [], 0.0
-    ready_s = [0.0] * costs.positions
-    for each in chain:
+    collectives: list[Collective] = []
+    holds, ready_s, before = [0] * costs.layers, [0.0] * costs.positions, _Label()
+    for number, each in enumerate(chain):
         assert each.collective is not None
-        waits = each.collective.kind != Kind.SCATTER and each.start_s > free_s
-        collectives.append(replace(each.collective, after=bisect_right(over_s, each.start_s) if waits else 0))
-        free_s = each.free_s
+        waits = each.collective.kind != Kind.SCATTER and each.start_s > before.free_s
+        after = bisect_right(over_s[: before.done], each.start_s) if waits else 0
+        collectives.append(replace(each.collective, after=after))
         if each.collective.kind == Kind.BACKWARD:
             for layer in range(each.collective.first, each.collective.last + 1):
-                ready_s[costs.positions - 1 - layer] = free_s
-    holds = [0] * costs.layers
-    for position in range(costs.layers, costs.positions):
-        if begin_s[position] > max(over_s[position - 1], ready_s[position]):
-            holds[costs.layer_at[position]] = bisect_right(ends_s, begin_s[position])
+                ready_s[costs.positions - 1 - layer] = each.free_s
+        for position in range(max(before.done, costs.layers), each.done):
+            if begin_s[position] > max(over_s[position - 1], ready_s[position]):
+                holds[costs.layer_at[position]] = bisect_right(ends_s[: number + 1], begin_s[position])
+        before = each
     return Order(tuple(collectives), tuple(holds))

@@ -31,9 +31,7 @@ def to_schedule(costs: Costs, names: Sequence[str], order: Order, times: Timelin
             lowering.collective(number, order.collectives[number], when_s)
         else:
             lowering.position(number, when_s)
-    topology = Topology(
-        "rank", (0,), engines=((0, "compute"), (0, "network")), memory_bytes=(costs.memory_bytes,)
-    )
+    topology = Topology("rank", (0,), engines=((0, "compute"), (0, "network")), memory_bytes=(costs.memory_bytes,))
     return lowering.builder.schedule(topology, title)
 
 

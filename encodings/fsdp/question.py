@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BASELINES", "GATHERS", "GROUPS", "LATENCY_S", "METHODS", "SCATTERS", "Question"]
 
-BASELINES = ("fsdp2", "last-kept", "kept", "saturated", "overlapped")
+BASELINES = ("fsdp2", "last-kept", "kept", "saturated", "overlapped", "one-by-one")
 """What is done today: see `gapless.encodings.fsdp.baselines`."""
 METHODS = ("auto", "labels", *BASELINES)
 """`auto`: labels from the best baseline."""
@@ -58,8 +58,8 @@ class Question(Asked):
         ("fp32",), metavar="TYPE,...",
     )  # fmt: skip
     groups: str = asked(
-        Choice(GROUPS), "shared: forward, backward and gradients in the same groups, as modules of FSDP2; or each its own: free",
-        "shared",
+        Choice(GROUPS),
+        "shared: gathers and scatters have the same groups, as modules of FSDP2 do; free: each their own", "shared",
     )  # fmt: skip
     stored: str = asked(Choice(("bf16", "fp32")), "what parameter_bytes of the profile count", "bf16")
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gapless.encodings.fsdp.baselines import Groups, each_alone, ungrouped
 from gapless.encodings.fsdp.costs import Costs, Order
 from gapless.encodings.fsdp.labels import search
 from gapless.options import Deadline
 
-__all__ = ["Grouped", "best_grouped"]
+__all__ = ["Grouped", "best_grouped", "starts_of"]
 
 _FEW = 12
 """Labels that are kept while groups are compared."""
@@ -93,4 +94,4 @@ def starts_of(costs: Costs, order: Order | None) -> list[Groups]:
 
 
 def _is_whole(groups: list[tuple[int, int]]) -> bool:
-    return all(one[1] + 1 == two[0] for one, two in zip(groups, groups[1:], strict=False))
+    return all(one[1] + 1 == two[0] for one, two in pairwise(groups))

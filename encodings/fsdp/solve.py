@@ -61,8 +61,7 @@ class ShardedSearch:
         """Whether the best is proven, or time is up; baselines are all made, for comparison."""
         return self.best is not None and len(self.baselines_s) > 0 and self.deadline.over
 
-    @property
-    def is_proven(self) -> bool:
+    def proves(self) -> bool:
         """Whether no plan is faster than the best."""
         return self.best is not None and self.bound_s >= self.best.times.step_s * (1 - PROVEN_GAP)
 
@@ -106,7 +105,7 @@ class Labels:
 
     def run(self, search_: ShardedSearch) -> Iterator[Candidate]:
         """Each order that is better than those before it; and what bounds all plans."""
-        if search_.is_proven:
+        if search_.proves():
             return
         costs, parameters, deadline = search_.costs, search_.parameters, search_.deadline
         most, layers = _labels(costs, parameters), parameters.most_layers
@@ -120,7 +119,7 @@ class Labels:
             return
         for grouped in best_grouped(costs, starts_of(costs, found.order), parameters.groupings, most, deadline):
             yield self._candidate(costs, grouped.order)
-            if search_.is_proven:
+            if search_.proves():
                 return
 
     def _candidate(self, costs: Costs, order: Order) -> Candidate:
@@ -159,7 +158,9 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     deadline, parameters = Deadline(options), parameters or DEFAULTS
     deadline.keep(_LOWERING_S * problem.costs.layers)
     if problem.costs.least_bytes > problem.memory_bytes:
-        claim = Solution(Status.INFEASIBLE, StopReason.FINISHED, "memory", __version__, options.seed, deadline.elapsed_s)
+        claim = Solution(
+            Status.INFEASIBLE, StopReason.FINISHED, "memory", __version__, options.seed, deadline.elapsed_s
+        )
         return Plan(claim, None, {"least_memory_bytes": problem.costs.least_bytes})
     search_ = ShardedSearch(problem, options, parameters, deadline, bound_s=tails_of(problem.costs).step_s)
     choice = parameters.methods if problem.method == "auto" else MethodChoice(only=(problem.method,))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
 
-__all__ = ["Change", "Timeline", "memory_changes", "peak_of", "timeline"]
+__all__ = ["Change", "Timeline", "freed_s", "memory_changes", "peak_of", "taken_s", "timeline"]
 
 Change = tuple[float, float]
 """When memory grows or shrinks, and by how many bytes; of one instant what is freed stands first."""
@@ -46,7 +46,8 @@ def timeline(costs: Costs, order: Order) -> Timeline | None:
         waits_for = max(waits_for, collective.after)
         if waits_for > len(running.over_s):
             return None
-        start_s.append(max(free_s, running.over_s[waits_for - 1] if waits_for else 0.0))
+        waited_s = freed_s(running.over_s[waits_for - 1], costs.duration_s[waits_for - 1]) if waits_for else 0.0
+        start_s.append(max(free_s, waited_s))
         free_s = start_s[-1] + costs.collective_s(collective)
         running.ended(collective, free_s)
     if len(running.over_s) < costs.positions or not _scatters_all(costs, order.collectives):
@@ -108,27 +109,28 @@ def memory_changes(
         is_forward = each.kind == Kind.FORWARD and not each.kept
         last_use = each.last if is_forward else costs.positions - 1 - each.first
         changes.append((start_s[number], size * costs.gathered_bytes))
-        changes.append((over_s[last_use], -size * costs.gathered_bytes))
+        changes.append((freed_s(over_s[last_use], costs.duration_s[last_use]), -size * costs.gathered_bytes))
     for layer, size in enumerate(costs.parameters.tolist()):
-        changes.append((begin_s[costs.positions - 1 - layer], size * costs.gradient_bytes))
+        position = costs.positions - 1 - layer
+        changes.append((taken_s(begin_s[position], costs.duration_s[position]), size * costs.gradient_bytes))
     return sorted(changes)
 
 
+def taken_s(begin_s: float, duration_s: float) -> float:
+    """When a pass takes what it makes: what takes no time does so before anything else of its instant is freed."""
+    return begin_s if duration_s else math.nextafter(begin_s, -math.inf)
+
+
+def freed_s(over_s: float, duration_s: float) -> float:
+    """When a pass frees what it has read: what takes no time holds it at the instant at which it makes gradients."""
+    return over_s if duration_s else math.nextafter(over_s, math.inf)
+
+
 def peak_of(changes: Sequence[Change]) -> float:
-    """The most that is taken at once; instants that differ by a rounding error are one."""
+    """The most that is taken at once."""
     most = taken = 0.0
-    pending: list[float] = []
-    at_s = -math.inf
-    for when_s, by in changes:
-        if when_s > at_s + 1e-12 * max(1.0, abs(when_s)):
-            taken, most = _settled(taken, most, pending)
-            at_s = when_s
-        pending.append(by)
-    return _settled(taken, most, pending)[1]
-
-
-def _settled(taken: float, most: float, pending: list[float]) -> tuple[float, float]:
-    """Of one instant, what is freed goes first."""
-    taken += sum(pending)
-    pending.clear()
-    return taken, max(most, taken)
+    for number, (when_s, by) in enumerate(changes):
+        taken += by
+        if number + 1 == len(changes) or changes[number + 1][0] > when_s:
+            most = max(most, taken)
+    return most

@@ -1,0 +1,46 @@
+"""What is done today, as orders."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from examples import examples
+from hypothesis import given
+from small_steps import a_step, costs_of
+
+from gapless.encodings.fsdp.baselines import BUILDERS, fits
+from gapless.encodings.fsdp.costs import Costs, Kind
+from gapless.encodings.fsdp.timeline import timeline
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_every_layer_is_gathered_and_scattered_within_any_memory(name: str) -> None:
+    costs = costs_of([2, 3, 1, 4], [3] * 4, [5] * 4)
+    order = BUILDERS[name](costs)
+    assert order is not None
+    times = timeline(costs, order)
+    assert times is not None
+    assert times.step_s >= costs.compute_s
+    scattered = [k for each in order.collectives if each.kind == Kind.SCATTER for k in range(each.first, each.last + 1)]
+    assert sorted(scattered) == [0, 1, 2, 3]
+
+
+@examples(200)
+@given(a_step())
+def test_one_by_one_fits_wherever_there_is_a_plan(costs: Costs) -> None:
+    assert fits(costs, BUILDERS["one-by-one"](costs)) is not None
+
+
+def test_one_ahead_holds_two_layers_and_their_gradients() -> None:
+    costs = costs_of([5] * 6, [20] * 6, [40] * 6)
+    order = BUILDERS["fsdp2"](costs)
+    assert order is not None
+    times = timeline(costs, order)
+    assert times is not None
+    assert times.peak_bytes <= 2 * 5 + 2 * 5
+    kept = BUILDERS["kept"](costs)
+    assert kept is not None
+    assert sum(each.kind == Kind.BACKWARD for each in kept.collectives) == 0
+    assert fits(costs, order) is not None
+    assert costs.memory_bytes == math.inf

@@ -1,0 +1,44 @@
+"""Small sharded steps of whole times and sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from gapless.encodings.fsdp.costs import Costs
+from gapless.options import Deadline, SolveOptions
+
+__all__ = ["FREE", "a_step", "costs_of"]
+
+FREE = Deadline(SolveOptions())
+"""No limit."""
+
+
+def costs_of(
+    parameters: Sequence[int], forward_s: Sequence[float], backward_s: Sequence[float], *, latency_s: float = 1.0,
+    gather_s: float = 2.0, scatter_s: float = 2.0, gradient_bytes: float = 1.0, memory_bytes: float = math.inf,
+) -> Costs:  # fmt: skip
+    """In one precision, with a byte of a gathered parameter."""
+    return Costs(
+        np.array(parameters, dtype=np.int64), np.array(forward_s, float), np.array(backward_s, float), latency_s,
+        {"bf16": gather_s}, {"fp32": scatter_s}, 1.0, gradient_bytes, memory_bytes,
+    )  # fmt: skip
+
+
+@st.composite
+def a_step(draw: st.DrawFn, most_layers: int = 4, least_backward: int = 1) -> Costs:
+    """With memory between the least and enough for all."""
+    count = draw(st.integers(1, most_layers))
+    parameters = draw(st.lists(st.integers(0, 4), min_size=count, max_size=count).filter(any))
+    forward = draw(st.lists(st.integers(0, 5), min_size=count, max_size=count))
+    backward = draw(st.lists(st.integers(least_backward, 8), min_size=count, max_size=count))
+    gradient = draw(st.integers(0, 2))
+    least, all_ = max(parameters) * (1 + gradient), sum(parameters) * (1 + gradient)
+    memory = draw(st.one_of(st.just(math.inf), st.integers(least, max(least, all_) + 1)))
+    return costs_of(
+        parameters, forward, backward, latency_s=draw(st.integers(0, 2)), gather_s=draw(st.integers(1, 3)),
+        scatter_s=draw(st.integers(1, 3)), gradient_bytes=gradient, memory_bytes=float(memory),
+    )  # fmt: skip
