@@ -7,9 +7,8 @@ gathered later. Only the bytes of collectives are charged, and a latency where a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
-
-import numpy as np
 
 from gapless.encodings.fsdp.costs import Costs
 
@@ -56,8 +55,8 @@ class Tails:
         return max(ends)
 
 
-_MOST_BITS = 10**6
-"""Units of parameters up to which it is worked out what sets of layers fill memory how far."""
+_MOST_SUMS = 10**4
+"""Sums of layers up to which it is worked out how far whole layers fill memory: models of equal blocks have few."""
 
 
 def room_of(costs: Costs, beside_bytes: float = 0.0) -> float:
@@ -65,14 +64,12 @@ def room_of(costs: Costs, beside_bytes: float = 0.0) -> float:
     room = (costs.memory_bytes - beside_bytes) / costs.gathered_bytes
     if room >= costs.until[-1]:
         return room
-    unit = int(np.gcd.reduce(costs.parameters))
-    if not unit or room / unit > _MOST_BITS:
-        return max(0.0, room)
-    sums = 1  # bit k: some layers have k units together
-    for count in (costs.parameters // unit).tolist():
-        sums |= sums << count
-    within = sums & ((1 << (int(room // unit) + 1)) - 1) if room >= 0 else 1
-    return float(unit * (within.bit_length() - 1))
+    sums = {0}
+    for size, count in sorted(Counter(costs.parameters.tolist()).items()):
+        sums = {total + k * size for total in sums for k in range(count + 1) if total + k * size <= room}
+        if len(sums) > _MOST_SUMS:
+            return room
+    return float(max(sums, default=0))
 
 
 def tails_of(costs: Costs) -> Tails:
@@ -83,7 +80,9 @@ def tails_of(costs: Costs) -> Tails:
     after_s = [0.0] * (count + 1)
     for at in range(count, -1, -1):
         beside_bytes = _still_there(costs, at)
-        here = rooms.setdefault(beside_bytes, room_of(costs, beside_bytes))
+        if beside_bytes not in rooms:
+            rooms[beside_bytes] = room_of(costs, beside_bytes)
+        here = rooms[beside_bytes]
         after_s[at] = _tail_s(costs, at, here, room, after_s)
     ends_s = [costs.duration_s[p] + after_s[p + 1] for p in range(count)]
     forward_s, backward_s = [0.0] * count, [0.0] * count

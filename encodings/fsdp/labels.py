@@ -30,6 +30,9 @@ __all__ = ["Searched", "greedy", "search"]
 _SHARE = 1e-9
 """Of memory: what exceeds it by less is a rounding error."""
 
+_LOOKED_AT = 6
+"""Times as many labels as are kept are compared; those with greater bounds are left out."""
+
 Kept = tuple[tuple[int, int], ...]
 """Groups of layers that wait for their backward passes, (first, last) each, the last of the layers last."""
 Pending = tuple[float, float]
@@ -90,11 +93,10 @@ def search(costs: Costs, most_labels: int, most_layers: int, best_s: float, dead
     best: _Label | None = None
     dropped_s, made = math.inf, 0
     for stage in range(last):
-        labels = _undominated([label for label in stages[stage] if label.bound_s < best_s], most_labels)
+        labels, left_s = _undominated([label for label in stages[stage] if label.bound_s < best_s], most_labels)
         stages[stage] = []
-        for label in labels[most_labels:]:
-            dropped_s = min(dropped_s, label.bound_s)
-        for label in labels[:most_labels]:
+        dropped_s = min(dropped_s, left_s)
+        for label in labels:
             if deadline.over:
                 dropped_s = min(dropped_s, label.bound_s)
                 continue
@@ -258,19 +260,19 @@ class _Extending:
         return since_s
 
 
-def _undominated(labels: list[_Label], most: int) -> list[_Label]:
-    """Those that no other beats, best bound first; one more than `most` where there are so many."""
+def _undominated(labels: list[_Label], most: int) -> tuple[list[_Label], float]:
+    """As many as `most` that no other beats, best bound first; and the least bound of what is left out."""
     labels.sort(key=lambda label: (label.bound_s, label.free_s, label.over_s))
-    left: list[_Label] = []
+    kept: list[_Label] = []
     alike: dict[tuple[object, ...], list[_Label]] = {}
-    for label in labels:
+    for number, label in enumerate(labels):
+        if len(kept) == most or number == _LOOKED_AT * most:
+            return kept, label.bound_s
         others = alike.setdefault((label.at, label.done, label.scattered, label.kept), [])
         if not any(_beats(other, label) for other in others):
             others.append(label)
-            left.append(label)
-            if len(left) > most:
-                break
-    return left
+            kept.append(label)
+    return kept, math.inf
 
 
 def _beats(one: _Label, other: _Label) -> bool:

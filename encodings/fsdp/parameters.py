@@ -10,7 +10,7 @@ from gapless.question.parameters import check_least, with_work
 
 __all__ = ["DEFAULTS", "Parameters"]
 
-_WORK = ("most_extensions", "groupings")
+_WORK = ("most_extensions",)
 """What counts work."""
 
 
@@ -18,9 +18,10 @@ _WORK = ("most_extensions", "groupings")
 class Parameters:
     """Of the label search and of the groups that it is tried in. All numbers are whole and >= 1."""
 
-    most_extensions: int = 300_000
-    """Times that a label gets one more collective, some seconds: so many labels are kept of as many layers gathered and
-    scattered as it allows."""
+    most_extensions: int = 100_000
+    """Times that a label gets one more collective, about two seconds, in each of three searches: with groups of any
+    kind, for a bound, and with shared groups. So many labels are kept of as many layers gathered and scattered as this
+    allows."""
 
     most_labels: int = 300
     """Labels that are kept at once, at most: more gain less than 0.1 % on models of 18 layers."""
@@ -28,9 +29,6 @@ class Parameters:
     most_layers: int = 8
     """Layers of a group that labels are extended by; what is larger pays only where a collective's latency is most of
     it, and baselines have such groups."""
-
-    groupings: int = 60
-    """Groups of layers that are tried, where forward, backward and gradients share them."""
 
     methods: MethodChoice = field(default_factory=MethodChoice)
     """Which methods `auto` tries: the baselines, then labels from the best of them."""

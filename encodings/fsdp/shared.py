@@ -6,6 +6,8 @@ starts: two neighbours become one, or one becomes two, as long as that gains.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,48 +25,44 @@ _FEW = 12
 
 @dataclass(frozen=True)
 class Grouped:
-    """An order, and when its step ends."""
+    """An order of groups, when its step ends, and the labels that it took."""
 
     groups: Groups
-    order: Order
+    order: Order | None
     step_s: float
+    labels: int
 
 
 def best_grouped(
-    costs: Costs, starts: list[Groups], most: int, most_labels: int, deadline: Deadline
-) -> Iterator[Grouped]:
-    """Each that is better than those before it. `most`: groupings that are tried. `most_labels`: kept for the last."""
-    tried: dict[Groups, Grouped | None] = {}
+    costs: Costs, starts: list[Groups], most_extensions: int, most_labels: int, deadline: Deadline
+) -> Iterator[Order]:
+    """Each order that is better than those before it. `most_extensions`: labels that are made while groups are
+    compared. `most_labels`: kept for the last."""
+    tried: dict[Groups, Grouped] = {}
     best: Grouped | None = None
-    for groups in starts:
-        tried[groups] = _ordered(costs, groups, _FEW, deadline)
-    known = [each for each in tried.values() if each is not None]
-    if not known:
-        return
-    best = min(known, key=lambda each: each.step_s)
-    yield best
-    improves = True
-    while improves and not deadline.over:
-        improves = False
-        for groups in _neighbours(best.groups):
-            if groups in tried or len(tried) >= most or deadline.over:
-                continue
-            tried[groups] = other = _ordered(costs, groups, _FEW, deadline)
-            if other is not None and other.step_s < best.step_s * (1 - 1e-9):
-                best, improves = other, True
-                yield best
-                break
-    final = _ordered(costs, best.groups, most_labels, deadline)
-    if final is not None and final.step_s < best.step_s:
-        yield final
+    queue = deque(sorted(starts, key=len))
+    while queue and not deadline.over and sum(each.labels for each in tried.values()) < most_extensions:
+        groups = queue.popleft()
+        if groups in tried:
+            continue
+        tried[groups] = other = _ordered(costs, groups, _FEW, deadline)
+        if other.order is not None and (best is None or other.step_s < best.step_s * (1 - 1e-9)):
+            best = other
+            yield other.order
+            if len(tried) > len(starts):
+                queue.clear()
+        if not queue and best is not None and (len(tried) <= len(starts) or other is best):
+            queue.extend(_neighbours(best.groups))
+    final = None if best is None else _ordered(costs, best.groups, most_labels, deadline)
+    if final is not None and final.order is not None and best is not None and final.step_s < best.step_s:
+        yield final.order
 
 
-def _ordered(costs: Costs, groups: Groups, most_labels: int, deadline: Deadline) -> Grouped | None:
-    """The best order of these groups; None where memory has no room for them."""
-    found = search(costs.merged(groups), most_labels, 1, float("inf"), deadline)
-    if found.order is None:
-        return None
-    return Grouped(groups, ungrouped(found.order, groups), found.step_s)
+def _ordered(costs: Costs, groups: Groups, most_labels: int, deadline: Deadline) -> Grouped:
+    """The best order of these groups, None where memory has no room for them."""
+    found = search(costs.merged(groups), most_labels, 1, math.inf, deadline)
+    order = None if found.order is None else ungrouped(found.order, groups)
+    return Grouped(groups, order, found.step_s, found.labels)
 
 
 def _neighbours(groups: Groups) -> Iterator[Groups]:

@@ -117,8 +117,9 @@ class Labels:
             if found.order is not None:
                 yield self._candidate(costs, found.order)
             return
-        for grouped in best_grouped(costs, starts_of(costs, found.order), parameters.groupings, most, deadline):
-            yield self._candidate(costs, grouped.order)
+        starts = starts_of(costs, found.order)
+        for order in best_grouped(costs, starts, parameters.most_extensions, most, deadline):
+            yield self._candidate(costs, order)
             if search_.proves():
                 return
 

@@ -13,7 +13,7 @@ from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.solution import Status
 
-LITTLE = Parameters(most_extensions=5000, groupings=4)
+LITTLE = Parameters(most_extensions=5000)
 ASKED = {"profile": "gpt:layers=4,hidden=1024", "ranks": 8, "bandwidth": "5GB/s"}
 
 
