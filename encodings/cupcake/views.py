@@ -9,13 +9,14 @@ from gapless.encodings.cupcake.decision import FusionDecision, to_ddp_buckets
 from gapless.errors import InputError
 from gapless.io.formats.ddp_buckets import write_ddp_buckets
 from gapless.ir.schedule import Schedule
+from gapless.report.baselines import render_baselines
 from gapless.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["render", "render_baselines", "render_groups", "write_buckets"]
+__all__ = ["render", "render_groups", "write_buckets"]
 
 MOST_LINES = 40
 NAME_WIDTH = 28
@@ -26,7 +27,7 @@ def render(plan: SavedPlan, report: Report) -> str:
     baselines_s = plan.details.get("baselines_s")
     lines = [render_groups(plan.schedule, FusionDecision.of(plan).modes)]
     if isinstance(baselines_s, dict) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
-        lines.append(render_baselines(baselines_s, report.makespan_s))
+        lines.append(render_baselines("fusion", baselines_s, report.makespan_s))
     return "\n".join(lines)
 
 
@@ -54,15 +55,6 @@ def render_groups(schedule: Schedule, modes: Sequence[str] = ()) -> str:
         lines.append(f"{number:>5} {len(group):>7} {size:>9} {mode!s:>11} {shown}  {first} .. {last}")
     if len(encode) > MOST_LINES:
         lines.append(f"      ... and {len(encode) - MOST_LINES} groups more")
-    return "\n".join(lines)
-
-
-def render_baselines(baselines_s: Mapping[str, float], iteration_s: float) -> str:
-    """One line a baseline: its step time, and how much longer it is than the plan's."""
-    lines = [f"{'fusion':<17} {'step':>10} {'slower by':>10}", f"{'this plan':<17} {format_seconds(iteration_s):>10}"]
-    for name, duration_s in sorted(baselines_s.items(), key=lambda item: item[1]):
-        longer = 100 * (duration_s / iteration_s - 1) if iteration_s else 0.0
-        lines.append(f"{name:<17} {format_seconds(duration_s):>10} {longer:>8.2f} %")
     return "\n".join(lines)
 
 

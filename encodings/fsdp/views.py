@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gapless.encodings.cupcake.views import render_baselines
 from gapless.encodings.fsdp.costs import Kind
 from gapless.encodings.fsdp.decision import ShardedDecision
+from gapless.report.baselines import render_baselines
 from gapless.units import format_seconds
 
 if TYPE_CHECKING:
@@ -40,5 +40,5 @@ def render(plan: SavedPlan, report: Report) -> str:
         lines.append(f"    ... and {len(decision.collectives) - _MOST_LINES} collectives more")
     baselines_s = plan.details.get("baselines_s")
     if isinstance(baselines_s, Mapping) and all(isinstance(step_s, float) for step_s in baselines_s.values()):
-        lines.append(render_baselines(baselines_s, report.makespan_s))
+        lines.append(render_baselines("order", baselines_s, report.makespan_s))
     return "\n".join(lines)

@@ -22,7 +22,7 @@ from gapless.encodings.cupcake.methods.baselines import (
     selective,
 )
 from gapless.encodings.cupcake.solve import best_fusion
-from gapless.encodings.cupcake.views import render_baselines, render_groups
+from gapless.encodings.cupcake.views import render_groups
 from gapless.errors import InputError
 from gapless.ir.graph import Graph, Placement
 from gapless.ir.schedule import Schedule
@@ -32,6 +32,7 @@ from gapless.profiles.gradients.fusion import DECODES, Costs, Fusion, timeline
 from gapless.profiles.gradients.modes import Mode, plain_mode
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.recipe import solve
+from gapless.report.baselines import render_baselines
 from gapless.solution import Status
 from gapless.topologies.topology import Topology
 
@@ -279,7 +280,7 @@ def test_a_summary_has_a_line_for_each_group_and_each_baseline() -> None:
     result = solve(Problem(known_instance()))
     assert result.schedule is not None
     assert len(render_groups(result.schedule).splitlines()) == 1 + 5
-    text = render_baselines(result.details["baselines_s"], result.solution.objective or 0.0)
+    text = render_baselines("fusion", result.details["baselines_s"], result.solution.objective or 0.0)
     assert "layer-wise" in text
     assert "23.47 %" in text
 
