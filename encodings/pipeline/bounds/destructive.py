@@ -45,10 +45,14 @@ def time_indexed_bound(
 
 
 def _groups(stages: Stages, most: int) -> Iterator[Activities]:
-    """Some ranks, and pairs of links; of spans each rank from its first op to its own end."""
+    """Some ranks, and pairs of links; of spans what each rank does from the first rank's first op to its end, and from
+    its own first op to its own end."""
     ranks = some_ranks(stages, most)
     if stages.by_span:
-        yield from (of_rank(heads_and_tails(stages, rank=rank), rank) for rank in ranks)
+        first = int(stages.rank[0])
+        heads = heads_and_tails(stages, rank=first)
+        yield from (of_rank(heads, rank) for rank in ranks)
+        yield from (of_rank(heads_and_tails(stages, rank=rank), rank) for rank in ranks if rank != first)
         return
     heads = heads_and_tails(stages)
     yield from (of_rank(heads, rank) for rank in ranks)

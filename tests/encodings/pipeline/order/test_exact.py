@@ -10,13 +10,15 @@ from exact_pipeline import exact_step, few_stages
 from examples import share
 from tiny_pipelines import tiny, tiny_span, trial
 
+from gapless.encodings.pipeline.bounds.bounds import bounds_of
+from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks, refined
 from gapless.encodings.pipeline.order.timeline import Timeline, peak_bytes, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.schedules.baselines import zb_h1, zb_v
-from gapless.options import SolveOptions
+from gapless.options import Deadline, SolveOptions
 from gapless.solution import Status
 from gapless.solvers.registry import solve_model
 
@@ -68,6 +70,9 @@ def test_the_least_longest_span_of_whole_numbers_is_that_of_another_model(seed: 
     ordered = order_model(stages, float(np.ceil(made[1].cost_s)))
     solution = solve_model(ordered.model, ONE, "cpsat")
     assert (solution.objective, solution.objective) == exact_step(stages)
+    least = max(bounds_of(stages).values())
+    raised = time_indexed_bound(stages, least, solution.objective, 256, 8, Deadline(ONE))
+    assert least <= raised <= solution.objective
     timeline = timed(stages, order_of(ordered, solution.values))
     assert solution.objective - 1 < timeline.cost_s <= solution.objective
 
