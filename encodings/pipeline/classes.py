@@ -44,6 +44,7 @@ def any_placement_s(problem: Problem) -> tuple[float, str]:
     are made up for a number of stages can be cut as finely as one likes, so that nobody waits; nor does a span of the
     others begin before they have what they wait for. Where backwards may be split or not, of both the lower one.
     """
+    problem = problem.without_cells
     shapes = problem.shapes(problem.recomputation == "all")
     return min(_any_placement_s(problem, splits) for splits in shapes)
 

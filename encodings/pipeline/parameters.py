@@ -11,7 +11,7 @@ from gapless.question.parameters import check_least, with_work
 __all__ = ["DEFAULTS", "Parameters"]
 
 _WORK = ("heuristic_ops", "exact_steps", "bound_points", "bound_ranks", "rounds", "partial_cuts", "ordered_cuts",
-         "mode_steps", "moded_rounds")  # fmt: skip
+         "cell_ops", "mode_steps", "moded_rounds")  # fmt: skip
 """What counts work."""
 NAMES = (*SCHEDULES[2:], "time-indexed", "neighbourhood", "exact")
 """Of methods that order ops: those of the question but `auto` and `search`, and what improves orders."""
@@ -58,6 +58,9 @@ class Parameters:
 
     refined_cuts: int = 3
     """Cuts whose orders are then searched with all methods: the fastest so far."""
+
+    cell_ops: int = 40_000
+    """Ops that are timed for each order where a forward and a backward can run in one cell, to choose the cells."""
 
     refined_placements: int = 2
     """Placements that are searched on where it is left open, each with its share of the work: those of the fastest

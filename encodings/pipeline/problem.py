@@ -61,7 +61,8 @@ class Problem(BriefQuestion):
     first layer of each stage but the first. `recomputation`: whether stages may run their forward again. `compression`:
     the modes of gradients (None: all are plain); `error_budget`: the most that they may spoil in sum. `blocking_sends`:
     whether a rank computes nothing while it sends. `message_memory`: whether messages take memory of their sender and
-    receiver. `minimise`: the step's makespan, or the longest span of a rank. `alternatives`: the same
+    receiver. `minimise`: the step's makespan, or the longest span of a rank. `overlap_cost`:
+    what a forward and a backward take in one cell, of their sum. `alternatives`: the same
     question in other placements; the best plan of all of them is the answer.
     Raises `InputError` naming the field.
     """
@@ -85,6 +86,7 @@ class Problem(BriefQuestion):
     message_memory: str = Question.message_memory
     minimise: str = Question.minimise
     alternatives: tuple[Problem, ...] = field(default=(), repr=False)
+    overlap_cost: float = Question.overlap_cost
 
     def __post_init__(self) -> None:
         for name, known in (("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS), ("method", METHODS)):
@@ -111,6 +113,7 @@ class Problem(BriefQuestion):
         check_known("message_memory", self.message_memory, MESSAGE_MEMORIES)
         check_known("minimise", self.minimise, OBJECTIVES)
         self._check_objective()
+        self._check_cells()
         self._check_cut()
         self._check_method()
         pairs = [(a, b) for a, b in pairwise(self.rank_of_stage.tolist()) if a != b]
@@ -156,6 +159,19 @@ class Problem(BriefQuestion):
             rule = "must be free with minimise span, where messages of the next step come before one ends"
             raise InputError(f"message_memory: {rule}, got counted")
 
+    def _check_cells(self) -> None:
+        """Whether what cells leave out is left out."""
+        if self.overlap_cost == 1:
+            return
+        is_pressed = self.counts_messages and not math.isinf(self.memory_bytes)
+        left_out = {"minimise": self.by_span, "compression": self.compression is not None,
+                    "blocking_sends": self.blocking_sends, "recomputation": self.recomputation != "none",
+                    "backward auto": self.backward == "auto",
+                    "memory with counted messages (message_memory free has cells)": is_pressed}  # fmt: skip
+        wrong = next((name for name, is_there in left_out.items() if is_there), None)
+        if wrong is not None:
+            raise InputError(f"overlap_cost: goes without {wrong}; leave one of them out")
+
     def _check_cut(self) -> None:
         if isinstance(self.cut, str):
             check_known("cut", self.cut, CUTS)
@@ -200,6 +216,16 @@ class Problem(BriefQuestion):
     def copies(self) -> int:
         """Copies of the model, each for its own share of the micro-batches."""
         return copies_of(self.placement)
+
+    @cached_property
+    def without_cells(self) -> Problem:
+        """The same where forwards and backwards take their share of a cell each, which no plan with cells beats."""
+        if self.overlap_cost == 1:
+            return self
+        share, profile = self.overlap_cost, self.profile
+        cheaper = replace(profile, forward_s=share * profile.forward_s, backward_s=share * profile.backward_s,
+                          whole_backward_s=share * profile.backwards_s(False)[0])  # fmt: skip
+        return replace(self, profile=cheaper, overlap_cost=1.0)
 
     @property
     def stage_count(self) -> int:
@@ -287,6 +313,7 @@ class Problem(BriefQuestion):
             "blocking_sends": self.blocking_sends,
             **({} if self.message_memory == Question.message_memory else {"message_memory": self.message_memory}),
             **({} if self.minimise == Question.minimise else {"minimise": self.minimise}),
+            **({} if self.overlap_cost == 1 else {"overlap_cost": self.overlap_cost}),
             "method": self.method,
             "source": self.profile.source,
         }
@@ -315,6 +342,7 @@ def problem_of(asked: Question) -> Problem:
         math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
         asked.recomputation, None if asked.compression is None else find_compression(asked.compression),
         asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory, asked.minimise,
+        overlap_cost=asked.overlap_cost,
     )  # fmt: skip
 
 

@@ -121,6 +121,12 @@ class Question(Asked):
         "gradients of inputs and weights as two ops: split, as one: whole, or what the profile's times favour: auto",
         "split",
     )
+    overlap_cost: float = asked(
+        Number(0.5, maximum=1),
+        "what a forward and a backward take in one cell, measured, as a share of their sum; 1: there are no cells",
+        1.0,
+        metavar="X",
+    )
     recomputation: str = asked(
         Choice(RECOMPUTATIONS), "stages that run their forward again to save memory: none, auto, all", "none"
     )

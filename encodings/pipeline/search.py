@@ -17,12 +17,13 @@ from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import are_all_choices, recomputation_choices, stages_of
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
 from gapless.encodings.pipeline.methods import best_orders, first_orders, quick_orders
+from gapless.encodings.pipeline.order.cells import with_cells
 from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, peak_bytes, timed
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.memory import held_bytes
-from gapless.encodings.pipeline.schedules.baselines import whole
+from gapless.encodings.pipeline.schedules.baselines import apart, whole
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP
 
@@ -68,13 +69,14 @@ class Search:
         self, problem: Problem, options: SolveOptions, deadline: Deadline, parameters: Parameters,
         offer: Callable[[Candidate], None],
     ) -> None:  # fmt: skip
-        self.problem, self.options, self.deadline, self.parameters = problem, options, deadline, parameters
+        self.asked, self.problem = problem, problem.without_cells
+        self.options, self.deadline, self.parameters = options, deadline, parameters
         self.effort = options, deadline, parameters
         self.offer = offer
         self.cases: list[Case] = []
         self.best: Candidate | None = None
         self.cut_count = self.ordered_count = 0
-        self.rest_s, self.open_s = math.inf, mean_load_s(problem)
+        self.rest_s, self.open_s = math.inf, mean_load_s(self.problem)
 
     def run(self, is_quick: bool = False) -> None:
         """All of it; or quickly, by the schedules of the field and a short run of the heuristic.
@@ -198,7 +200,7 @@ class Search:
     def _refine(self, case: Case) -> None:
         """Orders by all methods, and what they prove of plain messages."""
         orders = best_orders(
-            self.problem, case.cut, case.stages, *self.effort, case.known,
+            self.problem, case.cut, case.stages, *self.effort, case.known if self.asked is self.problem else (),
             lambda found: self.add(case, self._fitting([found])),
         )  # fmt: skip
         plain_only = () if self.problem.compression is None else ("exact",)
@@ -252,8 +254,18 @@ class Search:
         return found
 
     def _fitting(self, candidates: list[Candidate]) -> list[Candidate]:
-        """Those that fit into memory with what compressors keep, and where instants don't say what comes first."""
+        """Those that fit into memory with what compressors keep, and where instants don't say what comes first; with
+        cells, where a forward and a backward can be overlapped."""
+        if self.asked is not self.problem:
+            candidates = [celled for each in candidates if (celled := self._celled(each)) is not None]
         return [each for each in candidates if (self._held(each) <= each.stages.room_bytes).all()]
+
+    def _celled(self, candidate: Candidate) -> Candidate | None:
+        """On the stages of the question, with its own backwards: one that isn't asked for has a bound of its own."""
+        stages = stages_of(self.asked, candidate.cut)
+        if stages.splits and not candidate.stages.splits:
+            candidate = replace(candidate, order=apart(stages, candidate.order))
+        return with_cells(candidate, stages, self.parameters.cell_ops)
 
     def _held(self, candidate: Candidate) -> Floats:
         """What ranks hold besides their states; without messages where they don't count."""

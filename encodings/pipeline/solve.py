@@ -12,6 +12,7 @@ from gapless.encodings.pipeline.classes import LEAST_GAIN, class_bounds, wider
 from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
 from gapless.encodings.pipeline.cut.search import least_memory_bytes
+from gapless.encodings.pipeline.order.cells import saved_s
 from gapless.encodings.pipeline.order.stages import Stages, each_rank
 from gapless.encodings.pipeline.order.timeline import Candidate, peak_bytes
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
@@ -120,7 +121,7 @@ def _shape(problem: Problem, stages: Stages) -> dict[str, object]:
 
 def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dict[str, object]:
     stages, timeline = best.stages, best.timeline
-    busy_s = stages.micro_batches * stages.compute_s
+    busy_s = stages.micro_batches * stages.compute_s - saved_s(stages, best.order)
     kept = each_rank(stages.rank, stages.stash_bytes, stages.ranks, stages.copies)
     peaks = peak_bytes(stages, timeline)
     case = next(

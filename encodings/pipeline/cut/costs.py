@@ -66,6 +66,7 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None, splits
         memory_bytes=_memory(problem, rank, stash_bytes, state_bytes),
         blocks=problem.blocking_sends,
         copies=copies,
+        overlap=problem.overlap_cost,
         copies_s=copies_s,
         by_span=problem.by_span,
     )

@@ -116,6 +116,7 @@ class Stages:
     among copies; all copies of a stage are summed at once. `embedding_s`: exchange of the shared embedding's
     gradient between the ranks of the first and the last stage, after their sums.
     `memory_bytes`: float, shape (P,), inf for no limit. `blocks`: whether a rank computes nothing while it sends.
+    `overlap`: of the sum of a forward and a backward, what both take in one cell, no less than the longer one.
     `by_span`: whether the longest span of a rank is minimised, from its first op to its end, instead of the step's end.
     """
 
@@ -145,6 +146,7 @@ class Stages:
     copies: int = 1
     copies_s: Floats | None = None
     by_span: bool = False
+    overlap: float = 1.0
 
     @property
     def count(self) -> int:

@@ -31,6 +31,8 @@ class Order:
     `messages`: int64 each, a directed link's messages (by number, see `order.messages`) in the order in which they
     leave; on other links they leave in the order in which they are computed, as they do everywhere where sends block.
     `posts`: what messages and ops wait for where ranks lack room for messages; None where `order.room` says it.
+    `cells`: numbers of forwards that run in one cell with the backward that follows them on their rank: both begin
+    when both can, and both end at once.
     """
 
     sequences: tuple[Ints, ...]
@@ -38,6 +40,7 @@ class Order:
     reduce_modes: Ints
     messages: tuple[Ints, ...] = ()
     posts: Posts | None = None
+    cells: frozenset[int] = frozenset()
 
 
 def plain(stages: Stages, sequences: list[list[int]]) -> Order:
@@ -190,6 +193,7 @@ class _Walk:
             if op >= 0:
                 self.lets.setdefault(op, []).append(message)
         self.queue_of = {message: queue for queue in self.queues for message in queue}
+        self.cells = order.cells
         self.posted_s: dict[int, float] = {}
         self.position = [0] * stages.ranks
         self.program: list[int] = []
@@ -207,6 +211,12 @@ class _Walk:
         sequence, per_kind = self.sequences[rank], self.per_kind
         while self.position[rank] < len(sequence):
             op = sequence[self.position[rank]]
+            if op in self.cells:
+                other = sequence[self.position[rank] + 1]
+                if min(self.arrived_s[op], self.arrived_s[other]) < 0:
+                    break
+                woken |= self._cell(rank, op, other)
+                continue
             ready_s = self.end_s[op - per_kind] if op >= 2 * per_kind else self.arrived_s[op]
             gone_s = [self._arrival_s(message) for message in self.before.get(op, ())]
             if ready_s < 0 or min(gone_s, default=0.0) < 0:
@@ -218,14 +228,30 @@ class _Walk:
             self.program.append(op)
             for message in self.lets.get(op, ()):
                 woken |= self._leave(self.queue_of[message])
-            if op >= 2 * per_kind:
-                continue
-            kind, (stage, micro_batch) = op // per_kind, divmod(op % per_kind, self.micro_batches)
-            if kind == Kind.FORWARD and stage in self.lasts:
-                self.arrived_s[per_kind + op] = end_s
-            elif kind == Kind.FORWARD or stage not in self.firsts:
-                woken |= self._post(kind, stage - kind, micro_batch, end_s)
+            woken |= self._ended(op, end_s)
         return woken - {rank}
+
+    def _cell(self, rank: int, forward: int, backward: int) -> set[int]:
+        """Run both at once; the ranks that have got a message."""
+        own = self.duration_s[forward], self.duration_s[backward]
+        start_s = max(self.arrived_s[forward], self.arrived_s[backward], self.free_s[rank])
+        end_s = self.free_s[rank] = start_s + max(self.stages.overlap * sum(own), *own)
+        for op in (forward, backward):
+            self.start_s[op], self.end_s[op] = start_s, end_s
+            self.program.append(op)
+        self.position[rank] += 2
+        return self._ended(forward, end_s) | self._ended(backward, end_s)
+
+    def _ended(self, op: int, end_s: float) -> set[int]:
+        """What waits for an op's message, or for the op itself, can go on; the ranks that have got a message."""
+        if op >= 2 * self.per_kind:
+            return set()
+        kind, (stage, micro_batch) = op // self.per_kind, divmod(op % self.per_kind, self.micro_batches)
+        if kind == Kind.FORWARD and stage in self.lasts:
+            self.arrived_s[self.per_kind + op] = end_s
+        elif kind == Kind.FORWARD or stage not in self.firsts:
+            return self._post(kind, stage - kind, micro_batch, end_s)
+        return set()
 
     def _post(self, kind: int, hop: int, micro_batch: int, end_s: float) -> set[int]:
         """Send what a rank has computed, if it is its turn, and what has waited for it; the ranks that get it."""

@@ -33,6 +33,7 @@ __all__ = ["HopMode", "PipelineDecision", "RunOp", "ops_that_run", "rank_of_stag
 _KINDS = {"forward": "F", "backward": "", "weight": "W", "encode": "E", "recompute": "R"}
 _ACTION = re.compile(r"(\d+)([FIWB])(\d+)")
 _PLAIN = "plain"
+_CELLS = ("FI", "FB")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class PipelineDecision(Decision):
     micro-batches, are numbered after those of the first one. `hop_modes`: of gradients that are compressed.
     `sum_modes`: the name of each stage's mode; none where all are plain. `messages`: those from one rank to another in
     the order in which they leave, by the actions that make them; between other ranks they leave as they are made.
+    `cells`: the forwards that run in one cell with the backward that follows them.
 
     Raises `InputError` for what contradicts the cut.
     """
@@ -63,6 +65,7 @@ class PipelineDecision(Decision):
     hop_modes: tuple[HopMode, ...] = ()
     sum_modes: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
+    cells: str = ""
 
     def __post_init__(self) -> None:
         stages = len(self.cut) + 1
@@ -86,6 +89,11 @@ class PipelineDecision(Decision):
         """What makes the messages of each link that has an order of its own. Raises `InputError` as `actions` does."""
         return tuple(_actions(f"messages[{number}]", text) for number, text in enumerate(self.messages))
 
+    @cached_property
+    def celled(self) -> frozenset[Action]:
+        """The forwards that share a cell. Raises `InputError` as `actions` does."""
+        return frozenset(_actions("cells", self.cells))
+
     @classmethod
     def of_candidate(cls, found: Candidate, names: Sequence[str]) -> PipelineDecision:
         """For the plan file. `names`: of the modes; the first is plain."""
@@ -100,6 +108,7 @@ class PipelineDecision(Decision):
             hop_modes=tuple(HopMode(hop, m, names[order.hop_modes[hop, m]]) for hop, m in compressed),
             sum_modes=tuple(names[mode] for mode in order.reduce_modes) if order.reduce_modes.any() else (),
             messages=tuple(_row(stages, makers(stages, queue)) for queue in order.messages),
+            cells=_row(stages, np.array(sorted(order.cells), dtype=np.int64)),
         )
 
     @classmethod
@@ -157,6 +166,10 @@ class PipelineDecision(Decision):
             stray = next((each for each in row if each.stage >= stages or ranks[each.stage] != rank), None)
             if stray is not None:
                 raise InputError(f"order[{rank}]: must be of the stages of rank {rank}, got {stray}")
+        pairs = {first for row in self.actions for first, second in pairwise(row) if first.kind + second.kind in _CELLS}
+        odd = next(iter(sorted(self.celled - pairs)), None)
+        if odd is not None:
+            raise InputError(f"cells: must be forwards that a backward follows on their rank, got {odd}")
 
 
 def _row(stages: Stages, ops: Ints) -> str:

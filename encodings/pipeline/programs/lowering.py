@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,8 @@ def to_schedule(
     lower = lowering.forward, lowering.backward, lowering.weight
     for op in timeline.program.tolist():
         kind, place = divmod(op, stages.count * stages.micro_batches)
+        if op in order.cells:
+            lowering.cell = []
         lower[kind](*divmod(place, stages.micro_batches))
     for stage in range(stages.depth) if stages.copies > 1 else ():
         lowering.sum_copies(stage)
@@ -51,9 +54,22 @@ def to_schedule(
     return lowering.schedule()
 
 
+class _Half(NamedTuple):
+    """A forward or a backward of a cell: what `run` takes."""
+
+    name: str
+    stage: int
+    start_s: float
+    duration_s: float
+    reads: list[int]
+    writes: list[int]
+    frees: list[int]
+
+
 @dataclass
 class _Lowering:
-    """A step in the making; `ids` numbers the tensors by name.
+    """A step in the making; `ids` numbers the tensors by name; `cell`: the halves of the cell that is open, None where
+    none is; `later`: what its forward sends.
 
     Where there are two copies of the model, each rank has one more link, to the rank that has the same stages, over
     which it sums gradients.
@@ -64,6 +80,8 @@ class _Lowering:
     order: Order
     timeline: Timeline
     spoiling: Spoiling | None
+    cell: list[_Half] | None = None
+    later: list[tuple[str, int, int, int, float, float]] = field(default_factory=list)
     ids: dict[str, int] = field(default_factory=dict)
     builder: ScheduleBuilder = field(default_factory=lambda: ScheduleBuilder(counts_contributions=True))
 
@@ -103,11 +121,30 @@ class _Lowering:
     ) -> float:  # fmt: skip
         """An op on its stage's rank, and the event that runs it; its end. What it reads and writes, it updates."""
         rank = int(self.stages.rank[stage])
+        if self.cell is not None:
+            return self._into_cell(_Half(name, stage, start_s, duration_s, reads, writes, frees))
         return self.builder.compute(
             name, kind, rank, start_s, duration_s, reads, writes, [(tensor, rank) for tensor in frees],
             spends=((0, spends),) if spends else (), mode=mode, adds=adds,
             updates=tuple(tensor for tensor in reads if tensor in writes),
         )  # fmt: skip
+
+    def _into_cell(self, half: _Half) -> float:
+        """The forward waits for the backward, and then both are one op; the end of both."""
+        assert self.cell is not None
+        self.cell.append(half)
+        own = [each.duration_s for each in self.cell]
+        if len(self.cell) == 1:
+            return half.start_s
+        forward, backward = self.cell
+        duration_s, self.cell = max(self.stages.overlap * sum(own), *own), None
+        name = f"{forward.name} {backward.name}"
+        end_s = self.run(name, "cell", half.stage, half.start_s, duration_s, [*forward.reads, *backward.reads],
+                         [*forward.writes, *backward.writes], [*forward.frees, *backward.frees])  # fmt: skip
+        for sending in self.later:
+            self.send(*sending)
+        self.later.clear()
+        return end_s
 
     def send(self, what: str, size_bytes: int, source: int, target: int, start_s: float, hop_s: float) -> None:
         """A message from a stage to its neighbour; the sender's copy goes when it is there.
@@ -172,7 +209,11 @@ class _Lowering:
         self.run(f"F {at}", "forward", stage, start_s, float(stages.forward_s[stage]), reads + used, writes, used)
         if not is_last and stages.crosses[stage]:
             sent_s, hop_s = float(self.timeline.sent_s[0, stage, micro_batch]), float(stages.forward_hop_s[stage])
-            self.send(f"activation {at}", int(stages.boundary_bytes[stage]), stage, stage + 1, sent_s, hop_s)
+            sending = f"activation {at}", int(stages.boundary_bytes[stage]), stage, stage + 1, sent_s, hop_s
+            if self.cell is None:
+                self.send(*sending)
+            else:
+                self.later.append(sending)
 
     def backward(self, stage: int, micro_batch: int) -> None:
         """Decodes what the stage after it sent, runs the forward again where that is so, and encodes what it sends."""

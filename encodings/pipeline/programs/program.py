@@ -61,6 +61,9 @@ def program_of(plan: SavedPlan) -> Program:
     if copies_of(asked.raw("placement")) > 1:
         rule = "a bidirectional plan has two copies of the model, which torch and Megatron-LM don't play"
         raise InputError(f"problem: placement: {rule}; solve with --placement v, or plot and check the plan")
+    if decision.cells:
+        rule = "a forward and a backward in one cell are drawn and replayed, not run"
+        raise InputError(f"decision: cells: {rule}; solve without --overlap-cost")
     ranks = rank_of_stage(asked)
     boundary_bytes, sent_bytes = _messages(plan.schedule, len(ranks), max(ranks) + 1)
     ran = sorted(ops_that_run(plan.schedule, len(ranks)), key=lambda each: each.start_s)  # else as they are listed

@@ -86,11 +86,12 @@ def _baselines(baselines_s: Mapping[str, float], step_s: float) -> str:
 
 COLOURS = {
     "forward": BLUE, "backward": GREEN, "weight": ORANGE, "recompute": SKY, "encode": PURPLE, "decode": PURPLE,
-    "send": GREY, "sum": VERMILION,
+    "send": GREY, "sum": VERMILION, "cell": PURPLE,
 }  # fmt: skip
 NAMES = {
     "forward": "forward (F)", "backward": "input gradient (I)", "weight": "weight gradient (W)",
     "sum": "sum of gradients", "send": "blocking send", "recompute": "forward again (R)", "encode": "encode, decode",
+    "cell": "forward and backward",
 }  # fmt: skip
 WHOLE = "backward (B)"
 
