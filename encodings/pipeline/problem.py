@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.network import EvenHops, Hops, Replicas, TopologyHops
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, Placement, copies_of, rank_of_stages
+from gapless.encodings.pipeline.placing import placed, searched
 from gapless.encodings.pipeline.question import (
     BACKWARDS,
     CUTS,
@@ -26,7 +26,6 @@ from gapless.encodings.pipeline.question import (
 from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.errors import InputError
 from gapless.io.record import check_known
-from gapless.io.text_file import load_text
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.compression import CompressionMode, CompressionTable
 from gapless.profiles.pipelines.named import find_compression, find_pipeline_profile
@@ -40,12 +39,6 @@ __all__ = ["EvenHops", "Hops", "Problem", "Replicas", "TopologyHops", "problem",
 
 
 _FREE, _ALONE = EvenHops(0.0), Replicas()
-_WAVE_CHUNKS = 4
-"""Stages a rank of a wave: down, up, down and up again (Hanayo's two waves)."""
-_SEARCHED_CHUNKS = (2, 4)
-"""Stages a rank of loops and Vs that are tried where the placement is searched."""
-_MOST_PLACEMENT_BYTES = 1 << 20
-"""Of a file of ranks."""
 _MOST_OPS = 200_000
 """Forwards, backwards and weight gradients that are ordered: 64 stages of a thousand micro-batches."""
 
@@ -335,7 +328,7 @@ def problem_of(asked: Question) -> Problem:
     """The pipeline that is asked for. Raises `InputError` naming a field that doesn't go with the others."""
     if asked.placement == "auto":
         return _in_all_placements(asked)
-    placement, chunks = _placed(asked)
+    placement, chunks = placed(asked)
     profile = find_pipeline_profile(asked.profile, asked.ranks, chunks // copies_of(placement))
     return Problem(
         profile, asked.ranks, asked.micro_batches, placement, chunks, _hops(profile, asked), _replicas(asked),
@@ -352,12 +345,8 @@ problem = from_question(Question)(problem_of)
 
 def _in_all_placements(asked: Question) -> Problem:
     """In each placement that goes with the other fields. Raises `InputError` where none does, as the first one."""
-    several = _SEARCHED_CHUNKS if asked.chunks is None else (asked.chunks,)
-    tried = [("linear", 1), *((name, chunks) for chunks in several for name in ("looped", "v")), ("bidirectional", 2)]
     found, refused = list[Problem](), list[InputError]()
-    for placement, chunks in tried:
-        if asked.chunks not in (None, chunks):
-            continue
+    for placement, chunks in searched(asked.chunks):
         try:
             found.append(problem_of(replace(asked, placement=placement, chunks=chunks)))
         except InputError as error:
@@ -365,32 +354,6 @@ def _in_all_placements(asked: Question) -> Problem:
     if not found:
         raise refused[0]
     return replace(found[0], alternatives=tuple(found[1:]))
-
-
-def _placed(asked: Question) -> tuple[Placement, int]:
-    """The placement, by its name if it has one, and the stages a rank. A wave is a V that goes on."""
-    placement, chunks = asked.placement, asked.chunks
-    if isinstance(placement, str) and placement not in (*PLACEMENTS, "wave"):
-        placement = _read_placement(placement)
-    if isinstance(placement, str):
-        usual = {"linear": 1, "wave": _WAVE_CHUNKS}.get(placement, 2)
-        return "v" if placement == "wave" else placement, usual if chunks is None else chunks
-    most = max(placement.count(rank) for rank in placement)
-    names = ("linear",) if most == 1 else ("looped", "v")
-    known = {tuple(rank_of_stages(name, asked.ranks, most).tolist()): name for name in names}
-    return known.get(placement, placement), most if chunks is None else chunks
-
-
-def _read_placement(path: str) -> tuple[int, ...]:
-    """The ranks of the stages in a file, with commas or blanks between them."""
-    names = f"{', '.join(PLACEMENTS)}, wave, auto"
-    rule = f"placement: must be {names}, the ranks of the stages or a file of them, got {path!r}"
-    if not Path(path).is_file():
-        raise InputError(rule)
-    words = load_text(path, _MOST_PLACEMENT_BYTES).replace(",", " ").split()
-    if not words or not all(word.isascii() and word.isdigit() and len(word) <= 4 for word in words):
-        raise InputError(f"{rule}, which has other words than ranks")
-    return tuple(map(int, words))
 
 
 def _hops(profile: PipelineProfile, asked: Question) -> Hops:
