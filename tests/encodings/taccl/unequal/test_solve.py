@@ -34,7 +34,7 @@ def alltoallv(seed: int, ranks: int = 3) -> Amounts:
     return Amounts("alltoallv", tuple(map(tuple, rows)))
 
 
-@examples(200)
+@examples(200, cases=3)
 @given(seed=st.integers(0, 10**6))
 def test_no_exact_plan_beats_the_bounds_of_alltoallv(seed: int) -> None:
     topology, amounts = network(seed), alltoallv(seed)
@@ -63,7 +63,7 @@ def test_the_prices_of_a_fluid_prove_no_more_than_the_linear_program(seed: int) 
     assert found.load_s <= 1.2 * program.time_s
 
 
-@examples(100)
+@examples(100, cases=3)
 @given(seed=st.integers(0, 10**6))
 def test_plans_of_allgatherv_replay_clean_and_keep_their_bounds(seed: int) -> None:
     chance = random.Random(seed)
