@@ -12,8 +12,8 @@
    where links aren't alike in both directions, up some trees and down others (`flow/directed_trees.py`). Left out under
    a sketch, and where loads and the longest tree promise nothing better than the best. Then matchings that add chunks
    up where bandwidth would have them (`flow/sum_roots.py`), where that isn't on all ranks alike. Where roots on all
-   ranks alike are far behind the bound (`needs_other_roots`), trees come first, no number of chunks is searched for the
-   greedy; and no matching or greedy follows, where such roots take longer than the best plan by far.
+   ranks alike are far behind what trees may take (`needs_other_roots`), these come first, no number of chunks is
+   searched for the greedy; and no matching or greedy follows, where such roots take longer than the best plan by far.
 4. *Matching with restarts* (`matching`, `flow/restarts.py`): in the numbers of chunks around the one found, tenths of a
    second each, then more work in the best of them. Left out where each chunk is for one rank, whose flow the greedy
    rounds.
@@ -32,6 +32,7 @@ What they share is a `Search` (`search.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -103,11 +104,16 @@ def methods_for(search: Search) -> list[_Method]:
 
 
 def needs_other_roots(question: Bounds, parameters: Parameters) -> bool:
-    """Whether it is an ALLREDUCE that with as many roots on each rank, phase by phase, stays far behind the bound."""
+    """Whether it is an ALLREDUCE for which plans with as many roots on each rank are far behind packed trees.
+
+    Of W seconds on the busiest link in n pieces, each with an alpha, d of them one after the other, trees take W + n a
+    + d W / n: W + 2 sqrt(W a d) for the best n.
+    """
     trees = parameters.trees
-    return parameters.methods.allows("trees") and _even_roots_s(question, trees) > (
-        trees.even_roots_factor * question.quick_asked_s
-    )
+    if not parameters.methods.allows("trees") or not (even_s := _even_roots_s(question, trees)):
+        return False
+    busiest_s, up_and_down_s = question.quick_asked_s, 2 * question.any_chunking["latency"]
+    return even_s > trees.hopeless_roots_factor * (busiest_s + 2 * math.sqrt(busiest_s * up_and_down_s))
 
 
 def _even_roots_s(question: Bounds, parameters: Trees) -> float:

@@ -196,11 +196,9 @@ class Trees(_Part):
     """The best of them gets all where it takes at most so many times as long as the best plan."""
     least_fill: float = 0.01
     """What a plan takes beyond the time by bandwidth of its roots at least, as a share: the first chunk comes late."""
-    even_roots_factor: float = 1.25
-    """Where roots on all ranks alike take so many times the bound by bandwidth, trees are packed first, and the number
-    of chunks isn't searched for plans with such roots."""
     hopeless_roots_factor: float = 1.1
-    """Where they take so many times as long as the best plan, no plan with such roots is looked for."""
+    """Where roots on all ranks alike take so many times as long as the best plan, no plan with such roots is looked
+    for; and where they take so many times as long as trees probably do, these are packed before anything else."""
 
 
 @dataclass(frozen=True)

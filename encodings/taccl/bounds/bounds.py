@@ -283,10 +283,10 @@ class Bounds:
 
     @property
     def even_roots_s(self) -> float:
-        """What links take at least for a sum where its phases are in turn, and roots are the problem's: of an ALLREDUCE
-        on all ranks alike. Plans whose phases overlap may take less.
+        """What bandwidth allows a sum whose phases are in turn, with the problem's roots: of an ALLREDUCE on all ranks
+        alike. Plans whose phases overlap may take less.
         """
-        return sum(phase.bandwidth.time_s for phase in self.phases)
+        return sum(phase.problem.chunk_bytes * phase.s_per_byte for phase in self.phases)
 
     @property
     def _stage(self) -> SolveOptions:

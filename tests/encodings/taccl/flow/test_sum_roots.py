@@ -48,9 +48,9 @@ def test_the_time_of_even_roots_is_that_of_an_allgather_each_way(shape: str, cos
     """Each of which is a linear program with a flow to every rank."""
     topology = SHAPES[shape](5, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     bounds = bounds_of(Chunked(topology, allreduce(5), 10**6))
-    occupancy_s = bounds.problem.occupancy_s
-    each_s = [allgather_time_s(network, occupancy_s) for network in (topology, turned_round(topology))]
-    assert bounds.even_roots_s == pytest.approx(sum(each_s), rel=1e-5)
+    rate_s = topology.beta_s_per_byte
+    each_s = [allgather_time_s(network, rate_s) for network in (topology, turned_round(topology))]
+    assert bounds.even_roots_s == pytest.approx(bounds.problem.chunk_bytes * sum(each_s), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", [pytest.param("one-way-6"), pytest.param("one-way-11", marks=pytest.mark.thorough)])
