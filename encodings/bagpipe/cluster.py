@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from gapless.array_types import Ints
 from gapless.encodings.bagpipe.question import (
-    CONTROL_S,
     LATENCY_S,
     PLACEMENTS,
     SERVER_BYTES_PER_S,
@@ -64,11 +63,12 @@ class Cluster:
     beside it, `state_bytes` of them: both are fetched, cached and written back, gradients have no state.
     `forward_s`, `backward_s`: of `pass_examples` examples on one trainer; of others in proportion. `dense_bytes`: the
     gradients that are all-reduced after each batch. `all_reduce_share`: of the trainers' bandwidth that an all-reduce
-    reaches. `control_s`: what a partitioned cache adds to a batch for its buffers, many connections and for tracking
-    where rows are.
+    reaches. `control_s`: what a batch takes beside its messages in the designs that send rows from trainer to trainer
+    (`partitioned`, `lfu`, `lrpp-fine-grained`): buffers, many connections, tracking where rows are.
 
     The defaults are the paper's: p3.2xlarge trainers at 10 Gb/s, one c5.18xlarge server at 25 Gb/s, dimension 48 in
-    fp32, the dense part of DLRM, 80-90 ms of control for 16,384 examples on 8 trainers. The fetch latency isn't
+    fp32, the dense part of DLRM. The paper reports 80-90 ms of control for a partitioned cache; who sends what is planned
+    ahead here, in every design, so that the default is none. The fetch latency isn't
     reported: times of 536 and 289 ms at L = 5 and 10 (Table 5.3) are a round trip of 2.7-2.9 s shared by L batches,
     which is their software's, so the default is none.
     Raises `InputError` for numbers that are negative or not finite, bandwidths that are zero, and a share above 1.
@@ -86,7 +86,7 @@ class Cluster:
     dense_bytes: int = 4 * 2_962_289
     all_reduce_share: float = ALL_REDUCE_SHARE
     fetch_latency_s: float = 0.0
-    control_s: float = CONTROL_S
+    control_s: float = 0.0
     state_bytes: int = 0
     placement: str = "apart"
 
@@ -154,14 +154,14 @@ class Cluster:
         slower_s: Amount = np.maximum(served_s, most * (self.row_bytes / self.trainer_bytes_per_s))
         return (rows > 0) * (self.latency_s + slower_s)
 
-    def peer_s(self, most_rows: Amount) -> Amount:
-        """Rows between trainers, of which the busiest sends or receives so many."""
-        return (most_rows > 0) * (self.latency_s + most_rows * (self.gradient_bytes / self.trainer_bytes_per_s))
+    def peer_s(self, most_rows: Amount, row_bytes: int | None = None) -> Amount:
+        """Rows between trainers, of which the busiest sends or receives so many: a planned all-to-all.
 
-    def exchange_s(self, most_rows: Amount, row_bytes: int) -> Amount:
-        """Rows of a size between all trainers, each of which turns to its p - 1 peers one after the other."""
-        per_row_s = row_bytes / self.trainer_bytes_per_s
-        return (most_rows > 0) * ((self.trainers - 1) * self.latency_s + most_rows * per_row_s)
+        Every trainer knows what it sends to whom, and all messages are under way at once: the exchange pays its latency
+        once, then the bytes of its busiest trainer. `row_bytes`: of each row, gradients or values if None.
+        """
+        per_row_s = (self.gradient_bytes if row_bytes is None else row_bytes) / self.trainer_bytes_per_s
+        return (most_rows > 0) * (self.latency_s + most_rows * per_row_s)
 
 
 def model_cluster(cluster: Cluster, model: DenseModel, flops_per_s: float = TRAINER_FLOPS_PER_S) -> Cluster:

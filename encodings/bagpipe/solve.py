@@ -10,8 +10,10 @@ import numpy as np
 from gapless import __version__
 from gapless.encodings.bagpipe.advice.replication import Replication, choose_replicated
 from gapless.encodings.bagpipe.batch_plans import Budget, Pace
+from gapless.encodings.bagpipe.cluster import places_of
+from gapless.encodings.bagpipe.designs.bound import first_uses, run_bound_s
 from gapless.encodings.bagpipe.designs.counts import Counts
-from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline, run_bound_s
+from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.lowering.machine import Machine
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition.methods import checked_choice
@@ -91,9 +93,7 @@ def _ended(
     counts, back = written_back(run, file)
     times = pipeline(counts, problem.cluster, problem.planning.design)
     plan = RunPlan(file, times, machine_for(problem, counts), back, begin.path, partial(_say, options, deadline))
-    is_sharded = problem.planning.design in SHARDED  # then no row has to come from servers, or go there
-    first, last = (0 if is_sharded else int(counts.distinct[batch]) for batch in (0, -1))
-    bound_s = run_bound_s(file.examples, first, last, problem.cluster)
+    bound_s = _bound_s(problem, file)
     solution = claim_of(
         times.makespan_s, bound_s, options, solver=f"lookahead+{problem.planning.objective}", version=__version__,
         wall_s=deadline.elapsed_s, source="run", narrower=_of_partitions(run, problem.planning.objective),
@@ -109,6 +109,19 @@ def _ended(
             "replication_saved_s": replicated.saved_s, "replication_bound_s": replicated.bound_s,
         }  # fmt: skip
     return Plan(solution, plan.schedule(), details, windows=plan, decision=decision)
+
+
+def _bound_s(problem: Problem, file: RunFile) -> float:
+    """What no run of these batches is faster than; with tables on the trainers, none of those with them there."""
+    planning, numbers = problem.planning, range(file.batches)
+    first = last = np.zeros(file.batches, dtype=np.int64)
+    if planning.design not in SHARDED:  # there no row has to come from servers, or go there
+        first, last = (
+            np.fromiter(first_uses(file.actions(number).ids for number in order), np.int64, file.batches)
+            for order in (numbers, numbers[::-1])
+        )
+    most = [int(places_of(count, planning.batch_size, planning.trainers, planning.shares).max()) for count in file.examples.tolist()]
+    return run_bound_s(np.array(most), first, last[::-1], problem.cluster)
 
 
 def _of_partitions(run: Run, objective: str) -> list[Bound]:

@@ -31,7 +31,7 @@ def random_counts(rng: np.random.Generator, batches: int, trainers: int, most: i
     rooted = RootedCounts(
         np.minimum(moved, np.append(0, now[:-1])), upto(distinct), fetched, busiest(fetched),
         *(part for each in messages for part in (each, busiest(each))),
-        alone, busiest(alone), busiest(evicted - alone),
+        alone, busiest(alone), busiest(evicted - alone), *(part for each in (messages[0] // 2,) for part in (each, each)),
     )  # fmt: skip
     return Counts(
         trainers=trainers,
@@ -87,6 +87,6 @@ def steady_counts(batches: int, trainers: int = 2, lookahead: int = 2) -> Counts
             moved_now=each(2), moved_later=each(3), fetched=each(5), fetched_most=each(3), sent_now=each(2),
             sent_now_most=each(1), sent_later=each(2), sent_later_most=each(2), gathered_now=each(1),
             gathered_now_most=each(1), gathered_later=each(1), gathered_later_most=each(1), evicted_alone=each(3),
-            evicted_alone_most=each(2), evicted_rest_most=each(1),
+            evicted_alone_most=each(2), evicted_rest_most=each(1), relayed=each(2), relayed_most=each(1),
         ),
     )  # fmt: skip

@@ -30,6 +30,7 @@ from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.encodings.bagpipe.designs.sharding import pooled_vectors
 from gapless.encodings.bagpipe.partition.batch import Traffic
+from gapless.encodings.bagpipe.partition.cuts import Past
 from gapless.encodings.bagpipe.question import LAYOUTS, SHARDED, Question
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -57,7 +58,8 @@ class RootedCounts:
     messages from roots to this batch's users, of rows that the batch before used, and of others; `gathered_now`,
     `gathered_later`: messages to the roots after this batch, of rows that the next one uses, and of others; `..._most`:
     of the busiest trainer. `evicted_alone`, `evicted_alone_most`: rows to write back that one trainer alone uses;
-    `evicted_rest_most`: of the others, those of the root with most.
+    `evicted_rest_most`: of the others, those of the root with most. `relayed`, `relayed_most`: rows of `sent_now`, each
+    once however many get it, and those of the root with most.
     """
 
     moved_now: Ints
@@ -75,6 +77,8 @@ class RootedCounts:
     evicted_alone: Ints
     evicted_alone_most: Ints
     evicted_rest_most: Ints
+    relayed: Ints
+    relayed_most: Ints
 
 
 def _rooted_row_of(plan: BatchPlan) -> tuple[int, ...]:
@@ -94,7 +98,17 @@ def _rooted_row_of(plan: BatchPlan) -> tuple[int, ...]:
         int(np.count_nonzero(past.at_once & ~kept)), int(moved_later), sum(fetched), max(fetched),
         *(count for exchange in exchanges for count in exchange),
         *evicted_parts(step.evicted, plan.is_alone, plan.root, users.shape[1]),
+        *_relayed(users, past),
     )  # fmt: skip
+
+
+def _relayed(users: Mask, past: Past) -> tuple[int, int]:
+    """Rows that the batch before used and that others than their roots use, and those of the root with most."""
+    once = np.flatnonzero(past.at_once)
+    users, root = users[once], past.root[once]
+    own = users[np.arange(len(once)), root]
+    by_root = np.bincount(root[users.sum(axis=1) > own], minlength=users.shape[1])
+    return int(by_root.sum()), int(by_root.max())
 
 
 def busiest(users: Mask, root: Ints, rows: Mask | None = None, weight: Ints | None = None) -> tuple[int, int]:
@@ -285,7 +299,9 @@ class DesignRows:
     after the backward pass. `peer_rows`: reach any trainer so. Both 0 unless partitioned, or sharded: pooled vectors.
     `sync_now`, `sync_later`: synchronised on the critical path and in the background: all-reduced, unless rooted.
     `exchanges`: of rooted rows, what the busiest trainer sends or receives when gradients are gathered and when rows
-    are sent, on the critical path and in the background, shape (4, batches); zeros in the other designs.
+    are sent, on the critical path and in the background, shape (4, batches); zeros in the other designs. `relayed`,
+    `relayed_most`: rows that are sent on the critical path, each once, and those of the root with most;
+    `relayed_copies`: as often as trainers get them.
     `written_early`: written back right after the backward pass; `written_late`: after all synchronisation;
     `written_early_most`, `written_late_most`: of them, the busiest trainer's.
     """
@@ -298,6 +314,9 @@ class DesignRows:
     sync_now: Ints
     sync_later: Ints
     exchanges: Ints
+    relayed: Ints
+    relayed_most: Ints
+    relayed_copies: Ints
     written_early: Ints
     written_early_most: Ints
     written_late: Ints
@@ -372,6 +391,8 @@ def _fine_grained(counts: Counts) -> dict[str, Ints]:
             rooted.gathered_now_most, _ahead(rooted.sent_now_most, 1),
             rooted.gathered_later_most, _ahead(rooted.sent_later_most, 2),
         ]),
+        "relayed": _ahead(rooted.relayed, 1), "relayed_most": _ahead(rooted.relayed_most, 1),
+        "relayed_copies": _ahead(rooted.sent_now, 1),
         "written_early": rooted.evicted_alone, "written_early_most": rooted.evicted_alone_most,
         "written_late": counts.evicted - rooted.evicted_alone, "written_late_most": rooted.evicted_rest_most,
     }  # fmt: skip

@@ -7,8 +7,9 @@ forward pass, and their gradients back to the owner before the dense gradients' 
 copies are current where, of a row that batch b uses and batch x uses next (`cuts.py`): from the gathering after
 b on its root's copy alone holds all updates up to b's; from the sending before x on those of x's users do. The others'
 copies are freed as they become stale: users' that aren't the next root when they have trained, the old root's when it
-has sent. Both exchanges run on the trainers' network: from b to b + 1 within the critical synchronisation of b, after
-the dense gradients are all-reduced; else gathered in the background of b and sent in that of x - 2.
+has sent. Both exchanges run on the trainers' network: from b to b + 1 within the critical synchronisation of b, gathered
+before the dense gradients are all-reduced and sent after it; else gathered in the background of b and sent in that of
+x - 2. From b to b + 1 the servers may relay a row instead: its root writes it back, and who uses it next fetches it.
 """
 
 from __future__ import annotations
@@ -65,17 +66,35 @@ class BatchDraft:
         )  # fmt: skip
         self.draft.run(op, self.machine.network(start_s, end_s), start_s, end_s, kind=EventKind.COLLECTIVE)
 
+    def bytes_of(self, groups: Ints) -> float:
+        """Of all rows of some groups."""
+        return float(self.rows[groups].sum() * self.machine.cluster.row_bytes)
+
+    def in_turn(self, span_s: tuple[float, float], parts: list[tuple[int, Ints]]) -> None:
+        """Groups over links of the servers' network, one link after the other. The last ends with the activity: after
+        the latency there may be time to spare.
+        """
+        first_s, end_s = span_s
+        for link, groups in reversed(parts):
+            start_s = max(first_s, end_s - self.bytes_of(groups) * self.machine.per_byte_s(link))
+            self.draft.move(link, groups.tolist(), start_s, end_s - start_s)
+            end_s = start_s
+
+    def leave(self, groups: Ints, holder: Ints, is_leaving: Mask, time_s: float) -> None:
+        """Groups lie among the replicas as their holders have them; those that are leaving there alone."""
+        for trainer in self.trainers:
+            for leaves in (False, True):
+                own = groups[(holder == trainer) & (is_leaving == leaves)].tolist()
+                freed_on = (self.machine.trainer(trainer),) if leaves else ()
+                self.draft.move(self.machine.link("ready", trainer), own, time_s, freed_on=freed_on)
+
     def lend(
         self, name: str, token: str, groups: Ints, holder: Ints, users: Mask, duration_s: float, start_s: float,
         end_s: float, is_leaving: Mask | None = None,
     ) -> int:  # fmt: skip
         """Groups go from their holders to their users, and those that are leaving away; returns a token of arrival."""
         leaving = np.zeros(len(groups), dtype=np.bool_) if is_leaving is None else is_leaving
-        for trainer in self.trainers:
-            for leaves in (False, True):
-                own = groups[(holder == trainer) & (leaving == leaves)].tolist()
-                freed_on = (self.machine.trainer(trainer),) if leaves else ()
-                self.draft.move(self.machine.link("ready", trainer), own, start_s, freed_on=freed_on)
+        self.leave(groups, holder, leaving, start_s)
         arrived = self.draft.tensor(token)
         needs = {group: self.seen[group] for group in groups.tolist()}
         self.collective(name, tuple(needs), (arrived,), duration_s, start_s, end_s, needs=needs)
@@ -148,11 +167,11 @@ class OwnedRows(BatchDraft):
 class Holders:
     """What is carried from batch to batch.
 
-    `root`: who holds each group, -1 for nobody. `ready_s`: when what is gathered now or later after a batch has been.
+    `root`: who holds each group, -1 for nobody. `gathered_s`: when what is gathered in the background of a batch is.
     """
 
     root: list[int]
-    ready_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    gathered_s: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -182,34 +201,57 @@ class RootedRows(BatchDraft):
         count, most = busiest(users, root, weight=self.rows[groups])
         if not count:
             return
-        start_s, end_s = (self.times.sync_now if name == "now" else self.times.sync_later).of(slot)
-        duration_s = cluster.exchange_s(float(most), cluster.row_bytes)
-        begin_s = self.holders.ready_s.get((name, slot), max(start_s, end_s - duration_s))
         moving = np.flatnonzero(users.sum(axis=1) > ~is_leaving)
+        moved = groups[moving], root[moving], users[moving], is_leaving[moving]
+        if name == "now" and self.times.is_relayed[slot]:
+            self._relay(slot, *moved)
+            return
+        start_s, end_s = (self.times.sync_now if name == "now" else self.times.sync_later).of(slot)
+        duration_s = cluster.peer_s(float(most), cluster.row_bytes)
+        begin_s = max(start_s, end_s - duration_s)
+        if name == "later":
+            begin_s = self.holders.gathered_s.get(slot, begin_s)
         yield self.lend(
-            f"send {self.number} {name}", f"rows of batch {self.number} sent {name}", groups[moving], root[moving],
-            users[moving], duration_s, begin_s, end_s, is_leaving[moving],
+            f"send {self.number} {name}", f"rows of batch {self.number} sent {name}", *moved[:3], duration_s, begin_s,
+            end_s, moved[3],
         )  # fmt: skip
+
+    def _relay(self, slot: int, groups: Ints, root: Ints, users: Mask, is_leaving: Mask) -> None:
+        """Groups that the servers relay: written back by their roots, fetched by the others that use them."""
+        machine = self.machine
+        written, fetched = (
+            [(machine.link(kind, trainer), groups[chosen[:, trainer]]) for trainer in self.trainers]
+            for kind, chosen in (("write", root[:, None] == self.trainers), ("fetch", users & (root[:, None] != self.trainers)))
+        )
+        self.in_turn(self.times.relay_write.of(slot), written)
+        self.leave(groups, root, is_leaving, self.times.relay_write.of(slot)[1])
+        self.in_turn(self.times.relay_fetch.of(slot), fetched)
+
+    def gather_s(self, sync: int) -> float:
+        """How long gathering takes, now or later."""
+        chosen = self.batch.is_rooted & (self.batch.sync == sync)
+        users, root = self.batch.users[chosen], self.batch.private_to[chosen]
+        _, most = busiest(users, root, weight=self.rows[self.batch.group[chosen]])
+        return self.machine.cluster.peer_s(float(most))
 
     def gather(self, trained: list[int]) -> None:
         """After the batch: gradients of the groups that several trainers use reach their roots, which update them."""
-        rooted, cluster = self.batch.is_rooted, self.machine.cluster
+        rooted = self.batch.is_rooted
         if not rooted.any():
             return
-        dense_s = cluster.all_reduce_s(float(cluster.dense_bytes))
-        for sync, name, spans, after_s in (
-            (SYNC_NOW, "now", self.times.sync_now, dense_s), (SYNC_LATER, "later", self.times.sync_later, 0.0)
-        ):  # fmt: skip
-            start_s, latest_s = spans.of(self.number)
-            begin_s = self.holders.ready_s[name, self.number] = start_s + after_s
+        for sync, name, spans in ((SYNC_NOW, "now", self.times.sync_now), (SYNC_LATER, "later", self.times.sync_later)):
+            begin_s, latest_s = spans.of(self.number)
             chosen = rooted & (self.batch.sync == sync)
             groups, root = self.batch.group[chosen], self.batch.private_to[chosen]
+            if sync == SYNC_LATER:
+                self.holders.gathered_s[self.number] = begin_s
             if not len(groups):
                 continue
-            _, most = busiest(self.batch.users[chosen], root, weight=self.rows[groups])
-            duration_s = cluster.exchange_s(float(most), cluster.gradient_bytes)
+            duration_s = self.gather_s(sync)
             # Sums of the same durations in another order may differ in the last bit: the activity ends when it ends.
-            end_s = self.holders.ready_s[name, self.number] = min(begin_s + duration_s, latest_s)
+            end_s = min(begin_s + duration_s, latest_s)
+            if sync == SYNC_LATER:
+                self.holders.gathered_s[self.number] = end_s
             self.collect(f"gather {self.number} {name}", trained, groups, root, duration_s, begin_s, end_s)
         for group, holder in zip(
             self.batch.group[rooted].tolist(), self.batch.private_to[rooted].tolist(), strict=True

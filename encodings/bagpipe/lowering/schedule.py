@@ -159,7 +159,7 @@ class _Batch(BatchDraft):
             for trainer, (fetched, uses) in enumerate(zip(alone, self.batch.users.T, strict=True))
         ]
         for link, group in parts:  # from the last one back: after the latency there may be time to spare
-            start_s = max(first_s, end_s - self._bytes(group) * self.machine.per_byte_s(link))
+            start_s = max(first_s, end_s - self.bytes_of(group) * self.machine.per_byte_s(link))
             self.draft.move(link, group.tolist(), start_s, end_s - start_s)
             if link != FETCH_ALL:
                 self.draft.move(self.machine.place_link(link), group.tolist(), end_s)
@@ -171,9 +171,6 @@ class _Batch(BatchDraft):
         start_s, end_s = spans.of(self.number)
         if self.machine.cluster.placement != "apart" and end_s > start_s:
             self.collective(f"{name} {self.number}", (), (), 0.0, start_s, end_s)
-
-    def _bytes(self, groups: Ints) -> float:
-        return float(self.rows[groups].sum() * self.machine.cluster.row_bytes)
 
     def _claim(self, trainer: int, start_s: float) -> None:
         """Rows that all trainers hold and one alone uses for the last time: its copy is the one that counts."""
@@ -232,9 +229,9 @@ class _Batch(BatchDraft):
         duration_s = cluster.all_reduce_s(size_bytes)
         start_s, end_s = spans.of(self.number)
         if sync == SYNC_NOW:
-            start_s = min(start_s + self.owned.peers_s, end_s)
-        if self.batch.is_rooted.any():  # their exchanges follow
-            end_s = start_s + duration_s
+            start_s = min(start_s + self.owned.peers_s + self.rooted.gather_s(SYNC_NOW), end_s)
+        if self.batch.is_rooted.any():  # they are sent behind it
+            end_s = min(start_s + duration_s, end_s)
         name = f"synchronise {self.number} {when}"
         self.collective(name, (*trained, *groups), groups, duration_s, start_s, end_s, updates=groups)
 
@@ -251,7 +248,7 @@ class _Batch(BatchDraft):
             for trainer, evicted in reversed(parts):
                 link = WRITE_ALL if trainer == SHARED else machine.link("write", trainer)
                 where = (machine.replicas,) if trainer == SHARED else (machine.trainer(trainer), machine.replicas)
-                start_s = max(first_s, end_s - self._bytes(evicted) * machine.per_byte_s(link))
+                start_s = max(first_s, end_s - self.bytes_of(evicted) * machine.per_byte_s(link))
                 self.draft.move(link, evicted.tolist(), start_s, end_s - start_s, freed_on=where)
                 if cluster.placement != "colocated":
                     end_s = start_s

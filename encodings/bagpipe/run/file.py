@@ -1,6 +1,6 @@
 """Run files: what a run's trainers do, batch by batch, and when; enough to replay it, to train by it, or to go on.
 
-A .npz file, format `gapless.bagpipe-run`, version 2; docs/formats.md describes every array. Windows of batches stand in
+A .npz file, format `gapless.bagpipe-run`, version 3; docs/formats.md describes every array. Windows of batches stand in
 folders (`store.py`, `reader.py`); `meta` stands before them, `end`, `made`, `spans` and `written_back` behind
 them. Nothing here holds more than a few windows in memory, whatever the length of the run.
 """

@@ -33,7 +33,7 @@ from gapless.io.typed import located
 
 __all__ = ["FORMAT", "VERSION", "RunFile", "mapping"]
 
-FORMAT, VERSION = "gapless.bagpipe-run", 2
+FORMAT, VERSION = "gapless.bagpipe-run", 3
 
 _LAST = ("spans", "written_back", "end", "made")
 """The arrays behind the windows."""

@@ -131,7 +131,8 @@ def written_back(run: Run, file: RunFile) -> tuple[Counts, dict[int, Mask]]:
         counts[PLACES["evicted_most"]] = max(counts[PLACES["evicted_most"]], int(np.bincount(owned, minlength=1).max()))
         if run.planning.design == "lrpp-fine-grained":
             alone = actions.sync == 0
-            counts[PLACES["evicted_alone"] :] = evicted_parts(evicted, alone, actions.private_to, actions.trainers)
+            parts = evicted_parts(evicted, alone, actions.private_to, actions.trainers)
+            counts[PLACES["evicted_alone"] : PLACES["relayed"]] = parts
         rows[number] = tuple(counts)
     return Counts.of(run.planning.trainers, rows), evicted_at_end
 

@@ -7,16 +7,20 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import gapless
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
+from gapless.encodings.bagpipe.designs.bound import first_uses, run_bound_s
 from gapless.encodings.bagpipe.designs.counts import counted
-from gapless.encodings.bagpipe.designs.pipeline import pipeline, run_bound_s
+from gapless.encodings.bagpipe.designs.pipeline import pipeline
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.problem import Planning, Problem
-from gapless.encodings.bagpipe.question import BASELINES, DESIGNS
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, PLACEMENTS, SHARDED
 from gapless.profiles.traces.named import find_trace
 from gapless.profiles.traces.trace import Trace
 from gapless.solution import PlanClass
@@ -47,10 +51,11 @@ def halves() -> list[Ints]:
 
 def times_s(trace: Trace, planning: Planning, cluster: Cluster, partitions: tuple[Ints, ...]) -> tuple[float, float]:
     """The bound of a run, and how long it takes in these partitions."""
-    counts = counted(batch_plans(trace, planning, UNPROVEN, known=partitions))
-    examples = np.full(counts.batches, 4)
-    bound_s = run_bound_s(examples, int(counts.distinct[0]), int(counts.distinct[-1]), cluster)
-    return bound_s, pipeline(counts, cluster, planning.design).makespan_s
+    plans = list(batch_plans(trace, planning, UNPROVEN, known=partitions))
+    ids = [plan.step.ids for plan in plans]
+    first, last = (np.array(list(first_uses(each))) for each in (ids, ids[::-1]))
+    bound_s = run_bound_s(np.full(len(plans), 2), first, last[::-1], cluster)
+    return bound_s, pipeline(counted(plans), cluster, planning.design).makespan_s
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -74,6 +79,41 @@ def test_no_partition_of_longer_runs_in_any_cache_beats_the_bound(design: str) -
             planning = Planning(2, 4, objective="paper", design=design, **cache)
             bound_s, run_s = times_s(trace, planning, cluster, chosen)
             assert bound_s <= run_s * (1 + 1e-9)
+
+
+@examples(60, cases=8)
+@given(
+    seed=st.integers(0, 10**6), trainers=st.integers(1, 3), batch_size=st.integers(3, 7), batches=st.integers(1, 6),
+    rows=st.integers(3, 40), design=st.sampled_from([*DESIGNS, *BASELINES, *SHARDED]), lookahead=st.integers(1, 4),
+    placement=st.sampled_from(PLACEMENTS), bytes_per_s=st.sampled_from([1.0, 30.0, 1e4]),
+    fetch_latency_s=st.sampled_from([0.0, 3.0]), dense_bytes=st.sampled_from([0, 5, 100]),
+)  # fmt: skip
+def test_no_replay_is_below_the_bound(
+    seed: int, trainers: int, batch_size: int, batches: int, rows: int, design: str, lookahead: int, placement: str,
+    bytes_per_s: float, fetch_latency_s: float, dense_bytes: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    trace = find_trace(rng.integers(rows, size=(batch_size * batches - int(rng.integers(2)), 2)))
+    cache = {"lookahead": lookahead} if design in DESIGNS else {"cache_rows": 2 * rows} if design in BASELINES else {}
+    cluster = replace(
+        SLOW_ROWS, trainers=trainers, servers=trainers if placement == "colocated" else 1 + seed % 2,
+        placement=placement, trainer_bytes_per_s=bytes_per_s, fetch_latency_s=fetch_latency_s, dense_bytes=dense_bytes,
+    )  # fmt: skip
+    planning = Planning(trainers, batch_size, design=design, method="random" if seed % 3 else "auto", **cache)
+    result = gapless.solve(Problem(trace, planning, cluster), parameters=UNPROVEN)
+    assert result.report is not None
+    assert result.valid, result.report.summary()
+    assert result.solution.bound is not None
+    assert result.solution.bound <= result.report.makespan_s * (1 + 1e-9)
+
+
+def test_many_new_rows_in_a_later_batch_count_as_those_of_the_first_do() -> None:
+    """4 rows and 80 more at 2 a second, one pass of 1 s, and those 80 back."""
+    cluster = replace(SLOW_ROWS, dense_bytes=0, forward_s=0.0, backward_s=1.0)
+    rows = np.array([4, 80])
+    bound_s = run_bound_s(np.array([2, 2]), rows, rows, cluster)
+    assert bound_s == pytest.approx((0.5 + 84 / 2) + 1 + (0.5 + 80 / 2))
+    assert bound_s > run_bound_s(np.array([2, 2]), np.array([4, 0]), rows, cluster)
 
 
 def test_the_bound_is_reached_where_nothing_but_training_takes_time() -> None:

@@ -33,8 +33,10 @@ TRAINERS, DESIGN = 3, "lrpp-fine-grained"
 
 
 def problem_of(seed: int = 0, batch_size: int = 24, **settings: object) -> Problem:
+    placement = str(settings.pop("placement", "apart"))
     planning = Planning(TRAINERS, batch_size, **{"lookahead": 3, "batches": 10, "design": DESIGN, **settings})  # type: ignore[arg-type]
-    return Problem(zipf_trace((40, 300, 5), 1.1, 240, seed), planning, Cluster(TRAINERS, fetch_latency_s=1e-3))
+    cluster = Cluster(TRAINERS, fetch_latency_s=1e-3, placement=placement)
+    return Problem(zipf_trace((40, 300, 5), 1.1, 240, seed), planning, cluster)
 
 
 def replayed(change: Callable[[list[Actions]], None] | None = None, leave_out: str = "", **settings: object) -> Report:
@@ -207,8 +209,33 @@ def test_what_is_broken_is_caught_by_rule(name: str) -> None:
     ],
 )
 def test_an_exchange_that_is_left_out_is_caught(op: str, rule: Rule) -> None:
-    assert replayed().valid
-    assert rule in replayed(leave_out=op).violation_counts
+    assert replayed(placement="same-network").valid
+    assert rule in replayed(leave_out=op, placement="same-network").violation_counts
+
+
+def relayed(left_out: str) -> Report:
+    """The replay of a run whose rows are relayed, without what goes over the servers' network while that happens."""
+    problem = problem_of()
+    plans = list(batch_plans(problem.trace, problem.planning))
+    counts = counted(plans)
+    times = pipeline(counts, problem.cluster, DESIGN)
+    assert times.is_relayed[1]
+    schedule = to_schedule([Actions.of(plan, DESIGN) for plan in plans], times, machine_for(problem, counts))
+    span = getattr(times, left_out) if left_out else None
+    events = [
+        event for event in schedule.events()
+        if span is None or not (
+            event.kind is EventKind.TRANSFER and span.start_s[1] <= event.start_s and event.end_s <= span.end_s[1]
+            and event.end_s > event.start_s
+        )
+    ]  # fmt: skip
+    return check(schedule_from_events(schedule.graph, schedule.topology, events, schedule.name))
+
+
+@pytest.mark.parametrize(("left_out", "rule"), [("relay_write", Rule.INPUT_STALE), ("relay_fetch", Rule.INPUT_MISSING)])
+def test_a_relay_that_is_left_out_is_caught(left_out: str, rule: Rule) -> None:
+    assert relayed("").valid
+    assert rule in relayed(left_out).violation_counts
 
 
 def test_rows_that_are_sent_to_the_first_batch_are_refused() -> None:
