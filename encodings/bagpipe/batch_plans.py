@@ -40,6 +40,7 @@ from gapless.encodings.bagpipe.lookahead.without_lookahead import (
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition.batch import Batch, Traffic, uses_by_trainer
 from gapless.encodings.bagpipe.partition.cuts import Past, one_user, settled_roots
+from gapless.encodings.bagpipe.partition.messages import MessageBatch
 from gapless.encodings.bagpipe.partition.methods import OneBatch, Partition, Partitioned, checked_choice, partitioned
 from gapless.encodings.bagpipe.partition.windows import Window, WindowBatch
 from gapless.encodings.bagpipe.problem import REPLICATING, Planning
@@ -330,6 +331,9 @@ class _Planner:
     def _asked(self, steps: Sequence[Step], indices: Sequence[Lookups]) -> Partitioned:
         """Batches that are partitioned together, or the one."""
         planning, places = self._planning, [self._places(index) for index in indices]
+        if planning.objective == "time":
+            past = self._roots.past(steps[0])
+            return MessageBatch(_slots(indices[0]), steps[0].in_next, past, places[0], self.parameters)
         if planning.objective != "synchronised":
             batch = Batch(_slots(indices[0]), self._owners_before(steps[0]), planning.trainers)
             return OneBatch(batch, places[0], planning.objective, self.parameters)

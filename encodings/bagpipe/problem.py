@@ -42,7 +42,8 @@ class Planning:
     """How a trace is planned: its batches, its trainers and their cache.
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
-    `objective`: `auto` is that of the design: `synchronised` for LRPP's, unless the method is for the paper's alone.
+    `objective`: `auto` is that of the design: `time` for `lrpp-fine-grained`, `synchronised` for other LRPPs, unless the
+    method is for the paper's alone.
     `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
     `replicated`: tables, by number, whose rows stay on every trainer from their first use on.
     Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
@@ -81,10 +82,13 @@ class Planning:
             self._without_cache()
         if self.objective == "auto":
             is_own = self.design.startswith("lrpp") and self.method not in ("lp", "min_cost_flow")
-            object.__setattr__(self, "objective", "synchronised" if is_own else "paper")
+            own = "time" if self.design == "lrpp-fine-grained" else "synchronised"
+            object.__setattr__(self, "objective", own if is_own else "paper")
         if self.objective == "synchronised" and not self.design.startswith("lrpp"):
             rule = "goes with the designs lrpp, lrpp-delayed and lrpp-fine-grained"
             raise InputError(f"objective: synchronised {rule}, got design {self.design}")
+        if self.objective == "time" and self.design != "lrpp-fine-grained":
+            raise InputError(f"objective: time goes with design lrpp-fine-grained, got design {self.design}")
         if self.lookahead is None and self.cache_rows is None and self.design not in SHARDED:
             object.__setattr__(self, "lookahead", LOOKAHEAD)
         for trainer, share in enumerate(self.shares or ()):

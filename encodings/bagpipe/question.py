@@ -31,8 +31,9 @@ __all__ = [
 
 METHODS = ("auto", "transport", "search", "milp", "lp", "min_cost_flow", "contiguous", "random")
 """`auto` is `transport` for the paper's objective, `search` for the others."""
-OBJECTIVES = ("auto", "paper", "fetches", "max-load", "synchronised")
-"""`auto` is the design's own: `synchronised` for LRPP, else `paper`, as `fetches` and `max-load` for `partitioned`."""
+OBJECTIVES = ("auto", "paper", "fetches", "max-load", "synchronised", "time")
+"""`auto` is the design's own: `time` for `lrpp-fine-grained`, `synchronised` for the other LRPPs, else `paper`, as
+`fetches` and `max-load` for `partitioned`."""
 OWNERSHIPS = ("first-touch", "hash")
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 BASELINES = {"static-hot": "lrpp", "lfu": "partitioned"}
@@ -122,8 +123,8 @@ class Question(TraceQuestion, ClusterQuestion):
     )
     objective: str = asked(
         Choice(OBJECTIVES),
-        "what partitions minimise: paper, fetches, max-load for design partitioned, synchronised for lrpp; "
-        "auto: by design", "auto", metavar="NAME",
+        "what partitions minimise: paper, fetches, max-load for design partitioned, synchronised for lrpp, time for "
+        "lrpp-fine-grained; auto: by design", "auto", metavar="NAME",
     )  # fmt: skip
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
     ownership: str = asked(Choice(OWNERSHIPS), "who owns a row: first-touch or hash", "first-touch", metavar="NAME")
@@ -164,7 +165,7 @@ class AdviceQuestion(TraceQuestion, ClusterQuestion):
     cache_size: int | None = asked(Size(), "the same, in bytes such as 500MB", metavar="SIZE")
     batches: int | None = asked(Whole(1), "plan no more than so many each time", metavar="N")
     objective: str = asked(
-        Choice(OBJECTIVES), "what partitions minimise: paper, fetches, max-load, synchronised", "auto", metavar="NAME"
+        Choice(OBJECTIVES), "what partitions minimise: paper, fetches, max-load, synchronised, time", "auto", metavar="NAME"
     )
     design: str = asked(Choice(DESIGNS), "cache design to tune for", Question.design, metavar="NAME")
     baselines: bool = asked(

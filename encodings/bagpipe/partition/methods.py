@@ -207,7 +207,7 @@ def whole_bound(solution: Solution) -> int | None:
 Found = list[Partition]
 """A partition of each batch."""
 
-PAPER, BEYOND, SYNCHRONISED = ("paper",), ("fetches", "max-load"), ("synchronised",)
+PAPER, BEYOND, SYNCHRONISED = ("paper",), ("fetches", "max-load"), ("synchronised", "time")
 
 
 class Partitioned(Protocol):

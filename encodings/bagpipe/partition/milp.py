@@ -21,7 +21,7 @@ from gapless.encodings.bagpipe.partition.batch import Sharing
 from gapless.model import Model
 from gapless.profiles.traces.bags import lookups
 
-__all__ = ["Encoding", "Keep", "decode", "encode", "encode_fetches", "encode_max_load", "encode_window"]
+__all__ = ["Encoding", "Keep", "decode", "encode", "encode_fetches", "encode_max_load", "encode_messages", "encode_window"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,13 @@ def encode_max_load(sharing: Sharing, capacity: Ints) -> Encoding:
         lower=0.0,
     )
     encoding.model.minimize((1.0, most))
+    return encoding
+
+
+def encode_messages(sharing: Sharing, worth: Ints, capacity: Ints) -> Encoding:
+    """Fewest messages, of which a trainer that uses an id costs `worth[id, trainer]`. `sharing`: without owners."""
+    encoding, used, (id_, trainer) = _with_uses(sharing, capacity, "bagpipe messages")
+    encoding.model.minimize((worth[id_, trainer].astype(np.float64), used))
     return encoding
 
 

@@ -28,7 +28,7 @@ from gapless.encodings.bagpipe.partition.transport import transport
 from gapless.options import Deadline
 from gapless.profiles.traces.bags import Bags, chosen, lookups
 
-__all__ = ["Fetches", "MaxLoad", "Rates", "Searched", "Uses", "blocks", "place_all", "search", "search_cuts"]
+__all__ = ["Fetches", "MaxLoad", "Rates", "SearchState", "Searched", "Uses", "blocks", "place_all", "search", "search_cuts", "searched"]
 
 _UNIT_BITS = 6
 """Marginal costs are rounded to 1/64 of a row,"""
@@ -53,7 +53,7 @@ class Searched:
     is_cut: bool
 
 
-class _State(Protocol):
+class SearchState(Protocol):
     """A partition, as `trainer` says, out of which examples are taken and into which they are put, one trainer each."""
 
     trainer: Ints
@@ -75,7 +75,7 @@ class _State(Protocol):
         """The last step stays."""
 
 
-def _searched(state: _State, parameters: Search, seed: int, deadline: Deadline) -> Searched:
+def searched(state: SearchState, parameters: Search, seed: int, deadline: Deadline) -> Searched:
     """What rounds of blocks make of a partition, or what they have when time is up."""
     cost, done, accepted, is_cut = state.cost(), 0, 0, False
     for block in blocks(len(state.trainer), np.random.default_rng(seed), parameters):
@@ -255,7 +255,7 @@ def search(
     first, _ = min(tried, key=lambda pair: objective.smooth(pair[1]))
     best, traffic = min(tried, key=lambda pair: objective.value(pair[1]))
     state = _FetchState(sharing, objective, first.copy(), (best, objective.value(traffic)))
-    return _searched(state, parameters, seed, deadline)
+    return searched(state, parameters, seed, deadline)
 
 
 class _FetchState:
@@ -291,7 +291,7 @@ def place_all(cuts: Cuts, capacity: Ints) -> Ints:
 
 def search_cuts(cuts: Cuts, start: Ints, parameters: Search, seed: int, deadline: Deadline) -> Searched:
     """What rounds of blocks make of a partition, or what they have when time is up; never worse."""
-    return _searched(_CutState(cuts, start.copy()), parameters, seed, deadline)
+    return searched(_CutState(cuts, start.copy()), parameters, seed, deadline)
 
 
 class _CutState:
