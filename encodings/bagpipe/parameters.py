@@ -9,7 +9,7 @@ from gapless.errors import InputError
 from gapless.methods import MethodChoice
 from gapless.question.parameters import with_work
 
-__all__ = ["Bound", "Lookahead", "Parameters", "Replication", "Search", "Synchronised"]
+__all__ = ["Baselines", "Bound", "Lookahead", "Parameters", "Replication", "Search", "Synchronised"]
 
 _WORK = ("search.rounds", "bound.rounds")
 """What counts work."""
@@ -83,7 +83,8 @@ class Synchronised:
     1.0 saves 12 % for 15 %."""
 
     background: float = 0.02
-    """One row sent in the background, or fetched. Too small to win against anything on the critical path."""
+    """One row sent in the background, or fetched. Too small to win against anything on the critical path. Of the
+    objective `time` too, against a message on the critical path."""
 
     window: int = 1
     """Batches that are partitioned together; `milp` is exact for all of them at once. 4 save 4 % more rows on a click
@@ -122,6 +123,18 @@ class Replication:
 
 
 @dataclass(frozen=True)
+class Baselines:
+    """Of the baselines that a run of `--design auto` is held against; a whole number >= 0."""
+
+    batches: int = 20
+    """Batches that each of them is planned for; 0 for none. A run of no more is behind none of them, a longer one isn't
+    in its first batches."""
+
+    def __post_init__(self) -> None:
+        _check(self, least={"batches": 0})
+
+
+@dataclass(frozen=True)
 class Parameters:
     """How each batch is partitioned for the objectives beyond the paper's, which has an exact method."""
 
@@ -140,6 +153,9 @@ class Parameters:
     replication: Replication = field(default_factory=Replication)
     """How replicated tables are chosen."""
 
+    baselines: Baselines = field(default_factory=Baselines)
+    """What a run must not be behind."""
+
     methods: MethodChoice = field(default_factory=MethodChoice)
     """Which methods `auto` may try: of those for the objective the first, in the order search, transport, contiguous,
     random, min_cost_flow, milp, lp."""
@@ -152,7 +168,7 @@ class Parameters:
         return with_work(self, _WORK, share)
 
 
-def _check(part: Search | Bound | Lookahead | Synchronised | Replication, least: dict[str, int]) -> None:
+def _check(part: Search | Bound | Lookahead | Synchronised | Replication | Baselines, least: dict[str, int]) -> None:
     """Whole numbers are >= 1, or the least that is named; others are > 0, at most 10^6. Raises `InputError`."""
     for name, value in vars(part).items():
         if isinstance(value, int) and value < least.get(name, 1):

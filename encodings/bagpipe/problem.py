@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from gapless.decision import Decision
 from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
-from gapless.encodings.bagpipe.question import BASELINES, LAYOUTS, LOOKAHEAD, OBJECTIVES, OWNERSHIPS, SHARDED, Question
+from gapless.encodings.bagpipe.question import BASELINES, LAYOUTS, LOOKAHEAD, OBJECTIVES, OWNERSHIPS, PAPERS, SHARDED, Question
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known
 from gapless.io.typed import Stored, read_record
@@ -58,7 +58,7 @@ class Planning:
     ownership: str = Question.ownership
     shares: tuple[float, ...] | None = None
     batches: int | None = None
-    design: str = Question.design
+    design: str = PAPERS
     replicated: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -114,7 +114,8 @@ class Problem(BriefQuestion):
 
     The cache is of the design that `planning` names: logically replicated and physically partitioned, with delayed
     synchronisation, unless another is asked for (section 5.2.3). `resume`: the file of a run of the same question, as
-    far as it came, to go on with. `replicate_budget_bytes`: of each trainer's memory, for tables that stay on all of
+    far as it came, to go on with. `compares`: whether the run must not be behind any of the baselines (`baselines.py`),
+    and is one of them otherwise. `replicate_budget_bytes`: of each trainer's memory, for tables that stay on all of
     them; they are chosen before the run is planned. Raises `InputError` for a cluster of other trainers.
     """
 
@@ -123,6 +124,7 @@ class Problem(BriefQuestion):
     cluster: Cluster
     replicate_budget_bytes: int | None = None
     resume: str | None = None
+    compares: bool = False
 
     def __post_init__(self) -> None:
         if self.cluster.trainers != self.planning.trainers:
@@ -176,12 +178,15 @@ class RunDecision(Decision):
 
 def problem_of(asked: Question) -> Problem:
     """The plans that are asked for. Raises `InputError` naming a field that doesn't go with the others."""
+    is_open = asked.design == "auto"
+    design = asked.design if not is_open else PAPERS if asked.replicate_budget is not None else "lrpp-fine-grained"
     planning = Planning(
         asked.trainers, asked.batch_size, asked.lookahead, asked.cache_rows, asked.objective, asked.method,
-        asked.ownership, None if asked.shares is None else tuple(asked.shares), asked.batches, asked.design,
+        asked.ownership, None if asked.shares is None else tuple(asked.shares), asked.batches, design,
     )  # fmt: skip
     cluster = cluster_of(asked, asked.trainers, asked.batch_size)
-    return Problem(trace_of(asked), planning, cluster, asked.replicate_budget, asked.resume)
+    compares = is_open and planning.objective == "time" and planning.method == "auto"
+    return Problem(trace_of(asked), planning, cluster, asked.replicate_budget, asked.resume, compares)
 
 
 problem = from_question(Question)(problem_of)

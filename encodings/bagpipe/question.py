@@ -21,6 +21,7 @@ __all__ = [
     "MODELS",
     "OBJECTIVES",
     "OWNERSHIPS",
+    "PAPERS",
     "PLACEMENTS",
     "SHARDED",
     "TRAINER_FLOPS_PER_S",
@@ -35,6 +36,8 @@ OBJECTIVES = ("auto", "paper", "fetches", "max-load", "synchronised", "time")
 """`auto` is the design's own: `time` for `lrpp-fine-grained`, `synchronised` for the other LRPPs, else `paper`, as
 `fetches` and `max-load` for `partitioned`."""
 OWNERSHIPS = ("first-touch", "hash")
+PAPERS = "lrpp-delayed"
+"""The design of the paper."""
 DESIGNS = ("replicated", "partitioned", "lrpp", "lrpp-delayed", "lrpp-fine-grained")
 BASELINES = {"static-hot": "lrpp", "lfu": "partitioned"}
 """Caches that don't look ahead, each with the design by which its rows lie on the trainers and move."""
@@ -133,9 +136,9 @@ class Question(TraceQuestion, ClusterQuestion):
         metavar="S,S,...",
     )  # fmt: skip
     design: str = asked(
-        Choice(tuple(LAYOUTS)),
-        f"of the cache: {', '.join(DESIGNS)}; for --cache-rows: {', '.join(BASELINES)}; tables on trainers, no cache: "
-        f"{', '.join(SHARDED)}", "lrpp-delayed",
+        Choice(("auto", *LAYOUTS)),
+        f"of the cache: {', '.join(DESIGNS)}; auto: the fastest; for --cache-rows: {', '.join(BASELINES)}; tables on trainers, no cache: "
+        f"{', '.join(SHARDED)}", "auto",
         metavar="NAME",
     )  # fmt: skip
     replicate_budget: int | None = asked(
@@ -167,7 +170,7 @@ class AdviceQuestion(TraceQuestion, ClusterQuestion):
     objective: str = asked(
         Choice(OBJECTIVES), "what partitions minimise: paper, fetches, max-load, synchronised, time", "auto", metavar="NAME"
     )
-    design: str = asked(Choice(DESIGNS), "cache design to tune for", Question.design, metavar="NAME")
+    design: str = asked(Choice(DESIGNS), "cache design to tune for", PAPERS, metavar="NAME")
     baselines: bool = asked(
         Flag(), f"baselines too: caches without lookahead, tables without a cache: {', '.join([*BASELINES, *SHARDED])}",
         False,

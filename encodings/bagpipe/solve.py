@@ -9,6 +9,7 @@ import numpy as np
 
 from gapless import __version__
 from gapless.encodings.bagpipe.advice.replication import Replication, choose_replicated
+from gapless.encodings.bagpipe.baselines import compare, plannings
 from gapless.encodings.bagpipe.batch_plans import Budget, Pace
 from gapless.encodings.bagpipe.cluster import places_of
 from gapless.encodings.bagpipe.designs.bound import first_uses, run_bound_s
@@ -21,7 +22,7 @@ from gapless.encodings.bagpipe.problem import Problem, RunDecision
 from gapless.encodings.bagpipe.question import SHARDED
 from gapless.encodings.bagpipe.run.file import RunPlan
 from gapless.encodings.bagpipe.run.reader import RunFile
-from gapless.encodings.bagpipe.run.run import Begun, Run, begun, plan_run, share_of, written_back
+from gapless.encodings.bagpipe.run.run import Begun, Run, begun, begun_by, plan_run, share_of, written_back
 from gapless.io.reading import Limits
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Bound, PlanClass, StopReason, claim_of
@@ -29,16 +30,55 @@ from gapless.system import Plan
 
 __all__ = ["machine_for", "solve"]
 
+_DECIDED = ("design", "objective", "method", "lookahead", "cache_rows")
+"""Of a planning, what differs among the baselines."""
 _WITH_WRITING = 1.5
 """Of the time to lower and replay a batch: with writing it."""
 
 
 def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
-    """Plan the run. With too little time, or interrupted, batches that were planned are a run themselves.
+    """Plan the run. With too little time, or interrupted, batches that were planned are a run themselves. Without a
+    time limit it is held against the baselines where the problem says so, and planned as the fastest if one is faster.
 
     `parameters`: all defaults if None.
     """
-    deadline, parameters, pace, first = Deadline(options), parameters or Parameters(), Pace(), None
+    parameters = parameters or Parameters()
+    if problem.compares and problem.resume is not None:
+        problem = _begun_as(problem, problem.resume)
+    plan, baselines = _solved(problem, options, parameters), parameters.baselines.batches
+    if not (problem.compares and baselines) or options.time_limit_s is not None or options.stop.is_set():
+        return plan
+    own = plan.windows
+    assert isinstance(own, RunPlan)
+    assert isinstance(own.times, Pipeline)
+    compared = compare(problem, own.times, own.machine.cache_rows, parameters)
+    if compared.faster is None:
+        seconds = {"this plan": compared.own_s, **compared.others_s}
+        return replace(plan, details={**plan.details, "compared_batches": compared.batches, "compared_s": seconds})
+    if own.unfinished is not None:
+        own.unfinished.unlink(missing_ok=True)
+    planning, others = compared.faster
+    other = replace(problem, planning=planning, compares=False, resume=None)
+    faster = replace(_solved(other, options, others), problem=other)
+    return min(plan, faster, key=lambda each: (-_planned(each), each.solution.objective or 0.0))
+
+
+def _begun_as(problem: Problem, resume: str) -> Problem:
+    """What is gone on with: the baseline that the run in the file is, if it is one."""
+    begun_as = begun_by(resume)
+    cache_rows = begun_as.get("cache_rows")
+    baselines = plannings(problem.planning, cache_rows if isinstance(cache_rows, int) else 1).values()
+    same = (each for each in baselines if all(begun_as.get(name) == getattr(each, name) for name in _DECIDED))
+    planning = next(same, None)
+    return problem if planning is None else replace(problem, planning=planning, compares=False)
+
+
+def _planned(plan: Plan) -> int:
+    return plan.windows.count if plan.windows is not None else 0
+
+
+def _solved(problem: Problem, options: SolveOptions, parameters: Parameters) -> Plan:
+    deadline, pace, first = Deadline(options), Pace(), None
     checked_choice(problem.planning.objective, problem.planning.method, options.solver, parameters)
     problem, replicated = _with_replicated(problem, parameters, deadline)
     if options.time_limit_s is not None:

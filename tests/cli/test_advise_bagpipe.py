@@ -80,7 +80,7 @@ def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         (["--cache-size", "10"], "--cache-size: must hold a row of 192 bytes, got 10"),
         (["--cache-rows", "9"], r"cache_rows must hold the distinct ids of a batch; batch 0 has \d+, got 9"),
         (["--design", "lrp"], "design: must be one of replicated, .*, got 'lrp'; did you mean"),
-        (["--objective", "cost"], "objective: must be one of auto, paper, fetches, max-load, synchronised, got 'cost'"),
+        (["--objective", "cost"], r"objective: must be one of auto, .*, time, got 'cost'"),
         (["--model", "dlmr"], "model: must be one of .*, got 'dlmr'; did you mean"),
         (["--columns", "a"], r"columns: goes with a .csv or .csv.gz file, got trace zipf"),
         (["--hot-share", "0.5"], "--hot-share: goes with skew, got trace zipf"),

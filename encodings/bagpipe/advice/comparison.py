@@ -24,7 +24,7 @@ from gapless.encodings.bagpipe.designs.pipeline import Pipeline, pipeline
 from gapless.encodings.bagpipe.lookahead.steps import lookahead_steps
 from gapless.encodings.bagpipe.parameters import Bound, Parameters
 from gapless.encodings.bagpipe.problem import Planning
-from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, SHARDED, Question
+from gapless.encodings.bagpipe.question import BASELINES, DESIGNS, PAPERS, SHARDED
 from gapless.errors import InputError
 from gapless.options import Deadline
 from gapless.profiles.traces.trace import Trace
@@ -126,7 +126,7 @@ def compare_baselines(
 
 
 def lookahead_table(
-    trace: Trace, planning: Planning, cluster: Cluster, lookaheads: Sequence[int], design: str = Question.design,
+    trace: Trace, planning: Planning, cluster: Cluster, lookaheads: Sequence[int], design: str = PAPERS,
     deadline: Deadline | None = None,
 ) -> tuple[LookaheadSummary, ...]:  # fmt: skip
     """Cache and iteration for each lookahead, whatever the one in `planning` is; a cache size in there still holds.
@@ -225,7 +225,7 @@ class Tuning:
 
 
 def tune_lookahead(
-    trace: Trace, planning: Planning, cluster: Cluster, design: str = Question.design, deadline: Deadline | None = None
+    trace: Trace, planning: Planning, cluster: Cluster, design: str = PAPERS, deadline: Deadline | None = None
 ) -> Tuning:
     """The lookahead for the cache of `planning`, which must have a size; its lookahead, if any, is the largest tried.
 

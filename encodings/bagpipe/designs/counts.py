@@ -31,7 +31,7 @@ from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.encodings.bagpipe.designs.sharding import pooled_vectors
 from gapless.encodings.bagpipe.partition.batch import Traffic
 from gapless.encodings.bagpipe.partition.cuts import Past
-from gapless.encodings.bagpipe.question import LAYOUTS, SHARDED, Question
+from gapless.encodings.bagpipe.question import LAYOUTS, PAPERS, SHARDED
 from gapless.errors import InputError
 from gapless.io.record import check_known
 
@@ -227,7 +227,7 @@ _PARTS = (
 )
 
 
-def counted(plans: Iterable[BatchPlan], design: str = Question.design) -> Counts:
+def counted(plans: Iterable[BatchPlan], design: str = PAPERS) -> Counts:
     """The counts of a stream of plans, each of which may be forgotten once counted. `design`: as for `row_of`.
 
     Raises `InputError` for a stream without plans, and one that doesn't begin with batch 0 and go on from there.
@@ -244,7 +244,7 @@ def counted(plans: Iterable[BatchPlan], design: str = Question.design) -> Counts
     return Counts.of(trainers, rows)
 
 
-def row_of(plan: BatchPlan, design: str = Question.design) -> tuple[int, ...]:
+def row_of(plan: BatchPlan, design: str = PAPERS) -> tuple[int, ...]:
     """The numbers of one plan, in the order of `Counts`; what peers exchange is the design's if tables are sharded."""
     step, private, trainers = plan.step, plan.is_private, plan.users.shape[1]
     evicted, fetched_private = step.evicted, private & step.prefetched

@@ -34,7 +34,7 @@ import numpy as np
 from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.encodings.bagpipe.designs.counts import Counts, DesignRows, design_rows
-from gapless.encodings.bagpipe.question import Question
+from gapless.encodings.bagpipe.question import PAPERS
 from gapless.errors import InputError
 
 __all__ = [
@@ -157,7 +157,7 @@ class Pipeline(Times):
         return float((self.peer_fetch.start_s - before)[self.measured].mean())
 
 
-def pipeline(counts: Counts, cluster: Cluster, design: str = Question.design) -> Pipeline:
+def pipeline(counts: Counts, cluster: Cluster, design: str = PAPERS) -> Pipeline:
     """The times of all batches. Raises `InputError` for an unknown design, and a cluster of other trainers."""
     if counts.trainers != cluster.trainers:
         raise InputError(f"cluster: trainers must be the plans' {counts.trainers}, got {cluster.trainers}")

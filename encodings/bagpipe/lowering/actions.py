@@ -15,7 +15,7 @@ import numpy as np
 from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.encodings.bagpipe.ids.distinct import distinct
-from gapless.encodings.bagpipe.question import LAYOUTS, Question
+from gapless.encodings.bagpipe.question import LAYOUTS, PAPERS
 from gapless.errors import InputError
 
 __all__ = [
@@ -94,7 +94,7 @@ class Actions(_InBatch):
             raise InputError(f"private_to: must be a trainer where users fetch or send a row, got {SHARED}")
 
     @classmethod
-    def of(cls, plan: BatchPlan, design: str = Question.design) -> Actions:
+    def of(cls, plan: BatchPlan, design: str = PAPERS) -> Actions:
         """The actions that a batch's plan asks for, with a cache of this design."""
         trainers, design = plan.users.shape[1], LAYOUTS[design]
         holder, sync = _held(plan, design)

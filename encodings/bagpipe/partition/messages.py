@@ -165,6 +165,7 @@ class State:
         them use count as in `Uses.costs`.
         """
         per_row = np.rint(self._asked.weight * self._share[self._taken]).astype(np.int32)
+        added: NDArray[np.integer]
         if self._compiled is not None:
             added = self._compiled.message_costs(self._index, examples, self._counts, per_row, self._root, self._room)
         else:
@@ -172,7 +173,8 @@ class State:
             held = np.flatnonzero(self._is_free)
             cost[held, self._root[held]] = 0
             added = summed(cost.astype(np.int32), self._index, examples)
-        return (added + _FINER // 2) // _FINER
+        costs: NDArray[np.integer] = (added + _FINER // 2) // _FINER
+        return costs
 
     def cost(self) -> float:
         """What the search descends along, with all examples put."""

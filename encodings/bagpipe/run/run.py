@@ -39,7 +39,7 @@ from gapless.io.arrays import meta_record
 from gapless.io.reading import Limits, file_errors
 from gapless.options import Deadline, Progress, SolveOptions
 
-__all__ = ["Begun", "Run", "begun", "plan_run", "share_of", "written_back"]
+__all__ = ["Begun", "Run", "begun", "begun_by", "plan_run", "share_of", "written_back"]
 
 
 @dataclass
@@ -235,10 +235,24 @@ def _resumed(resume: str, path: Path | None, head: Columns, trainers: int) -> tu
         raise
 
 
+def begun_by(resume: str) -> dict[str, object]:
+    """By what the run in a file was asked for. Raises `InputError` for a file that is no run's."""
+    with file_errors(resume), Path(resume).open("rb") as stream:
+        meta = head_in(stream, Limits.of_file(resume, stream))
+    if meta is None:
+        raise _no_run(resume)
+    problem = meta_record(meta, f"{resume}: meta").raw("problem")
+    return problem if isinstance(problem, dict) else {}
+
+
+def _no_run(resume: str) -> InputError:
+    return InputError(f"{resume}: must be a run file to go on with, is none")
+
+
 def _check_question(resume: str, meta: NDArray[np.number] | None, head: Columns) -> None:
     """The run is of this question: of more batches, too, the last that are there would be others."""
     if meta is None:
-        raise InputError(f"{resume}: must be a run file to go on with, is none")
+        raise _no_run(resume)
     was = meta_record(meta, f"{resume}: meta")
     asked = json.loads(head["meta"].tobytes())
     for section in ("problem", "cluster"):

@@ -116,13 +116,16 @@ def row_of_traffic(plan: BatchPlan) -> list[Any]:
     return list(vars(Traffic.of_users(plan.users, plan.owner)).values())
 
 
-@pytest.mark.parametrize("ownership", ["first-touch", "hash"])
+@pytest.mark.parametrize(
+    ("design", "ownership"),
+    [("lrpp-delayed", "first-touch"), ("lrpp-delayed", "hash"), ("lrpp-fine-grained", "first-touch")],
+)
 @pytest.mark.parametrize("seed", range(10))
-def test_plans_of_a_trace(seed: int, ownership: str, twice: Twice) -> None:
+def test_plans_of_a_trace(seed: int, design: str, ownership: str, twice: Twice) -> None:
     rng = np.random.default_rng(seed)
     trace = trace_of_array(np.concatenate(random_batches(rng)))
     size = int(rng.integers(4, 20))
-    planning = Planning(int(rng.integers(1, size)), size, int(rng.integers(1, 5)), ownership=ownership)
+    planning = Planning(int(rng.integers(1, size)), size, int(rng.integers(1, 5)), ownership=ownership, design=design)
     for found, expected in zip(*twice(lambda: list(batch_plans(trace, planning))), strict=True):
         for name in ("index", "trainer", "owner", "owner_after", "users", "root"):
             assert np.array_equal(getattr(found, name), getattr(expected, name)), name

@@ -97,14 +97,14 @@ def test_a_run_replays_clean_and_is_no_quicker_than_with_lookahead(design: str, 
     assert ahead.valid
     assert result.report is not None
     assert ahead.report is not None
-    assert result.report.makespan_s > ahead.report.makespan_s
+    assert result.report.makespan_s >= ahead.report.makespan_s
 
 
 def test_advice_has_baselines_of_the_cache_that_the_lookahead_fills() -> None:
     asked = {"trainers": 2, "batch_size": 16, "lookahead": 5, "table_rows": (3000, 3000), "examples": 1600}
     found = {row["design"]: row for row in advise("zipf", **asked, baselines=True).data["designs"]}
     assert set(BASELINES) < set(found)
-    assert found["lfu"]["iteration_s"] > found["partitioned"]["iteration_s"]
+    assert found["lfu"]["iteration_s"] == pytest.approx(found["partitioned"]["iteration_s"], rel=0.01)
     assert found["static-hot"]["iteration_s"] > found["lrpp"]["iteration_s"]
     assert "lfu" in advise("zipf", **asked, baselines=True).text
 

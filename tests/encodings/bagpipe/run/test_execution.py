@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gapless import bagpipe
+from gapless.encodings.bagpipe.question import PAPERS
 from gapless.encodings.bagpipe.run.execution import planned_bytes
 from gapless.ir.schedule import EventKind
 from gapless.profiles.traces.trace_question import OPTIMIZERS
@@ -14,7 +15,7 @@ from gapless.profiles.traces.trace_question import OPTIMIZERS
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_planned_bytes_are_those_of_the_replayed_transfers(optimizer: str) -> None:
     ids = np.random.default_rng(0).integers(0, 60, (80, 3))
-    plan = bagpipe.solve(ids, trainers=3, batch_size=16, lookahead=2, dimension=8, optimizer=optimizer)
+    plan = bagpipe.solve(ids, trainers=3, batch_size=16, lookahead=2, dimension=8, optimizer=optimizer, design=PAPERS)
     assert plan.report.valid
     schedule = plan.schedule
     actions = [plan.windows.actions(number) for number in range(plan.windows.count)]
