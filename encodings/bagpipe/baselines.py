@@ -1,9 +1,9 @@
 """Baselines: what a run of `--design auto` is held against, under the same law of costs, and never behind.
 
-Batches cut contiguously, a partitioned cache in the paper's optimum, the paper's LRPP, and caches without lookahead that
-are as large (`lfu`, and `static-hot` as FAE's). Of a search with more rounds than by default, the run with as many as by
-default too: what is better for one batch may be worse for those after it. Each is planned and laid out in time as a run
-is, but not replayed.
+Batches cut contiguously, a partitioned cache in the paper's optimum, the paper's LRPP, and caches without lookahead
+that are as large (`lfu`, and `static-hot` as FAE's). Of a search with more rounds than by default, the run with as many
+as by default too: what is better for one batch may be worse for those after it. Each is planned and laid out in time as
+a run is, but not replayed.
 """
 
 from __future__ import annotations

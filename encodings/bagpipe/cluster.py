@@ -67,10 +67,10 @@ class Cluster:
     (`partitioned`, `lfu`, `lrpp-fine-grained`): buffers, many connections, tracking where rows are.
 
     The defaults are the paper's: p3.2xlarge trainers at 10 Gb/s, one c5.18xlarge server at 25 Gb/s, dimension 48 in
-    fp32, the dense part of DLRM. The paper reports 80-90 ms of control for a partitioned cache; who sends what is planned
-    ahead here, in every design, so that the default is none. The fetch latency isn't
-    reported: times of 536 and 289 ms at L = 5 and 10 (Table 5.3) are a round trip of 2.7-2.9 s shared by L batches,
-    which is their software's, so the default is none.
+    fp32, the dense part of DLRM. The paper reports 80-90 ms of control for a partitioned cache; who sends what is
+    planned ahead here, in every design, so that the default is none. The fetch latency isn't reported: times of 536 and
+    289 ms at L = 5 and 10 (Table 5.3) are a round trip of 2.7-2.9 s shared by L batches, which is their software's, so
+    the default is none.
     Raises `InputError` for numbers that are negative or not finite, bandwidths that are zero, and a share above 1.
     """
 

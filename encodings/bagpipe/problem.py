@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from gapless.decision import Decision
 from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
-from gapless.encodings.bagpipe.question import BASELINES, LAYOUTS, LOOKAHEAD, OBJECTIVES, OWNERSHIPS, PAPERS, SHARDED, Question
+from gapless.encodings.bagpipe.question import (
+    BASELINES,
+    LAYOUTS,
+    LOOKAHEAD,
+    OBJECTIVES,
+    OWNERSHIPS,
+    PAPERS,
+    SHARDED,
+    Question,
+)
 from gapless.errors import InputError
 from gapless.io.record import Record, check_known
 from gapless.io.typed import Stored, read_record
@@ -42,9 +51,9 @@ class Planning:
     """How a trace is planned: its batches, its trainers and their cache.
 
     `lookahead` and `cache_rows`: as for `lookahead_steps`; 200 batches if neither is given, as in the paper.
-    `objective`: `auto` is that of the design: `time` for `lrpp-fine-grained`, `synchronised` for other LRPPs, unless the
-    method is for the paper's alone.
-    `shares`: the trainers' parts of a batch, even if None. `batches`: how many, all if None. `design`: of the cache.
+    `objective`: `auto` is that of the design: `time` for `lrpp-fine-grained`, `synchronised` for other LRPPs, unless
+    the method is for the paper's alone. `shares`: the trainers' parts of a batch, even if None. `batches`: how many,
+    all if None. `design`: of the cache.
     `replicated`: tables, by number, whose rows stay on every trainer from their first use on.
     Raises `InputError` for counts below 1, more trainers than examples in a batch, too many of both, unknown names.
     """

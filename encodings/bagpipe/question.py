@@ -137,7 +137,8 @@ class Question(TraceQuestion, ClusterQuestion):
     )  # fmt: skip
     design: str = asked(
         Choice(("auto", *LAYOUTS)),
-        f"of the cache: {', '.join(DESIGNS)}; auto: the fastest; for --cache-rows: {', '.join(BASELINES)}; tables on trainers, no cache: "
+        f"of the cache: auto (the fastest), {', '.join(DESIGNS)}; "
+        f"for --cache-rows: {', '.join(BASELINES)}; tables on trainers, no cache: "
         f"{', '.join(SHARDED)}", "auto",
         metavar="NAME",
     )  # fmt: skip
@@ -168,8 +169,9 @@ class AdviceQuestion(TraceQuestion, ClusterQuestion):
     cache_size: int | None = asked(Size(), "the same, in bytes such as 500MB", metavar="SIZE")
     batches: int | None = asked(Whole(1), "plan no more than so many each time", metavar="N")
     objective: str = asked(
-        Choice(OBJECTIVES), "what partitions minimise: paper, fetches, max-load, synchronised, time", "auto", metavar="NAME"
-    )
+        Choice(OBJECTIVES), "what partitions minimise: paper, fetches, max-load, synchronised, time", "auto",
+        metavar="NAME",
+    )  # fmt: skip
     design: str = asked(Choice(DESIGNS), "cache design to tune for", PAPERS, metavar="NAME")
     baselines: bool = asked(
         Flag(), f"baselines too: caches without lookahead, tables without a cache: {', '.join([*BASELINES, *SHARDED])}",

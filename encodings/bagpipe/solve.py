@@ -160,7 +160,8 @@ def _bound_s(problem: Problem, file: RunFile) -> float:
             np.fromiter(first_uses(file.actions(number).ids for number in order), np.int64, file.batches)
             for order in (numbers, numbers[::-1])
         )
-    most = [int(places_of(count, planning.batch_size, planning.trainers, planning.shares).max()) for count in file.examples.tolist()]
+    asked = planning.batch_size, planning.trainers, planning.shares
+    most = [int(places_of(count, *asked).max()) for count in file.examples.tolist()]
     return run_bound_s(np.array(most), first, last[::-1], problem.cluster)
 
 

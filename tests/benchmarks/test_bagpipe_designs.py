@@ -34,6 +34,8 @@ from gapless.profiles.traces.recommendation import named_dense_model
 
 BATCH, SHORT_BATCH, TRAINERS = 16_384, 1024, 8
 CLUSTER = Cluster(TRAINERS)
+CONTROL_S = 85e-3
+"""That the text measured for its partitioned cache: 80-90 ms a batch."""
 ROUND_TRIP_S = 5 * 0.5356
 """Of the first line of Table 5.3, where five batches share a round trip."""
 FAST = replace(CLUSTER, trainer_bytes_per_s=25e9 / 8)
@@ -84,6 +86,7 @@ def test_cache_designs(tables: ResultTables, model: str, batch: int) -> None:
     table = tables.table(
         "bagpipe-designs", f"Cache designs, Criteo-like, batch {batch:,}, 8 trainers, L = 50 (Figure 5.6)"
     )
+    controlled_s = found["partitioned"].iteration_s + CONTROL_S
     for design, entry in found.items():
         table.add(
             f"{model} {design}", model=model, design=design, critical_rows=round(entry.critical_rows),
@@ -92,13 +95,15 @@ def test_cache_designs(tables: ResultTables, model: str, batch: int) -> None:
             peer_rows=round(entry.peer_rows), critical_MB=round(entry.critical_rows * entry.row_bytes / 1e6, 2),
             sync_ms=round(entry.sync_s * 1e3, 1), iteration_ms=round(entry.iteration_s * 1e3, 1),
             LRPP_saves=f"{1 - found['lrpp'].iteration_s / entry.iteration_s:.1%}",
+            LRPP_saves_with_control=f"{1 - found['lrpp'].iteration_s / controlled_s:.1%}",
             paper_saves={"replicated": "22.8%", "partitioned": "59.8%"}.get(design, "-"),
         )  # fmt: skip
     replicated, partitioned, lrpp, delayed, fine = found.values()
     assert replicated.critical_rows > lrpp.critical_rows > delayed.critical_rows
     assert lrpp.critical_rows > partitioned.critical_rows
     assert lrpp.iteration_s < replicated.iteration_s
-    assert lrpp.iteration_s < partitioned.iteration_s
+    assert lrpp.iteration_s < controlled_s
+    assert fine.iteration_s < partitioned.iteration_s < lrpp.iteration_s
     second_s = 14 * CLUSTER.latency_s  # of an all-reduce: all that DeepFM's short passes leave of the delay
     assert delayed.iteration_s <= lrpp.iteration_s + second_s * 1.01
     assert fine.critical_rows < delayed.critical_rows

@@ -28,10 +28,11 @@ def random_counts(rng: np.random.Generator, batches: int, trainers: int, most: i
     alone, moved = private + upto(evicted - private), upto(now)
     fetched = prefetched + upto(prefetched * (trainers - 1))
     messages = [upto(distinct) for _ in range(4)]
+    relayed = messages[0] // 2
     rooted = RootedCounts(
         np.minimum(moved, np.append(0, now[:-1])), upto(distinct), fetched, busiest(fetched),
         *(part for each in messages for part in (each, busiest(each))),
-        alone, busiest(alone), busiest(evicted - alone), *(part for each in (messages[0] // 2,) for part in (each, each)),
+        alone, busiest(alone), busiest(evicted - alone), relayed, relayed,
     )  # fmt: skip
     return Counts(
         trainers=trainers,

@@ -9,8 +9,8 @@ uses last go back, each once. So for each x <= y a run takes
     + the passes of x to y, and the dense all-reduces between them
     + whichever is longer: the last all-reduces and passes, or the last rows of the batches from y on over that network
 
-and the bound is the largest of these. It is the same for all designs in which rows lie on servers. Of tables that lie on
-the trainers nothing is fetched or written back.
+and the bound is the largest of these. It is the same for all designs in which rows lie on servers. Of tables that lie
+on the trainers nothing is fetched or written back.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.designs.counts import Counts, DesignRows, design_rows
+from gapless.encodings.bagpipe.designs.counts import Counts
+from gapless.encodings.bagpipe.designs.rows import DesignRows, design_rows
 from gapless.encodings.bagpipe.question import PAPERS
 from gapless.errors import InputError
 
@@ -289,12 +290,13 @@ def _earliest(batches: list[_Batch], prefetch_after: list[int | None], fetch_lat
 def earliest_on_one_network(
     batches: list[_Batch], prefetch_after: list[int | None], fetch_latency_s: float
 ) -> list[_Starts]:
-    """The same where servers' transfers and trainers' synchronisation take turns on one network, and nothing is relayed.
+    """The same where servers' transfers and trainers' synchronisation take turns on one network. Nothing is relayed.
 
     What has begun is carried to its end. After the backward pass of batch x come its critical synchronisation, its
-    private rows' write-back, its background synchronisation and its late write-back. Prefetches fill the time until the next backward pass ends, in the order of batches: one that has been asked
-    for begins as soon as the network is free, and may so hold up the synchronisation behind it. A batch about to be
-    trained has its own prefetch carried before all else.
+    private rows' write-back, its background synchronisation and its late write-back. Prefetches fill the time until the
+    next backward pass ends, in the order of batches: one that has been asked for begins as soon as the network is free,
+    and may so hold up the synchronisation behind it. A batch about to be trained has its own prefetch carried before
+    all else.
     """
     network = _Network([batch.prefetch for batch in batches], prefetch_after, fetch_latency_s)
     found: list[_Starts] = []

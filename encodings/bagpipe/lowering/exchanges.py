@@ -7,9 +7,10 @@ forward pass, and their gradients back to the owner before the dense gradients' 
 copies are current where, of a row that batch b uses and batch x uses next (`cuts.py`): from the gathering after
 b on its root's copy alone holds all updates up to b's; from the sending before x on those of x's users do. The others'
 copies are freed as they become stale: users' that aren't the next root when they have trained, the old root's when it
-has sent. Both exchanges run on the trainers' network: from b to b + 1 within the critical synchronisation of b, gathered
-before the dense gradients are all-reduced and sent after it; else gathered in the background of b and sent in that of
-x - 2. From b to b + 1 the servers may relay a row instead: its root writes it back, and who uses it next fetches it.
+has sent. Both exchanges run on the trainers' network: from b to b + 1 within the critical synchronisation of b,
+gathered before the dense gradients are all-reduced and sent after it; else gathered in the background of b and sent in
+that of x - 2. From b to b + 1 the servers may relay a row instead: its root writes it back, and who uses it next
+fetches it.
 """
 
 from __future__ import annotations
@@ -219,9 +220,10 @@ class RootedRows(BatchDraft):
     def _relay(self, slot: int, groups: Ints, root: Ints, users: Mask, is_leaving: Mask) -> None:
         """Groups that the servers relay: written back by their roots, fetched by the others that use them."""
         machine = self.machine
+        own = root[:, None] == np.arange(len(self.trainers))
         written, fetched = (
             [(machine.link(kind, trainer), groups[chosen[:, trainer]]) for trainer in self.trainers]
-            for kind, chosen in (("write", root[:, None] == self.trainers), ("fetch", users & (root[:, None] != self.trainers)))
+            for kind, chosen in (("write", own), ("fetch", users & ~own))
         )
         self.in_turn(self.times.relay_write.of(slot), written)
         self.leave(groups, root, is_leaving, self.times.relay_write.of(slot)[1])

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gapless.array_types import Ints
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
 from gapless.encodings.bagpipe.lowering.actions import (
     BY_USERS,

@@ -8,7 +8,8 @@ the trainers that use row e,
 
     gather(e) |U(e)| + send(e) |U(e) without the root of e|    summed over the rows, and one less for each gathered row
 
-in the field's terms connectivity with fixed vertices. `milp` is exact. Blocks of examples are searched as in `search.py`.
+in the field's terms connectivity with fixed vertices. `milp` is exact. Blocks of examples are searched as in
+`search.py`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,16 @@ from gapless.encodings.bagpipe.partition.batch import Sharing
 from gapless.model import Model
 from gapless.profiles.traces.bags import lookups
 
-__all__ = ["Encoding", "Keep", "decode", "encode", "encode_fetches", "encode_max_load", "encode_messages", "encode_window"]
+__all__ = [
+    "Encoding",
+    "Keep",
+    "decode",
+    "encode",
+    "encode_fetches",
+    "encode_max_load",
+    "encode_messages",
+    "encode_window",
+]
 
 
 @dataclass(frozen=True)

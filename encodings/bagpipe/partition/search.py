@@ -28,7 +28,19 @@ from gapless.encodings.bagpipe.partition.transport import transport
 from gapless.options import Deadline
 from gapless.profiles.traces.bags import Bags, chosen, lookups
 
-__all__ = ["Fetches", "MaxLoad", "Rates", "SearchState", "Searched", "Uses", "blocks", "place_all", "search", "search_cuts", "searched"]
+__all__ = [
+    "Fetches",
+    "MaxLoad",
+    "Rates",
+    "SearchState",
+    "Searched",
+    "Uses",
+    "blocks",
+    "place_all",
+    "search",
+    "search_cuts",
+    "searched",
+]
 
 _UNIT_BITS = 6
 """Marginal costs are rounded to 1/64 of a row,"""

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from gapless.array_types import Mask
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.designs.counts import Counts, design_rows
+from gapless.encodings.bagpipe.designs.counts import Counts
 from gapless.encodings.bagpipe.designs.pipeline import ACTIVITIES, Pipeline, durations, pipeline
+from gapless.encodings.bagpipe.designs.rows import design_rows
 from gapless.encodings.bagpipe.question import DESIGNS
 from gapless.errors import InputError
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
-from gapless.encodings.bagpipe.designs.counts import Counts, counted, design_rows
+from gapless.encodings.bagpipe.designs.counts import Counts, counted
+from gapless.encodings.bagpipe.designs.rows import design_rows
 from gapless.encodings.bagpipe.problem import Planning
 from gapless.encodings.bagpipe.question import DESIGNS, OWNERSHIPS
 from gapless.errors import InputError

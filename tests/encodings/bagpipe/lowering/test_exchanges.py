@@ -18,8 +18,9 @@ from gapless.checker import Report, Rule, check
 from gapless.encodings.bagpipe import Planning
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.designs.counts import counted, design_rows
+from gapless.encodings.bagpipe.designs.counts import counted
 from gapless.encodings.bagpipe.designs.pipeline import pipeline
+from gapless.encodings.bagpipe.designs.rows import design_rows
 from gapless.encodings.bagpipe.lowering.actions import BY_USERS, SENT_LATER, SENT_NOW, SYNC_LATER, SYNC_NOW, Actions
 from gapless.encodings.bagpipe.lowering.schedule import to_schedule
 from gapless.encodings.bagpipe.problem import Problem

@@ -102,9 +102,9 @@ def test_a_small_window_is_solved_exactly(seed: int, batches: int, is_rooted: bo
 def test_a_run_in_exact_windows_synchronises_no_more_than_one_in_searched_windows(window: int) -> None:
     """Four batches of a run: windows of two, or one of three and one of one."""
     trace, parameters = zipf_trace((6, 9), 1.1, 16, 1), replace(QUICK, synchronised=Synchronised(window=window))
+    planning = Planning(2, 4, lookahead=3, design=FINE, objective="synchronised")
     exact, searched = (
-        list(batch_plans(trace, Planning(2, 4, lookahead=3, design=FINE, objective="synchronised", method=method), parameters))
-        for method in ("milp", "search")
+        list(batch_plans(trace, replace(planning, method=method), parameters)) for method in ("milp", "search")
     )
     first = slice(0, window)  # the windows after it depend on what the first one has chosen
     values = [sum(plan.partition.value for plan in plans[first]) for plans in (exact, searched)]
