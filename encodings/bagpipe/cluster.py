@@ -157,8 +157,8 @@ class Cluster:
     def peer_s(self, most_rows: Amount, row_bytes: int | None = None) -> Amount:
         """Rows between trainers, of which the busiest sends or receives so many: a planned all-to-all.
 
-        Every trainer knows what it sends to whom, and all messages are under way at once: the exchange pays its latency
-        once, then the bytes of its busiest trainer. `row_bytes`: of each row, gradients or values if None.
+        What each trainer sends to each other one is known ahead, and all messages are under way at once. So the exchange
+        pays its latency once, then the bytes of its busiest trainer. `row_bytes`: of each row, gradients if None.
         """
         per_row_s = (self.gradient_bytes if row_bytes is None else row_bytes) / self.trainer_bytes_per_s
         return (most_rows > 0) * (self.latency_s + most_rows * per_row_s)
