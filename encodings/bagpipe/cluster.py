@@ -157,7 +157,7 @@ class Cluster:
     def peer_s(self, most_rows: Amount, row_bytes: int | None = None) -> Amount:
         """Rows between trainers, of which the busiest sends or receives so many: a planned all-to-all.
 
-        What each trainer sends to each other one is known ahead, and all messages are under way at once. So the exchange
+        What each trainer sends to each other one is known ahead, and all messages are under way at once. The exchange
         pays its latency once, then the bytes of its busiest trainer. `row_bytes`: of each row, gradients if None.
         """
         per_row_s = (self.gradient_bytes if row_bytes is None else row_bytes) / self.trainer_bytes_per_s
