@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from gapless.lazy import lazy
 from gapless.profiles.pipelines import named
-from gapless.question import Asked, asked
-from gapless.question.fields import Bandwidth, Choice, Listed, Object, Seconds, Size, Whole
+from gapless.question import Asked, asked, said
+from gapless.question.command_fields import MODEL, PLAN, REPEATS, WAIT
+from gapless.question.fields import Bandwidth, Choice, Listed, Number, Object, Seconds, Size, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from gapless.profiles.pipelines.profile import PipelineProfile
 
-__all__ = ["BASELINES", "GATHERS", "GROUPS", "LATENCY_S", "METHODS", "SCATTERS", "Question"]
+__all__ = ["BASELINES", "GATHERS", "GROUPS", "LATENCY_S", "METHODS", "SCATTERS", "Question", "RunQuestion"]
 
 BASELINES = ("fsdp2", "last-kept", "kept", "saturated", "overlapped", "one-by-one")
 """What is done today: see `gapless.encodings.fsdp.baselines`."""
@@ -63,3 +64,19 @@ class Question(Asked):
     )  # fmt: skip
     stored: str = asked(Choice(("bf16", "fp32")), "what parameter_bytes of the profile count", "bf16")
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
+
+
+@dataclass(frozen=True, repr=False)
+class RunQuestion(Asked):
+    """A plan under FSDP2, beside FSDP2's own wrapping."""
+
+    plan: str = said(PLAN)
+    model: str = said(MODEL)
+    emulate: str = asked(
+        Choice(("step", "wire")), "wire: collectives take what the plan says; step: passes too", "step"
+    )
+    dilation: float = asked(
+        Number(1, maximum=10**6), "with step: emulated time runs so many times slower", 1.0, metavar="F"
+    )
+    repeats: int = said(REPEATS)
+    wait: float = said(WAIT)

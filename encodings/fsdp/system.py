@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gapless.encodings.fsdp import decision, parameters, problem, solve, views
-from gapless.encodings.fsdp.question import Question
+from gapless.encodings.fsdp import decision, execution, parameters, problem, solve, views
+from gapless.encodings.fsdp.question import Question, RunQuestion
 from gapless.lazy import lazy
-from gapless.system import System
+from gapless.question import fields_of
+from gapless.system import Command, Export, System, asking
 from gapless.units import format_bytes
 
 if TYPE_CHECKING:
@@ -32,6 +33,22 @@ def _budgets(plan: SavedPlan) -> Sequence[float]:
     return (float(most),) if isinstance(most, int | float) else ()
 
 
+_RUN_HELP = """\
+FACTORY makes (model, inputs, loss, targets): a torch.nn.Sequential of layers, a batch, the mean loss of
+loss(outputs, targets). train:gpt, with layers, hidden, heads, vocabulary, sequence and micro_batch, is a small GPT of
+gapless, unless there is a train.py.
+
+As many processes as the plan has ranks train by the plan, and by FSDP2's own wrapping: each layer, gathered one ahead.
+Compared with FSDP2 as it is: gradients of each step, to the bit. Compared with the plan: groups, order, and with step
+the most bytes of gathered parameters. Collectives are real, and then take what the plan says. exit codes: 0 all of it
+is as it must be, 2 bad input, or a process failed, 5 something differs
+
+example:
+  gapless profile pipeline --model train:gpt -o profile.json
+  gapless solve fsdp --profile profile.json --stored fp32 --gather fp32 --ranks 2 --bandwidth 1Gbps -o plan.json
+  gapless run fsdp --plan plan.json --model train:gpt
+"""
+
 SYSTEM = System(
     name="fsdp",
     what="which sharded parameters are gathered together, when, and which are kept",
@@ -49,6 +66,17 @@ SYSTEM = System(
     remarks=_remarks,
     headline=("{profile} on {ranks} ranks", "{memory_bytes} for parameters and gradients"),
     budgets=_budgets,
+    exports=(Export("fsdp2", "calls of fully_shard, and what they gather ahead", lazy(lambda: views.export_fsdp2)),),
+    runs=(
+        Command(
+            "fsdp",
+            "a plan under FSDP2 beside its own wrapping, on processes of this machine",
+            fields_of(RunQuestion),
+            asking(RunQuestion, lazy(lambda: execution.execute)),
+            _RUN_HELP,
+            when_stopped="ending the processes",
+        ),
+    ),
     decision=lambda: decision.ShardedDecision,
     package="gapless.encodings.fsdp",
 )

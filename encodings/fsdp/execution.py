@@ -1,0 +1,202 @@
+"""Plans run by FSDP2 on processes of this machine: `gapless run fsdp`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gapless.encodings.fsdp.baselines import BUILDERS
+from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
+from gapless.encodings.fsdp.decision import ShardedDecision
+from gapless.encodings.fsdp.question import RunQuestion
+from gapless.encodings.fsdp.timeline import Change, Timeline, peak_of, timeline
+from gapless.encodings.fsdp.wrapping import costs_of, order_of, wrapping_of, wrapping_of_plan
+from gapless.errors import InputError
+from gapless.io.formats.fsdp2 import Fsdp2Wrapping
+from gapless.processes.plans_to_run import not_run, plan_to_run
+from gapless.system import Answer, Session
+from gapless.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from gapless.torch.fsdp.comparison import Ran, Strategy
+
+__all__ = ["execute"]
+
+_LATE = 0.05
+"""A lag behind the emulated wire that is a larger share of a step is said."""
+_ROUNDING = 1e-6
+"""Of a peak, in shares: instants that differ by the rounding of a clock."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A wrapping that ran, and what was predicted of it. `gathered_bytes`: the most at once, predicted and observed;
+    `allocated_bytes`: the most that FSDP2 had memory for, which it takes when it begins a gather."""
+
+    wrapping: Fsdp2Wrapping
+    order: Order
+    predicted: Timeline
+    found: Ran
+    dilation: float
+    gathered_bytes: tuple[float, float]
+    allocated_bytes: float
+    is_timed: bool
+
+    @property
+    def measured_s(self) -> float:
+        """The median step."""
+        return statistics.median(self.found.steps_s) / self.dilation
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether all ranks had the collectives of the order, in each step."""
+        wanted = [(each.first, each.last, each.kind == Kind.SCATTER) for each in self.order.collectives]
+        bounds = [(group.first, group.last) for group in self.wrapping.groups]
+        return self.found.is_same and wanted == [
+            (*bounds[each.group], each.is_scatter) for each in self.found.collectives
+        ]
+
+    @property
+    def is_as_planned(self) -> bool:
+        """Whether order, bits and, where instants are the plan's, memory are what they must be."""
+        planned, observed = self.gathered_bytes
+        is_within = not self.is_timed or abs(observed - planned) <= _ROUNDING * planned
+        return self.is_in_order and self.found.equal == self.found.gradients and is_within
+
+    @property
+    def data(self) -> dict[str, object]:
+        """In plain values."""
+        return {
+            "name": self.found.name,
+            "groups": [[group.first, group.last] for group in self.wrapping.groups],
+            "predicted_s": self.predicted.step_s,
+            "measured_s": self.measured_s,
+            "steps_s": [step_s / self.dilation for step_s in self.found.steps_s],
+            "late_s": self.found.late_s / self.dilation,
+            "in_order": self.is_in_order,
+            "gathered_bytes": {"predicted": self.gathered_bytes[0], "observed": self.gathered_bytes[1]},
+            "allocated_bytes": self.allocated_bytes,
+            "equal": self.found.equal,
+            "gradients": self.found.gradients,
+        }
+
+
+def execute(question: RunQuestion, session: Session) -> Answer:
+    """What ran, what it took, and whether gradients, order and memory are the plan's. Needs the extra `torch`."""
+    plan, report = plan_to_run(question.plan, "fsdp")
+    if not report.valid:
+        return not_run(report)
+    if question.dilation > 1 and question.emulate != "step":
+        raise InputError("dilation: goes with emulate step, since what is real can't be slowed down")
+    costs, wrapping = costs_of(plan, question.plan), wrapping_of_plan(plan, question.plan)
+    ranks = int(plan.problem["ranks"])
+    wrappings = {"plan": wrapping, "fsdp2": _each_alone(costs, wrapping)}
+    session.say(f"running {len(wrappings)} wrappings in {ranks} processes ...")
+    rows = _run(question, session, costs, wrappings, ranks)
+    is_valid = all(row.is_as_planned for row in rows)
+    planned = timeline(costs, ShardedDecision.of(plan, question.plan).order)
+    assert planned is not None, "a plan that replays clean has a time line"
+    data = {
+        "ranks": ranks, "emulated": question.emulate, "valid": is_valid, "plan_s": planned.step_s,
+        "rows": [row.data for row in rows],
+    }  # fmt: skip
+    return Answer(data, _text(rows, planned, question, ranks), _notes(rows), is_valid=is_valid)
+
+
+def _notes(rows: Sequence[_Row]) -> tuple[str, ...]:
+    """Where the emulated wire isn't what was measured."""
+    return tuple(
+        f"{row.found.name}: collectives were through {format_seconds(row.found.late_s / row.dilation)} after the "
+        "emulated wire; take --emulate step with a larger --dilation, or a quieter machine"
+        for row in rows
+        if row.found.late_s > _LATE * row.dilation * row.predicted.step_s
+    )
+
+
+def _each_alone(costs: Costs, wrapping: Fsdp2Wrapping) -> Fsdp2Wrapping:
+    """FSDP2 with each layer a module of its own, in the plan's precisions."""
+    own = {layer: group for group in wrapping.groups for layer in range(group.first, group.last + 1)}
+    order = BUILDERS["fsdp2"](costs)
+    assert order is not None, "it is an order of any layers"
+    collectives = tuple(
+        replace(each, precision=own[each.first].scatter if each.kind == Kind.SCATTER else own[each.first].gather)
+        for each in order.collectives
+    )
+    decision = ShardedDecision(wrapping.layer_names, collectives, order.holds)
+    return wrapping_of(decision, costs, wrapping.profile)
+
+
+def _run(
+    question: RunQuestion, session: Session, costs: Costs, wrappings: dict[str, Fsdp2Wrapping], ranks: int
+) -> list[_Row]:
+    from gapless.torch.fsdp.comparison import RunTask, compare
+
+    is_timed, dilation = question.emulate == "step", question.dilation
+    passes_s = zip((dilation * costs.forward_s).tolist(), (dilation * costs.backward_s).tolist(), strict=True)
+    task = RunTask(
+        model=question.model,
+        seed=session.options.seed,
+        ranks=ranks,
+        strategies=tuple(_strategy(name, costs, wrapping, dilation) for name, wrapping in wrappings.items()),
+        passes_s=tuple(passes_s) if is_timed else (),
+        repeats=question.repeats,
+        wait_s=question.wait,
+    )
+    found = compare(task, session.options.stop)
+    return [
+        _row(costs, wrapping, ran, dilation, is_timed) for wrapping, ran in zip(wrappings.values(), found, strict=True)
+    ]
+
+
+def _strategy(name: str, costs: Costs, wrapping: Fsdp2Wrapping, dilation: float) -> Strategy:
+    from gapless.torch.fsdp.comparison import Strategy
+
+    durations_s = []
+    for group in wrapping.groups:
+        both = ((Kind.FORWARD, group.gather), (Kind.SCATTER, group.scatter))
+        taken = (costs.collective_s(Collective(kind, group.first, group.last, precision=each)) for kind, each in both)
+        gather_s, scatter_s = (dilation * each_s for each_s in taken)
+        durations_s.append((gather_s, scatter_s))
+    return Strategy(name, wrapping, tuple(durations_s))
+
+
+def _row(costs: Costs, wrapping: Fsdp2Wrapping, found: Ran, dilation: float, is_timed: bool) -> _Row:
+    order = order_of(wrapping)
+    predicted, gathers = timeline(costs, order), timeline(costs.without_gradients(), order)
+    assert predicted is not None, "FSDP2 gathers by itself what a pass needs"
+    assert gathers is not None, "it is the same order"
+    gathered, allocated = list[Change](), list[Change]()
+    for each in found.collectives:
+        if not each.is_scatter:
+            group = wrapping.groups[each.group]
+            size = costs.between(group.first, group.last) * costs.gathered_bytes
+            for begin_s, changes in ((each.start_s, gathered), (each.issued_s, allocated)):
+                changes += [(begin_s, size), (each.released_s, -size)]
+    most, most_allocated = (peak_of(sorted(changes)) for changes in (gathered, allocated))
+    return _Row(
+        wrapping, order, predicted, found, dilation, (gathers.peak_bytes, most), most_allocated, is_timed
+    )  # fmt: skip
+
+
+def _text(rows: Sequence[_Row], planned: Timeline, question: RunQuestion, ranks: int) -> str:
+    lines = [
+        f"{'':<6} {'groups':>6} {'predicted':>10} {'measured':>10} {'ratio':>6} {'gathered':>9} {'observed':>9} "
+        f"{'allocated':>9}"
+    ]
+    for row in rows:
+        gathered, observed = (format_bytes(int(size)) for size in row.gathered_bytes)
+        order = "in order" if row.is_in_order else "in another order"
+        equal = f"{row.found.equal} of {row.found.gradients} gradients bit-equal"
+        lines.append(
+            f"{row.found.name:<6} {len(row.wrapping.groups):>6} {format_seconds(row.predicted.step_s):>10} "
+            f"{format_seconds(row.measured_s):>10} {row.measured_s / row.predicted.step_s:>6.3f} {gathered:>9} "
+            f"{observed:>9} {format_bytes(int(row.allocated_bytes)):>9}  {order}, {equal}"
+        )
+    how = {"wire": "the wire is emulated, passes are real", "step": "wire and passes are emulated"}[question.emulate]
+    slower = f", {question.dilation:g} times as slow" if question.dilation > 1 else ""
+    lines.append(f"{question.repeats} steps of each in turns, {ranks} processes; {how}{slower}")
+    if planned.step_s < rows[0].predicted.step_s * (1 - _ROUNDING):
+        lines.append(f"the plan's own order takes {format_seconds(planned.step_s)}; FSDP2 can't have all of it")
+    return "\n".join(lines)

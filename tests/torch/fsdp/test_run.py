@@ -1,0 +1,99 @@
+"""Plans run by FSDP2 in processes of their own, beside FSDP2 as it is. Without torch these are skipped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
+
+from gapless.cli.main import main
+from gapless.errors import InputError
+from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping
+from gapless.profiles.pipelines.profile import PipelineProfile, write_pipeline_profile
+from gapless.torch.fsdp import apply
+from gapless.torch.pipeline.layers import load_layers
+
+MODEL = "train:gpt,layers=3,hidden=16,sequence=8"
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def solved(folder: Path, ranks: int, method: str, *options: str, gather: str = "fp32") -> str:
+    """A plan of the small GPT, with passes of a twentieth of a second in all."""
+    layers = load_layers(MODEL).untied().layers
+    sizes = np.array([4 * sum(each.numel() for each in layer.parameters()) for _, layer in layers], np.int64)
+    none = np.zeros(len(layers), np.int64)
+    times = [np.full(len(layers), each) for each in (3e-3, 4e-3, 3e-3)]
+    names = tuple(name for name, _ in layers)
+    write_pipeline_profile(folder / "profile.json", PipelineProfile("small", names, *times, sizes, sizes, none, none))
+    plan = str(folder / "plan.json")
+    asked = ["--profile", str(folder / "profile.json"), "--stored", "fp32", "--gather", gather, "--ranks", str(ranks)]
+    network = ["--bandwidth", "10MB/s", "--latency", "1ms", "--method", method, "--quiet", "-o", plan]
+    assert main(["solve", "fsdp", *asked, *network, *options]) == 0
+    return plan
+
+
+def ran(plan: str, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    capsys.readouterr()
+    code = main(["run", "fsdp", "--plan", plan, "--model", MODEL, "--repeats", "1", "--json", *options])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert code == (0 if found["valid"] else 5)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ranks", "method", "gather"),
+    [
+        (2, "labels", "fp32"),
+        pytest.param(4, "saturated", "fp32", marks=pytest.mark.thorough),
+        pytest.param(2, "last-kept", "bf16", marks=pytest.mark.thorough),
+        pytest.param(4, "kept", "fp32", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_plan_runs_in_its_order_with_the_bits_of_fsdp2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ranks: int, method: str, gather: str
+) -> None:
+    found = ran(solved(tmp_path, ranks, method, gather=gather), capsys)
+    assert found["valid"]
+    assert found["ranks"] == ranks
+    assert [row["name"] for row in found["rows"]] == ["plan", "fsdp2"]
+    for row in found["rows"]:
+        assert row["in_order"]
+        assert row["equal"] == row["gradients"] > 0
+        assert row["gathered_bytes"]["observed"] == pytest.approx(row["gathered_bytes"]["predicted"])
+        assert row["measured_s"] >= row["predicted_s"] * (1 - 1e-6)  # emulated time is waited for
+    assert found["rows"][1]["groups"] == [[layer, layer] for layer in range(5)]
+
+
+def wrapping_of(model: torch.nn.Sequential) -> Fsdp2Wrapping:
+    """All in one group."""
+    names = tuple(name for name, _ in model.named_children())
+    sizes = tuple(sum(each.numel() for each in layer.parameters()) for layer in model)
+    return Fsdp2Wrapping("small", names, sizes, (Fsdp2Group(0, len(names) - 1, False, "fp32", "fp32"),))
+
+
+def test_a_model_that_isnt_the_plans_is_refused() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    wrapping = wrapping_of(model)
+    other = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 3))
+    with pytest.raises(InputError, match=r"layer 1 must have 10 parameters as in the plan, got 15"):
+        apply(other, wrapping)
+    with pytest.raises(InputError, match="must have the plan's layer '1'"):
+        apply(torch.nn.Sequential(model[0]), wrapping)
+    with pytest.raises(InputError, match="layers: must be the plan's 2, 0 to 1, got 1"):
+        apply(model, wrapping, layers=[model[0]])
+
+
+def test_what_no_layer_has_is_refused_and_what_two_share() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    wrapping = wrapping_of(model)
+    model.register_parameter("scale", torch.nn.Parameter(torch.ones(1)))
+    with pytest.raises(InputError, match="parameter scale must be in a layer of the plan"):
+        apply(model, wrapping)
+    model[1].weight = model[0].weight
+    with pytest.raises(InputError, match="layers 0 and 1 share a parameter"):
+        apply(model, wrapping)
