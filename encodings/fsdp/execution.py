@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -125,7 +126,7 @@ def _each_alone(costs: Costs, wrapping: Fsdp2Wrapping) -> Fsdp2Wrapping:
         for each in order.collectives
     )
     decision = ShardedDecision(wrapping.layer_names, collectives, order.holds)
-    return wrapping_of(decision, costs, wrapping.profile)
+    return wrapping_of(decision, replace(costs, memory_bytes=math.inf), wrapping.profile)
 
 
 def _run(

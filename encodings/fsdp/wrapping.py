@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -40,36 +43,111 @@ def wrapping_of_plan(plan: SavedPlan, where: str = "plan") -> Fsdp2Wrapping:
 
 
 def wrapping_of(decision: ShardedDecision, costs: Costs, profile: str) -> Fsdp2Wrapping:
-    """Raises `InputError` for what FSDP2 can't do, and for an order that can't be run."""
+    """Gathers begin with later passes than the plan's order asks for as long as FSDP2 would have memory for more than
+    the costs allow. Raises `InputError` for what FSDP2 can't do, and for an order that can't be run."""
     bounds = decision.groups
     if bounds is None:
         rule = "FSDP2 gathers and scatters a group of modules together, the plan has other groups for each"
         raise InputError(f"groups: {rule}; solve with --groups shared")
+    passes = _Passes(bounds)
+    groups = tuple(Fsdp2Group(*bound, _kept(decision, bound), *_precisions(decision, bound)) for bound in bounds)
+    parameters, most = tuple(costs.parameters.tolist()), _scatters_in_flight(decision, passes)
+    bare = Fsdp2Wrapping(profile, decision.layers, parameters, groups, most)
+    return _within_memory(costs, bare, _begun_ahead(decision, costs, passes))
+
+
+_Ahead = tuple[tuple[int, ...], ...]
+"""Groups that are gathered when each pass begins."""
+
+
+def _begun_ahead(decision: ShardedDecision, costs: Costs, passes: _Passes) -> _Ahead:
+    """In the last pass that begins before each gather of the plan starts, and in the plan's order."""
     times = timeline(costs, decision.order)
     if times is None:
         raise InputError("collectives: must have all that a pass needs before it, and each layer's scatter")
-    passes = _Passes(bounds)
     begin_s = [times.begin_s[position] for position in passes.begins]
     ahead: list[list[int]] = [[] for _ in begin_s]
-    least = 0
+    least, scatters = 0, [passes.backward(passes.number[each.first]) for each in _scatters(decision)]
     for each, start_s in zip(decision.collectives, times.start_s, strict=True):
-        group = passes.number[each.first]
         if each.kind == Kind.SCATTER:
-            least = max(least, passes.backward(group) + 1)
+            least = max(least, scatters.pop(0) + 1)
             continue
+        group = passes.number[each.first]
         used = group if each.kind == Kind.FORWARD else passes.backward(group)
         freed = 0 if each.kind == Kind.FORWARD else group + 1
         before = bisect_right(begin_s, start_s * (1 + _ROUNDING)) - 1
-        least = min(max(least, before, freed), used)
+        least = min(max(least, freed, min(before, scatters[0])), used)  # what is begun in a pass is before its scatter
         if least < used:
             ahead[least].append(group)
-    groups = tuple(
-        Fsdp2Group(*bound, _kept(decision, bound), *_precisions(decision, bound), tuple(ahead[number]),
-                   tuple(ahead[passes.backward(number)]))
-        for number, bound in enumerate(bounds)
-    )  # fmt: skip
-    parameters = tuple(costs.parameters.tolist())
-    return Fsdp2Wrapping(profile, decision.layers, parameters, groups, _scatters_in_flight(decision, passes))
+    return tuple(map(tuple, ahead))
+
+
+def _ahead(wrapping: Fsdp2Wrapping, ahead: _Ahead) -> Fsdp2Wrapping:
+    """The same, with other groups gathered ahead."""
+    pairs = zip(wrapping.groups, ahead, reversed(ahead), strict=False)
+    groups = (replace(each, forward_prefetch=first, backward_prefetch=second) for each, first, second in pairs)
+    return replace(wrapping, groups=tuple(groups))
+
+
+def _within_memory(costs: Costs, bare: Fsdp2Wrapping, ahead: _Ahead) -> Fsdp2Wrapping:
+    """With gathers put off to the next pass, of those that wait for the network when memory is first exceeded the one
+    that helps most, as long as one does."""
+    best = _tried(costs, bare, ahead)
+    while best.exceeded:
+        later = (_tried(costs, bare, each) for each in _put_off(len(bare.groups), best))
+        following = min(later, default=best)
+        if following.exceeded >= best.exceeded:
+            break
+        best = following
+    return _ahead(bare, best.ahead)
+
+
+class _Tried(NamedTuple):
+    """`exceeded`: by how many bytes memory is, times seconds. `waiting`: passes and groups of the gathers that wait for
+    the network when that begins."""
+
+    exceeded: float
+    step_s: float
+    ahead: _Ahead
+    waiting: tuple[tuple[int, int], ...]
+
+
+def _tried(costs: Costs, bare: Fsdp2Wrapping, ahead: _Ahead) -> _Tried:
+    order = order_of(_ahead(bare, ahead))
+    times = timeline(costs, order)
+    assert times is not None, "FSDP2 gathers by itself what a pass needs"
+    begun_s = _begun_s(costs, order, times)
+    changes = memory_changes(costs, order.collectives, begun_s, times.end_s, times.begin_s, times.over_s)
+    exceeded, taken, first_s, most = 0.0, 0.0, math.inf, costs.memory_bytes * (1 + _ROUNDING)
+    for (when_s, by), (next_s, _) in pairwise([*changes, (times.step_s, 0.0)]):
+        taken += by
+        if taken > most and next_s > when_s:
+            exceeded += (taken - most) * (next_s - when_s)
+            first_s = min(first_s, when_s)
+    passes = _Passes(tuple((group.first, group.last) for group in bare.groups))
+    waiting = tuple(
+        (passes.begins.index(each.after), passes.number[each.first])
+        for each, from_s, to_s in zip(order.collectives, begun_s, times.start_s, strict=True)
+        if each.kind != Kind.SCATTER and from_s <= first_s < to_s
+    )
+    return _Tried(exceeded, times.step_s, ahead, waiting)
+
+
+def _put_off(count: int, tried: _Tried) -> Iterator[_Ahead]:
+    """With each of the gathers that wait begun one pass later; by its own pass where that is the next."""
+    for begun, group in tried.waiting:
+        if group not in tried.ahead[begun]:
+            continue
+        lists = [list(each) for each in tried.ahead]
+        lists[begun].remove(group)
+        own = group if begun < group else 2 * count - 1 - group
+        if begun + 1 < own:
+            lists[begun + 1].insert(0, group)
+        yield tuple(map(tuple, lists))
+
+
+def _scatters(decision: ShardedDecision) -> list[Collective]:
+    return [each for each in decision.collectives if each.kind == Kind.SCATTER]
 
 
 class _Passes:
@@ -147,12 +225,18 @@ def _gather(group: Fsdp2Group, kind: str, after: int) -> Collective:
 def allocated_bytes(costs: Costs, order: Order, times: Timeline) -> float:
     """The most that FSDP2 has memory for: it takes a gather's when the pass begins that it belongs to, not when the
     network is free. `order`: as `order_of` has it; `times`: its time line."""
+    begun_s = _begun_s(costs, order, times)
+    return peak_of(memory_changes(costs, order.collectives, begun_s, times.end_s, times.begin_s, times.over_s))
+
+
+def _begun_s(costs: Costs, order: Order, times: Timeline) -> list[float]:
+    """When FSDP2 begins each collective: a pass gathers what it needs, and once it has that, what it gathers ahead."""
     begun_s = []
     for each, start_s in zip(order.collectives, times.start_s, strict=True):
-        is_own = each.kind != Kind.SCATTER and each.first <= costs.layer_at[each.after] <= each.last
+        is_own = each.kind == Kind.SCATTER or each.first <= costs.layer_at[each.after] <= each.last
         over_s = times.over_s[each.after - 1] if each.after else 0.0
         begun_s.append(min(start_s, over_s if is_own else times.begin_s[each.after]))
-    return peak_of(memory_changes(costs, order.collectives, begun_s, times.end_s, times.begin_s, times.over_s))
+    return begun_s
 
 
 def costs_of(plan: SavedPlan, where: str = "plan") -> Costs:

@@ -40,7 +40,7 @@ class Seen:
     error: BaseException | None = None
 
 
-class _Work(torch.distributed.Work):
+class _Work(torch.distributed.Work):  # type: ignore[misc]  # it has no types
     """What FSDP2 waits for."""
 
     def __init__(self, wait: Callable[[], None]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from gapless.encodings.fsdp.wrapping import allocated_bytes, order_of, wrapping_
 from gapless.encodings.fsdp.wrapping import costs_of as costs_of_plan
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Wrapping, read_fsdp2
+from gapless.io.plan import read_plan
 
 FOUR = costs_of([2, 3, 1, 4], [3] * 4, [5] * 4)
 
@@ -53,17 +56,33 @@ def test_fsdp2s_default_gathers_one_ahead() -> None:
 
 @examples(100)
 @given(a_step())
-def test_fsdp2_runs_every_plan_with_its_groups(costs: Costs) -> None:
-    for found in best_grouped(costs, starts_of(costs, None), 4, 8, FREE):
-        decision = decided(costs, found.order)
-        wrapping = wrapping_of(decision, costs, "small")
-        order = order_of(wrapping)
+def test_fsdp2_has_the_collectives_of_every_plan_in_their_order(costs: Costs) -> None:
+    free = replace(costs, memory_bytes=math.inf)
+    for found in best_grouped(costs, starts_of(costs, None), 2000, 8, FREE):
+        decision = decided(costs, found)
+        order = order_of(wrapping_of(decision, free, "small"))
+        assert in_order(order) == in_order(decision.order)
         times = timeline(costs, order)
         assert times is not None
-        assert ShardedDecision(decision.layers, order.collectives, order.holds).groups == decision.groups
-        kept = {each.first for each in order.collectives if each.kept}
-        assert kept == {each.first for each in decision.collectives if each.kept}
         assert allocated_bytes(costs, order, times) >= times.peak_bytes * (1 - 1e-9)
+        within = order_of(wrapping_of(decision, costs, "small"))
+        assert sorted(in_order(within)) == sorted(in_order(order))
+        assert timeline(costs, within) is not None
+
+
+def in_order(order: Order) -> list[tuple[str, int, int, bool, str]]:
+    return [(each.kind, each.first, each.last, each.kept, each.precision) for each in order.collectives]
+
+
+def test_gathers_begin_later_where_memory_is_taken_before_the_network_is_free() -> None:
+    """While layer 1's gradients (2 bytes) wait with its parameters (2), layer 0 (3) has no room in 6 bytes."""
+    costs = costs_of([3, 2, 0], [0, 3, 0], [1, 3, 1], gather_s=3, scatter_s=1, memory_bytes=6.0)
+    gathers = (Collective(Kind.FORWARD, k, k, kept=k > 0) for k in range(3))
+    last, middle, first = (Collective(Kind.SCATTER, k, k) for k in (2, 1, 0))
+    plan = Order((*gathers, last, Collective(Kind.BACKWARD, 0, 0, after=5), middle, first), (6, 0, 0))
+    orders = [order_of(wrapped(each, plan)) for each in (replace(costs, memory_bytes=math.inf), costs)]
+    times = [timeline(costs, each) for each in orders]
+    assert [allocated_bytes(costs, *each) for each in zip(orders, times, strict=True)] == [8.0, 6.0]
 
 
 def test_groups_of_their_own_are_refused() -> None:
@@ -86,7 +105,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_plan_says_what_its_question_costs(plans: Path) -> None:
-    costs = costs_of_plan(gapless.read_plan(plans / "plan.json"))
+    costs = costs_of_plan(read_plan(plans / "plan.json"))
     problem = gapless.fsdp.problem(profile="gpt:layers=4,hidden=1024", ranks=8, bandwidth="5GB/s", memory="1GB").costs
     assert costs.parameters.tolist() == problem.parameters.tolist()
     assert costs.backward_s.tolist() == problem.backward_s.tolist()

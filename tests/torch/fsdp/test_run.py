@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
+pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 from gapless.cli.main import main
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping
 from gapless.profiles.pipelines.profile import PipelineProfile, write_pipeline_profile
 from gapless.torch.fsdp import apply
+from gapless.torch.library import torch
 from gapless.torch.pipeline.layers import load_layers
 
 MODEL = "train:gpt,layers=3,hidden=16,sequence=8"
