@@ -41,11 +41,10 @@ gapless, unless there is a train.py.
 As many processes as the plan has ranks train by the plan, and by FSDP2's own wrapping: each layer, gathered one ahead.
 Compared with FSDP2 as it is: gradients of each step, to the bit. Compared with the plan: groups, order, and with step
 the most bytes of gathered parameters. Collectives are real, and then take what the plan says. exit codes: 0 all of it
-is as it must be, 2 bad input, or a process failed, 5 something differs
+is as it must be, 2 bad input, or a process failed, 5 something differs. The plan is of a profile of the model, by
+`gapless profile pipeline`.
 
 example:
-  gapless profile pipeline --model train:gpt -o profile.json
-  gapless solve fsdp --profile profile.json --stored fp32 --gather fp32 --ranks 2 --bandwidth 1Gbps -o plan.json
   gapless run fsdp --plan plan.json --model train:gpt
 """
 

@@ -46,7 +46,7 @@ def wrapping_of(decision: ShardedDecision, costs: Costs, profile: str) -> Fsdp2W
     """Gathers begin with later passes than the plan's order asks for as long as FSDP2 would have memory for more than
     the costs allow. Raises `InputError` for what FSDP2 can't do, and for an order that can't be run."""
     bounds = decision.groups
-    if bounds is None:
+    if not bounds:
         rule = "FSDP2 gathers and scatters a group of modules together, the plan has other groups for each"
         raise InputError(f"groups: {rule}; solve with --groups shared")
     passes = _Passes(bounds)
@@ -76,7 +76,7 @@ def _begun_ahead(decision: ShardedDecision, costs: Costs, passes: _Passes) -> _A
         used = group if each.kind == Kind.FORWARD else passes.backward(group)
         freed = 0 if each.kind == Kind.FORWARD else group + 1
         before = bisect_right(begin_s, start_s * (1 + _ROUNDING)) - 1
-        least = min(max(least, freed, min(before, scatters[0])), used)  # what is begun in a pass is before its scatter
+        least = min(max(least, freed, min([before, *scatters[:1]])), used)  # before the next scatter
         if least < used:
             ahead[least].append(group)
     return tuple(map(tuple, ahead))
