@@ -23,7 +23,7 @@ from gapless.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from gapless.torch.fsdp.comparison import Ran, Strategy
 
-__all__ = ["execute"]
+__all__ = ["Row", "execute", "row_of"]
 
 _LATE = 0.05
 """A lag behind the emulated wire that is a larger share of a step is said."""
@@ -32,7 +32,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """A wrapping that ran, and what was predicted of it. `gathered_bytes`: the most at once, predicted and observed;
     `allocated_bytes`: the most that FSDP2 had memory for, which it takes when it begins a gather."""
 
@@ -106,7 +106,7 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     return Answer(data, _text(rows, planned, question, ranks), _notes(rows), is_valid=is_valid)
 
 
-def _notes(rows: Sequence[_Row]) -> tuple[str, ...]:
+def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
     """Where the emulated wire isn't what was measured."""
     return tuple(
         f"{row.found.name}: collectives were through {format_seconds(row.found.late_s / row.dilation)} after the "
@@ -131,7 +131,7 @@ def _each_alone(costs: Costs, wrapping: Fsdp2Wrapping) -> Fsdp2Wrapping:
 
 def _run(
     question: RunQuestion, session: Session, costs: Costs, wrappings: dict[str, Fsdp2Wrapping], ranks: int
-) -> list[_Row]:
+) -> list[Row]:
     from gapless.torch.fsdp.comparison import RunTask, compare
 
     is_timed, dilation = question.emulate == "step", question.dilation
@@ -147,7 +147,8 @@ def _run(
     )
     found = compare(task, session.options.stop)
     return [
-        _row(costs, wrapping, ran, dilation, is_timed) for wrapping, ran in zip(wrappings.values(), found, strict=True)
+        row_of(costs, wrapping, ran, dilation, is_timed)
+        for wrapping, ran in zip(wrappings.values(), found, strict=True)
     ]
 
 
@@ -163,7 +164,8 @@ def _strategy(name: str, costs: Costs, wrapping: Fsdp2Wrapping, dilation: float)
     return Strategy(name, wrapping, tuple(durations_s))
 
 
-def _row(costs: Costs, wrapping: Fsdp2Wrapping, found: Ran, dilation: float, is_timed: bool) -> _Row:
+def row_of(costs: Costs, wrapping: Fsdp2Wrapping, found: Ran, dilation: float, is_timed: bool) -> Row:
+    """What ran of a wrapping, held against FSDP2's order of it."""
     order = order_of(wrapping)
     predicted, gathers = timeline(costs, order), timeline(costs.without_gradients(), order)
     assert predicted is not None, "FSDP2 gathers by itself what a pass needs"
@@ -176,12 +178,12 @@ def _row(costs: Costs, wrapping: Fsdp2Wrapping, found: Ran, dilation: float, is_
             for begin_s, changes in ((each.start_s, gathered), (each.issued_s, allocated)):
                 changes += [(begin_s, size), (each.released_s, -size)]
     most, most_allocated = (peak_of(sorted(changes)) for changes in (gathered, allocated))
-    return _Row(
+    return Row(
         wrapping, order, predicted, found, dilation, (gathers.peak_bytes, most), most_allocated, is_timed
     )  # fmt: skip
 
 
-def _text(rows: Sequence[_Row], planned: Timeline, question: RunQuestion, ranks: int) -> str:
+def _text(rows: Sequence[Row], planned: Timeline, question: RunQuestion, ranks: int) -> str:
     lines = [
         f"{'':<6} {'groups':>6} {'predicted':>10} {'measured':>10} {'ratio':>6} {'gathered':>9} {'observed':>9} "
         f"{'allocated':>9}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 from gapless.cli.main import main
+from gapless.encodings.fsdp.costs import Costs
+from gapless.encodings.fsdp.execution import row_of
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping
 from gapless.profiles.pipelines.profile import PipelineProfile, write_pipeline_profile
 from gapless.torch.fsdp import apply
+from gapless.torch.fsdp.comparison import Collective, Ran
 from gapless.torch.library import torch
 from gapless.torch.pipeline.layers import load_layers
 
@@ -70,6 +74,30 @@ def test_a_plan_runs_in_its_order_with_the_bits_of_fsdp2(
         assert row["gathered_bytes"]["observed"] == pytest.approx(row["gathered_bytes"]["predicted"])
         assert row["measured_s"] >= row["predicted_s"] * (1 - 1e-6)  # emulated time is waited for
     assert found["rows"][1]["groups"] == [[layer, layer] for layer in range(5)]
+
+
+def test_what_differs_is_not_as_planned() -> None:
+    """Two layers, each by itself; passes take 2 and 3 s, collectives 1 s."""
+    groups = (Fsdp2Group(0, 0, False, "fp32", "fp32", (1,)), Fsdp2Group(1, 1, True, "fp32", "fp32", (), (0,)))
+    wrapping = Fsdp2Wrapping("two", ("a", "b"), (1, 1), groups)
+    second = np.full(2, 1.0)
+    costs = Costs(np.array([1, 1]), 2 * second, 3 * second, 1.0, {"fp32": 0.0}, {"fp32": 0.0}, 4.0, 4.0)
+    seen = [  # group, scatter, begun, from, to, until
+        (0, False, 0.0, 0.0, 1.0, 3.0), (1, False, 1.0, 1.0, 2.0, 8.0), (0, False, 5.0, 5.0, 6.0, 11.0),
+        (1, True, 8.0, 8.0, 9.0, 0.0), (0, True, 11.0, 11.0, 12.0, 0.0),
+    ]  # fmt: skip
+    collectives = [Collective(*each) for each in seen]
+    found = Ran("plan", [12.0], collectives, equal=4, gradients=4)
+
+    def is_as_planned(**other: Any) -> bool:
+        return row_of(costs, wrapping, replace(found, **other), 1.0, is_timed=True).is_as_planned
+
+    assert is_as_planned()
+    assert not is_as_planned(equal=3)
+    assert not is_as_planned(is_same=False)
+    assert not is_as_planned(collectives=[*collectives[:3], *reversed(collectives[3:])])
+    late = replace(collectives[0], released_s=5.5)  # the first layer's parameters are there twice
+    assert not is_as_planned(collectives=[late, *collectives[1:]])
 
 
 def wrapping_of(model: torch.nn.Sequential) -> Fsdp2Wrapping:
