@@ -40,19 +40,20 @@ class Tails:
         costs, layers = self.costs, self.costs.layers
         until, each_s, latency_s = costs.until, costs.gather_s, costs.latency_s
         left = until[layers - scattered]
-        sums_s = latency_s + left * costs.scatter_s if scattered < layers else 0.0
-        ends = [over_s + self.after_s[done], free_s + sums_s]
+        passes_s = over_s + self.after_s[done]
+        network_s = free_s + (latency_s + left * costs.scatter_s if scattered < layers else 0.0)
         if at < layers:
             most_kept = min(self.kept_room, kept + until[-1] - until[at])
             missing = until[-1] - most_kept  # what is gathered again, sooner or later
             free_s += latency_s - until[at] * each_s
-            ends += [free_s + until[-1] * each_s + missing * each_s + sums_s, free_s + self.forward_s[at],
-                     free_s + self.turn_s]  # fmt: skip
-        elif at < costs.positions:
+            network_s += latency_s + (until[-1] - until[at] + missing) * each_s
+            return max(passes_s, network_s, free_s + self.forward_s[at], free_s + self.turn_s)
+        if at < costs.positions:
             here = until[costs.layer_at[at] + 1]
             free_s += latency_s - kept * each_s
-            ends += [free_s + here * each_s + sums_s, free_s + self.backward_s[at] - (until[-1] - here) * each_s]
-        return max(ends)
+            network_s += latency_s + (here - kept) * each_s
+            return max(passes_s, network_s, free_s + self.backward_s[at] - (until[-1] - here) * each_s)
+        return max(passes_s, network_s)
 
 
 _MOST_SUMS = 10**4
@@ -108,6 +109,21 @@ def _still_there(costs: Costs, at: int) -> float:
     return float(costs.parameters[costs.layer_at[at - 1]] * each_bytes)
 
 
+def _between_s(costs: Costs, at: int, room: float) -> float:
+    """What the network has to do between two passes in any case: scatter the gradients of the first, where memory holds
+    no parameters and gradients of the second beside them; gather the parameters of the second, where it holds none of
+    these beside the first, with its gradients. `room`: beside the latter."""
+    between_s, second = 0.0, int(costs.parameters[costs.layer_at[at]])
+    if at == 0 or second > room:
+        between_s += costs.latency_s + second * costs.gather_s
+    if at > costs.layers:
+        first = int(costs.parameters[costs.layer_at[at - 1]])
+        held = first * costs.gradient_bytes + second * (costs.gathered_bytes + costs.gradient_bytes)
+        if held > costs.memory_bytes:
+            between_s += costs.latency_s + first * costs.scatter_s
+    return between_s
+
+
 def _tail_s(costs: Costs, at: int, room: float, turn_room: float, after_s: list[float]) -> float:
     """The least time after the first `at` positions, from what is known of more positions. `room`: parameters that
     memory may hold then for later positions; `turn_room`: once the forward passes are over."""
@@ -116,7 +132,7 @@ def _tail_s(costs: Costs, at: int, room: float, turn_room: float, after_s: list[
     sums_s = latency_s + until[made] * costs.scatter_s
     most_s = sums_s
     if at < costs.positions:
-        most_s = max(most_s, costs.duration_s[at] + after_s[at + 1])
+        most_s = max(most_s, _between_s(costs, at, room) + costs.duration_s[at] + after_s[at + 1])
     if at >= layers:
         missing = max(0.0, (until[costs.layer_at[at] + 1] if at < costs.positions else 0) - room)
         most_s = max(most_s, sums_s + missing * costs.gather_s + (latency_s if missing else 0.0))

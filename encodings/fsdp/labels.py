@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -32,6 +33,10 @@ _SHARE = 1e-9
 
 _LOOKED_AT = 6
 """Times as many labels as are kept are compared; those with greater bounds are left out."""
+
+_SHARE_AHEAD = 0.6
+"""Of the labels that are kept, at most, are as far ahead with gathers: those that are far ahead look good until memory
+is full."""
 
 Kept = tuple[tuple[int, int], ...]
 """Groups of layers that wait for their backward passes, (first, last) each, the last of the layers last."""
@@ -261,18 +266,25 @@ class _Extending:
 
 
 def _undominated(labels: list[_Label], most: int) -> tuple[list[_Label], float]:
-    """As many as `most` that no other beats, best bound first; and the least bound of what is left out."""
+    """As many as `most` that no other beats, best bound first, of one number of gathers no more than a share of them;
+    and the least bound of what is left out."""
     labels.sort(key=lambda label: (label.bound_s, label.free_s, label.over_s))
     kept: list[_Label] = []
     alike: dict[tuple[object, ...], list[_Label]] = {}
+    counts: Counter[int] = Counter()
+    left_s = math.inf
     for number, label in enumerate(labels):
         if len(kept) == most or number == _LOOKED_AT * most:
-            return kept, label.bound_s
+            return kept, min(left_s, label.bound_s)
+        if counts[label.at] >= max(2, _SHARE_AHEAD * most):
+            left_s = min(left_s, label.bound_s)
+            continue
         others = alike.setdefault((label.at, label.done, label.scattered, label.kept), [])
         if not any(_beats(other, label) for other in others):
             others.append(label)
             kept.append(label)
-    return kept, math.inf
+            counts[label.at] += 1
+    return kept, left_s
 
 
 def _beats(one: _Label, other: _Label) -> bool:
