@@ -31,7 +31,7 @@ from gapless.system import System
 from gapless.topologies.topology import Topology
 from gapless.torch.run.workload import Workload
 
-__all__ = ["bagpipe", "chai", "cupcake", "monet", "oktopk", "pipeline", "ranks", "sharding", "taccl"]
+__all__ = ["bagpipe", "chai", "cupcake", "fsdp", "monet", "oktopk", "pipeline", "ranks", "sharding", "taccl"]
 
 class _Bagpipe:
     system: System
@@ -47,7 +47,7 @@ class _Bagpipe:
         method: str = "auto",
         ownership: str = "first-touch",
         shares: Sequence[float] | str | None = None,
-        design: str = "lrpp-delayed",
+        design: str = "auto",
         replicate_budget: int | str | None = None,
         batches: int | str = 50,
         resume: str | None = None,
@@ -88,7 +88,7 @@ class _Bagpipe:
         method: str = "auto",
         ownership: str = "first-touch",
         shares: Sequence[float] | str | None = None,
-        design: str = "lrpp-delayed",
+        design: str = "auto",
         replicate_budget: int | str | None = None,
         batches: int | str = 50,
         resume: str | None = None,
@@ -229,6 +229,47 @@ class _Cupcake:
     def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 cupcake: _Cupcake
+
+class _Fsdp:
+    system: System
+    def problem(
+        self,
+        profile: str | Path | PipelineProfile,
+        *,
+        ranks: int | str,
+        bandwidth: float | str,
+        latency: float | str = 0.0001,
+        memory: int | str | None = None,
+        gather: Sequence[str] | str = ('bf16',),
+        scatter: Sequence[str] | str = ('fp32',),
+        groups: str = "shared",
+        stored: str = "bf16",
+        method: str = "auto",
+    ) -> Any: ...
+    def solve(
+        self,
+        profile: str | Path | PipelineProfile,
+        *,
+        ranks: int | str,
+        bandwidth: float | str,
+        latency: float | str = 0.0001,
+        memory: int | str | None = None,
+        gather: Sequence[str] | str = ('bf16',),
+        scatter: Sequence[str] | str = ('fp32',),
+        groups: str = "shared",
+        stored: str = "bf16",
+        method: str = "auto",
+        time_limit: float | str | None = None,
+        gap: float | str | None = None,
+        threads: int | str = 0,
+        seed: int | str = 0,
+        solver: str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Result: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
+
+fsdp: _Fsdp
 
 class _Monet:
     system: System

@@ -94,7 +94,6 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     costs, wrapping = costs_of(plan, question.plan), wrapping_of_plan(plan, question.plan)
     ranks = int(plan.problem["ranks"])
     wrappings = {"plan": wrapping, "fsdp2": _each_alone(costs, wrapping)}
-    session.say(f"running {len(wrappings)} wrappings in {ranks} processes ...")
     rows = _run(question, session, costs, wrappings, ranks)
     is_valid = all(row.is_as_planned for row in rows)
     planned = timeline(costs, ShardedDecision.of(plan, question.plan).order)
@@ -134,6 +133,7 @@ def _run(
 ) -> list[Row]:
     from gapless.torch.fsdp.comparison import RunTask, compare
 
+    session.say(f"running {len(wrappings)} wrappings in {ranks} processes ...")
     is_timed, dilation = question.emulate == "step", question.dilation
     passes_s = zip((dilation * costs.forward_s).tolist(), (dilation * costs.backward_s).tolist(), strict=True)
     task = RunTask(

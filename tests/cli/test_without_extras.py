@@ -22,6 +22,7 @@ QUESTIONS = {
     "pipeline.json": "solve pipeline --profile uniform:f=10,b=12,w=8 --ranks 2 --micro-batches 2",
     "oktopk.json": "solve oktopk --indices uniform:elements=1000,steps=2 --ranks 2",
     "chai.json": "solve chai --profile small-lm --kv-saving 0.2",
+    "fsdp.json": "solve fsdp --profile gpt:layers=2,hidden=64 --ranks 2 --bandwidth 1GB/s",
     "sharding.json": "solve sharding --instance drawn:nodes=5,choices=2",
 }
 GRID = '{"format": "gapless.sweep", "version": 1, "grid": [{"system": "cupcake", "profile": "resnet50"}]}'
@@ -46,6 +47,7 @@ MISSING = {
     "run chai-latency --model some-folder --plan chai.json": "hf",
     "run chai-requests --model some-folder --plan chai.json --text text.txt": "hf",
     "run cupcake --plan cupcake.json --model train:net": "torch",
+    "run fsdp --plan fsdp.json --model train:gpt": "torch",
     "run monet --model train:small_gpt --budget 0.8x": "torch",
     "run oktopk --plan oktopk.json": "torch",
     "run pipeline --model train:gpt --ranks 2 --plan pipeline.json": "torch",

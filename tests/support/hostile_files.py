@@ -123,7 +123,7 @@ HOSTILE: dict[str, Hostile] = {
     "no array": _run("array of NumPy", _counts=b"hello"),
     "text for an array": _run("must be uint8 in 1 dimensions", meta=_array(["a"])),
     "deep text": _run(_DEEP, meta=_array(np.frombuffer(b"[" * 5000, dtype=np.uint8))),
-    "counts of another shape": _run("counts: must have 33 for each batch, got 2", _counts=_array([[1, 2]] * 6)),
+    "counts of another shape": _run("counts: must have 35 for each batch, got 2", _counts=_array([[1, 2]] * 6)),
     "counts of other rows": _run("counts: ", _counts=_array([[3] * 33] * 6)),
     "infinite costs": _run("measured: must be >= 0 and finite", _measured=_array(np.full((6, 3), np.inf))),
     "cut or not": _run("is_cut: must be 0 or 1, got 7", _is_cut=_array(np.full(6, 7, dtype=np.uint8))),
