@@ -109,8 +109,15 @@ def _entry(system: System) -> Iterator[str]:
     yield f"{system.name}: _{system.name.capitalize()}"
 
 
+def _written(default: object) -> str:
+    """A default as our style has it."""
+    if isinstance(default, tuple):
+        return f"({', '.join(map(_written, default))}{',' if len(default) == 1 else ''})"
+    return json.dumps(default) if isinstance(default, str) else repr(default)
+
+
 def _word(parameter: inspect.Parameter) -> str:
-    default = json.dumps(parameter.default) if isinstance(parameter.default, str) else repr(parameter.default)
+    default = _written(parameter.default)
     said = "" if parameter.default is parameter.empty else f" = {default}"
     return f"{parameter.name}: {parameter.annotation}{said}"
 
