@@ -36,6 +36,9 @@ _SLACK = 1e-11
 _BEYOND = 2.0**40
 """More steps than any grid has, and few enough for a whole number."""
 
+_NEARLY = 0.005
+"""A share of a step that one finer grid may close; of larger gaps it closes a tenth, in as much time again."""
+
 _FEWEST_BINS = 16
 """However many gradients there are: with fewer steps a grid says nothing."""
 
@@ -99,10 +102,25 @@ def solve_joint(
 
     `incumbent_end_s`: end of the incumbent's time line, without forward. `gap`: of the whole step, that is enough.
     """
-    fusion, end_s, bound_s, suffixes = incumbent, incumbent_end_s, _least_end_s(costs), None
     groups = len(costs.modes) * (costs.count * (costs.count + 1) // 2)
     most_bins = max(_FEWEST_BINS, parameters.most_grid_cells // groups)
-    for bins in sorted({min(bins, most_bins) for bins in parameters.grid_bins}):
+    grids, finest = sorted({min(bins, most_bins) for bins in parameters.grid_bins}), parameters.finest_bins
+    known = Bounded.by_labels(incumbent, min(_least_end_s(costs), incumbent_end_s))
+    best = _on_grids(costs, known, incumbent_end_s, grids, deadline, parameters, gap)
+    end_s = timeline(costs, best.fusion).end_s
+    left = (end_s - best.bound_end_s) / (costs.forward_s + end_s)
+    if not gap < left <= _NEARLY or deadline.over or not grids[-1] < finest <= most_bins:
+        return best
+    return _on_grids(costs, best, end_s, [finest], deadline, parameters, gap)
+
+
+def _on_grids(
+    costs: Costs, known: Bounded, known_end_s: float, grids: list[int], deadline: Deadline, parameters: Parameters,
+    gap: float,
+) -> Bounded:  # fmt: skip
+    """The best of what grids of so many steps lead to and labels find, with what they bound."""
+    fusion, end_s, bound_s, suffixes = known.fusion, known_end_s, known.bound_end_s, None
+    for bins in grids:
         finer = suffixes_of(costs, end_s, bins, deadline)
         if finer is None:
             break
@@ -117,7 +135,7 @@ def solve_joint(
         if end_s - bound_s <= gap * (costs.forward_s + end_s):
             break
     if suffixes is None or end_s - bound_s <= gap * (costs.forward_s + end_s):
-        return Bounded.by_labels(fusion, min(bound_s, end_s))
+        return replace(known, fusion=fusion, bound_end_s=min(bound_s, end_s))
     most = (parameters.most_labels, parameters.most_extensions)
     labelled = solve_pareto(costs, suffixes, fusion, end_s, deadline, *most)
     bound_s = max(labelled.bound_end_s, min(bound_s, timeline(costs, labelled.fusion).end_s))
