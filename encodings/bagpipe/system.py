@@ -50,7 +50,7 @@ SYSTEM = System(
         "lookahead {lookahead}",
         "cache of {cache_rows} rows",
     ),
-    budgets=lambda plan: machine.budgets(plan.schedule.topology, plan.problem),
+    budgets=lambda plan: machine.budgets(plan.schedule.topology, plan.problem, plan.run),
     pictures=("gantt", "memory"),
     advice=(
         Command(

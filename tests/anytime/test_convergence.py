@@ -48,7 +48,7 @@ def test_data_come_back_from_json_as_they_were() -> None:
     ("data", "message"),
     [
         ([], "plan: must be an object, got list"),
-        ({"unit": "kg"}, "plan: unit must be one of s, j, error, cost, got 'kg'"),
+        ({"unit": "kg"}, "plan: unit must be one of s, span_s, j, error, cost, got 'kg'"),
         ({"unit": "s", "wall_s": [None]}, "plan: wall_s must be a list of numbers"),
         ({"unit": "s", "wall_s": [1], "incumbent": ["a"], "bound": [1]}, "plan: incumbent must be a list of numbers"),
         ({"unit": "s", "wall_s": [1], "incumbent": [1, 2], "bound": [1]}, "must have one length"),

@@ -134,9 +134,13 @@ def device_names(topology: Topology) -> tuple[str, ...]:
     return ("servers", *workers, "replicas", *(f"input of {worker}" for worker in workers))
 
 
-def budgets(topology: Topology, asked: Mapping[str, object]) -> tuple[float, ...]:
-    """The bytes that the question allows each device: those of the cache, where it was asked for."""
+def budgets(topology: Topology, planned: Mapping[str, object], run: Mapping[str, object]) -> tuple[float, ...]:
+    """The bytes that the question allows each device: those of the cache, where it was asked for. A plan of another
+    design than was asked for may have a cache of its own, so that the question is read, where `run` holds it."""
     replicas = topology.device_count // 2
+    question = run.get("question")
+    fields = question.get("fields") if isinstance(question, Mapping) else None
+    asked = fields if isinstance(fields, Mapping) else planned
     is_asked = asked.get("cache_rows") is not None
     return tuple(
         size if is_asked and device == replicas else np.inf for device, size in enumerate(topology.memory_bytes)

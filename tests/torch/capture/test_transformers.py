@@ -96,7 +96,8 @@ def test_model_as_it_comes_equals_eager(make: Callable[[], Any], mask: str) -> N
         train = run(planned, model, tolerance=CLOSE, report=lambda _: None)
         train(**inputs)
         assert train.difference is not None
-        assert train.difference.is_equal == ((make, mask) != (llama, "full"))
+        if (make, mask) != (llama, "full"):  # whose sums a processor may add in another order
+            assert train.difference.is_equal
         model.zero_grad()
 
 
