@@ -6,6 +6,7 @@ kind of device is an entry of `KINDS`. Needs the extra `torch`.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -288,8 +289,10 @@ class Marks:
 def measure_peak(run: Callable[[], T], device: torch.device) -> tuple[int, T]:
     """The most bytes that a call allocates at once, and what it returns.
 
-    What the call frees of what was there before counts as room: let it free nothing of that.
+    What the call frees of what was there before counts as room: let it free nothing of that. Garbage in cycles is freed
+    before, which Python would do whenever it likes.
     """
+    gc.collect()
     usage, result = device_of(device).used(run)
     return usage.peak_bytes, result
 
