@@ -114,8 +114,6 @@ class _Lowering:
         is_forward = position < self.costs.layers
         before = [self.left[layer - 1]] if is_forward and layer else [] if is_forward else [self.left[layer]]
         after = self.left[layer] if is_forward else self.gradient[layer]
-        if not is_forward and layer + 1 < self.costs.layers:
-            before = [*before]
         self.builder.compute(
             f"{'forward' if is_forward else 'backward'} {self.names[layer]}", "forward" if is_forward else "backward",
             COMPUTE, begin_s, self.costs.duration_s[position], (parameters, *before), (after,), frees,

@@ -18,7 +18,7 @@ _ROUNDING = 1e-9
 
 
 def with_precisions(costs: Costs, order: Order) -> Order:
-    """The order with a precision of each collective. Raises nothing: the fastest everywhere is one."""
+    """The order with a precision of each collective."""
     fastest = tuple(replace(each, precision=_by_speed(costs, each.kind)[0]) for each in order.collectives)
     order = replace(order, collectives=fastest)
     first = timeline(costs, order)

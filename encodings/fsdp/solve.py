@@ -17,7 +17,6 @@ from gapless.encodings.fsdp.precision import with_precisions
 from gapless.encodings.fsdp.problem import Problem
 from gapless.encodings.fsdp.shared import best_grouped, starts_of
 from gapless.encodings.fsdp.timeline import Timeline, timeline
-from gapless.io.typed import data_of
 from gapless.methods import Method, MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason, claim_of
@@ -187,7 +186,6 @@ def _plan(search_: ShardedSearch, best: Candidate) -> Plan:
     decision = ShardedDecision(names, order.collectives, order.holds)
     schedule = to_schedule(costs, names, order, times, f"{problem.profile.name} on {problem.ranks} ranks")
     details = {
-        **data_of(decision),
         "method": best.method,
         "exposed_s": times.step_s - costs.compute_s,
         "peak_bytes": times.peak_bytes,
