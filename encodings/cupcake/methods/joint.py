@@ -108,8 +108,8 @@ def solve_joint(
     known = Bounded.by_labels(incumbent, min(_least_end_s(costs), incumbent_end_s))
     best = _on_grids(costs, known, incumbent_end_s, grids, deadline, parameters, gap)
     end_s = timeline(costs, best.fusion).end_s
-    left = (end_s - best.bound_end_s) / (costs.forward_s + end_s)
-    if not gap < left <= _NEARLY or deadline.over or not grids[-1] < finest <= most_bins:
+    left_s, step_s = end_s - best.bound_end_s, costs.forward_s + end_s
+    if not gap * step_s < left_s <= _NEARLY * step_s or deadline.over or not grids[-1] < finest <= most_bins:
         return best
     return _on_grids(costs, best, end_s, [finest], deadline, parameters, gap)
 
