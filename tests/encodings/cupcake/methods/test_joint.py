@@ -184,6 +184,13 @@ def test_where_everything_is_free_the_step_is_the_backward_pass() -> None:
     assert best.iteration_s == best.bound_s == pytest.approx(profile.compute_s)
 
 
+def test_a_step_of_no_time_at_all_is_optimal() -> None:
+    profile = _known(FREE)
+    nothing = replace(profile, forward_s=0.0, backward_s=np.zeros_like(profile.backward_s))
+    result = solve(Problem(nothing))
+    assert (result.status, result.solution.objective) == (Status.OPTIMAL, 0.0)
+
+
 def test_where_plain_groups_are_dear_it_is_the_question_of_the_paper() -> None:
     best = best_fusion(_known(AffineCost(1.0, 0.0)))
     assert best.iteration_s == pytest.approx(4.2615e-3)
