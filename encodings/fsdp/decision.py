@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from gapless.decision import Decision
-from gapless.encodings.fsdp.costs import Collective, Kind, Order
+from gapless.encodings.fsdp.step.costs import Collective, Kind, Order
 from gapless.errors import InputError
 from gapless.io.typed import Stored
 

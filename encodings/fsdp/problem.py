@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gapless.encodings.fsdp.costs import Costs
 from gapless.encodings.fsdp.question import GATHERS, GROUPS, METHODS, SCATTERS, Question
+from gapless.encodings.fsdp.step.costs import Costs
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["BASELINES", "GATHERS", "GROUPS", "LATENCY_S", "METHODS", "SCATTERS", "Question", "RunQuestion"]
 
 BASELINES = ("fsdp2", "last-kept", "kept", "saturated", "overlapped", "one-by-one")
-"""What is done today: see `gapless.encodings.fsdp.baselines`."""
+"""What is done today: see `gapless.encodings.fsdp.search.baselines`."""
 METHODS = ("auto", "labels", *BASELINES)
 """`auto`: labels from the best baseline."""
 GROUPS = ("shared", "free")

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from gapless import __version__
-from gapless.encodings.fsdp.baselines import BUILDERS, fits
-from gapless.encodings.fsdp.bounds import tails_of
-from gapless.encodings.fsdp.costs import Costs, Order
 from gapless.encodings.fsdp.decision import ShardedDecision
-from gapless.encodings.fsdp.labels import search
-from gapless.encodings.fsdp.lowering import to_schedule
 from gapless.encodings.fsdp.parameters import DEFAULTS, Parameters
-from gapless.encodings.fsdp.precision import with_precisions
 from gapless.encodings.fsdp.problem import Problem
-from gapless.encodings.fsdp.shared import best_grouped, starts_of
-from gapless.encodings.fsdp.timeline import Timeline, timeline
+from gapless.encodings.fsdp.search.baselines import BUILDERS, fits
+from gapless.encodings.fsdp.search.bounds import tails_of
+from gapless.encodings.fsdp.search.labels import search
+from gapless.encodings.fsdp.search.precision import with_precisions
+from gapless.encodings.fsdp.search.shared import best_grouped, starts_of
+from gapless.encodings.fsdp.step.costs import Costs, Order
+from gapless.encodings.fsdp.step.lowering import to_schedule
+from gapless.encodings.fsdp.step.timeline import Timeline, timeline
 from gapless.methods import Method, MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason, claim_of

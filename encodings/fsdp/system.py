@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gapless.encodings.fsdp import decision, execution, parameters, problem, solve, views
+from gapless.encodings.fsdp import decision, parameters, problem, solve, views
+from gapless.encodings.fsdp.execution import run
 from gapless.encodings.fsdp.question import Question, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of
@@ -71,7 +72,7 @@ SYSTEM = System(
             "fsdp",
             "a plan under FSDP2 beside its own wrapping, on processes of this machine",
             fields_of(RunQuestion),
-            asking(RunQuestion, lazy(lambda: execution.execute)),
+            asking(RunQuestion, lazy(lambda: run.execute)),
             _RUN_HELP,
             when_stopped="ending the processes",
         ),

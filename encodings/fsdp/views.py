@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gapless.encodings.fsdp.costs import Kind
 from gapless.encodings.fsdp.decision import ShardedDecision
-from gapless.encodings.fsdp.timeline import timeline
-from gapless.encodings.fsdp.wrapping import allocated_bytes, costs_of, order_of, wrapping_of_plan
+from gapless.encodings.fsdp.execution.wrapping import allocated_bytes, costs_of, order_of, wrapping_of_plan
+from gapless.encodings.fsdp.step.costs import Kind
+from gapless.encodings.fsdp.step.timeline import timeline
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import write_fsdp2
 from gapless.report.baselines import render_baselines

@@ -11,9 +11,9 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
-from gapless.encodings.pipeline.network import EvenHops, Hops, Replicas, TopologyHops
 from gapless.encodings.pipeline.order.stages import PLACEMENTS, Placement, copies_of, rank_of_stages
-from gapless.encodings.pipeline.placing import placed, searched
+from gapless.encodings.pipeline.placement.asked import placed, searched
+from gapless.encodings.pipeline.placement.network import EvenHops, Hops, Replicas, TopologyHops
 from gapless.encodings.pipeline.question import (
     BACKWARDS,
     CUTS,

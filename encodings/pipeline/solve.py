@@ -16,7 +16,7 @@ from gapless.encodings.pipeline.order.cells import saved_s
 from gapless.encodings.pipeline.order.stages import Stages, each_rank
 from gapless.encodings.pipeline.order.timeline import Candidate, peak_bytes
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
-from gapless.encodings.pipeline.placements import best_placed
+from gapless.encodings.pipeline.placement.search import best_placed
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.breakdown import exposed_s
 from gapless.encodings.pipeline.programs.decision import PipelineDecision

@@ -8,10 +8,10 @@
    one's own, and where there are many sends.
 2. *Aggregated sends* and *baselines* (`aggregate/stage.py`): whole buffers in one send, by randomised construction,
    2 s, and what libraries do, 4 s at most, first. Left out above 128 ranks, and where a sketch orders single chunks.
-3. *Packed trees* (`trees`, `flow/spanning_trees.py`): an ALLREDUCE up and down trees that load links alike, some 2 s;
-   where links aren't alike in both directions, up some trees and down others (`flow/directed_trees.py`). Left out under
+3. *Packed trees* (`trees`, `flow/trees`): an ALLREDUCE up and down trees that load links alike, some 2 s;
+   where links aren't alike in both directions, up some trees and down others (`directed_trees.py`). Left out under
    a sketch, and where loads and the longest tree promise nothing better than the best. Then matchings that add chunks
-   up where bandwidth would have them (`flow/sum_roots.py`), where that isn't on all ranks alike. Where roots on all
+   up where bandwidth would have them (`sum_roots.py`), where that isn't on all ranks alike. Where roots on all
    ranks alike are far behind what trees may take (`needs_other_roots`), these come first, no number of chunks is
    searched for the greedy; and no matching or greedy follows, where such roots take longer than the best plan by far.
 4. *Matching with restarts* (`matching`, `flow/restarts.py`): in the numbers of chunks around the one found, tenths of a
@@ -43,12 +43,12 @@ from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.encodings.taccl.flow.chunking import Quick, best_matching
-from gapless.encodings.taccl.flow.directed_trees import plan_on_directed_trees
 from gapless.encodings.taccl.flow.greedy import may_be_greedy, plan_greedy
-from gapless.encodings.taccl.flow.loaded_trees import may_load_trees, plan_on_loaded_trees
 from gapless.encodings.taccl.flow.restarts import matched_plan, may_be_matched
-from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, plan_on_trees
-from gapless.encodings.taccl.flow.sum_roots import plan_from_roots, roots_at_once
+from gapless.encodings.taccl.flow.trees.directed_trees import plan_on_directed_trees
+from gapless.encodings.taccl.flow.trees.loaded_trees import may_load_trees, plan_on_loaded_trees
+from gapless.encodings.taccl.flow.trees.spanning_trees import doubled_chunks, plan_on_trees
+from gapless.encodings.taccl.flow.trees.sum_roots import plan_from_roots, roots_at_once
 from gapless.encodings.taccl.milp.synthesis import synthesise
 from gapless.encodings.taccl.parameters import Parameters, Trees
 from gapless.encodings.taccl.search import Search

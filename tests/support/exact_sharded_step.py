@@ -9,7 +9,7 @@ from itertools import product
 
 from ortools.sat.python import cp_model
 
-from gapless.encodings.fsdp.costs import Costs
+from gapless.encodings.fsdp.step.costs import Costs
 
 __all__ = ["least_step"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from gapless.encodings.fsdp.costs import Costs
+from gapless.encodings.fsdp.step.costs import Costs
 from gapless.options import Deadline, SolveOptions
 
 __all__ = ["FREE", "a_step", "costs_of"]

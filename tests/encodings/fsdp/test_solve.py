@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import gapless
-from gapless.encodings.fsdp.baselines import BUILDERS
 from gapless.encodings.fsdp.decision import ShardedDecision
 from gapless.encodings.fsdp.parameters import Parameters
+from gapless.encodings.fsdp.search.baselines import BUILDERS
 from gapless.encodings.fsdp.system import SYSTEM
 from gapless.errors import InputError
 from gapless.options import SolveOptions

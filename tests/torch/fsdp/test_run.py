@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
 from gapless.cli.main import main
-from gapless.encodings.fsdp.costs import Costs
-from gapless.encodings.fsdp.execution import row_of
+from gapless.encodings.fsdp.execution.run import row_of
+from gapless.encodings.fsdp.step.costs import Costs
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping
 from gapless.profiles.pipelines.profile import PipelineProfile, write_pipeline_profile

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
-from gapless.encodings.fsdp.timeline import Timeline
+from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
+from gapless.encodings.fsdp.step.timeline import Timeline
 from gapless.ir.schedule import EventKind, Schedule
 from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Topology

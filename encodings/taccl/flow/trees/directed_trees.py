@@ -22,8 +22,8 @@ from gapless.array_types import Floats
 from gapless.encodings.taccl.bounds.bounds import Bounds
 from gapless.encodings.taccl.candidate import Candidate, checked
 from gapless.encodings.taccl.chunked import Chunked
-from gapless.encodings.taccl.flow.spanning_trees import even_turn
-from gapless.encodings.taccl.flow.sum_roots import RootShares, with_roots
+from gapless.encodings.taccl.flow.trees.spanning_trees import even_turn
+from gapless.encodings.taccl.flow.trees.sum_roots import RootShares, with_roots
 from gapless.encodings.taccl.ordering.list_scheduling import (
     RULES,
     Order,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_steps import costs_of
 
-from gapless.encodings.fsdp.bounds import room_of, tails_of
+from gapless.encodings.fsdp.search.bounds import room_of, tails_of
 
 
 def test_without_a_limit_the_first_gather_all_passes_and_the_last_scatter_bound_a_step() -> None:

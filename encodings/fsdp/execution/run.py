@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gapless.encodings.fsdp.baselines import BUILDERS
-from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.decision import ShardedDecision
+from gapless.encodings.fsdp.execution.wrapping import costs_of, order_of, wrapping_of, wrapping_of_plan
 from gapless.encodings.fsdp.question import RunQuestion
-from gapless.encodings.fsdp.timeline import Change, Timeline, peak_of, timeline
-from gapless.encodings.fsdp.wrapping import costs_of, order_of, wrapping_of, wrapping_of_plan
+from gapless.encodings.fsdp.search.baselines import BUILDERS
+from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
+from gapless.encodings.fsdp.step.timeline import Change, Timeline, peak_of, timeline
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Wrapping
 from gapless.processes.plans_to_run import not_run, plan_to_run

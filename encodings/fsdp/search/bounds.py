@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from gapless.encodings.fsdp.costs import Costs
+from gapless.encodings.fsdp.step.costs import Costs
 
 __all__ = ["Tails", "tails_of"]
 

@@ -16,8 +16,8 @@ from gapless.checker import check
 from gapless.encodings.taccl import Chunked, Problem
 from gapless.encodings.taccl.bounds.bounds import Bounds, bounds_of
 from gapless.encodings.taccl.candidate import Candidate
-from gapless.encodings.taccl.flow.directed_trees import plan_on_directed_trees
-from gapless.encodings.taccl.flow.sum_roots import root_shares, roots_at_once
+from gapless.encodings.taccl.flow.trees.directed_trees import plan_on_directed_trees
+from gapless.encodings.taccl.flow.trees.sum_roots import root_shares, roots_at_once
 from gapless.encodings.taccl.parameters import Trees
 from gapless.ir.collective import allreduce
 from gapless.options import SolveOptions

@@ -14,14 +14,14 @@ from small_steps import FREE, a_step, costs_of
 
 import gapless
 from gapless.cli.main import main
-from gapless.encodings.fsdp.baselines import BUILDERS
-from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.decision import ShardedDecision
-from gapless.encodings.fsdp.precision import with_precisions
-from gapless.encodings.fsdp.shared import best_grouped, starts_of
-from gapless.encodings.fsdp.timeline import timeline
-from gapless.encodings.fsdp.wrapping import allocated_bytes, order_of, wrapping_of
-from gapless.encodings.fsdp.wrapping import costs_of as costs_of_plan
+from gapless.encodings.fsdp.execution.wrapping import allocated_bytes, order_of, wrapping_of
+from gapless.encodings.fsdp.execution.wrapping import costs_of as costs_of_plan
+from gapless.encodings.fsdp.search.baselines import BUILDERS
+from gapless.encodings.fsdp.search.precision import with_precisions
+from gapless.encodings.fsdp.search.shared import best_grouped, starts_of
+from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
+from gapless.encodings.fsdp.step.timeline import timeline
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Wrapping, read_fsdp2
 from gapless.io.plan import read_plan

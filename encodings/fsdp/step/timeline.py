@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
+from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 
 __all__ = ["Change", "Timeline", "freed_s", "memory_changes", "peak_of", "taken_s", "timeline"]
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
-from gapless.encodings.fsdp.labels import greedy
-from gapless.encodings.fsdp.timeline import Timeline, timeline
+from gapless.encodings.fsdp.search.labels import greedy
+from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
+from gapless.encodings.fsdp.step.timeline import Timeline, timeline
 
 __all__ = ["BUILDERS", "Groups", "each_alone", "fits", "ungrouped"]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gapless.encodings.fsdp.baselines import Groups, each_alone, ungrouped
-from gapless.encodings.fsdp.costs import Costs, Order
-from gapless.encodings.fsdp.labels import search
+from gapless.encodings.fsdp.search.baselines import Groups, each_alone, ungrouped
+from gapless.encodings.fsdp.search.labels import search
+from gapless.encodings.fsdp.step.costs import Costs, Order
 from gapless.options import Deadline
 
 __all__ = ["Grouped", "best_grouped", "starts_of"]

@@ -10,10 +10,10 @@ from examples import examples
 from hypothesis import given
 from small_steps import FREE, a_step, costs_of
 
-from gapless.encodings.fsdp.bounds import tails_of
-from gapless.encodings.fsdp.costs import Costs, Kind
-from gapless.encodings.fsdp.labels import search
-from gapless.encodings.fsdp.timeline import timeline
+from gapless.encodings.fsdp.search.bounds import tails_of
+from gapless.encodings.fsdp.search.labels import search
+from gapless.encodings.fsdp.step.costs import Costs, Kind
+from gapless.encodings.fsdp.step.timeline import timeline
 
 
 def longest_s(costs: Costs) -> int:

@@ -9,7 +9,7 @@ from rival_networks import rival_networks
 from gapless.checker import check
 from gapless.encodings.taccl import Problem
 from gapless.encodings.taccl.bounds.bounds import bounds_of
-from gapless.encodings.taccl.flow.loaded_trees import may_load_trees, plan_on_loaded_trees
+from gapless.encodings.taccl.flow.trees.loaded_trees import may_load_trees, plan_on_loaded_trees
 from gapless.encodings.taccl.parameters import Trees
 from gapless.options import SolveOptions
 from gapless.topologies.topology import Topology

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.decision import ShardedDecision
 from gapless.encodings.fsdp.problem import ELEMENT_BYTES, Problem
-from gapless.encodings.fsdp.timeline import Timeline, memory_changes, peak_of, timeline
+from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
+from gapless.encodings.fsdp.step.timeline import Timeline, memory_changes, peak_of, timeline
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping
 from gapless.io.record import Record

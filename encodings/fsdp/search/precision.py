@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gapless.encodings.fsdp.costs import Costs, Kind, Order
-from gapless.encodings.fsdp.timeline import timeline
+from gapless.encodings.fsdp.step.costs import Costs, Kind, Order
+from gapless.encodings.fsdp.step.timeline import timeline
 
 __all__ = ["with_precisions"]
 

@@ -13,7 +13,7 @@ from gapless.checker import check
 from gapless.encodings.taccl import Chunked, load_sketch
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.candidate import Candidate
-from gapless.encodings.taccl.flow.spanning_trees import doubled_chunks, plan_on_trees
+from gapless.encodings.taccl.flow.trees.spanning_trees import doubled_chunks, plan_on_trees
 from gapless.encodings.taccl.methods import may_pack_trees
 from gapless.encodings.taccl.parameters import Parameters, Trees
 from gapless.encodings.taccl.problem import problem

@@ -9,9 +9,9 @@ from examples import examples
 from hypothesis import given
 from small_steps import a_step, costs_of
 
-from gapless.encodings.fsdp.baselines import BUILDERS, fits
-from gapless.encodings.fsdp.costs import Costs, Kind
-from gapless.encodings.fsdp.timeline import timeline
+from gapless.encodings.fsdp.search.baselines import BUILDERS, fits
+from gapless.encodings.fsdp.step.costs import Costs, Kind
+from gapless.encodings.fsdp.step.timeline import timeline
 
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))

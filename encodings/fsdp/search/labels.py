@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gapless.encodings.fsdp.bounds import Tails, tails_of
-from gapless.encodings.fsdp.costs import Collective, Costs, Kind, Order
-from gapless.encodings.fsdp.timeline import Change, freed_s, taken_s
+from gapless.encodings.fsdp.search.bounds import Tails, tails_of
+from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
+from gapless.encodings.fsdp.step.timeline import Change, freed_s, taken_s
 from gapless.options import Deadline
 
 __all__ = ["Searched", "greedy", "search"]

@@ -17,7 +17,7 @@ from gapless.encodings.taccl import Chunked
 from gapless.encodings.taccl.bounds.bandwidth.partitions import worst_partition
 from gapless.encodings.taccl.bounds.bounds import bounds_of
 from gapless.encodings.taccl.bounds.cuts import partitions_of
-from gapless.encodings.taccl.flow.sum_roots import plan_from_roots, root_shares, roots_at_once, with_roots
+from gapless.encodings.taccl.flow.trees.sum_roots import plan_from_roots, root_shares, roots_at_once, with_roots
 from gapless.encodings.taccl.parameters import Matching, Trees
 from gapless.encodings.taccl.sketch.phases import turned_round
 from gapless.encodings.taccl.symmetry.rotations import no_rotations

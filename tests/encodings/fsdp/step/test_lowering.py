@@ -12,10 +12,10 @@ from hypothesis import given
 from small_steps import FREE, a_step, costs_of
 
 from gapless.checker import Rule, check
-from gapless.encodings.fsdp.costs import Costs
-from gapless.encodings.fsdp.labels import search
-from gapless.encodings.fsdp.lowering import to_schedule
-from gapless.encodings.fsdp.timeline import timeline
+from gapless.encodings.fsdp.search.labels import search
+from gapless.encodings.fsdp.step.costs import Costs
+from gapless.encodings.fsdp.step.lowering import to_schedule
+from gapless.encodings.fsdp.step.timeline import timeline
 from gapless.ir.schedule import Schedule
 
 

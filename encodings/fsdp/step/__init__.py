@@ -1,0 +1,1 @@
+"""A step: its costs, its times and its schedule."""
