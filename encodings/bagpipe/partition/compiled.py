@@ -31,6 +31,18 @@ _FAR = 2**60
 
 
 @compiled
+def _summed(index: NDArray[np.int32], examples: Ints, per_id: NDArray[np.int32]) -> NDArray[np.int32]:
+    """What the ids of each example come to at each trainer, of `per_id`, ids x trainers."""
+    added = np.zeros((len(examples), per_id.shape[1]), np.int32)
+    for table in range(index.shape[1]):
+        for at in range(len(examples)):
+            id_ = index[examples[at], table]
+            for trainer in range(per_id.shape[1]):
+                added[at, trainer] += per_id[id_, trainer]
+    return added
+
+
+@compiled
 def used_by_trainer(index: NDArray[np.integer], trainer: Ints, ids: int, trainers: int) -> NDArray[np.int32]:
     """As `uses_by_trainer` of examples with as many ids each."""
     counts = np.zeros((trainers, ids), np.int32)
@@ -132,13 +144,7 @@ def added_costs(
             per_id[id_, trainer] = np.int32(cost) if counts[id_, trainer] == 0 else 0
         if of >= 0:
             per_id[id_, of] = 0
-    added = np.zeros((len(examples), trainers), np.int32)
-    for table in range(index.shape[1]):
-        for at in range(len(examples)):
-            id_ = index[examples[at], table]
-            for trainer in range(trainers):
-                added[at, trainer] += per_id[id_, trainer]
-    return added
+    return _summed(index, examples, per_id)
 
 
 @compiled
@@ -153,13 +159,7 @@ def message_costs(
             per_id[row, trainer] = per_row[row] if counts[row, trainer] == 0 else 0
         if root[row] >= 0:
             per_id[row, root[row]] = 0
-    added = np.zeros((len(examples), trainers), np.int32)
-    for table in range(index.shape[1]):
-        for at in range(len(examples)):
-            row = index[examples[at], table]
-            for trainer in range(trainers):
-                added[at, trainer] += per_id[row, trainer]
-    return added
+    return _summed(index, examples, per_id)
 
 
 @compiled
