@@ -42,7 +42,8 @@ def any_placement_s(problem: Problem) -> tuple[float, str]:
     forward: one rank, or two where two copies of the model can be placed; where a backward is whole, its last one is
     the first layer's, too. `path`: one micro-batch, there and back. Layers that
     are made up for a number of stages can be cut as finely as one likes, so that nobody waits; nor does a span of the
-    others begin before they have what they wait for. Where backwards may be split or not, of both the lower one.
+    others begin before they have what they wait for. Of steps that follow one another each has the whole load, and the
+    first rank begins each after the path of the last. Where backwards may be split or not, of both the lower one.
     """
     problem = problem.without_cells
     shapes = problem.shapes(problem.recomputation == "all")
@@ -57,9 +58,9 @@ def _any_placement_s(problem: Problem, splits: bool) -> tuple[float, str]:
     backward_s, weight_s = profile.backwards_s(splits)
     own_s = profile.forward_s + backward_s + weight_s
     last_s = own_s[0] - profile.forward_s[0] if is_whole else 0.0
-    load_s = (problem.micro_batches * own_s.sum() + others * (profile.forward_s[0] + last_s)) / ranks
+    load_s = (problem.steps * problem.micro_batches * own_s.sum() + others * (profile.forward_s[0] + last_s)) / ranks
     path_s = own_s.sum() if is_whole else (profile.forward_s + profile.backward_s).sum()
-    return max((float(load_s), "load"), (float(path_s), "path"))
+    return max((float(load_s), "load"), (problem.steps * float(path_s), "path"))
 
 
 def class_bounds(problem: Problem, search: Search) -> tuple[float, str, list[Bound]]:

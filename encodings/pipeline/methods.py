@@ -279,11 +279,12 @@ class Exact:
         if best is None or not search.is_small:
             return
         ticked, slack = refined(in_ticks(best.stages, best.timeline.cost_s), best.timeline.cost_s)
-        start = timed(ticked.stages, best.order)
+        stages = ticked.stages
+        start = timed(stages.one_step if stages.steps > 1 else stages, best.order)
         if start is None:  # as above
             return
-        most = float(np.ceil(start.cost_s))
-        ordered = order_model(ticked.stages, most, min(search.bound_s // ticked.tick_s, most))
+        most = float(np.ceil(start.cost_s) + (stages.steps - 1) * start.finish_s[stages.rank[0]])
+        ordered = order_model(stages, most, min(search.bound_s // ticked.tick_s, most))
         options = replace(search.deadline.stage(), threads=1, gap=0.0, step_limit=search.parameters.exact_steps,
                           on_progress=None, on_plan=None)  # fmt: skip
         claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start))

@@ -54,9 +54,10 @@ class Problem(BriefQuestion):
     first layer of each stage but the first. `recomputation`: whether stages may run their forward again. `compression`:
     the modes of gradients (None: all are plain); `error_budget`: the most that they may spoil in sum. `blocking_sends`:
     whether a rank computes nothing while it sends. `message_memory`: whether messages take memory of their sender and
-    receiver. `minimise`: the step's makespan, or the longest span of a rank. `overlap_cost`:
-    what a forward and a backward take in one cell, of their sum. `alternatives`: the same
-    question in other placements; the best plan of all of them is the answer.
+    receiver. `minimise`: the step's makespan, or the longest span of a rank. `steps`: how many follow one another in
+    the same order, where a rank begins the next one when it is done itself. `overlap_cost`: what a forward and a
+    backward take in one cell, of their sum. `alternatives`: the same question in other placements; the best plan of all
+    of them is the answer.
     Raises `InputError` naming the field.
     """
 
@@ -80,6 +81,7 @@ class Problem(BriefQuestion):
     minimise: str = Question.minimise
     alternatives: tuple[Problem, ...] = field(default=(), repr=False)
     overlap_cost: float = Question.overlap_cost
+    steps: int = Question.steps
 
     def __post_init__(self) -> None:
         for name, known in (("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS), ("method", METHODS)):
@@ -89,6 +91,10 @@ class Problem(BriefQuestion):
             stages = f"{self.stage_count} stages" if self.stage_count > self.ranks else f"{self.ranks} ranks"
             rule = f"ranks: {stages} need as many layers, profile {self.profile.name!r} has {self.profile.layer_count}"
             raise InputError(rule)
+        if self.steps > 1 and self.steps * self.stage_count * self.micro_batches * 3 > _MOST_OPS:
+            most = _MOST_OPS // (3 * self.stage_count * self.micro_batches)
+            rule = f"must be at most {most} for {self.stage_count} stages and {self.micro_batches} micro-batches"
+            raise InputError(f"steps: {rule}, all of which are replayed, got {self.steps}; or minimise span")
         if self.stage_count * self.micro_batches * 3 > _MOST_OPS:
             most = _MOST_OPS // (3 * self.stage_count)
             raise InputError(
@@ -140,16 +146,17 @@ class Problem(BriefQuestion):
 
     def _check_objective(self) -> None:
         """Whether what is left out of steps that follow one another is left out."""
-        if not self.by_span:
+        if self.by_span and self.steps > 1:
+            raise InputError("steps: goes without minimise span, which is of steps without end; leave one of them out")
+        if not self.is_repeated:
             return
+        asked = "minimise: span" if self.by_span else "steps: more than one"
         if self.compression is not None:
-            raise InputError("minimise: span goes without compression; leave one of them out")
+            raise InputError(f"{asked} goes without compression; leave one of them out")
         if self.copies > 1:
-            raise InputError(
-                "minimise: span goes without placement bidirectional, whose ranks wait for one another's sums"
-            )
+            raise InputError(f"{asked} goes without placement bidirectional, whose ranks wait for one another's sums")
         if self.counts_messages and not math.isinf(self.memory_bytes):
-            rule = "must be free with minimise span, where messages of the next step come before one ends"
+            rule = f"must be free with {asked.replace(':', '')}, where messages of the next step come before one ends"
             raise InputError(f"message_memory: {rule}, got counted")
 
     def _check_cells(self) -> None:
@@ -157,7 +164,7 @@ class Problem(BriefQuestion):
         if self.overlap_cost == 1:
             return
         is_pressed = self.counts_messages and not math.isinf(self.memory_bytes)
-        left_out = {"minimise": self.by_span, "compression": self.compression is not None,
+        left_out = {"minimise": self.by_span, "steps": self.steps > 1, "compression": self.compression is not None,
                     "blocking_sends": self.blocking_sends, "recomputation": self.recomputation != "none",
                     "backward auto": self.backward == "auto",
                     "memory with counted messages (message_memory free has cells)": is_pressed}  # fmt: skip
@@ -243,6 +250,11 @@ class Problem(BriefQuestion):
         return self.minimise == "span"
 
     @property
+    def is_repeated(self) -> bool:
+        """Whether steps follow one another, and ranks don't wait for one another in between."""
+        return self.by_span or self.steps > 1
+
+    @property
     def unit(self) -> Unit:
         """What is minimised, as names of results end in it."""
         return "span_s" if self.by_span else "s"
@@ -306,6 +318,7 @@ class Problem(BriefQuestion):
             "blocking_sends": self.blocking_sends,
             **({} if self.message_memory == Question.message_memory else {"message_memory": self.message_memory}),
             **({} if self.minimise == Question.minimise else {"minimise": self.minimise}),
+            **({} if self.steps == Question.steps else {"steps": self.steps}),
             **({} if self.overlap_cost == 1 else {"overlap_cost": self.overlap_cost}),
             "method": self.method,
             "source": self.profile.source,
@@ -335,7 +348,7 @@ def problem_of(asked: Question) -> Problem:
         math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
         asked.recomputation, None if asked.compression is None else find_compression(asked.compression),
         asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory, asked.minimise,
-        overlap_cost=asked.overlap_cost,
+        overlap_cost=asked.overlap_cost, steps=asked.steps,
     )  # fmt: skip
 
 

@@ -135,6 +135,12 @@ class Question(Asked):
         "the time until the last rank is done: makespan; or the longest of a rank, where steps don't wait: span",
         "makespan",
     )
+    steps: int = asked(
+        Whole(1, 65536),
+        "steps that follow one another in the same order, each rank on its own: the end of the last one is minimised",
+        1,
+        metavar="N",
+    )
     method: str = asked(
         Choice(METHODS, len(SCHEDULES), _RECIPES), f"what decides: {', '.join(SCHEDULES)}{_RECIPES}", "auto",
         metavar="NAME",

@@ -76,7 +76,7 @@ class Search:
         self.cases: list[Case] = []
         self.best: Candidate | None = None
         self.cut_count = self.ordered_count = 0
-        self.rest_s, self.open_s = math.inf, mean_load_s(self.problem)
+        self.rest_s, self.open_s = math.inf, self.problem.steps * mean_load_s(self.problem)
 
     def run(self, is_quick: bool = False) -> None:
         """All of it; or quickly, by the schedules of the field and a short run of the heuristic.

@@ -50,7 +50,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
 def planned(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
     """Cuts by their bound, orders of the best of them, and then what is compressed; the fastest is lowered."""
     deadline, parameters = Deadline(options), parameters or DEFAULTS
-    deadline.keep(_LOWERING_S * 3 * problem.stage_count * problem.micro_batches)
+    deadline.keep(_LOWERING_S * 3 * problem.steps * problem.stage_count * problem.micro_batches)
     if not problem.error_budget:
         problem = replace(problem, compression=None)
     memory: dict[str, float] = {}
@@ -121,7 +121,7 @@ def _shape(problem: Problem, stages: Stages) -> dict[str, object]:
 
 def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dict[str, object]:
     stages, timeline = best.stages, best.timeline
-    busy_s = stages.micro_batches * stages.compute_s - saved_s(stages, best.order)
+    busy_s = stages.steps * stages.micro_batches * stages.compute_s - saved_s(stages, best.order)
     kept = each_rank(stages.rank, stages.stash_bytes, stages.ranks, stages.copies)
     peaks = peak_bytes(stages, timeline)
     case = next(

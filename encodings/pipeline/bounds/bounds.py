@@ -16,7 +16,7 @@ from gapless.encodings.pipeline.bounds.heads import Heads, heads_and_tails
 from gapless.encodings.pipeline.bounds.one_machine import one_machine_s
 from gapless.encodings.pipeline.order.stages import Stages
 
-__all__ = ["bounds_of", "load_s", "some_ranks"]
+__all__ = ["bounds_of", "load_s", "some_ranks", "spans_s"]
 
 _RANKS = 8
 """Ranks whose spans are bounded, besides that with most to do."""
@@ -25,7 +25,9 @@ _RANKS = 8
 def bounds_of(stages: Stages) -> dict[str, float]:
     """Seconds, by name; each holds for every order within memory and every choice of modes."""
     if stages.by_span:
-        return {"load": max(_loads_s(stages)), "one-link": _links_s(stages), "memory": _spans_s(stages)}
+        return {"load": max(_loads_s(stages)), "one-link": _links_s(stages), "memory": max(spans_s(stages).values())}
+    if stages.steps > 1:
+        return _steps_s(stages)
     free, kept = heads_and_tails(stages, remembers=False), heads_and_tails(stages)
     return {
         "load": load_s(stages),
@@ -52,12 +54,30 @@ def some_ranks(stages: Stages, most: int) -> list[int]:
     return list(dict.fromkeys([int(np.argmax(stages.compute_s)), *halves[:most]]))
 
 
-def _spans_s(stages: Stages) -> float:
-    """Of a rank, the longest chain from its first op to its end; and all of its ops between, or those of another rank
-    that come after its first one and before its end."""
-    ranks = some_ranks(stages, _RANKS)
-    heads = [heads_and_tails(stages, rank=rank) for rank in ranks]
-    return max(max(each.path_s, *(one_machine_s(of_rank(each, rank)) for rank in ranks)) for each in heads)
+def spans_s(stages: Stages, is_last: bool = False) -> dict[int, float]:
+    """Of some ranks, the longest chain from its first op to its end; and all of its ops between, or those of another
+    rank that come after its first one and before its end. `is_last`: before the step's end, of a last step.
+    """
+    ranks = dict.fromkeys([int(stages.rank[0]), *some_ranks(stages, _RANKS)])
+    heads = {rank: heads_and_tails(stages, rank=rank, is_last=is_last) for rank in ranks}
+    return {rank: max(each.path_s, *(one_machine_s(of_rank(each, other)) for other in ranks))
+            for rank, each in heads.items()}  # fmt: skip
+
+
+def _steps_s(stages: Stages) -> dict[str, float]:
+    """Of steps that follow one another, all but the last of which take a rank its span. All of the last one comes after
+    the first rank has begun it, so that it takes what one step does."""
+    others, spans, last = stages.steps - 1, spans_s(stages), spans_s(stages, is_last=True)
+    first_s = others * spans[int(stages.rank[0])]
+    arrival_s = _arrivals_s(stages)
+    by_rank = (arrival_s[rank] + others * spans[rank] + last[rank] for rank in spans)
+    one = {name: first_s + bound_s for name, bound_s in bounds_of(stages.one_step).items()}
+    return {
+        **one,
+        "load": max(arrival_s[rank] + stages.steps * own_s for rank, own_s in enumerate(_loads_s(stages))),
+        "one-link": max(one["one-link"], stages.steps * _links_s(stages)),
+        "memory": max(one["memory"], *by_rank),
+    }
 
 
 def _links_s(stages: Stages) -> float:
@@ -76,6 +96,11 @@ def _loads_s(stages: Stages) -> list[float]:
 
 def load_s(stages: Stages) -> float:
     """A rank's first forward has to arrive, it computes all of its ops, and its gradients are summed."""
+    return max(arrival_s + own_s for arrival_s, own_s in zip(_arrivals_s(stages), _loads_s(stages), strict=True))
+
+
+def _arrivals_s(stages: Stages) -> list[float]:
+    """Before which no rank has anything to do."""
     each_s = stages.forward_s + np.append(stages.forward_hop_s, 0.0)
     arrival_s = np.concatenate([np.cumsum(each_s[chain]) - each_s[chain] for chain in stages.chains])
-    return max(float(arrival_s[stages.rank == rank].min()) + own_s for rank, own_s in enumerate(_loads_s(stages)))
+    return [float(arrival_s[stages.rank == rank].min()) for rank in range(stages.ranks)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
 from gapless.encodings.pipeline.bounds.activities import Activities, of_links, of_rank
-from gapless.encodings.pipeline.bounds.bounds import some_ranks
+from gapless.encodings.pipeline.bounds.bounds import bounds_of, some_ranks, spans_s
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
 from gapless.encodings.pipeline.bounds.time_indexed import is_refuted
 from gapless.encodings.pipeline.order.stages import Stages
@@ -33,7 +34,27 @@ def time_indexed_bound(
     `stages`: in ticks, as `least` and `step` are. `points`: in time, of a rank's relaxation. `ranks`: how many are
     looked at, besides that with most to do.
     """
+    if stages.steps > 1:
+        return _of_steps(stages, least, step, points, ranks, deadline)
     groups = list(_groups(stages, ranks))
+    return _raised(groups, least, step, points, deadline)
+
+
+def _of_steps(stages: Stages, least: float, step: float, points: int, ranks: int, deadline: Deadline) -> float:
+    """Of steps that follow one another: the first rank's span so often, and one step."""
+    span, one, others = replace(stages, by_span=True, steps=1), stages.one_step, stages.steps - 1
+    first, (span_s, one_s) = int(stages.rank[0]), (spans_s(stages)[int(stages.rank[0])], max(bounds_of(one).values()))
+    heads = heads_and_tails(span, rank=first)
+    most = np.floor((step - one_s) / others)
+    groups = [of_rank(heads, rank) for rank in some_ranks(span, ranks)]
+    span_s = _raised(groups, min(span_s, most), most, points, deadline)
+    most = step - others * span_s
+    one_s = _raised(list(_groups(one, ranks)), min(one_s, most), most, points, deadline)
+    return max(least, one_s + others * span_s)
+
+
+def _raised(groups: list[Activities], least: float, step: float, points: int, deadline: Deadline) -> float:
+    """The least that is not refuted, of all groups."""
     search = _Bisection(step, deadline, least)
     raised: list[Activities] = []
     for activities in groups:

@@ -37,15 +37,18 @@ class Heads:
         return float((self.head_s + self.own_s[:, :, None] + self.tail_s).max())
 
 
-def heads_and_tails(stages: Stages, remembers: bool = True, rank: int | None = None) -> Heads:
+def heads_and_tails(
+    stages: Stages, remembers: bool = True, rank: int | None = None, is_last: bool = False
+) -> Heads:  # fmt: skip
     """Longest paths along what has to wait. `rank`: those of its span, from its first op to its own end; -inf where
-    there is none.
+    there is none. `is_last`: from its first op to the end of the step, the last one.
 
     `remembers`: with memory, whose K micro-batches of a stage make the forward of micro-batch m + K wait for the
     backward of micro-batch m, and for its weight gradient those for which there is room until then.
     """
     paths = _Paths(stages, remembers, rank)
-    return Heads(stages, paths.heads(), paths.tails(), paths.own_s, paths.held_s)
+    ends = _Paths(stages, remembers, None) if is_last else paths
+    return Heads(stages, paths.heads(), ends.tails(), paths.own_s, paths.held_s)
 
 
 class _Paths:

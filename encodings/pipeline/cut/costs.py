@@ -69,6 +69,7 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None, splits
         overlap=problem.overlap_cost,
         copies_s=copies_s,
         by_span=problem.by_span,
+        steps=problem.steps,
     )
 
 

@@ -48,8 +48,8 @@ class CutSearch:
     forwards and gradients of inputs, whose last has to get back to the first stage; or it keeps as many micro-batches
     at once as there is room for, each until it is back. With `measure` "bottleneck" the
     bound is the largest rank's load, with "memory" the largest rank's least bytes, whatever the limit. Of spans only
-    what the rank does itself counts. Among equals, stages of even loads come first. After `most` partial cuts, or the
-    deadline, the search ends (`is_cut_short`).
+    what the rank does itself counts, and of steps but the last one, too. Among equals, stages of even loads come first.
+    After `most` partial cuts, or the deadline, the search ends (`is_cut_short`).
     `bound`: no cut that hasn't been given yet has a lower one; inf once all were given.
     """
 
@@ -63,7 +63,8 @@ class CutSearch:
         self.rest, self.evenness = self._suffixes()
         self.least = float(self.rest[0][0])
         if problem.chunks > 1 and measure != "memory":  # stage by stage little is known: some rank has the mean load
-            self.least = max(self.least, mean_load_s(problem))
+            steps = problem.steps if measure == "time" else 1
+            self.least = max(self.least, steps * mean_load_s(problem))
 
     def __iter__(self) -> Iterator[Cut]:
         none = (0.0,) * self.problem.ranks
@@ -136,6 +137,7 @@ class CutSearch:
             loaded = np.maximum(grown["load"], grown["turn"]) + grown["summed"]
             chained = grown["chain"] + grown["tail"] + grown["last_s"]
             bounds = loaded if self.problem.by_span else grown["arrival"] + np.maximum(loaded, chained)
+            bounds = bounds + (self.problem.steps - 1) * loaded
         return np.where(grown["kept"] <= self.costs.memory_bytes, bounds, np.inf)
 
     def _child(self, node: _Node, grown: dict[str, Floats], rank: int, end: int, k: int) -> _Node:

@@ -38,6 +38,8 @@ def execute(question: RunQuestion, session: Session) -> Answer:
         layers, replicas = asked.integer("layers", 1), asked.integer("replicas", 1)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    if plan.problem.get("steps", 1) != 1:
+        raise InputError(f"{path}: problem: steps: a plan of several is exported and replayed, not run; leave them out")
     if question.ranks != program.order.ranks:
         raise InputError(f"ranks: {path} is a plan for {program.order.ranks} ranks, got {question.ranks}")
     if question.emulate != "none":

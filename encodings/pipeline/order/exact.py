@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
+from gapless.encodings.pipeline.bounds.bounds import spans_s
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
 from gapless.encodings.pipeline.order.messages import held, hops_s, in_their_turn, makers, waiting_links, with_queues
 from gapless.encodings.pipeline.order.room import posts_at
@@ -29,7 +30,8 @@ __all__ = [
 class OrderModel:
     """`starts`: columns of shape (kinds, S, M), the start of each op. `sent`: of shape (2, S - 1, M), when messages
     leave; -1 where that is when their op ends. `summed`: of shape (S,), when a stage's sum among replicas starts; -1
-    where there is none. `step`: the column of what is minimised, the step's end or the longest span.
+    where there is none. `step`: the column of what is minimised, the step's end or the longest span. `first`: of steps
+    that follow one another, the column of the first rank's end.
     """
 
     model: Model
@@ -38,17 +40,20 @@ class OrderModel:
     sent: Ints
     summed: Ints
     step: int
+    first: int = -1
 
 
 def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderModel:
     """`stages`: in ticks. `horizon`: what the best known order takes, a step or a span; `least`: a bound on every one.
 
     Where a span is minimised, the first rank begins at 0. Then each other one begins within its span: its first forward
-    comes before its last backward, and that before one of the first rank's.
+    comes before its last backward, and that before one of the first rank's. Of steps that follow one another the first
+    rank takes that long for each, and then the last one takes its step: a relaxation, since others may take longer.
     """
     kinds, micro_batches = 3 if stages.splits else 2, stages.micro_batches
     model, most = Model("pipeline_order"), horizon
-    horizon = 2 * most if stages.by_span else most
+    first_s = spans_s(stages)[int(stages.rank[0])] if stages.steps > 1 else 0.0
+    horizon = 2 * most if stages.by_span else most - (stages.steps - 1) * first_s
     starts = model.integers("start", (kinds, stages.count, micro_batches), upper=horizon)
     step = model.integers("step", lower=least, upper=most)
     sent = np.full((2, max(stages.count - 1, 0), micro_batches), -1, dtype=np.int64)
@@ -58,7 +63,8 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
     summed = np.full(stages.count, -1, dtype=np.int64)
     if stages.reduce_s[0].any():
         summed = model.integers("summed", stages.count, upper=horizon)
-    ordered = OrderModel(model, stages, starts, sent, summed, int(step))
+    first = int(model.integers("first", lower=first_s, upper=horizon)) if stages.steps > 1 else -1
+    ordered = OrderModel(model, stages, starts, sent, summed, int(step), first)
     _forwards_follow(ordered)
     _backwards_follow(ordered)
     _weights_follow(ordered)
@@ -262,7 +268,7 @@ def _ends(ordered: OrderModel) -> None:
     columns, before = (ordered.summed, stages.reduce_s[0]) if (ordered.summed >= 0).all() else (
         ordered.starts[-1, :, -1], last_s)  # fmt: skip
     _within(ordered, "ends_after_sum", columns, stages.exchange_s + before, stages.rank)
-    if stages.embedding_s and stages.by_span:  # each end waits for the other
+    if stages.embedding_s and stages.is_repeated:  # each end waits for the other
         for rank, other in sorted({tuple(stages.rank[ends].tolist()) for ends in ([0, -1], [-1, 0])}):
             there = stages.rank == other
             by = (stages.embedding_s + before)[there]
@@ -271,13 +277,25 @@ def _ends(ordered: OrderModel) -> None:
 
 def _within(ordered: OrderModel, family: str, earlier: Ints, by: Floats, rank: Ints) -> None:
     """Rows, all of one shape: what is minimised is at least `earlier` plus `by`; of spans, less the first start on the
-    rank of each row."""
+    rank of each row; of steps that follow one another, besides the first rank's ends of all but the last one."""
     step = np.full(earlier.shape, ordered.step, dtype=np.int64)
+    if ordered.stages.steps > 1:
+        _before_last(ordered, family, earlier, by)
+        own = np.flatnonzero(rank == ordered.stages.rank[0])
+        after(ordered.model, f"first_{family}", np.int64(ordered.first), earlier[own], by[own])
+        return
     if not ordered.stages.by_span:
         after(ordered.model, family, step, earlier, by)
         return
     first = ordered.starts[Kind.FORWARD, ordered.stages.first_stage[rank], 0]
     ordered.model.add(family, (np.array([1.0, 1.0, -1.0]), np.stack([step, first, earlier], axis=-1)), lower=by)
+
+
+def _before_last(ordered: OrderModel, family: str, earlier: Ints, by: Floats) -> None:
+    """Rows: the last step, which begins after the first rank's ends of all others, lasts until `earlier` plus `by`."""
+    first, step = (np.full(earlier.shape, column, dtype=np.int64) for column in (ordered.first, ordered.step))
+    terms = np.array([1.0, -float(ordered.stages.steps - 1), -1.0]), np.stack([step, first, earlier], axis=-1)
+    ordered.model.add(family, terms, lower=by)
 
 
 def _link_spans(ordered: OrderModel, links: list[list[tuple[int, int]]]) -> None:
@@ -302,6 +320,11 @@ def _heads_and_tails(ordered: OrderModel) -> None:
     stages, starts = ordered.stages, ordered.starts
     heads = heads_and_tails(stages)
     ordered.model.add("heads", (1.0, starts[..., None]), lower=heads.head_s)
+    if stages.steps > 1:
+        _before_last(ordered, "tails", starts, heads.own_s[:, :, None] + heads.tail_s)
+        first_s = heads_and_tails(stages, rank=int(stages.rank[0])).tail_s
+        after(ordered.model, "first_tails", np.int64(ordered.first), starts, heads.own_s[:, :, None] + first_s)
+        return
     if not stages.by_span:
         after(ordered.model, "tails", np.int64(ordered.step), starts, heads.own_s[:, :, None] + heads.tail_s)
         return
@@ -322,8 +345,8 @@ def after(model: Model, family: str, later: Ints | np.int64, earlier: Ints, by: 
 
 
 def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:
-    """The point of an order's timeline in ticks. Where times aren't whole, as those of the least span needn't be, they
-    are rounded down: what was a whole number apart still is."""
+    """The point of an order's timeline in ticks, of one step where several follow one another. Where times aren't
+    whole, as those of the least span needn't be, they are rounded down: what was a whole number apart still is."""
     values = np.full(ordered.model.column_count, np.nan)
     values[ordered.starts.reshape(-1)] = timeline.start_s
     waits = ordered.sent >= 0
@@ -331,6 +354,9 @@ def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:
     if (ordered.summed >= 0).all():
         values[ordered.summed] = timeline.reduced_s - ordered.stages.reduce_s[0]
     values[ordered.step] = np.ceil(timeline.cost_s)
+    if ordered.first >= 0:
+        values[ordered.first] = timeline.finish_s[ordered.stages.rank[0]]
+        values[ordered.step] += (ordered.stages.steps - 1) * values[ordered.first]
     return np.asarray(np.floor(values))
 
 

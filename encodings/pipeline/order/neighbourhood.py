@@ -46,16 +46,18 @@ def improved(
 ) -> Iterator[Order]:
     """Each order that is better than all before it, until one takes `goal_s`, the rounds are over, or the time is.
 
-    Each round replays the whole order, so that large ones have fewer: as many as replay `heuristic_ops`.
+    Each round replays the whole order, so that large ones have fewer: as many as replay `heuristic_ops`. Where steps
+    follow one another, windows shorten spans and the step in turns.
     """
     random, here = np.random.default_rng(seed), timed(stages, order)
     assert here is not None, "a search starts from an order that can be run"
     ticked, best = in_ticks(stages, here.cost_s).stages, here
     replays = max(1, parameters.heuristic_ops // max(1, sum(map(len, order.sequences))))
-    for _ in range(min(parameters.rounds, replays)):
+    for turn in range(min(parameters.rounds, replays)):
         if deadline.over or best.cost_s <= goal_s * (1 + _ROUNDING):
             return
-        other = _reordered(ticked, order, random, deadline, parameters)
+        of_turn = ticked if stages.steps == 1 else replace(ticked, steps=1, by_span=turn % 2 == 0)
+        other = _reordered(of_turn, order, random, deadline, parameters)
         timeline = None if other is None else timed(stages, other)
         if other is None or timeline is None or not has_room(stages, other, timeline):
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -118,6 +118,7 @@ class Stages:
     `memory_bytes`: float, shape (P,), inf for no limit. `blocks`: whether a rank computes nothing while it sends.
     `overlap`: of the sum of a forward and a backward, what both take in one cell, no less than the longer one.
     `by_span`: whether the longest span of a rank is minimised, from its first op to its end, instead of the step's end.
+    `steps`: those that follow one another in the same order, each rank on its own; the end of the last one counts.
     """
 
     ranks: int
@@ -147,6 +148,7 @@ class Stages:
     copies_s: Floats | None = None
     by_span: bool = False
     overlap: float = 1.0
+    steps: int = 1
 
     @property
     def count(self) -> int:
@@ -162,6 +164,16 @@ class Stages:
     def chains(self) -> list[slice]:
         """The stages of each copy."""
         return [slice(first, first + self.depth) for first in range(0, self.count, self.depth)]
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether steps follow one another."""
+        return self.by_span or self.steps > 1
+
+    @property
+    def one_step(self) -> Stages:
+        """The same where one step is minimised."""
+        return replace(self, by_span=False, steps=1)
 
     @property
     def firsts(self) -> Ints:

@@ -7,7 +7,7 @@ largest mean of a cycle through what ranks and links do from one step to the nex
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +15,14 @@ import numpy as np
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 
-__all__ = ["Flow", "Offsets", "largest_mean_s", "longest_paths_s", "offsets_s"]
+__all__ = ["Flow", "Offsets", "begins_s", "end_s", "largest_mean_s", "longest_paths_s", "offsets_s"]
 
 Link = tuple[int, int]
 """Source and target."""
 Offsets = tuple[Floats, dict[Link, float]]
 """When each rank, float of shape (P,), and each link that may wait begins at the earliest."""
+_ROUNDING = 1e-12
+"""Ends that grow alike but for this share do so for good."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,9 @@ class Flow:
         return bool(self.hop_s[kind, hop, micro_batch].max() > np.asarray(self.duration_s)[makers].min())
 
 
-def offsets_s(stages: Stages, flow: Flow) -> Offsets:
+def offsets_s(stages: Stages, flow: Flow, paths_s: Floats) -> Offsets:
     """The earliest, so that no span is longer than the order's largest mean."""
     links = flow.waiting(stages)
-    paths_s = longest_paths_s(stages, flow, links)
     period_s, found = largest_mean_s(paths_s), np.full(len(paths_s), -np.inf)
     found[stages.rank[0]] = 0.0
     for _ in range(len(paths_s)):
@@ -72,6 +73,26 @@ def largest_mean_s(paths_s: Floats) -> float:
     steps = (count - np.arange(count))[:, None]
     means = ((longest[count] - longest[:count]) / steps).min(axis=0)
     return float(means.max())
+
+
+def begins_s(stages: Stages, flow: Flow, paths_s: Floats) -> Iterator[Offsets]:
+    """Of steps without end, each as early as it goes: a rank or a link begins when it is through with the last one."""
+    links, begin = flow.waiting(stages), np.zeros(len(paths_s))
+    while True:
+        yield begin[: stages.ranks], dict(zip(links, begin[stages.ranks :].tolist(), strict=True))
+        begin = (paths_s + begin).max(axis=1)
+
+
+def end_s(paths_s: Floats, steps: int) -> float:
+    """When the last of so many steps ends: the heaviest of all walks of so many paths (max-plus powers)."""
+    begin = np.zeros(len(paths_s))
+    for step in range(steps):
+        end = (paths_s + begin).max(axis=1)
+        grown_s = end - begin
+        if np.ptp(grown_s) <= _ROUNDING * end.max():  # and so it goes on
+            return float(end.max() + (steps - step - 1) * grown_s.max())
+        begin = end
+    return float(begin.max())
 
 
 def longest_paths_s(stages: Stages, flow: Flow, links: Sequence[Link]) -> Floats:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.order.room import Posts, held_bytes, posts_of
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
-from gapless.encodings.pipeline.order.steady import Flow, Offsets, offsets_s
+from gapless.encodings.pipeline.order.steady import Flow, Offsets, begins_s, end_s, longest_paths_s, offsets_s
 
 __all__ = [
-    "Candidate", "Kind", "Order", "Timeline", "durations", "has_room", "number", "peak_bytes", "plain", "timed",
+    "Candidate", "Kind", "Order", "Timeline", "durations", "has_room", "number", "peak_bytes", "plain", "steps_of",
+    "timed",
 ]  # fmt: skip
 
 
@@ -58,6 +60,8 @@ class Timeline:
     `sent_s`: float, shape (2, S - 1, M): when the forward's and the backward's messages leave. `reduced_s`: float,
     shape (S,), the end of each stage's sum. `finish_s`: float, shape (P,), when each rank is done. `step_s`: their
     latest. `program`: int64, shape (ops,), numbers of ops, each behind those that it waits for, at equal times too.
+    `run_s`: the end of the last step, where many follow one another; the times are those of a step whose longest span
+    is the least, as they are where spans are minimised.
     """
 
     start_s: Floats
@@ -69,10 +73,13 @@ class Timeline:
     program: Ints
     span_s: float
     by_span: bool = False
+    run_s: float | None = None
 
     @property
     def cost_s(self) -> float:
-        """What is minimised: the span, or the step."""
+        """What is minimised: the span, the end of the last of many steps, or the step."""
+        if self.run_s is not None:
+            return self.run_s
         return self.span_s if self.by_span else self.step_s
 
     @property
@@ -83,6 +90,8 @@ class Timeline:
     @property
     def rank(self) -> tuple[float, float]:
         """What is minimised; among equal spans the step, among equal steps the spread of the ranks' ends."""
+        if self.run_s is not None:
+            return self.run_s, self.span_s
         return (self.span_s, self.step_s) if self.by_span else (self.step_s, self.spread_s)
 
 
@@ -140,9 +149,24 @@ def has_room(stages: Stages, order: Order, timeline: Timeline) -> bool:
 
 def _timed(stages: Stages, order: Order, posts: Posts | None) -> Timeline | None:
     walk = _walked(stages, order, posts)
-    if walk is not None and stages.by_span:
-        walk = _walked(stages, order, posts, offsets_s(stages, walk.flow(order)))
-    return None if walk is None else walk.timeline(order)
+    if walk is None or not stages.is_repeated:
+        return None if walk is None else walk.timeline(order)
+    flow = walk.flow(order)
+    paths_s = longest_paths_s(stages, flow, flow.waiting(stages))
+    again = _walked(stages, order, posts, offsets_s(stages, flow, paths_s))
+    assert again is not None, "it went on before"
+    run_s = None if stages.by_span else end_s(paths_s, stages.steps)
+    return replace(again.timeline(order), run_s=run_s)
+
+
+def steps_of(stages: Stages, order: Order) -> list[Timeline]:
+    """The timelines of all steps that follow one another, each as early as it goes."""
+    walk = _walked(stages, order, None)
+    assert walk is not None, "an order that can be timed"
+    flow = walk.flow(order)
+    begins = begins_s(stages, flow, longest_paths_s(stages, flow, flow.waiting(stages)))
+    walks = (_walked(stages, order, None, begin) for begin in islice(begins, stages.steps))
+    return [own.timeline(order) for own in walks if own is not None]
 
 
 def _walked(stages: Stages, order: Order, posts: Posts | None, offsets: Offsets | None = None) -> _Walk | None:

@@ -12,7 +12,7 @@ import numpy as np
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.compression.modes import Spoiling, compressor_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, number
+from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, number, steps_of
 from gapless.encodings.pipeline.problem import Problem
 from gapless.ir.graph import Budget, Implementation, Op
 from gapless.ir.schedule import Event, EventKind, Schedule
@@ -33,24 +33,16 @@ _KEPT = {(Kind.FORWARD, Kind.WEIGHT): "kept", (Kind.FORWARD, Kind.BACKWARD): "st
 def to_schedule(
     problem: Problem, stages: Stages, order: Order, timeline: Timeline, spoiling: Spoiling | None = None
 ) -> Schedule:
-    """One training step: every forward, backward, weight gradient, message and sum at its time.
+    """One training step: every forward, backward, weight gradient, message and sum at its time; or all of the steps
+    that follow one another, with an update of each stage's weights between two of them.
 
     A rank's memory holds its states, what compressors and micro-batches keep, and messages until they are sent or used;
     where the question doesn't count messages, there is room for all of them and for compressors besides.
     """
     lowering = _Lowering(problem, stages, order, timeline, spoiling)
-    lower = lowering.forward, lowering.backward, lowering.weight
-    for op in timeline.program.tolist():
-        kind, place = divmod(op, stages.count * stages.micro_batches)
-        if op in order.cells:
-            lowering.cell = []
-        lower[kind](*divmod(place, stages.micro_batches))
-    for stage in range(stages.depth) if stages.copies > 1 else ():
-        lowering.sum_copies(stage)
-    for stage in range(stages.count):
-        lowering.reduce(stage)
-    if stages.embedding_s:
-        lowering.exchange_embedding()
+    for step, own in enumerate(steps_of(stages, order) if stages.steps > 1 else [timeline]):
+        lowering.step, lowering.timeline = step, own
+        lowering.lower()
     return lowering.schedule()
 
 
@@ -69,7 +61,8 @@ class _Half(NamedTuple):
 @dataclass
 class _Lowering:
     """A step in the making; `ids` numbers the tensors by name; `cell`: the halves of the cell that is open, None where
-    none is; `later`: what its forward sends.
+    none is; `later`: what its forward sends. `step`: the one that `timeline` is of; micro-batches of later ones are
+    numbered on.
 
     Where there are two copies of the model, each rank has one more link, to the rank that has the same stages, over
     which it sums gradients.
@@ -82,6 +75,7 @@ class _Lowering:
     spoiling: Spoiling | None
     cell: list[_Half] | None = None
     later: list[tuple[str, int, int, int, float, float]] = field(default_factory=list)
+    step: int = 0
     ids: dict[str, int] = field(default_factory=dict)
     builder: ScheduleBuilder = field(default_factory=lambda: ScheduleBuilder(counts_contributions=True))
 
@@ -96,18 +90,35 @@ class _Lowering:
             self.tensor(f"state {stage}", int(stages.state_bytes[stage]) - gradient_bytes)
             if self.kept_bytes[stage]:
                 self.tensor(f"compressors {stage}", self.kept_bytes[stage])
-            if stages.copies == 1:
-                self.tensor(f"gradients {stage}", gradient_bytes - (self.shared_bytes if self._is_end(stage) else 0))
-            elif stage < stages.depth:  # of which both copies have one, and each sums a half
-                self.tensor(f"gradients {stage} a", gradient_bytes // 2)
-                self.tensor(f"gradients {stage} b", gradient_bytes - gradient_bytes // 2)
+
+    def lower(self) -> None:
+        """A step."""
+        stages, lower = self.stages, (self.forward, self.backward, self.weight)
+        for op in self.timeline.program.tolist():
+            kind, place = divmod(op, stages.count * stages.micro_batches)
+            if op in self.order.cells:
+                self.cell = []
+            lower[kind](*divmod(place, stages.micro_batches))
+        for stage in range(stages.depth) if stages.copies > 1 else ():
+            self.sum_copies(stage)
+        for stage in range(stages.count):
+            self.reduce(stage)
+        if stages.embedding_s:
+            self.exchange_embedding()
+        for stage in range(stages.count) if stages.steps > 1 else ():
+            self.update(stage)
 
     def _is_end(self, stage: int) -> bool:
         return stage in (0, self.stages.count - 1)
 
     def at(self, stage: int, micro_batch: int) -> str:
         """The names of both."""
-        return "{} {}".format(*self.stages.names(stage, micro_batch))
+        stage, named = self.stages.names(stage, micro_batch)
+        return f"{stage} {named + self.step * self.stages.copies * self.stages.micro_batches}"
+
+    def of_step(self, name: str) -> str:
+        """The name of what each step has anew."""
+        return f"{name} of step {self.step}" if self.step else name
 
     def tensor(self, name: str, size_bytes: float = 0) -> int:
         """Its number; where it is named first it gets its size."""
@@ -173,7 +184,7 @@ class _Lowering:
         plain_bytes = int(self.stages.boundary_bytes[int(stage)])
         if kind != "encoded gradient":
             return plain_bytes
-        return self.encoded_bytes(int(stage), int(micro_batch))
+        return self.encoded_bytes(int(stage), int(micro_batch) % self.stages.micro_batches)
 
     def encoded_bytes(self, hop: int, micro_batch: int) -> float:
         """What is sent of the gradient that goes from stage hop + 1 to hop."""
@@ -196,7 +207,10 @@ class _Lowering:
         stages, at = self.stages, self.at(stage, micro_batch)
         op = number(stages, Kind.FORWARD, stage, micro_batch)
         done = self.tensor(f"done {at}")
-        reads, writes = [self.tensor(f"state {stage}")], [done, *self.kept(stage, micro_batch, Kind.FORWARD)]
+        reads, writes = (
+            [self.tensor(f"state {stage}"), *self._updated(stage)],
+            [done, *self.kept(stage, micro_batch, Kind.FORWARD)],
+        )
         used = (
             [self.arriving(f"activation {self.at(stage - 1, micro_batch)}", stage - 1, stage)]
             if stage % stages.depth
@@ -285,22 +299,50 @@ class _Lowering:
     ) -> None:
         """The micro-batch's part of the gradients is added to them, and what it was computed from goes."""
         sums = self._sums(stage)
-        adds = self.stages.names(stage, micro_batch)[1]
+        adds = int(self.at(stage, micro_batch).rsplit(" ", 1)[1])
         self.run(name, kind, stage, start_s, duration_s, used + sums, sums, used, adds=adds)
 
     def _sums(self, stage: int) -> list[int]:
-        """What the stage's micro-batches add to; copies of the model have the same."""
+        """What the stage's micro-batches add to; copies of the model have the same, and each sums a half."""
+        size = int(self.stages.parameter_bytes[stage])
         if self.stages.copies > 1:
-            return [self.tensor(f"gradients {stage % self.stages.depth} {half}") for half in "ab"]
-        own = self.tensor(f"gradients {stage}")
-        if not (self.shared_bytes and self._is_end(stage)):
-            return [own]
-        return [own, self.tensor(f"embedding gradients {stage}", self.shared_bytes)]
+            name = f"gradients {stage % self.stages.depth}"
+            parts = {f"{name} a": size // 2, f"{name} b": size - size // 2}
+        else:
+            shared_bytes = self.shared_bytes if self._is_end(stage) else 0
+            parts = {f"gradients {stage}": size - shared_bytes}
+            parts |= {f"embedding gradients {stage}": shared_bytes} if shared_bytes else {}
+        return [self.tensor(self.of_step(name), size) for name, size in parts.items()]
 
     @property
     def _all(self) -> int:
-        """Every micro-batch's contribution, as bits."""
-        return (1 << (self.stages.copies * self.stages.micro_batches)) - 1
+        """Every micro-batch's contribution to the step, as bits."""
+        each = self.stages.copies * self.stages.micro_batches
+        return ((1 << each) - 1) << (self.step * each)
+
+    def _updated(self, stage: int) -> list[int]:
+        """What a forward of a later step waits for: that the weights are updated."""
+        return [self.tensor(f"updated {stage} for step {self.step}")] if self.step else []
+
+    def update(self, stage: int) -> None:
+        """A stage's weights, when its rank is done, by gradients that have every micro-batch; then the next step's."""
+        rank, sums = int(self.stages.rank[stage]), self._sums(stage)
+        at_s, needed = float(self.timeline.finish_s[rank]), list(sums)
+        if self.shared_bytes and self._is_end(stage):
+            needed.append(self._sums(self.stages.count - 1 - stage)[-1])
+        if self.problem.replicas.count > 1:
+            needed.append(self.tensor(self.of_step(f"summed {stage}")))
+        needs, is_last = dict.fromkeys(needed, self._all), self.step + 1 == self.stages.steps
+        frees = [] if is_last else [(tensor, rank) for tensor in needed]
+        name = f"U {stage} {self.step}"
+        token = self.tensor(f"updated {stage} for step {self.step + 1}")
+        op = Op(name, tuple(needed), (token,), (Implementation(0.0),), "update", needs=needs)
+        self.builder.run(op, rank, at_s, at_s, frees)
+        if not is_last:
+            self.step += 1
+            anew = self._sums(stage)
+            self.step -= 1
+            self.builder.compute(f"zero {stage} {self.step}", "update", rank, at_s, 0.0, [], anew)
 
     def sum_copies(self, stage: int) -> None:
         """The ranks of a stage's two copies each sum up a half of its gradients, and then send it to one another."""
@@ -323,7 +365,7 @@ class _Lowering:
         if self.problem.replicas.count == 1:
             return
         sums = self._sums(stage)
-        summed = self.tensor(f"summed {stage}")
+        summed = self.tensor(self.of_step(f"summed {stage}"))
         spends = 0.0 if self.spoiling is None else float(self.spoiling.reduce[mode, stage])
         name = "" if mode == _PLAIN else self.problem.modes[mode - 1].name
         implementation = Implementation(duration_s, name=name, spends=((0, spends),) if spends else ())
@@ -336,7 +378,7 @@ class _Lowering:
         """The ranks of the first and the last stage send each other their gradient of the shared weights."""
         stages, ends = self.stages, [0, self.stages.count - 1]
         start_s = float(self.timeline.reduced_s[np.isin(stages.rank, stages.rank[ends])].max())
-        end_s, shared = start_s + stages.embedding_s, [self.tensor(f"embedding gradients {stage}") for stage in ends]
+        end_s, shared = start_s + stages.embedding_s, [self._sums(stage)[-1] for stage in ends]
         for side, moved in enumerate(shared):
             link = len(self.links) + side
             self.builder.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=(moved,)))
@@ -345,22 +387,28 @@ class _Lowering:
 
     def schedule(self) -> Schedule:
         """All of it."""
-        stages, rank = self.stages, self.stages.rank.tolist()
-        builder, sums = self.builder, [(tensor, stage) for stage in range(stages.count) for tensor in self._sums(stage)]
-        builder.initial += [(self.tensor(f"state {stage}"), rank[stage], 0) for stage in range(stages.count)]
-        builder.initial += [(tensor, rank[stage], 0) for tensor, stage in sums]
-        for stage in np.flatnonzero(self.kept_bytes).tolist():
-            builder.initial.append((self.tensor(f"compressors {stage}"), rank[stage], 0))
-        required = [(tensor, rank[stage]) for tensor, stage in sums]
+        stages, rank, builder = self.stages, self.stages.rank.tolist(), self.builder
+        required = self._gradients()
         if self.problem.replicas.count > 1:
-            required += [(self.tensor(f"summed {stage}"), rank[stage]) for stage in range(stages.count)]
+            required += [(self.tensor(self.of_step(f"summed {stage}")), rank[stage]) for stage in range(stages.count)]
         if self.shared_bytes:
             first, last = self._sums(0)[-1], self._sums(stages.count - 1)[-1]
             required += [(first, rank[-1]), (last, rank[0])]
         builder.required += [(*copy, self._all) for copy in required]
+        self.step = 0
+        builder.initial += [(self.tensor(f"state {stage}"), rank[stage], 0) for stage in range(stages.count)]
+        builder.initial += [(*copy, 0) for copy in self._gradients()]
+        for stage in np.flatnonzero(self.kept_bytes).tolist():
+            builder.initial.append((self.tensor(f"compressors {stage}"), rank[stage], 0))
         name = f"{self.problem.profile.name} on {stages.ranks} ranks, {stages.micro_batches} micro-batches"
+        name += f", {stages.steps} steps" if stages.steps > 1 else ""
         budgets = () if self.spoiling is None else (Budget(ERROR, self.spoiling.budget),)
         return builder.schedule(self._topology(), name, budgets)
+
+    def _gradients(self) -> list[tuple[int, int]]:
+        """A step's, on their ranks."""
+        rank = self.stages.rank.tolist()
+        return [(tensor, rank[stage]) for stage in range(self.stages.count) for tensor in self._sums(stage)]
 
     def _topology(self) -> Topology:
         """The ranks with a compute and a network engine each, and the links that the pipeline uses."""

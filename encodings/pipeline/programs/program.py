@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,8 +55,8 @@ class Program:
 
 
 def program_of(plan: SavedPlan) -> Program:
-    """The program of a plan that replays clean. Raises `InputError` for one whose events aren't what it decides, and
-    for one with two copies of the model, which none of the frameworks plays.
+    """The program of a plan that replays clean; of steps that follow one another, that of each. Raises `InputError` for
+    one whose events aren't what it decides, and for one with two copies of the model, which no framework plays.
     """
     decision, asked = PipelineDecision.of(plan), Record(dict(plan.problem), "problem")
     if copies_of(asked.raw("placement")) > 1:
@@ -65,11 +66,13 @@ def program_of(plan: SavedPlan) -> Program:
         rule = "a forward and a backward in one cell are drawn and replayed, not run"
         raise InputError(f"decision: cells: {rule}; solve without --overlap-cost")
     ranks = rank_of_stage(asked)
-    boundary_bytes, sent_bytes = _messages(plan.schedule, len(ranks), max(ranks) + 1)
+    micro_batches = asked.integer("micro_batches", 1)
+    boundary_bytes, sent_bytes = _messages(plan.schedule, len(ranks), max(ranks) + 1, micro_batches)
     ran = sorted(ops_that_run(plan.schedule, len(ranks)), key=lambda each: each.start_s)  # else as they are listed
-    computed = [each for each in ran if each.action.kind in "FIWB"]
+    of_first = micro_batches if _steps(plan) > 1 else math.inf  # later steps number theirs on
+    computed = [each for each in ran if each.action.kind in "FIWB" and each.action.micro_batch < of_first]
     return Program(
-        order=_order(decision, ranks, asked.integer("micro_batches", 1), computed, plan.schedule),
+        order=_order(decision, ranks, micro_batches, computed, plan.schedule),
         cut=decision.cut,
         recomputed=decision.recomputed,
         hop_modes={(each.hop, each.micro_batch): each.mode for each in decision.hop_modes},
@@ -78,6 +81,11 @@ def program_of(plan: SavedPlan) -> Program:
         boundary_bytes=boundary_bytes,
         sent_bytes=sent_bytes,
     )
+
+
+def _steps(plan: SavedPlan) -> int:
+    asked = Record(dict(plan.problem), "problem")
+    return asked.integer("steps", 1) if "steps" in plan.problem else 1
 
 
 def _order(
@@ -144,8 +152,10 @@ def _in_flight(found: list[RunOp], rank_of_stage: tuple[int, ...]) -> tuple[int,
     return tuple(most)
 
 
-def _messages(schedule: Schedule, stages: int, ranks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The bytes of the activation after each stage but the last, and of what each rank sends."""
+def _messages(
+    schedule: Schedule, stages: int, ranks: int, micro_batches: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The bytes of the activation after each stage but the last, and of what each rank sends in the first step."""
     graph, sent, boundary = schedule.graph, [0] * ranks, [0] * (stages - 1)
     sizes = graph.size_bytes.tolist()
     for tensor in range(graph.tensor_count):
@@ -155,6 +165,7 @@ def _messages(schedule: Schedule, stages: int, ranks: int) -> tuple[tuple[int, .
     for event in schedule.events():
         if event.kind is EventKind.TRANSFER and not event.reduces:
             for tensor in event.moves:
-                if _MESSAGE.search(graph.tensor_name(tensor)):
+                match = _MESSAGE.search(graph.tensor_name(tensor))
+                if match and int(match[3]) < micro_batches:
                     sent[schedule.topology.links[event.place].source] += sizes[tensor]
     return tuple(boundary), tuple(sent)
