@@ -13,6 +13,7 @@ from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.io.plan import SavedPlan
 from gapless.ir.collective import Collective
 from gapless.options import Progress
+from gapless.profiles.cache.profile import CacheProfile
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compressors.compressor import Compressor
 from gapless.profiles.devices import Device
@@ -31,7 +32,7 @@ from gapless.system import System
 from gapless.topologies.topology import Topology
 from gapless.torch.run.workload import Workload
 
-__all__ = ["bagpipe", "chai", "cupcake", "fsdp", "monet", "oktopk", "pipeline", "ranks", "sharding", "taccl"]
+__all__ = ["bagpipe", "cache", "chai", "cupcake", "fsdp", "monet", "oktopk", "pipeline", "ranks", "sharding", "taccl"]
 
 class _Bagpipe:
     system: System
@@ -127,6 +128,45 @@ class _Bagpipe:
     def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
 
 bagpipe: _Bagpipe
+
+class _Cache:
+    system: System
+    def problem(
+        self,
+        profile: str | Path | CacheProfile,
+        *,
+        cache: int | Share | str,
+        tokens: int | str = 2048,
+        batch: int | str = 1,
+        element_bytes: int | str = 2,
+        device: str | Device = "a100",
+        modes: Sequence[str] | str = ("formats", "windows", "sharing"),
+        measure: str = "divergence",
+        method: str = "exact",
+    ) -> Any: ...
+    def solve(
+        self,
+        profile: str | Path | CacheProfile,
+        *,
+        cache: int | Share | str,
+        tokens: int | str = 2048,
+        batch: int | str = 1,
+        element_bytes: int | str = 2,
+        device: str | Device = "a100",
+        modes: Sequence[str] | str = ("formats", "windows", "sharing"),
+        measure: str = "divergence",
+        method: str = "exact",
+        time_limit: float | str | None = None,
+        gap: float | str | None = None,
+        threads: int | str = 0,
+        seed: int | str = 0,
+        solver: str | None = None,
+        parameters: Mapping[str, object] | str | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Result: ...
+    def parameters(self, given: Mapping[str, object] | str | None = None) -> Any: ...
+
+cache: _Cache
 
 class _Chai:
     system: System

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.chai.head_map import HeadMap, nearest
-from gapless.encodings.chai.medians import guessed, proven_at
+from gapless.encodings.chai.head_map import HeadMap
+from gapless.methods.medians import guessed, proven_at
 from gapless.options import Deadline
+from gapless.profiles.heads.profile import nearest
 
 __all__ = ["between_key_heads", "clustered_map", "k_means", "least_map", "members", "spread"]
 

@@ -14,12 +14,12 @@ from gapless.decision import Decision
 from gapless.errors import InputError
 from gapless.io.record import Record
 from gapless.io.typed import Stored
-from gapless.profiles.heads.profile import HeadProfile
+from gapless.profiles.heads.profile import HeadProfile, nearest
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
 
-__all__ = ["HeadDecision", "HeadMap", "Ints", "map_of", "nearest"]
+__all__ = ["HeadDecision", "HeadMap", "Ints", "map_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -62,16 +62,6 @@ class HeadMap:
         found = profile.distance(distance)
         rows = [nearest(found[layer], heads, profile.group) for layer, heads in enumerate(kept)]
         return cls(tuple(tuple(sorted(map(int, heads))) for heads in kept), np.array(rows, dtype=np.int64))
-
-
-def nearest(distance: Floats, kept: Sequence[int], group: int) -> Ints:
-    """The nearest query head of the kept key heads for each head of a layer; the head itself where it is kept.
-
-    `distance`: float, shape (heads, heads). `group`: query heads of a key head.
-    """
-    offered = np.isin(np.arange(len(distance)) // group, np.asarray(kept))
-    found = np.where(offered, distance, np.inf).argmin(axis=1)
-    return np.asarray(np.where(offered, np.arange(len(distance)), found))
 
 
 def map_of(plan: SavedPlan, where: str = "plan") -> HeadMap:

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from gapless.encodings.chai.clusters import between_key_heads, k_means, members, spread
 from gapless.encodings.chai.head_map import HeadMap
-from gapless.encodings.chai.medians import LayerMedians, guessed, price_bounds, proven_at
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem
 from gapless.encodings.chai.question import LOSS
+from gapless.methods.medians import LayerMedians, guessed, price_bounds, proven_at
 from gapless.model.knapsack import Front, Items, Relaxation, front
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import PROVEN_GAP

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.chai.head_map import HeadMap
-from gapless.encodings.chai.medians import guessed
+from gapless.methods.medians import guessed
 from gapless.model.knapsack import Items, front
 
 __all__ = ["fewer_queries", "using"]

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gapless import __version__
-from gapless.encodings.chai.head_map import HeadDecision, HeadMap, Ints, map_of, nearest
+from gapless.encodings.chai.head_map import HeadDecision, HeadMap, Ints, map_of
 from gapless.encodings.chai.lowering import step_s, to_schedule
-from gapless.encodings.chai.medians import LayerMedians, ranked
 from gapless.encodings.chai.methods import IN_ORDER, Baselines, Fronts, HeadSearch, Medians, items_of
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem
@@ -22,8 +21,10 @@ from gapless.encodings.chai.question import LOSS
 from gapless.errors import InputError
 from gapless.io.typed import data_of
 from gapless.methods import run_methods
+from gapless.methods.medians import LayerMedians, ranked
 from gapless.model.knapsack import Relaxation
 from gapless.options import Deadline, SolveOptions
+from gapless.profiles.heads.profile import nearest
 from gapless.question.parameters import parameters_of
 from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.solvers.registry import load_backend

@@ -17,11 +17,11 @@ from gapless.profiles.heads.profile import HeadProfile
 from gapless.profiles.heads.profile_file import read_head_profile
 from gapless.question.fields import Whole
 
-__all__ = ["find_head_profile", "head_profile_names", "synthetic_profile"]
+__all__ = ["SYNTHETIC", "find_head_profile", "head_profile_names", "synthetic_profile", "synthetic_values"]
 
 _SHIPPED = ("small-lm",)
 
-_SYNTHETIC = "synthetic:"
+SYNTHETIC = "synthetic:"
 _DEFAULTS = {"layers": 32, "heads": 32, "key_heads": 0, "dimension": 128, "seed": 0}
 _FEATURES = 48
 """Of the made-up heads' attention: more than there are heads in most groups."""
@@ -39,7 +39,7 @@ def find_head_profile(profile: str | Path | HeadProfile) -> HeadProfile:
     """
     if isinstance(profile, HeadProfile):
         return profile
-    if str(profile).startswith(_SYNTHETIC):
+    if str(profile).startswith(SYNTHETIC):
         return _synthetic(str(profile))
     if str(profile) in _SHIPPED:
         with as_file(files("gapless.profiles.heads") / f"{profile}.npz") as path:
@@ -47,8 +47,12 @@ def find_head_profile(profile: str | Path | HeadProfile) -> HeadProfile:
     return read_head_profile(profile)
 
 
-def _synthetic(text: str) -> HeadProfile:
-    given = [part.partition("=") for part in text.removeprefix(_SYNTHETIC).split(",") if part]
+def synthetic_values(text: str) -> dict[str, int]:
+    """The numbers that `synthetic:layers=32,heads=32` says; as many key heads as heads unless it says otherwise.
+
+    Raises `InputError`.
+    """
+    given = [part.partition("=") for part in text.removeprefix(SYNTHETIC).split(",") if part]
     values = dict(_DEFAULTS)
     for name, _, value in given:
         if name not in values:
@@ -58,6 +62,11 @@ def _synthetic(text: str) -> HeadProfile:
         except InputError as error:
             raise InputError(f"profile: {name} of synthetic {error}") from None
     values["key_heads"] = values["key_heads"] or values["heads"]
+    return values
+
+
+def _synthetic(text: str) -> HeadProfile:
+    values = synthetic_values(text)
     most = 2**27
     if values["layers"] * values["heads"] ** 2 > most:
         raise InputError(f"profile: synthetic's layers x heads x heads must be <= {most}, got {text!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 from gapless.errors import InputError
 from gapless.report.short_repr import Brief
 
-__all__ = ["DISTANCES", "HeadProfile", "Rises", "counts_to_measure"]
+__all__ = ["DISTANCES", "HeadProfile", "Rises", "counts_to_measure", "nearest"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 DISTANCES = {
     "output": "||(A_j - A_h) V_h O_h||^2: by how much the layer's output changes",
@@ -171,3 +173,13 @@ def counts_to_measure(key_heads: int) -> list[int]:
         return list(range(1, key_heads))
     powers = [2**k for k in range(key_heads.bit_length())]
     return [count for count in sorted({*powers, *(3 * power for power in powers)}) if count < key_heads]
+
+
+def nearest(distance: Floats, kept: Sequence[int], group: int) -> Ints:
+    """The nearest query head of the kept key heads for each head of a layer; the head itself where it is kept.
+
+    `distance`: float, shape (heads, heads). `group`: query heads of a key head.
+    """
+    offered = np.isin(np.arange(len(distance)) // group, np.asarray(kept))
+    found = np.where(offered, distance, np.inf).argmin(axis=1)
+    return np.asarray(np.where(offered, np.arange(len(distance)), found))

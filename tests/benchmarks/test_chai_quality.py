@@ -22,12 +22,12 @@ import gapless
 from gapless.encodings.chai.commands.profile import rises_of
 from gapless.encodings.chai.commands.requests import execute_requests
 from gapless.encodings.chai.head_map import HeadMap
-from gapless.encodings.chai.medians import guessed
 from gapless.encodings.chai.methods import Baselines
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem, problem
 from gapless.encodings.chai.question import RequestsQuestion
 from gapless.encodings.chai.solve import solve
+from gapless.methods.medians import guessed
 from gapless.options import SolveOptions
 from gapless.profiles.heads.profile import HeadProfile
 from gapless.system import Session

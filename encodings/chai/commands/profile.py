@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.chai.commands.pictures import cluster_errors, draw_profile
-from gapless.encodings.chai.head_map import nearest
-from gapless.encodings.chai.medians import guessed, proven
 from gapless.encodings.chai.problem import Problem
 from gapless.encodings.chai.question import ProfileQuestion
 from gapless.io.atomic import check_writable
+from gapless.methods.medians import guessed, proven
 from gapless.options import Deadline, SolveOptions
 from gapless.plot.style import check_plot, save
-from gapless.profiles.heads.profile import HeadProfile, Rises, counts_to_measure
+from gapless.profiles.heads.profile import HeadProfile, Rises, counts_to_measure, nearest
 from gapless.profiles.heads.profile_file import write_head_profile
 from gapless.report.text import table
 from gapless.system import Answer, Session

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gapless.encodings.chai.clusters import k_means
-from gapless.encodings.chai.medians import guessed
 from gapless.encodings.chai.methods import Baselines
 from gapless.encodings.chai.parameters import Parameters
 from gapless.encodings.chai.problem import Problem, problem
 from gapless.encodings.chai.solve import solve
+from gapless.methods.medians import guessed
 from gapless.options import SolveOptions
 from gapless.profiles.heads.profile import HeadProfile
 

@@ -11,9 +11,9 @@ from examples import share
 
 from gapless.checker import check
 from gapless.encodings.chai.head_map import HeadMap
-from gapless.encodings.chai.medians import exchanged, guessed, price_bounds, proven, ranked
 from gapless.encodings.chai.problem import Problem, problem
 from gapless.encodings.chai.solve import solve
+from gapless.methods.medians import exchanged, guessed, price_bounds, proven, ranked
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.heads.profile import HeadProfile
 from gapless.solution import Status

@@ -7,12 +7,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gapless.encodings.chai.head_map import HeadMap, nearest
+from gapless.encodings.chai.head_map import HeadMap
 from gapless.encodings.chai.problem import problem
 from gapless.encodings.chai.queries import fewer_queries, using
 from gapless.encodings.chai.solve import solve
 from gapless.errors import InputError
 from gapless.options import SolveOptions
+from gapless.profiles.heads.profile import nearest
 
 PROFILE = "synthetic:layers=3,heads=8,key_heads=4"
 

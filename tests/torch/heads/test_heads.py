@@ -149,7 +149,7 @@ def test_a_function_without_its_mask_function_would_see_the_future(found: Any) -
 
 
 def test_swaps_lower_the_loss_and_keep_the_bytes(found: Any) -> None:
-    from gapless.encodings.chai.head_map import nearest
+    from gapless.profiles.heads.profile import nearest
     from gapless.torch.heads.measurement import measure_heads
     from gapless.torch.heads.swaps import swapped
 

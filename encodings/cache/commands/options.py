@@ -1,0 +1,34 @@
+"""The cache's commands beside `solve`: what they take, and their help."""
+
+from __future__ import annotations
+
+from gapless.encodings.cache.commands import profile
+from gapless.encodings.cache.question import ProfileQuestion
+from gapless.lazy import lazy
+from gapless.question import fields_of
+from gapless.system import Command, asking
+
+__all__ = ["PROFILE", "RUNS"]
+
+MODELS_HELP = """\
+MODEL has the attention of Llama, Qwen or Mistral, its grouped queries too, of OPT, or of GPT-2. hf:tiny-llama,
+hf:tiny-llama-gqa, hf:tiny-gpt2, hf:tiny-opt and hf:small-llama have random weights; a folder is what
+save_pretrained of transformers writes. Nothing is downloaded. Without a tokenizer in the folder, a token is a byte.
+"""
+_PROFILE_HELP = f"""\
+{MODELS_HELP}
+Measures what each mode of one layer spoils, while all others are in full: keys or values in few bits, a window of
+tokens, keys that heads share. It takes the divergence of the next token's distribution from the full cache's, and the
+rise of the loss. A layer's error is divided among its heads by how much each changes the layer's output. Take sequences
+as long as those that will be cached: what a window spoils depends on it.
+
+example:
+  gapless profile cache --model hf:tiny-llama --calibration text.txt -o cache.npz
+"""
+
+PROFILE = Command(
+    "cache", "what modes of a language model's cache of keys and values spoil", fields_of(ProfileQuestion),
+    asking(ProfileQuestion, lazy(lambda: profile.profile_cache)), _PROFILE_HELP,
+)  # fmt: skip
+
+RUNS: tuple[Command, ...] = ()

@@ -1,0 +1,1 @@
+"""What modes of a cache of keys and values spoil, by layer and head."""
