@@ -11,7 +11,7 @@ from gapless.question.parameters import check_least, with_work
 __all__ = ["DEFAULTS", "Parameters"]
 
 _WORK = ("heuristic_ops", "exact_steps", "bound_points", "bound_ranks", "rounds", "partial_cuts", "ordered_cuts",
-         "cell_ops", "mode_steps", "moded_rounds")  # fmt: skip
+         "cell_ops", "policy_steps", "mode_steps", "moded_rounds")  # fmt: skip
 """What counts work."""
 NAMES = (*SCHEDULES[2:], "time-indexed", "neighbourhood", "exact")
 """Of methods that order ops: those of the question but `auto` and `search`, and what improves orders."""
@@ -67,7 +67,11 @@ class Parameters:
     first orders, and more until there is a plan."""
 
     recomputed_stages: int = 5
-    """Stages up to which every subset of them is tried as those that recompute."""
+    """Stages up to which every subset of them is tried as those that recompute; with more policies as many choices."""
+
+    policy_steps: int = 32
+    """Steps from one policy of recomputation to the next, of one stage at a time, that are tried from the best choice
+    on."""
 
     moded_orders: int = 6
     """Orders whose modes are chosen by the solver, in each round: those that are fast with and without compression."""

@@ -53,7 +53,7 @@ Recipes are tried by `auto`, too, but say what is compressed only where they are
 """
 BACKWARDS = ("split", "whole", "auto")
 CUTS = ("auto", "even", "bottleneck")
-RECOMPUTATIONS = ("none", "auto", "all")
+RECOMPUTATIONS = ("none", "auto", "all", "curve")
 MESSAGE_MEMORIES = ("counted", "free")
 OBJECTIVES = ("makespan", "span")
 EMBEDDINGS = ("fused", "separate")
@@ -128,7 +128,9 @@ class Question(Asked):
         metavar="X",
     )
     recomputation: str = asked(
-        Choice(RECOMPUTATIONS), "stages that run their forward again to save memory: none, auto, all", "none"
+        Choice(RECOMPUTATIONS),
+        "stages that run their forward again to save memory: none, auto, all; or each layer by a policy: curve",
+        "none",
     )
     minimise: str = asked(
         Choice(OBJECTIVES),

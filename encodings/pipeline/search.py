@@ -10,11 +10,13 @@ import numpy as np
 
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
+from gapless.encodings.pipeline.bounds.policies import any_policy_s
 from gapless.encodings.pipeline.compression.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.compression.modes import Spoiling, fastest_modes, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
-from gapless.encodings.pipeline.cut.costs import are_all_choices, recomputation_choices, stages_of
+from gapless.encodings.pipeline.cut.costs import stages_of
+from gapless.encodings.pipeline.cut.policies import Choice, are_all_choices, choices_of, next_to
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
 from gapless.encodings.pipeline.methods import best_orders, first_orders, quick_orders
 from gapless.encodings.pipeline.order.cells import with_cells
@@ -46,6 +48,7 @@ class Case:
     stages: Stages
     bounds_s: dict[str, float]
     known: list[Candidate] = field(default_factory=list)
+    choice: Choice = ()
 
     @property
     def bound_s(self) -> float:
@@ -89,6 +92,8 @@ class Search:
             self.open_s = max(self.open_s, bound_s)
             self._try(cut, bound_s)
         self.open_s = math.inf
+        if self.problem.recomputation in ("auto", "curve"):
+            self._change_policies()
         if self.best is None and first is not None:
             self.cases.append(replace(first, bounds_s=bounds_of(first.stages)))
             self.best = first.best
@@ -164,8 +169,9 @@ class Search:
         """A cut that is cheap to find, in the first order that stays within memory; None where none does."""
         fixed = fixed_cut(self.problem)
         for cut in cheap_cuts(self.problem) if fixed is None else [fixed]:
-            for choice in (0, -1):  # what recomputes least, and most
-                stages = stages_of(self.problem, cut, recomputation_choices(self.problem, 1)[choice])
+            choices = choices_of(self.problem, stages_of(self.problem, cut), cut, 1)
+            for choice in (choices[0], choices[-1]):  # what recomputes least, and most
+                stages = stages_of(self.problem, cut, choice)
                 case = Case(cut, stages, {})
                 case.known.extend(self._fitting(first_orders(self.problem, cut, stages)))
                 if case.best is not None:
@@ -175,27 +181,58 @@ class Search:
 
     def _try(self, cut: Cut, bound_s: float) -> None:
         """Every choice of what recomputes and of splitting backwards, unless its bound says that it is no better."""
-        most = self.parameters.recomputed_stages
-        if not are_all_choices(self.problem, most):
-            for splits in self.problem.shapes():
-                every = stages_of(self.problem, cut, splits=splits)
-                free = replace(every, memory_bytes=np.full(self.problem.ranks, np.inf))
-                self.rest_s = min(self.rest_s, max(bound_s, *bounds_of(free).values()))
-        choices = recomputation_choices(self.problem, most)
-        shaped = [(choice, splits) for choice in choices for splits in self.problem.shapes(bool(choice.any()))]
+        plain = stages_of(self.problem, cut)
+        choices = choices_of(self.problem, plain, cut, self._most_choices)
+        if self.problem.recomputation == "curve" or not are_all_choices(self.problem, plain, cut, self._most_choices):
+            best_s = math.inf if self.best is None else self.best.timeline.cost_s
+            every_s = min(any_policy_s(self.problem, cut, splits, best_s) for splits in self.problem.shapes())
+            self.rest_s = min(self.rest_s, max(bound_s, every_s))
+        shaped = [(choice, splits) for choice in choices for splits in self.problem.shapes(_recomputes(choice))]
         for choice, splits in shaped:
             if self.is_over:
                 self.rest_s = min(self.rest_s, bound_s)
                 return
-            stages = stages_of(self.problem, cut, choice, splits)
-            case = Case(cut, stages, bounds_of(stages) | ({"cut": bound_s} if bound_s else {}))
-            spoiling = spoiling_of(self.problem, cut, stages.crosses)
-            if spoiling is not None:
-                case.bounds_s["modes"] = relaxed_bound_s(stages, spoiling, self.deadline.stage())
-            self.cases.append(case)
-            if not self.is_beaten(case.bound_s):
-                self.ordered_count += 1
-                self.add(case, self._fitting(quick_orders(self.problem, cut, stages, *self.effort)))
+            self._order(cut, choice, splits, bound_s)
+
+    @property
+    def _most_choices(self) -> int:
+        """Up to which all choices of what stages recompute are tried."""
+        return int(2**self.parameters.recomputed_stages)
+
+    def _order(self, cut: Cut, choice: Choice, splits: bool, bound_s: float) -> None:
+        """Quick orders of a case, unless its bound says that it is no better."""
+        stages = stages_of(self.problem, cut, choice, splits)
+        case = Case(cut, stages, bounds_of(stages) | ({"cut": bound_s} if bound_s else {}), choice=choice)
+        spoiling = spoiling_of(self.problem, cut, stages.crosses)
+        if spoiling is not None:
+            case.bounds_s["modes"] = relaxed_bound_s(stages, spoiling, self.deadline.stage())
+        self.cases.append(case)
+        if not self.is_beaten(case.bound_s):
+            self.ordered_count += 1
+            self.add(case, self._fitting(quick_orders(self.problem, cut, stages, *self.effort)))
+
+    def _change_policies(self) -> None:
+        """From the best case on, a step of one stage along its curve at a time, as long as that gains."""
+        left, tried = self.parameters.policy_steps, {(case.cut, case.choice) for case in self.cases}
+        while (best := self._case_of_best) is not None:
+            steps = next_to(self.problem, best.cut, best.stages.splits, best.choice)
+            for choice in steps:
+                if not left or self.deadline.over:
+                    return
+                if (best.cut, choice) in tried:
+                    continue
+                tried.add((best.cut, choice))
+                for splits in self.problem.shapes(_recomputes(choice)):
+                    self._order(best.cut, choice, splits, best.bounds_s.get("cut", 0.0))
+                left -= 1
+                if self._case_of_best is not best:
+                    break
+            else:
+                return
+
+    @property
+    def _case_of_best(self) -> Case | None:
+        return next((case for case in self.cases if any(found is self.best for found in case.known)), None)
 
     def _refine(self, case: Case) -> None:
         """Orders by all methods, and what they prove of plain messages."""
@@ -275,6 +312,10 @@ class Search:
             return peak_bytes(candidate.stages, candidate.timeline)
         spoiling = spoiling_of(self.problem, candidate.cut, candidate.stages.crosses)
         return held_bytes(self.problem, candidate.stages, candidate.order, candidate.timeline, spoiling)
+
+
+def _recomputes(choice: Choice) -> bool:
+    return any(policy.recomputes for policy in choice)
 
 
 def _rank(case: Case) -> tuple[float, float]:

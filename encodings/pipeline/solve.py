@@ -135,6 +135,7 @@ def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dic
         **_shape(search.problem, stages),
         "cut": list(decision.cut),
         "recomputed": list(decision.recomputed),
+        **({"policies": list(decision.policies)} if decision.policies else {}),
         "peak_in_flight": (peaks / np.where(kept, kept, 1)).round(6).tolist(),
         "finish_s": timeline.finish_s.tolist(),
         "spread_s": timeline.spread_s,

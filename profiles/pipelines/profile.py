@@ -9,13 +9,17 @@ JSON, format `gapless.pipeline-profile`, version 1; `//` comments are allowed::
                  "state_bytes": 32768, "stash_bytes": 1024, "boundary_bytes": 0}]}
 
 Layers stand in the order of the forward pass. Optional are `embedding_bytes`, `boundary_shape` and `source`, and of a
-layer `weight_stash_bytes` and `whole_backward_s`.
+layer `weight_stash_bytes`, `whole_backward_s`, and `policies` of recomputation::
+
+    "policies": [{"name": "attention-again", "kept_bytes": 400, "again_s": 0.002, "working_bytes": 512}]
+
 `PipelineProfile` says what each field means.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import re
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +32,10 @@ from gapless.io.typed import Stored, located, read_file, text_of
 from gapless.report.short_repr import Brief
 
 __all__ = [
+    "INPUT",
+    "KEEP",
     "PipelineProfile",
+    "Policy",
     "pipeline_profile_text",
     "read_pipeline_profile",
     "uniform_profile",
@@ -41,6 +48,23 @@ _LONGEST_S = 1e9
 
 UNIFORM_STASH_BYTES, UNIFORM_BOUNDARY_BYTES = 10**9, 10**6
 """Of a rank's part of a uniform profile: memory there is counted in micro-batches, and messages are small beside it."""
+
+
+KEEP, INPUT = "keep", "input"
+"""The policies that every layer has: it keeps all of its stash, or its input alone."""
+_POLICY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy of recomputation of a layer: `kept_bytes`, of a micro-batch from its forward to its backward, which
+    takes `again_s` longer for what it runs again, and holds `working_bytes` of activations at most.
+    """
+
+    name: str
+    kept_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
+    again_s: Annotated[float, Stored(0, _LONGEST_S)]
+    working_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +80,8 @@ class PipelineProfile(Brief):
     last layer share, 0 for none; they are among the parameter bytes of both. `boundary_shape`: rows and columns of the
     activation as a matrix, where it is known: compressors by rank need it. `source`: where the numbers are from.
     `is_uniform`: whether there are as many equal layers as a question has stages, made up for it. `whole_backward_s`:
-    of both gradients as one op, where that was measured; None for I and W after each other.
+    of both gradients as one op, where that was measured; None for I and W after each other. `policies`: of each layer
+    those of recomputation that are known, besides to keep all and to keep its input; none where no layer has any.
     Raises `InputError` where lengths differ or a number is negative, not finite or too large.
     """
 
@@ -75,6 +100,7 @@ class PipelineProfile(Brief):
     is_uniform: bool = False
     weight_stash_bytes: Ints | None = None
     whole_backward_s: Floats | None = None
+    policies: tuple[tuple[Policy, ...], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         where, count = f"profile {self.name!r}", len(self.layer_names)
@@ -96,6 +122,21 @@ class PipelineProfile(Brief):
         if not 0 <= self.embedding_bytes <= most:
             rule = f"must be in 0..{most}, the first and the last layer's parameter_bytes"
             raise InputError(f"{where}: embedding_bytes {rule}, got {self.embedding_bytes}")
+        self._check_policies(count)
+
+    def _check_policies(self, count: int) -> None:
+        if self.policies and len(self.policies) != count:
+            raise InputError(f"profile {self.name!r}: policies must have one entry for each of {count} layers")
+        for layer, found in enumerate(self.policies):
+            where, stash = f"layer {self.layer_names[layer]!r}: policies", int(self.stash_bytes[layer])
+            names = [each.name for each in found]
+            for each in found:
+                if not _POLICY_NAME.fullmatch(each.name) or each.name in (KEEP, INPUT) or names.count(each.name) > 1:
+                    rule = f"name must be one word, once, other than {KEEP} and {INPUT}"
+                    raise InputError(f"{where}: {rule}, got {each.name!r}")
+                if not 0 <= each.kept_bytes <= min(stash, each.working_bytes):
+                    rule = "kept_bytes must be at most stash_bytes and working_bytes"
+                    raise InputError(f"{where}: {each.name}: {rule}, got {each.kept_bytes}")
 
     def _check_column(self, title: str, count: int, most: float) -> None:
         column = getattr(self, title)
@@ -168,13 +209,14 @@ class _Layer:
     boundary_bytes: Annotated[int, Stored(0, _LARGEST_BYTES)]
     weight_stash_bytes: Annotated[int | None, Stored(0, _LARGEST_BYTES)] = None
     whole_backward_s: Annotated[float | None, Stored(0)] = None
+    policies: tuple[Policy, ...] = ()
 
 
 _OPTIONAL = ("weight_stash_bytes", "whole_backward_s")
 _COLUMNS = {
-    field.name: np.int64 if field.name.endswith("_bytes") else np.float64
-    for field in fields(_Layer)[1:]
-    if field.name not in _OPTIONAL
+    each.name: np.int64 if each.name.endswith("_bytes") else np.float64
+    for each in fields(_Layer)[1:]
+    if each.name not in (*_OPTIONAL, "policies")
 }
 """One of each layer, with their types."""
 
@@ -199,10 +241,12 @@ def read_pipeline_profile(path: str | Path) -> PipelineProfile:
         own = [getattr(layer, name) for layer in read.layers]
         filled = [other if each is None else each for each, other in zip(own, column.tolist(), strict=True)]
         columns[name] = None if own.count(None) == len(own) else np.array(filled, column.dtype)
+    policies = tuple(layer.policies for layer in read.layers)
     with located(str(path)):
         return PipelineProfile(
             read.name, tuple(layer.name for layer in read.layers), **columns, source=read.source,
             embedding_bytes=read.embedding_bytes, boundary_shape=read.boundary_shape,
+            policies=policies if any(policies) else (),
         )  # fmt: skip
 
 
@@ -217,6 +261,7 @@ def pipeline_profile_text(profile: PipelineProfile) -> str:
     for name in _OPTIONAL:
         column = getattr(profile, name)
         columns.append([None] * profile.layer_count if column is None else column.tolist())
+    columns.append(list(profile.policies) or [()] * profile.layer_count)
     layers = tuple(_Layer(*layer) for layer in zip(profile.layer_names, *columns, strict=True))
     file = _File(profile.name, layers, profile.source, profile.embedding_bytes, profile.boundary_shape)
     return text_of(file, _FORMAT, _VERSION, ["layers"])

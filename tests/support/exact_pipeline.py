@@ -99,7 +99,7 @@ class _Exact:
     def _memory(self) -> None:
         """What micro-batches keep: until the backward, while it runs, and from there to the weight gradient."""
         stages = self.stages
-        kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+        kept = np.where(stages.recomputes, stages.saved_bytes, stages.stash_bytes)
         deferred = stages.weight_stash_bytes if stages.splits else np.zeros(stages.count, dtype=np.int64)
         for rank, room in enumerate(stages.room_bytes.tolist()):
             here = [op for op in self.own if stages.rank[op[1]] == rank]
@@ -200,7 +200,7 @@ def two_copies(seed: int) -> Stages:
     return Stages(
         ranks=ranks, micro_batches=micro_batches, rank=rank,
         forward_s=times(1, 20), backward_s=times(1, 20), weight_s=times(0, 20) if splits else np.zeros(count),
-        splits=splits, stash_bytes=stash, input_bytes=np.minimum(stash, 1),
+        splits=splits, stash_bytes=stash, saved_bytes=np.minimum(stash, 1),
         recomputes=np.tile(rng.integers(4, size=ranks) == 0, 2),
         weight_stash_bytes=stash if rng.integers(2) else np.minimum(stash, times(0, 3).astype(np.int64)),
         state_bytes=one, parameter_bytes=one, boundary_bytes=one[1:], forward_hop_s=hops[0], hop_s=hops[1:],
@@ -228,7 +228,7 @@ def few_stages(seed: int, is_uneven: bool = False) -> Stages:
         ranks=ranks, micro_batches=micro_batches, rank=rank,
         forward_s=rng.integers(1, 20, count).astype(float), backward_s=rng.integers(1, 20, count).astype(float),
         weight_s=(rng.integers(1, 20, count) if splits else np.zeros(count)).astype(float), splits=splits,
-        stash_bytes=stash, input_bytes=np.minimum(stash, 1), recomputes=(rng.integers(4, size=count) == 0),
+        stash_bytes=stash, saved_bytes=np.minimum(stash, 1), recomputes=(rng.integers(4, size=count) == 0),
         weight_stash_bytes=stash if rng.integers(2) else rng.integers(0, stash + 1),
         state_bytes=one, parameter_bytes=one, boundary_bytes=one[1:], forward_hop_s=hops[0], hop_s=hops[1:],
         message_bytes=np.zeros((1, count - 1)),

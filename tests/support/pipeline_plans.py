@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from gapless.checker import check
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
-from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.encodings.pipeline.cut.policies import curve_of, rerun
+from gapless.encodings.pipeline.order.timeline import Candidate, Order, timed
 from gapless.encodings.pipeline.problem import problem
+from gapless.encodings.pipeline.programs.decision import PipelineDecision
 from gapless.encodings.pipeline.programs.lowering import to_schedule
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, whole
 from gapless.io.plan import SavedPlan
@@ -40,7 +43,7 @@ def errors_table(*names: str) -> CompressionTable:
 
 def baseline_plan(
     name: str, cut: tuple[int, ...] = (), hop_modes: dict[tuple[int, int], int] | None = None,
-    recomputes: bool = False, **values: Any,
+    recomputes: bool | list[bool] = False, policies: tuple[str, ...] = (), **values: Any,
 ) -> SavedPlan:  # fmt: skip
     """A plan whose order is the baseline's; `hop_modes[hop, m]`: numbers of modes, 0 where there is none.
 
@@ -50,7 +53,12 @@ def baseline_plan(
     how = {"profile": gpt_profile(6), "ranks": 4, "micro_batches": 8, "hop": 2.0, "placement": baseline.placement}
     question = problem(**{**how, "backward": "split" if baseline.splits else "whole", **values})
     cut = cut or even_cut(question.profile.layer_count, question.stage_count)
-    stages = stages_of(question, cut, np.full(question.stage_count, recomputes))
+    again = [recomputes] * question.stage_count if isinstance(recomputes, bool) else recomputes
+    choice = rerun(question, cut, again)
+    for stage, row in enumerate(policies):  # of the curve, by the policies of layers
+        curve = curve_of(replace(question, recomputation="curve"), cut, baseline.splits)[stage]
+        choice = (*choice[:stage], next(one for one in curve if " ".join(one.layers) == row), *choice[stage + 1 :])
+    stages = stages_of(question, cut, choice)
     stages = stages if baseline.splits else whole(stages)
     order = baseline.order(stages)
     for (hop, m), mode in (hop_modes or {}).items():
@@ -61,4 +69,7 @@ def baseline_plan(
     schedule = to_schedule(question, stages, order, timeline, spoiling_of(question, cut, stages.crosses))
     assert check(schedule).valid, check(schedule).summary()
     details = {"cut": list(cut), "method": name}
-    return SavedPlan("pipeline", question.description, {}, details, schedule)
+    if not policies:
+        return SavedPlan("pipeline", question.description, {}, details, schedule)
+    decision = PipelineDecision.of_candidate(Candidate(name, cut, stages, order, timeline), question.mode_names)
+    return SavedPlan("pipeline", question.description, {}, details, schedule, decision=decision.data)

@@ -18,7 +18,7 @@ def task_of(program: Program, blocks: int, form: str, propagates: bool = False) 
     order = program.order
     defaults = {"layers": blocks, "hidden": 32, "sequence": 16}
     return Task("train:gpt", defaults, 0, program.cut, order.rank_of_stage, order.micro_batches, modes, propagates,
-                form, 120.0, program.recomputed)  # fmt: skip
+                form, 120.0, program.recomputed, policies=program.policies)  # fmt: skip
 
 
 def program_on(rank_of_stage: tuple[int, ...], cut: tuple[int, ...], micro_batches: int, seed: int) -> Program:

@@ -49,7 +49,7 @@ def _random(rng: np.random.Generator) -> Stages:
         ranks=ranks, micro_batches=micro_batches, rank=rank,
         forward_s=rng.integers(1, 9, count).astype(float), backward_s=rng.integers(1, 9, count).astype(float),
         weight_s=(rng.integers(0, 9, count) if splits else np.zeros(count)).astype(float), splits=splits,
-        stash_bytes=stash, input_bytes=np.minimum(stash, 1), recomputes=recomputes,
+        stash_bytes=stash, saved_bytes=np.minimum(stash, 1), recomputes=recomputes,
         weight_stash_bytes=stash if rng.integers(2) else rng.integers(0, stash + 1),
         state_bytes=np.ones(count, dtype=np.int64), parameter_bytes=np.ones(count, dtype=np.int64),
         boundary_bytes=np.ones(count - 1, dtype=np.int64), message_bytes=np.zeros((1, count - 1)),
@@ -68,10 +68,12 @@ def sequences(stages: Stages, rank: int) -> Iterator[list[int]]:
     """
     here = np.flatnonzero(stages.rank == rank).tolist()
     kinds = [Kind.FORWARD, Kind.BACKWARD, *([Kind.WEIGHT] if stages.splits else [])]
-    kept = np.where(stages.recomputes, stages.input_bytes, stages.stash_bytes)
+    kept = np.where(stages.recomputes, stages.saved_bytes, stages.stash_bytes)
     deferred = stages.weight_stash_bytes if stages.splits else np.zeros(stages.count)
-    grows = {Kind.FORWARD: kept, Kind.BACKWARD: stages.stash_bytes - kept, Kind.WEIGHT: np.zeros(stages.count)}
-    drops = {Kind.FORWARD: np.zeros(stages.count), Kind.BACKWARD: stages.stash_bytes - deferred, Kind.WEIGHT: deferred}
+    working = stages.stash_bytes if stages.working_bytes is None else stages.working_bytes
+    full = np.maximum(np.maximum(working, kept), deferred)
+    grows = {Kind.FORWARD: kept, Kind.BACKWARD: full - kept, Kind.WEIGHT: np.zeros(stages.count)}
+    drops = {Kind.FORWARD: np.zeros(stages.count), Kind.BACKWARD: full - deferred, Kind.WEIGHT: deferred}
     room = float(stages.room_bytes[rank])
 
     def extend(done: dict[tuple[Kind, int], int], live: float, ops: list[int]) -> Iterator[list[int]]:

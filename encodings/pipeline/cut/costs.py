@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 
-from gapless.array_types import Floats, Ints, Mask
+from gapless.array_types import Floats, Ints
+from gapless.encodings.pipeline.cut.policies import Choice, rerun
 from gapless.encodings.pipeline.order.stages import Cut, Stages, each_rank
 from gapless.encodings.pipeline.problem import Problem
 
-__all__ = ["are_all_choices", "even_cut", "recomputation_choices", "stages_of", "sums_s"]
+__all__ = ["even_cut", "stages_of", "sums_s"]
 
 
 def even_cut(layers: int, stages: int) -> Cut:
@@ -19,15 +18,20 @@ def even_cut(layers: int, stages: int) -> Cut:
     return tuple(stage * size + min(stage, rest) for stage in range(1, stages))
 
 
-def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None, splits: bool | None = None) -> Stages:
-    """The costs of the stages; `recomputes[s]`: whether stage s runs its forward again before its backward. `splits`:
-    whether backwards are split, by default the first choice that there is.
+def stages_of(problem: Problem, cut: Cut, choice: Choice | None = None, splits: bool | None = None) -> Stages:
+    """The costs of the stages, each with its policy of recomputation; by default they keep all. `splits`: whether
+    backwards are split, by default the first choice that there is.
 
     Each copy of the model has all of them.
     """
     profile, count = problem.profile, problem.stage_count
     firsts, copies = np.array([0, *cut], dtype=np.int64), problem.copies
-    recomputes = np.tile(np.zeros(count, dtype=np.bool_) if recomputes is None else recomputes, copies)
+    choice = choice or rerun(problem, cut, [False] * count)
+    recomputes = np.tile([policy.recomputes for policy in choice], copies)
+    saved_bytes, working_bytes, again_s = (
+        np.tile([getattr(policy, name) for policy in choice], copies)
+        for name in ("kept_bytes", "working_bytes", "again_s")
+    )
     splits = problem.shapes(bool(recomputes.any()))[0] if splits is None else splits
     forward_s, backward_s, weight_s = (
         np.tile(np.add.reduceat(column, firsts), copies) for column in (profile.forward_s, *profile.backwards_s(splits))
@@ -46,11 +50,11 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None, splits
         micro_batches=problem.micro_batches // copies,
         rank=rank,
         forward_s=forward_s,
-        backward_s=backward_s + np.where(recomputes, forward_s, 0.0),
+        backward_s=backward_s + again_s,
         weight_s=weight_s,
         splits=splits,
         stash_bytes=stash_bytes,
-        input_bytes=np.minimum(np.concatenate([[0], boundary_bytes]), stash_bytes),
+        saved_bytes=saved_bytes,
         weight_stash_bytes=deferred_bytes,
         recomputes=recomputes,
         state_bytes=state_bytes,
@@ -70,6 +74,9 @@ def stages_of(problem: Problem, cut: Cut, recomputes: Mask | None = None, splits
         copies_s=copies_s,
         by_span=problem.by_span,
         steps=problem.steps,
+        again_s=again_s if recomputes.any() else None,
+        working_bytes=working_bytes if recomputes.any() else None,
+        policies=tuple(" ".join(policy.layers) for policy in choice) if recomputes.any() else (),
     )
 
 
@@ -138,26 +145,3 @@ def _memory(problem: Problem, rank: Ints, stash_bytes: Ints, state_bytes: Ints) 
     kept = each_rank(rank, stash_bytes, problem.ranks, problem.copies)
     states = np.bincount(rank, weights=state_bytes, minlength=problem.ranks)
     return np.asarray(states + problem.in_flight * kept, dtype=np.float64)
-
-
-Choice = Mask
-
-
-def recomputation_choices(problem: Problem, most_stages: int) -> list[Choice]:
-    """What stages may recompute, bool of shape (S,) each; those with fewest stages first.
-
-    Where it is left to the search: every subset of up to `most_stages` stages; of more, only none, all, and the first
-    so many, which are those that keep most micro-batches.
-    """
-    count = problem.stage_count
-    if problem.recomputation != "auto":
-        return [np.full(count, problem.recomputation == "all")]
-    if count <= most_stages:
-        subsets = sorted(product((False, True), repeat=count), key=lambda choice: (sum(choice), choice[::-1]))
-        return [np.array(subset) for subset in subsets]
-    return [np.arange(count) < recomputed for recomputed in range(count + 1)]
-
-
-def are_all_choices(problem: Problem, most_stages: int) -> bool:
-    """Whether `recomputation_choices` leaves nothing out."""
-    return problem.recomputation != "auto" or problem.stage_count <= most_stages

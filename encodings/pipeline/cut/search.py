@@ -12,6 +12,7 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.cut.costs import even_cut, sums_s
+from gapless.encodings.pipeline.cut.policies import least_kept_bytes
 from gapless.encodings.pipeline.order.stages import Cut
 from gapless.encodings.pipeline.problem import Problem
 from gapless.options import Deadline
@@ -183,6 +184,8 @@ class _Costs:
             _prefix(x)
             for x in (profile.state_bytes, profile.stash_bytes, profile.deferred_bytes, profile.parameter_bytes)
         )
+        self.kept = self.stash if problem.recomputation != "curve" else _prefix(np.array(
+            [least_kept_bytes(profile, layer) for layer in range(profile.layer_count)]))  # fmt: skip
         self.memory_bytes = math.inf if problem.in_flight is not None else problem.memory_bytes
         counted = float(problem.counts_messages)
         self.input_bytes = np.array([0.0, *profile.boundary_bytes[:-1].tolist(), 0.0])
@@ -212,21 +215,22 @@ class _Costs:
         """
         if self.problem.chunks > 1 or self.problem.recomputation == "all":
             return np.zeros(len(ends))
-        stash, deferred = (column[ends] - column[first] for column in (self.stash, self.deferred))
+        stash, kept, deferred = (column[ends] - column[first] for column in (self.stash, self.kept, self.deferred))
+        kept = np.minimum(kept, self.input_bytes[first]) if self.problem.recomputation == "curve" else kept
         room = self.memory_bytes - (self.state[ends] - self.state[first])
         room = room - self.message_bytes[first] - self.message_bytes[ends]  # of the forward that comes next
         if self.problem.in_flight is not None:
             room = self.problem.in_flight * stash
         above_s = self.forward[-1] - self.forward[first] + self.backward[-1] - self.backward[first]
         kept_s, turn_s = above_s + self.hops_above_s[stage], np.zeros(len(ends))
-        parts = [(stash, kept_s)]
+        parts = [(kept, kept_s)]
         if all(self.problem.shapes()):
-            parts.append((np.minimum(stash, deferred), kept_s + self.weight[ends] - self.weight[first]))
+            parts.append((np.minimum(kept, deferred), kept_s + self.weight[ends] - self.weight[first]))
         for size, each_s in parts:
             with np.errstate(divide="ignore", invalid="ignore"):
                 at_once = np.where(size > 0, np.floor(room / size), np.inf)
             turn_s = np.maximum(turn_s, self.problem.micro_batches * each_s / np.maximum(at_once, 1.0))
-        if self.problem.recomputation == "none":
+        if self.problem.recomputation != "auto":
             return turn_s
         twice_s = self.problem.micro_batches * (self.forward[ends] - self.forward[first])
         return np.asarray(np.minimum(turn_s, self.load_s(first, ends) + twice_s))
@@ -236,7 +240,7 @@ class _Costs:
         while it computes; of several stages that may recompute, no more of a micro-batch than their inputs. With
         two copies of the model a micro-batch has one of the rank's two stages, no less than the mean of both.
         """
-        stash = self.stash[ends] - self.stash[first]
+        stash = self.kept[ends] - self.kept[first]
         if self.problem.chunks == 1:
             stash = stash + self.message_bytes[first] + self.message_bytes[ends]
         elif self.problem.recomputation != "none":
@@ -327,7 +331,7 @@ def least_memory_bytes(problem: Problem, most: int, deadline: Deadline | None = 
     """What a rank needs at least for there to be a plan, over all cuts that the question allows; and whether that is
     enough, or only a lower bound: several stages of a rank keep messages too, and so do sends that block.
     """
-    is_enough = problem.chunks == 1 and not problem.blocking_sends
+    is_enough = problem.chunks == 1 and not problem.blocking_sends and problem.recomputation != "curve"
     costs = _Costs(problem)
     cut = fixed_cut(problem)
     if cut is not None:

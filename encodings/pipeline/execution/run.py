@@ -65,6 +65,7 @@ def _task(question: RunQuestion, session: Session, program: Program, layers: int
     """What ranks are to do. Raises `InputError` where there is no model, or one of other layers than the plan's."""
     from gapless.torch.pipeline.run import Task
 
+    program.check_policies("torch", runs_layers=True)
     if question.model is None:
         raise InputError("model: must be given, unless computing is emulated")
     task = Task(
@@ -79,6 +80,7 @@ def _task(question: RunQuestion, session: Session, program: Program, layers: int
         form=question.form,
         wait_s=question.wait,
         recomputed=program.recomputed,
+        policies=program.policies,
         repeats=question.repeats if question.steps == 1 else 0,
     )
     count = len(task.load().layers)

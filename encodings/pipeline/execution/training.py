@@ -83,12 +83,13 @@ def training(
     layered = load_layers(model, micro_batches) if isinstance(model, str) else model
     if len(layered.layers) != asked.integer("layers", 1):
         raise InputError(f"model: {plan} is for {asked.integer('layers', 1)} layers, got {len(layered.layers)}")
+    program.check_policies("torch", runs_layers=True)
     question = RunQuestion(model=layered.name, plan=plan, ranks=program.order.ranks)
     found = variants_of(question, program, replicas, asked.boolean("fuses_embedding", True))
     variant = replace(found[min(1, len(found) - 1)], propagates=error_propagation)
     task = Task(
         layered.name, {}, 0, program.cut, ranks, micro_batches, (), error_propagation, question.form, question.wait,
-        program.recomputed,
+        program.recomputed, policies=program.policies,
     )  # fmt: skip
     with TemporaryDirectory() as folder:
         write_torch_pipeline(Path(folder) / "schedule.csv", program.order, question.form)

@@ -17,6 +17,7 @@ def export_torch(path: str, plan: SavedPlan, form: str, compressed: bool, recomp
         stages, use = ", ".join(map(str, program.recomputed)), "with recomputes=True for them"
         rule = f"torch's schedules don't say what is recomputed, the plan recomputes stages {stages}"
         raise InputError(f"{rule}; give --recomputing if gapless.torch.pipeline.CompressedStage is your class, {use}")
+    program.check_policies("torch", runs_layers=recomputing)
     if program.hop_modes and not compressed:
         count, modes = len(program.hop_modes), ", ".join(sorted(set(program.hop_modes.values())))
         rule = f"torch's own stages send every hop plain, the plan compresses {count} ({modes})"

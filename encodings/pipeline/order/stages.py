@@ -13,6 +13,7 @@ from gapless.array_types import Floats, Ints, Mask
 
 __all__ = [
     "PLACEMENTS",
+    "STAGE_INPUT",
     "Cut",
     "Kind",
     "Placement",
@@ -32,6 +33,9 @@ PLACEMENTS = ("linear", "looped", "v", "bidirectional")
 and up again, chunk after chunk, so that a rank that runs the first stage runs the last one too (of two chunks).
 `bidirectional`: two copies of the model, one down the ranks for half of the micro-batches, one up for the others."""
 
+
+STAGE_INPUT = "stage input"
+"""The policy of a stage that keeps its input alone and runs all of its forward again."""
 
 Placement = str | tuple[int, ...]
 """One by name, or the rank of each stage."""
@@ -104,9 +108,11 @@ class Stages:
     the next one is no hop, and costs nothing.
     `rank[s]`: int64. `forward_s`, `backward_s`, `weight_s`: float, shape (S,), of one micro-batch; `backward_s` holds
     what is recomputed before it. Where `splits` is false the gradients of input and weights are one op, of
-    `backward_s`, and `weight_s` is 0. `stash_bytes`, `input_bytes`, `weight_stash_bytes`: int64, shape (S,): what a
-    micro-batch keeps for the gradient of the input, how much of it is the stage's input, and what it keeps from there
-    to the gradient of the weights. `recomputes[s]`: bool, only the input is kept until the backward.
+    `backward_s`, and `weight_s` is 0. `stash_bytes`, `weight_stash_bytes`: int64, shape (S,): what a micro-batch keeps
+    for the gradient of the input, and what it keeps from there to the gradient of the weights. `recomputes[s]`: bool,
+    only `saved_bytes` are kept until the backward, which runs some of the forward again, for `again_s` seconds, and
+    holds `working_bytes` at most; shape (S,) each, None where all of it is run again. `policies[s]`: what of it is, by
+    layers (see `cut.policies`).
     `state_bytes`, `parameter_bytes`: int64, shape (S,). `boundary_bytes`: int64, shape (S - 1,), after stage s.
     `message_bytes`: float, shape (modes, S - 1): what a message over each boundary takes of the memory of its sender
     and its receiver, 0 where messages don't count.
@@ -129,7 +135,7 @@ class Stages:
     weight_s: Floats
     splits: bool
     stash_bytes: Ints
-    input_bytes: Ints
+    saved_bytes: Ints
     weight_stash_bytes: Ints
     recomputes: Mask
     state_bytes: Ints
@@ -149,6 +155,9 @@ class Stages:
     by_span: bool = False
     overlap: float = 1.0
     steps: int = 1
+    again_s: Floats | None = None
+    working_bytes: Ints | None = None
+    policies: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -238,7 +247,7 @@ class Stages:
     @property
     def kept_bytes(self) -> Ints:
         """What a micro-batch keeps from its forward to its backward, int64 of shape (S,)."""
-        return np.where(self.recomputes, self.input_bytes, self.stash_bytes)
+        return np.where(self.recomputes, self.saved_bytes, self.stash_bytes)
 
     @property
     def deferred_bytes(self) -> Ints:
@@ -248,7 +257,14 @@ class Stages:
     @property
     def full_bytes(self) -> Ints:
         """What it keeps while its backward runs, the most of all, int64 of shape (S,)."""
-        return np.maximum(np.maximum(self.kept_bytes, self.deferred_bytes), self.stash_bytes)
+        working = self.stash_bytes if self.working_bytes is None else self.working_bytes
+        return np.maximum(np.maximum(self.kept_bytes, self.deferred_bytes), working)
+
+    @property
+    def rerun_s(self) -> Floats:
+        """Of each backward what is forward that runs again, float of shape (S,)."""
+        again_s = self.forward_s if self.again_s is None else self.again_s
+        return np.where(self.recomputes, again_s, 0.0)
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:

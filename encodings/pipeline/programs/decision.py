@@ -17,7 +17,7 @@ import numpy as np
 from gapless.array_types import Ints
 from gapless.decision import Decision
 from gapless.encodings.pipeline.order.messages import makers
-from gapless.encodings.pipeline.order.stages import Stages, copies_of, rank_of_stages
+from gapless.encodings.pipeline.order.stages import STAGE_INPUT, Stages, copies_of, rank_of_stages
 from gapless.encodings.pipeline.order.timeline import Candidate
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import Action
@@ -49,11 +49,12 @@ class HopMode:
 class PipelineDecision(Decision):
     """`cut`: the first layer of each stage but the first. `order[r]`: what rank r computes, one action after the other:
     `0F0 0B0`, as `gapless.io.formats.torch_pipeline` has them. `method`: what found the order. `recomputed`: the stages
-    that run their forward again. Where there are two copies of the model, the stages of the second one, and its
-    micro-batches, are numbered after those of the first one. `hop_modes`: of gradients that are compressed.
-    `sum_modes`: the name of each stage's mode; none where all are plain. `messages`: those from one rank to another in
-    the order in which they leave, by the actions that make them; between other ranks they leave as they are made.
-    `cells`: the forwards that run in one cell with the backward that follows them.
+    that keep their input alone and run all of their forward again. `policies[s]`: of other stages that run some of it
+    again, the policy of each layer by name; none where there are no such stages. Where there are two copies of the
+    model, the stages of the second one, and its micro-batches, are numbered after those of the first one. `hop_modes`:
+    of gradients that are compressed. `sum_modes`: the name of each stage's mode; none where all are plain. `messages`:
+    those from one rank to another in the order in which they leave, by the actions that make them; between other ranks
+    they leave as they are made. `cells`: the forwards that run in one cell with the backward that follows them.
 
     Raises `InputError` for what contradicts the cut.
     """
@@ -66,6 +67,7 @@ class PipelineDecision(Decision):
     sum_modes: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     cells: str = ""
+    policies: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         stages = len(self.cut) + 1
@@ -73,6 +75,13 @@ class PipelineDecision(Decision):
             raise InputError(f"cut: must be first layers that grow, got {list(self.cut)}")
         if any(stage >= stages for stage in self.recomputed):
             raise InputError(f"recomputed: must be stages < {stages}, got {list(self.recomputed)}")
+        if self.policies and len(self.policies) != stages:
+            raise InputError(f"policies: must be one for each of {stages} stages, got {len(self.policies)}")
+        both = next((stage for stage in self.recomputed if self.policies and self.policies[stage]), None)
+        if both is not None:
+            raise InputError(
+                f"policies[{both}]: must be empty for a stage that is recomputed, got {self.policies[both]!r}"
+            )
         for number, each in enumerate(self.hop_modes):
             if each.hop >= stages - 1:
                 raise InputError(f"hop_modes[{number}]: hop: must be < {stages - 1}, got {each.hop}")
@@ -99,16 +108,20 @@ class PipelineDecision(Decision):
         """For the plan file. `names`: of the modes; the first is plain."""
         stages, order = found.stages, found.order
         rows = [_row(stages, sequence) for sequence in order.sequences]
+        by_layer = ["" if row == STAGE_INPUT else row for row in stages.policies] or [""] * stages.depth
         compressed = np.argwhere(np.where(stages.crosses[:, None], order.hop_modes, 0)).tolist()
         return cls(
             cut=found.cut,
             order=tuple(rows),
             method=found.method,
-            recomputed=tuple(np.flatnonzero(stages.recomputes[: stages.depth]).tolist()),
+            recomputed=tuple(
+                stage for stage in np.flatnonzero(stages.recomputes[: stages.depth]).tolist() if not by_layer[stage]
+            ),
             hop_modes=tuple(HopMode(hop, m, names[order.hop_modes[hop, m]]) for hop, m in compressed),
             sum_modes=tuple(names[mode] for mode in order.reduce_modes) if order.reduce_modes.any() else (),
             messages=tuple(_row(stages, makers(stages, queue)) for queue in order.messages),
             cells=_row(stages, np.array(sorted(order.cells), dtype=np.int64)),
+            policies=tuple(by_layer) if any(by_layer) else (),
         )
 
     @classmethod
@@ -159,6 +172,10 @@ class PipelineDecision(Decision):
             raise InputError(f"cut: must be {cuts} first layers < {layers} that grow, got {list(self.cut)}")
         if len(self.order) != max(ranks) + 1:
             raise InputError(f"order: must be one for each of {max(ranks) + 1} ranks, got {len(self.order)}")
+        sizes = [end - first for first, end in pairwise((0, *self.cut, layers))]
+        for stage, names in enumerate(self.policies):
+            if names and len(names.split()) != sizes[stage]:
+                raise InputError(f"policies[{stage}]: must be one for each of {sizes[stage]} layers, got {names!r}")
         for number, queue in enumerate(self.queues):
             if any(each.stage >= stages for each in queue):
                 raise InputError(f"messages[{number}]: must be of stages < {stages}, got {self.messages[number]}")

@@ -242,10 +242,10 @@ class _Lowering:
         duration_s = float(stages.backward_s[stage])
         if stages.recomputes[stage]:
             again = self.tensor(f"again {at}")
-            forward_s = float(stages.forward_s[stage])
-            at_s = self.run(f"R {at}", "recompute", stage, at_s, forward_s, [used[0], *kept], [again, *made], [])
+            again_s = float(stages.rerun_s[stage])
+            at_s = self.run(f"R {at}", "recompute", stage, at_s, again_s, [used[0], *kept], [again, *made], [])
             kept, made, used = kept | made, {}, [*used, again]
-            duration_s -= forward_s
+            duration_s -= again_s
         writes = (
             [self.tensor(f"gradient {self.at(stage - 1, micro_batch)}", stages.boundary_bytes[stage - 1])]
             if follows

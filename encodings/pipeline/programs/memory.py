@@ -42,7 +42,8 @@ def _has_ties(stages: Stages, order: Order, timeline: Timeline) -> bool:
     """Whether an op, a part of one, or a send that blocks takes no time."""
     shortest_s = [durations(stages, order).min(), stages.forward_s.min()]
     if stages.recomputes.any():
-        shortest_s.append((stages.backward_s - stages.forward_s)[stages.recomputes].min())
+        shortest_s.append((stages.backward_s - stages.rerun_s)[stages.recomputes].min())
+        shortest_s.append(stages.rerun_s[stages.recomputes].min())
     hops = np.flatnonzero(stages.crosses)
     used = [(mode, hop) for hop in hops.tolist() for mode in np.unique(order.hop_modes[hop]).tolist()]
     for mode, hop in used:

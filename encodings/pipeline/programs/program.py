@@ -16,6 +16,7 @@ from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.io.typed import located
 from gapless.ir.schedule import EventKind, Schedule
+from gapless.profiles.pipelines.profile import INPUT, KEEP
 
 __all__ = ["Program", "program_of"]
 
@@ -31,7 +32,7 @@ class Program:
     hop + 1 to hop, where it is compressed. `sum_modes`: of each stage's sum among replicas, none where all are plain.
     `in_flight[r]`: the most micro-batches, counted once a stage, that rank r
     keeps at once in the replay. `boundary_bytes[s]`: of the activation after stage s; `sent_bytes[r]`: all that rank r
-    sends.
+    sends. `policies[s]`: of a stage that runs some of its layers again, what each of them keeps; none where none does.
     """
 
     order: ActionOrder
@@ -42,6 +43,21 @@ class Program:
     in_flight: tuple[int, ...]
     boundary_bytes: tuple[int, ...]
     sent_bytes: tuple[int, ...]
+    policies: tuple[str, ...] = ()
+
+    def check_policies(self, player: str, runs_layers: bool = False) -> None:
+        """Raise `InputError` where stages run some of their layers again, unless the player does so and the plan asks
+        for no more than it can: a layer from its input, in a backward that is one op."""
+        names = sorted({name for row in self.policies for name in row.split()} - {KEEP, INPUT})
+        stages = ", ".join(str(stage) for stage, row in enumerate(self.policies) if row)
+        way_out = "solve with --recomputation auto"
+        if stages and not runs_layers:
+            raise InputError(f"{player} takes no policies of layers, the plan has some in stages {stages}; {way_out}")
+        if names:
+            raise InputError(f"{player} runs layers again from their input, the plan has {names[0]!r}; {way_out}")
+        if stages and any(action.kind == "I" for action in self.order.actions):
+            rule = f"{player} runs layers again for each part of a backward, the plan once for both"
+            raise InputError(f"{rule}; solve with --backward whole")
 
     @property
     def plain_sent_bytes(self) -> tuple[int, ...]:
@@ -80,6 +96,7 @@ def program_of(plan: SavedPlan) -> Program:
         in_flight=_in_flight(computed, ranks),
         boundary_bytes=boundary_bytes,
         sent_bytes=sent_bytes,
+        policies=decision.policies,
     )
 
 

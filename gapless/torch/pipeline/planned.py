@@ -9,11 +9,14 @@ what it gets, such as tokens, but one of what its first layer makes of it. PyTor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+from torch.utils.checkpoint import checkpoint
 
+from gapless.profiles.pipelines.profile import INPUT
 from gapless.torch.devices import device_of
 from gapless.torch.library import Tensor, torch
 
@@ -24,11 +27,16 @@ class PlannedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
     """As `PipelineStage`, for a model whose stages take and send one tensor each.
 
     `recomputes`: whether only the input of a micro-batch is kept from its forward to its backward, which runs the
-    forward again, with the same random numbers. The last stage keeps its output besides, for the loss.
+    forward again, with the same random numbers. The last stage keeps its output besides, for the loss. `policies`: of a
+    stage whose layers follow one another, `keep` or `input` for each: whether a layer keeps its input alone, and runs
+    again in the backward, which has to be whole.
     """
 
-    def __init__(self, *stage: Any, recomputes: bool = False, **options: Any) -> None:
+    def __init__(self, *stage: Any, recomputes: bool = False, policies: str = "", **options: Any) -> None:
         super().__init__(*stage, **options)
+        for layer, policy in zip(self.submod.children(), policies.split(), strict=False):
+            if policy == INPUT:
+                layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
         self.recomputes = recomputes
         self._random: dict[int, Tensor] = {}
         self._made: tuple[Tensor, Tensor] | None = None  # by the first layer: as it is, and as the others get it

@@ -38,6 +38,7 @@ class Task:
     `model`, `defaults`: as `load_layers` takes them. `cut`: the first layer of each stage but the first.
     `hop_modes`: rows of hop, micro-batch, mode. `form`: that of the schedule's file. `wait_s`: the longest that a rank
     waits for another. `recomputed`: the stages that run their forward again. `repeats`: steps that are timed besides.
+    `policies[s]`: of a stage that runs some of its layers again, what each of them keeps.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Task:
     wait_s: float
     recomputed: tuple[int, ...] = ()
     repeats: int = 0
+    policies: tuple[str, ...] = ()
 
     def load(self) -> LayeredModel:
         """The model, the same in every process."""
@@ -93,7 +95,7 @@ def _stages(rank: int, task: Task, model: LayeredModel) -> list[CompressedStage]
     parts, here = model.stages(task.cut), [stage for stage, r in enumerate(task.rank_of_stage) if r == rank]
     return [
         CompressedStage(parts[stage], stage, len(parts), torch.device("cpu"), modes=modes, propagates=task.propagates,
-                        recomputes=stage in task.recomputed)
+                        recomputes=stage in task.recomputed, policies=task.policies[stage] if task.policies else "")
         for stage in here
     ]  # fmt: skip
 

@@ -107,7 +107,8 @@ class PipelineTraining:
         here = [stage for stage, rank in enumerate(task.rank_of_stage) if rank == groups.rank]
         self._stages = [
             CompressedStage(parts[stage], stage, count, torch.device("cpu"), group=groups.pipeline,
-                            propagates=variant.propagates, recomputes=stage in task.recomputed)
+                            propagates=variant.propagates, recomputes=stage in task.recomputed,
+                            policies=task.policies[stage] if task.policies else "")
             for stage in here
         ]  # fmt: skip
         self.sums = ReplicaSums(

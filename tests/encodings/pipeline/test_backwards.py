@@ -13,7 +13,8 @@ from tiny_pipelines import best_cost_s
 
 from gapless.checker import check
 from gapless.cli.main import main
-from gapless.encodings.pipeline.cut.costs import recomputation_choices, stages_of
+from gapless.encodings.pipeline.cut.costs import stages_of
+from gapless.encodings.pipeline.cut.policies import choices_of
 from gapless.encodings.pipeline.cut.search import CutSearch
 from gapless.encodings.pipeline.problem import EvenHops, Problem, problem
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
@@ -52,9 +53,10 @@ def test_the_best_of_all_orders_cuts_and_shapes_is_found_and_none_is_below_a_bou
     question = Problem(measured(seed, 0.6, 1.1), 2, 2, in_flight=1 + seed % 2, recomputation=recomputation, **how)
     best_s, search = np.inf, CutSearch(question, 1000)
     for cut in combinations(range(1, 4), 1):
-        for choice in recomputation_choices(question, 5):
-            shapes = question.shapes(bool(choice.any()))
-            assert shapes == ((False,) if choice.any() else (True, False))
+        for choice in choices_of(question, stages_of(question, cut), cut, 32):
+            recomputes = any(policy.recomputes for policy in choice)
+            shapes = question.shapes(recomputes)
+            assert shapes == ((False,) if recomputes else (True, False))
             best_s = min(best_s, *(best_cost_s(stages_of(question, cut, choice, splits)) for splits in shapes))
     next(iter(search))
     assert search.bound <= best_s * (1 + 1e-9)

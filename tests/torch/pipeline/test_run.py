@@ -33,12 +33,18 @@ class Ran:
 
 
 def asked(
-    name: str, blocks: int, form: str, modes: bool = False, propagates: bool = False, recomputes: bool = False
+    name: str,
+    blocks: int,
+    form: str,
+    modes: bool = False,
+    propagates: bool = False,
+    recomputes: bool = False,
+    policies: tuple[str, ...] = (),
 ) -> tuple[Program, Task]:
     """A baseline's plan for a GPT with so many blocks, and the task that it is for ranks."""
     extra = {"compression": errors_table("rank 2", "float16"), "error_budget": 1.0} if modes else {}
     plan = baseline_plan(name, hop_modes=COMPRESSED if modes else {}, profile=gpt_profile(blocks, SHAPE),
-                         recomputes=recomputes, **extra)  # fmt: skip
+                         recomputes=recomputes, policies=policies, **extra)  # fmt: skip
     program = program_of(plan)
     return program, task_of(program, blocks, form, propagates)
 
@@ -52,6 +58,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
         "zb-v": asked("zb-v", 6, "communication"),
         "interleaved": asked("interleaved-1f1b", 6, "compute"),
         "1f1b again": asked("1f1b", 4, "compute", recomputes=True),
+        "1f1b layers": asked("1f1b", 4, "compute", policies=("input keep", "input keep", "", "")),
         "zb-h1 again": asked("zb-h1", 4, "communication", recomputes=True),
         "zb-v again": asked("zb-v", 6, "compute", recomputes=True),
         "compressed": asked("zb-h1", 4, "compute", modes=True),
@@ -84,7 +91,7 @@ def test_stages_on_any_ranks_find_the_gradients_of_one_process(ran: dict[str, Ra
     assert found.losses == 4
 
 
-AGAIN = ["1f1b again", "zb-h1 again", "zb-v again"]
+AGAIN = ["1f1b again", "1f1b layers", "zb-h1 again", "zb-v again"]
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved", *AGAIN])

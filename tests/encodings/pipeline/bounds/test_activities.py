@@ -17,7 +17,7 @@ def v_of_two(**changes: object) -> Stages:
     stages = Stages(
         ranks=2, micro_batches=2, rank=rank_of_stages("v", 2, 2), forward_s=np.array([1.0, 2.0, 3.0, 4.0]),
         backward_s=np.array([5.0, 6.0, 7.0, 8.0]), weight_s=np.full(4, 9.0), splits=True, stash_bytes=4 * one,
-        input_bytes=one, weight_stash_bytes=2 * one, recomputes=np.zeros(4, dtype=bool), state_bytes=one,
+        saved_bytes=one, weight_stash_bytes=2 * one, recomputes=np.zeros(4, dtype=bool), state_bytes=one,
         parameter_bytes=one, boundary_bytes=one[1:], message_bytes=np.zeros((1, 3)), forward_hop_s=hops,
         hop_s=hops[None], encode_s=np.zeros((1, 3)),
         decode_s=np.zeros((1, 3)), reduce_s=np.zeros((1, 4)), embedding_s=0.0, memory_bytes=np.array([13.0, 19.0]),

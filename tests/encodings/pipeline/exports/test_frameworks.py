@@ -12,6 +12,7 @@ from gapless.cli.main import main
 from gapless.encodings.pipeline.programs.program import program_of
 from gapless.io.plan import SavedPlan, write_plan
 
+LAYERS: dict[str, Any] = {"profile": gpt_profile(6), "policies": ("input keep", "input keep", "input keep", "")}
 MODES: dict[str, Any] = {"compression": errors_table("rank 4"), "error_budget": 1.0, "hop_modes": {(1, 0): 1}}
 
 
@@ -39,6 +40,12 @@ def test_both_forms_hold_every_action_once(tmp_path: Path, capsys: pytest.Captur
     ("name", "values", "options", "message"),
     [
         ("1f1b", {"recomputes": True}, ["torch-pipeline"], "the plan recomputes stages 0, 1, 2, 3; give --recomputing"),
+        ("1f1b", LAYERS, ["torch-pipeline"], "torch takes no policies of layers, the plan has some in stages 0, 1, 2"),
+        ("1f1b", LAYERS, ["megatron"], "Megatron-LM takes no policies of layers, the plan has some in stages 0, 1, 2"),
+        (
+            "zb-h1", LAYERS, ["torch-pipeline", "--recomputing"],
+            "torch runs layers again for each part of a backward, the plan once for both; solve with --backward whole",
+        ),
         ("1f1b", MODES, ["torch-pipeline"], "send every hop plain, the plan compresses 1 (rank 4); give --compressed"),
         ("1f1b", MODES, ["megatron"], "Megatron-LM sends every hop plain"),
         ("zb-h1", {}, ["megatron"], "runs 1f1b and interleaved-1f1b; solve with --method 1f1b --backward whole"),
@@ -61,7 +68,10 @@ def test_what_cannot_be_said_is_refused_in_one_line(
     assert found.count("\n") == 1
 
 
-@pytest.mark.parametrize(("values", "option"), [(MODES, "--compressed"), ({"recomputes": True}, "--recomputing")])
+@pytest.mark.parametrize(
+    ("values", "option"),
+    [(MODES, "--compressed"), ({"recomputes": True}, "--recomputing"), (LAYERS, "--recomputing")],
+)
 def test_stages_that_compress_or_recompute_take_the_same_order(
     tmp_path: Path, values: dict[str, Any], option: str
 ) -> None:

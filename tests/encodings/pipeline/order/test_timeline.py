@@ -57,7 +57,7 @@ def test_sums_wait_for_the_last_gradient_and_the_exchange_for_both_ends() -> Non
 @pytest.mark.parametrize(("recomputes", "peak"), [(False, 3), (True, 2)])
 def test_recomputation_keeps_the_input_until_the_backward(recomputes: bool, peak: int) -> None:
     _, stages = trial(1, 3, 3)
-    sizes = replace(stages, stash_bytes=np.array([10]), input_bytes=np.array([1]), recomputes=np.array([recomputes]),
+    sizes = replace(stages, stash_bytes=np.array([10]), saved_bytes=np.array([1]), recomputes=np.array([recomputes]),
                     weight_stash_bytes=np.array([10]))  # fmt: skip
     ops = [(F, 0), (F, 1), (F, 2), (I, 0), (W, 0), (I, 1), (W, 1), (I, 2), (W, 2)]
     timeline = timed(sizes, plain(sizes, [[number(sizes, kind, 0, m) for kind, m in ops]]))

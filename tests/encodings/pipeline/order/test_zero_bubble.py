@@ -53,7 +53,7 @@ def uneven(seed: int) -> Stages:
         stages,
         stash_bytes=stash,
         weight_stash_bytes=stash if random.integers(2) else random.integers(0, stash + 1),
-        input_bytes=np.ones(stages.count, dtype=np.int64),
+        saved_bytes=np.ones(stages.count, dtype=np.int64),
         recomputes=random.integers(2, size=stages.count) == 0,
         memory_bytes=states + one + random.integers(0, 9, 3),
     )

@@ -25,6 +25,7 @@ UNIFORM = {"ranks": 3, "micro_batches": 4, "hop": 2}
 ASKED: dict[str, dict[str, Any]] = {
     "zb-v": {**UNIFORM, "placement": "v", "method": "zb-v"},
     "recomputed": {**UNIFORM, "recomputation": "all", "backward": "whole"},
+    "policies": {**UNIFORM, "profile": gpt_profile(4), "recomputation": "curve", "backward": "whole", "memory": 30_000},
     "compressed": {
         **UNIFORM, "profile": gpt_profile(4), "hop": None, "bandwidth": 400.0, "replicas": 2, "method": "1f1b",
         "compression": errors_table("half", "rank 4"), "error_budget": 0.02,
@@ -79,10 +80,22 @@ def test_stages_lie_where_a_placement_of_ones_own_says(ranks: tuple[int, ...], t
 
 
 def test_a_plan_of_before_says_the_same_by_its_events(result: Result, path: Path) -> None:
+    if result.details.get("policies"):
+        return  # which are younger than decisions
     program = program_of(read_plan(path))
     old = read_plan(changed(path, lambda data: data.pop("decision")))
     assert PipelineDecision.of(old) == result.decision
     assert program_of(old) == program
+
+
+def test_policies_have_a_name_for_each_layer_of_a_stage() -> None:
+    decision = gapless.solve(problem(**ASKED["policies"])).decision
+    assert isinstance(decision, PipelineDecision)
+    ends = (0, *decision.cut, 6)
+    assert any(decision.policies)
+    assert all(
+        len(row.split()) in (0, end - first) for row, first, end in zip(decision.policies, ends, ends[1:], strict=False)
+    )
 
 
 def test_compressed_hops_and_sums_have_names() -> None:
@@ -111,6 +124,11 @@ def _swap(decision: dict[str, Any]) -> None:
         (lambda decision: decision.update(cut=[9]), "decision: cut: must be 1 first layers < 2"),
         (lambda decision: decision.pop("method"), "method"),
         (lambda decision: decision.update(recomputed=[5]), "decision: recomputed: must be stages < 2"),
+        (lambda decision: decision.update(policies=["keep"]), "decision: policies: must be one for each of 2 stages"),
+        (
+            lambda decision: decision.update(policies=["keep input", ""]),
+            r"decision: policies\[0\]: must be one for each of 1 layers, got 'keep input'",
+        ),
         (lambda decision: decision.update(sum_modes=["plain"]), "decision: sum_modes: must be one for each of 2"),
         (
             lambda decision: decision.update(hop_modes=[{"hop": 1, "micro_batch": 0, "mode": "rank 4"}]),

@@ -11,6 +11,7 @@ import pytest
 from gapless.checker import Rule, check
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.cut.policies import rerun
 from gapless.encodings.pipeline.order.timeline import Order, peak_bytes, timed
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
@@ -176,7 +177,7 @@ def test_compressed_hops_send_fewer_bytes_and_spend_the_budget() -> None:
 
 def test_a_recomputed_stage_keeps_its_input_alone() -> None:
     question = asked(profile=trained(embedding_bytes=0), hop=2.0)
-    stages = stages_of(question, even_cut(4, 4), np.array([True, True, False, False]))
+    stages = stages_of(question, even_cut(4, 4), rerun(question, even_cut(4, 4), [True, True, False, False]))
     order = BASELINES["zb-h1"].order(stages)
     timeline = timed(stages, order)
     assert timeline is not None

@@ -11,6 +11,7 @@ import pytest
 from gapless.checker import check
 from gapless.encodings.pipeline.compression.modes import compressor_bytes, spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.cut.policies import rerun
 from gapless.encodings.pipeline.order.timeline import Order, timed
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
@@ -35,7 +36,7 @@ def asked(**values: Any) -> Problem:
 
 def held_and_replayed(question: Problem, name: str, mode: int = 0, recomputes: bool = False) -> tuple[Any, Any]:
     cut = even_cut(8, question.stage_count)
-    stages = stages_of(question, cut, np.full(question.stage_count, recomputes))
+    stages = stages_of(question, cut, rerun(question, cut, np.full(question.stage_count, recomputes).tolist()))
     stages = stages if BASELINES[name].splits else whole(stages)
     plain = BASELINES[name].order(stages)
     order = Order(plain.sequences, np.where(stages.crosses[:, None], mode, plain.hop_modes), plain.reduce_modes)
