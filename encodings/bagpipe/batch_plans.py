@@ -252,9 +252,15 @@ class _Roots:
         self._root = np.zeros(0, dtype=np.int64)  # by cache row, as the others
         self._alone = np.zeros(0, dtype=np.bool_)
         self._last = np.zeros(0, dtype=np.int64)
+        self._next: tuple[Step, Past] | None = None
 
     def past(self, step: Step) -> Past:
         """What lies behind the rows of the next batch."""
+        if self._next is None or self._next[0] is not step:
+            self._next = step, self._past(step)
+        return self._next[1]
+
+    def _past(self, step: Step) -> Past:
         most = int(step.rows.max()) + 1
         self._root, self._last = _grown(self._root, most), _grown(self._last, most)
         self._alone = _grown(self._alone, most)
@@ -264,8 +270,9 @@ class _Roots:
 
     def settle(self, step: Step, past: Past, users: Mask) -> Ints:
         """The roots of a batch's rows after it. `users`: bool (n, p), at least one each."""
-        root = settled_roots(users, step.ids, past.root)
-        self._root[step.rows], self._alone[step.rows], self._last[step.rows] = root, one_user(users)[1], step.batch
+        one = one_user(users)
+        root = settled_roots(users, step.ids, past.root, one)
+        self._root[step.rows], self._alone[step.rows], self._last[step.rows] = root, one[1], step.batch
         return root
 
 

@@ -17,8 +17,6 @@ __all__ = [
     "between_trainers",
     "costs",
     "count_uses",
-    "message_costs",
-    "move_messages",
     "move_uses",
     "one_user",
     "settled",
@@ -145,38 +143,6 @@ def added_costs(
         if of >= 0:
             per_id[id_, of] = 0
     return _summed(index, examples, per_id)
-
-
-@compiled
-def message_costs(
-    index: NDArray[np.int32], examples: Ints, counts: NDArray[np.int32], per_row: NDArray[np.int32], root: Ints,
-    per_id: NDArray[np.int32],
-) -> NDArray[np.int32]:  # fmt: skip
-    """As `messages.State.costs`, in the finer unit. `per_id`: room to work in, rows x trainers."""
-    rows, trainers = counts.shape
-    for row in range(rows):
-        for trainer in range(trainers):
-            per_id[row, trainer] = per_row[row] if counts[row, trainer] == 0 else 0
-        if root[row] >= 0:
-            per_id[row, root[row]] = 0
-    return _summed(index, examples, per_id)
-
-
-@compiled
-def move_messages(
-    index: NDArray[np.int32], examples: Ints, trainer: Ints, times: int, root: Ints, weight: Ints,
-    counts: NDArray[np.int32],
-) -> int:  # fmt: skip
-    """As `move_uses`, of messages: how much more they cost."""
-    unused, more = np.int64(times < 0), 0
-    for table in range(index.shape[1]):
-        for at in range(len(examples)):
-            row, to = index[examples[at], table], trainer[at]
-            before = counts[row, to]
-            counts[row, to] = before + times
-            if before == unused and root[row] != to:
-                more += times * weight[row]
-    return more
 
 
 @compiled

@@ -65,9 +65,9 @@ class Past:
         return self.alone & is_one & np.equal(user, self.root)
 
 
-def settled_roots(users: Mask, ids: Ints, root: Ints) -> Ints:
-    """The roots after a batch, of rows that had these, -1 for none, before it."""
-    user, is_one = one_user(users)
+def settled_roots(users: Mask, ids: Ints, root: Ints, one: tuple[Ints, Mask] | None = None) -> Ints:
+    """The roots after a batch, of rows that had these, -1 for none, before it. `one`: `one_user(users)`, if known."""
+    user, is_one = one or one_user(users)
     after = np.where(is_one, user, root)
     moving = np.flatnonzero(~is_one & ~_is_user(users, root))
     after[moving] = _first_users(users[moving], ids[moving])

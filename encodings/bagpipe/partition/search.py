@@ -71,6 +71,10 @@ class SearchState(Protocol):
     trainer: Ints
 
     @property
+    def prices(self) -> Ints | None:
+        """Of trainers' places, from which blocks are placed; None for those of a sample."""
+
+    @property
     def best(self) -> tuple[Ints, float]:
         """The best partition so far, and what it costs."""
 
@@ -98,7 +102,7 @@ def searched(state: SearchState, parameters: Search, seed: int, deadline: Deadli
         before = state.trainer[block]
         state.take(block, before)
         marginal = state.costs(block)
-        after = transport(marginal, np.bincount(before, minlength=marginal.shape[1])).trainer
+        after = transport(marginal, np.bincount(before, minlength=marginal.shape[1]), state.prices).trainer
         state.put(block, after)
         if (now := state.cost()) > cost:
             state.take(block, after)
@@ -273,6 +277,8 @@ def search(
 class _FetchState:
     """A partition with its uses, kept up to date."""
 
+    prices = None
+
     def __init__(self, sharing: Sharing, objective: Objective, trainer: Ints, best: tuple[Ints, float]) -> None:
         self.trainer, self.best, self._objective = trainer, best, objective
         self._uses = Uses(sharing, trainer)
@@ -308,6 +314,8 @@ def search_cuts(cuts: Cuts, start: Ints, parameters: Search, seed: int, deadline
 
 class _CutState:
     """A partition with the counts of its rows' uses, kept up to date."""
+
+    prices = None
 
     def __init__(self, cuts: Cuts, trainer: Ints) -> None:
         self.trainer, self._cuts, self._counts = trainer, cuts, cuts.counts(trainer)

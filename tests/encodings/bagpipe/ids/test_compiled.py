@@ -17,6 +17,7 @@ from gapless.encodings.bagpipe.ids import compiled, loops
 from gapless.encodings.bagpipe.ids.distinct import positions, unique_ids
 from gapless.encodings.bagpipe.lookahead.steps import lookahead_steps
 from gapless.encodings.bagpipe.partition import compiled as compiled_partition
+from gapless.encodings.bagpipe.partition import compiled_messages
 from gapless.encodings.bagpipe.partition.batch import Traffic
 from gapless.encodings.bagpipe.partition.methods import partition
 from gapless.encodings.bagpipe.partition.transport import transport
@@ -33,11 +34,13 @@ def twice(monkeypatch: pytest.MonkeyPatch) -> Twice:
     def run(function: Callable[[], Any]) -> tuple[Any, Any]:
         assert loops.ids_loops(1) is compiled
         assert loops.partition_loops(1) is compiled_partition
+        assert loops.message_loops(1) is compiled_messages
         with_loops = function()
         with monkeypatch.context() as without:
             without.setattr(loops, "_is_installed", lambda: False)
             assert loops.ids_loops(loops.LEAST_WORK) is None
             assert loops.partition_loops(loops.LEAST_WORK) is None
+            assert loops.message_loops(loops.LEAST_WORK) is None
             return with_loops, function()
 
     return run

@@ -14,7 +14,8 @@ from gapless.encodings.bagpipe import Parameters, Planning, Search
 from gapless.encodings.bagpipe.batch_plans import batch_plans
 from gapless.encodings.bagpipe.designs.counts import counted
 from gapless.encodings.bagpipe.partition.cuts import Past
-from gapless.encodings.bagpipe.partition.messages import MessageBatch, State
+from gapless.encodings.bagpipe.partition.message_state import State
+from gapless.encodings.bagpipe.partition.messages import MessageBatch
 from gapless.encodings.bagpipe.partition.methods import contiguous
 from gapless.errors import InputError
 from gapless.options import SolveOptions
@@ -73,18 +74,47 @@ def test_a_longer_search_sends_less_and_never_ends_worse() -> None:
     assert found[-1] < found[0]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_moving_an_example_costs_is_what_the_partition_costs_more(seed: int) -> None:
+    batch = small_batch(seed, 3, 12)
+    trainer = contiguous(batch.places)
+    state = State(batch.shared, trainer)
+    for example in range(12):
+        one = np.array([example])
+        state.take(one, trainer[one])
+        without, marginal = state.cost(), state.costs(one)[0]
+        for to in range(3):
+            state.put(one, np.array([to]))
+            assert state.cost() - without == marginal[to]
+            state.take(one, np.array([to]))
+        state.put(one, trainer[one])
+    assert state.cost() == State(batch.shared, trainer).cost()
+
+
 def test_costs_are_kept_up_to_date_of_bags_too() -> None:
     batch = small_batch(1, 3, 12)
     bags = MessageBatch(
         Bags(batch.index.reshape(-1), np.full((12, 1), 2)), batch.in_next, batch.past, batch.places, batch.parameters
     )
     for each in (batch, bags):
-        state, block = State(each, contiguous(each.places)), np.array([1, 5, 9])
+        state, block = State(each.shared, contiguous(each.places)), np.array([1, 5, 9])
         state.take(block, state.trainer[block])
         state.put(block, np.array([2, 0, 1]))
         state.trainer[block] = [2, 0, 1]
-        assert state.cost() == State(each, state.trainer).cost()
+        assert state.cost() == State(each.shared, state.trainer).cost()
     assert np.array_equal(batch.searched(SolveOptions())[0].trainer, bags.searched(SolveOptions())[0].trainer)
+
+
+def test_a_row_that_every_run_of_many_examples_uses_is_left_out_of_the_search() -> None:
+    """Row 0 is in all examples, row 1 in the first half: the one is left out, the other counts."""
+    index = np.column_stack([np.zeros(64), 1 + np.maximum(np.arange(64) - 31, 0)]).astype(np.int32)
+    rows = int(index.max()) + 1
+    past = Past.none(rows)
+    batch = MessageBatch(index, np.ones(rows, dtype=np.bool_), past, np.full(2, 32), Parameters())
+    assert batch.shared.shared.tolist() == [0] * 32
+    assert batch.shared.weight.tolist() == [batch.weight[1]]
+    found = batch.searched(SolveOptions())[0]
+    assert found.value == messages_by_hand(batch, tuple(found.trainer.tolist())) == 1
 
 
 def test_another_design_has_no_such_objective() -> None:
