@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gapless.encodings.fsdp.question import GATHERS, GROUPS, METHODS, SCATTERS, Question
+from gapless.encodings.fsdp.question import EXECUTORS, GATHERS, METHODS, SCATTERS, Question
 from gapless.encodings.fsdp.step.costs import Costs
 from gapless.errors import InputError
 from gapless.io.record import check_known
@@ -42,13 +42,13 @@ class Problem(BriefQuestion):
     memory_bytes: float = math.inf
     gather: tuple[str, ...] = ("bf16",)
     scatter: tuple[str, ...] = ("fp32",)
-    groups: str = Question.groups
+    executor: str = Question.executor
     stored: str = Question.stored
     method: str = Question.method
 
     def __post_init__(self) -> None:
         check_known("method", self.method, METHODS)
-        check_known("groups", self.groups, GROUPS)
+        check_known("executor", self.executor, EXECUTORS)
         check_known("stored", self.stored, ELEMENT_BYTES)
         for title, known in (("gather", GATHERS), ("scatter", SCATTERS)):
             if not getattr(self, title):
@@ -74,6 +74,7 @@ class Problem(BriefQuestion):
             gathered_bytes=float(math.ceil(gathered)),
             gradient_bytes=float(max(ELEMENT_BYTES["bf16"], *(math.ceil(WIRE_BYTES[name]) for name in self.scatter))),
             memory_bytes=self.memory_bytes,
+            takes_when_begun=self.executor == "fsdp2",
         )
 
     @property
@@ -96,7 +97,7 @@ class Problem(BriefQuestion):
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
             "gather": list(self.gather),
             "scatter": list(self.scatter),
-            "groups": self.groups,
+            "executor": self.executor,
             "method": self.method,
             "source": self.profile.source,
         }
@@ -115,7 +116,7 @@ def problem_of(asked: Question) -> Problem:
     memory_bytes = math.inf if asked.memory is None else float(asked.memory)
     return Problem(
         profile, asked.ranks, asked.bandwidth, asked.latency, memory_bytes, tuple(dict.fromkeys(asked.gather)),
-        tuple(dict.fromkeys(asked.scatter)), asked.groups, asked.stored, asked.method,
+        tuple(dict.fromkeys(asked.scatter)), asked.executor, asked.stored, asked.method,
     )  # fmt: skip
 
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from gapless.profiles.pipelines.profile import PipelineProfile
 
-__all__ = ["BASELINES", "GATHERS", "GROUPS", "LATENCY_S", "METHODS", "SCATTERS", "Question", "RunQuestion"]
+__all__ = ["BASELINES", "EXECUTORS", "GATHERS", "LATENCY_S", "METHODS", "SCATTERS", "Question", "RunQuestion"]
 
 BASELINES = ("fsdp2", "last-kept", "kept", "saturated", "overlapped", "one-by-one")
 """What is done today: see `gapless.encodings.fsdp.search.baselines`."""
 METHODS = ("auto", "labels", *BASELINES)
 """`auto`: labels from the best baseline."""
-GROUPS = ("shared", "free")
+EXECUTORS = ("fsdp2", "any")
 GATHERS = ("fp32", "bf16", "fp8")
 SCATTERS = ("fp32", "bf16", "int8")
 """Precisions, the most exact first."""
@@ -58,9 +58,10 @@ class Question(Asked):
         Listed(Choice(SCATTERS)), "precisions in which gradients may be scattered; int8 by all-to-all, summed in fp32",
         ("fp32",), metavar="TYPE,...",
     )  # fmt: skip
-    groups: str = asked(
-        Choice(GROUPS),
-        "shared: gathers and scatters have the same groups, as modules of FSDP2 do; free: each their own", "shared",
+    executor: str = asked(
+        Choice(EXECUTORS),
+        "fsdp2: what FSDP2 can run, in its memory; any: groups of each kind of collective, a gather's memory is taken "
+        "when the network is free", "fsdp2",
     )  # fmt: skip
     stored: str = asked(Choice(("bf16", "fp32")), "what parameter_bytes of the profile count", "bf16")
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")

@@ -9,11 +9,11 @@ from gapless import __version__
 from gapless.encodings.fsdp.decision import ShardedDecision
 from gapless.encodings.fsdp.parameters import DEFAULTS, Parameters
 from gapless.encodings.fsdp.problem import Problem
-from gapless.encodings.fsdp.search.baselines import BUILDERS, fits
+from gapless.encodings.fsdp.search.baselines import BUILDERS, FSDP2_BUILDERS, fits
 from gapless.encodings.fsdp.search.bounds import tails_of
 from gapless.encodings.fsdp.search.labels import search
 from gapless.encodings.fsdp.search.precision import with_precisions
-from gapless.encodings.fsdp.search.shared import best_grouped, starts_of
+from gapless.encodings.fsdp.search.shared import best_grouped, relaxed_bound, starts_of
 from gapless.encodings.fsdp.step.costs import Costs, Order
 from gapless.encodings.fsdp.step.lowering import to_schedule
 from gapless.encodings.fsdp.step.timeline import Timeline, timeline
@@ -56,6 +56,11 @@ class ShardedSearch:
         return self.problem.costs
 
     @property
+    def best_s(self) -> float:
+        """When the best ends."""
+        return float("inf") if self.best is None else self.best.times.step_s
+
+    @property
     def is_over(self) -> bool:
         """Whether the best is proven, or time is up; baselines are all made, for comparison."""
         return self.best is not None and len(self.baselines_s) > 0 and self.deadline.over
@@ -81,8 +86,8 @@ class Baseline:
     name: str
 
     def supports(self, problem: Problem) -> bool:
-        """Every question."""
-        return True
+        """What the executor can run."""
+        return problem.executor == "any" or self.name in FSDP2_BUILDERS
 
     def run(self, search: ShardedSearch) -> Iterator[Candidate]:
         """Its order, where it stays within memory."""
@@ -94,7 +99,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels with groups of their own for every kind of collective; where they are to be shared, from those groups."""
+    """Labels: over passes, in groups that are searched for; or with groups of each kind of collective."""
 
     name: str = "labels"
 
@@ -106,26 +111,32 @@ class Labels:
         """Each order that is better than those before it; and what bounds all plans."""
         if search_.proves():
             return
-        costs, parameters, deadline = search_.costs, search_.parameters, search_.deadline
-        most, layers = _labels(costs, parameters), parameters.most_layers
-        _bound(search_, most)
-        best_s = float("inf") if search_.best is None else search_.best.times.step_s
-        is_shared = search_.problem.groups == "shared"
-        found = search(costs, most, layers, float("inf") if is_shared else best_s, deadline)
-        if not is_shared:
-            if found.order is not None:
-                yield self._candidate(costs, found.order)
-            return
-        starts = starts_of(costs, found.order)
-        for order in best_grouped(costs, starts, parameters.most_extensions, most, deadline):
-            yield self._candidate(costs, order)
+        for order in (_grouped if search_.problem.executor == "fsdp2" else _free)(search_):
+            times = fits(search_.costs, order)
+            if times is not None:
+                yield Candidate(self.name, order, times)
             if search_.proves():
                 return
 
-    def _candidate(self, costs: Costs, order: Order) -> Candidate:
-        times = timeline(costs, order)
-        assert times is not None, "a label's order can be run"
-        return Candidate(self.name, order, times)
+
+def _free(search_: ShardedSearch) -> Iterator[Order]:
+    """With groups of their own for every kind of collective."""
+    costs, parameters = search_.costs, search_.parameters
+    most, layers = _labels(costs, parameters), parameters.most_layers
+    _bound(search_, most)
+    found = search(costs, most, layers, search_.best_s, search_.deadline)
+    if found.order is not None:
+        yield found.order
+
+
+def _grouped(search_: ShardedSearch) -> Iterator[Order]:
+    """With groups that all kinds share."""
+    costs, parameters = search_.costs, search_.parameters
+    most = max(1, min(parameters.most_labels, parameters.most_extensions // (12 * costs.positions)))
+    found = relaxed_bound(costs, most, search_.best_s, search_.deadline)
+    if found > search_.bound_s:
+        search_.bound_s, search_.bound_source = found, "passes"
+    yield from best_grouped(costs, starts_of(costs), parameters.most_extensions, most, search_.deadline)
 
 
 def _bound(search_: ShardedSearch, most_labels: int) -> None:
@@ -134,11 +145,10 @@ def _bound(search_: ShardedSearch, most_labels: int) -> None:
     With groups of any size where layers are few; else one by one without latency, which no group is faster than.
     """
     costs = search_.costs.without_gradients()
-    best_s = float("inf") if search_.best is None else search_.best.times.step_s
     most_layers = costs.layers
     if costs.layers > search_.parameters.most_layers:
         costs, most_layers = replace(costs, latency_s=0.0), 1
-    relaxed = search(costs, most_labels, most_layers, best_s, search_.deadline)
+    relaxed = search(costs, most_labels, most_layers, search_.best_s, search_.deadline)
     if relaxed.bound_s > search_.bound_s:
         search_.bound_s, search_.bound_source = relaxed.bound_s, "labels"
 

@@ -166,6 +166,8 @@ def _values(kinds: tuple[Any, ...], field: _Field, record: Record, where: str) -
             raise record.fail(key, "a list of at least one", [])
         return tuple(read_record(item, entry, where) for entry in entries)  # type: ignore[arg-type]
     values = record.array(key)
+    if rule.is_filled and not values:
+        raise record.fail(key, "a list of at least one", [])
     if item is str:
         return record.texts(key, rule.each or "a list of texts", rule.choices)
     if item is int:

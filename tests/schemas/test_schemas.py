@@ -17,7 +17,7 @@ from gapless.cli.main import main
 from gapless.encodings.taccl import read_sketch
 from gapless.errors import InputError
 from gapless.io import mscclpp
-from gapless.io.formats import collective_file, ddp_buckets
+from gapless.io.formats import collective_file, ddp_buckets, fsdp2
 from gapless.io.formats.groups_file import read_groups
 from gapless.io.formats.measured_file import read_measured
 from gapless.io.formats.tuned_file import read_selector_file, read_table
@@ -120,6 +120,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "collective": collective_file.read_collective,
     "groups": lambda path: read_groups(path, 4, "broadcast", 1000),
     "ddp-buckets": ddp_buckets.read_ddp_buckets,
+    "fsdp2": fsdp2.read_fsdp2,
     "plan": read_plan,
     "mscclpp-plan": mscclpp.read_plan,
     "sweep": read_instances,
@@ -162,11 +163,15 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "taccl.json": f"solve taccl --topology-file {folder}/pair.json --size 1MB",
         "monet.json": f"solve monet --graph {folder}/graph.json --budget 1MB",
         "cupcake.json": "solve cupcake --profile resnet50",
+        "fsdp.json": "solve fsdp --profile gpt:layers=2,hidden=256 --ranks 8 --bandwidth 5GB/s --method last-kept",
         "bagpipe.npz": f"solve bagpipe --trace {folder}/ids.npy --trainers 2 --batch-size 4 --lookahead 2",
     }
     for name, command in commands.items():
         assert main([*command.split(), "--quiet", "-o", str(folder / name)]) == 0
-    for source, form, target in (("cupcake", "ddp-buckets", "b.json"), ("taccl", "mscclpp", "mscclpp.json")):
+    exports = (
+        ("cupcake", "ddp-buckets", "b.json"), ("taccl", "mscclpp", "mscclpp.json"), ("fsdp", "fsdp2", "fsdp2.json"),
+    )  # fmt: skip
+    for source, form, target in exports:
         assert main(["export", str(folder / f"{source}.json"), "--format", form, "-o", str(folder / target)]) == 0
     return {path.name: path for path in folder.iterdir()}
 
@@ -207,6 +212,7 @@ def test_a_freshly_written_bagpipe_run_is_valid(plans: dict[str, Path]) -> None:
 
 def test_freshly_written_buckets_graphs_and_profiles_are_valid(plans: dict[str, Path]) -> None:
     assert not faults("ddp-buckets", json.loads(plans["b.json"].read_text()))
+    assert not faults("fsdp2", json.loads(plans["fsdp2.json"].read_text()))
     assert not faults("mscclpp-plan", json.loads(plans["mscclpp.json"].read_text()))
     assert not faults("training-graph", json.loads(training_graph_file.training_graph_text(build("resnet50", 8))))
     for build_profile in NAMED.values():
@@ -312,6 +318,7 @@ def examples(name: str, plans: dict[str, Path]) -> list[dict[str, Any]]:
         return [parsed(text) for text in texts[name]]
     modules = {
         "training-graph": training_graph_file, "fusion-profile": fusion_profile_file, "ddp-buckets": ddp_buckets,
+        "fsdp2": fsdp2,
         "pipeline-profile": pipeline_profile_file, "compression-errors": compression_errors_file,
         "training-step": training_step_file,
     }  # fmt: skip

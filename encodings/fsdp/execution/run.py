@@ -33,8 +33,8 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Row:
-    """A wrapping that ran, and what was predicted of it. `gathered_bytes`: the most at once, predicted and observed;
-    `allocated_bytes`: the most that FSDP2 had memory for, which it takes when it begins a gather."""
+    """A wrapping that ran, and what was predicted of it. `gathered_bytes`: the most at once that FSDP2 has memory for,
+    which it takes when it begins a gather; predicted and observed."""
 
     wrapping: Fsdp2Wrapping
     order: Order
@@ -42,7 +42,6 @@ class Row:
     found: Ran
     dilation: float
     gathered_bytes: tuple[float, float]
-    allocated_bytes: float
     is_timed: bool
 
     @property
@@ -78,7 +77,6 @@ class Row:
             "late_s": self.found.late_s / self.dilation,
             "in_order": self.is_in_order,
             "gathered_bytes": {"predicted": self.gathered_bytes[0], "observed": self.gathered_bytes[1]},
-            "allocated_bytes": self.allocated_bytes,
             "equal": self.found.equal,
             "gradients": self.found.gradients,
         }
@@ -96,13 +94,10 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     wrappings = {"plan": wrapping, "fsdp2": _each_alone(costs, wrapping)}
     rows = _run(question, session, costs, wrappings, ranks)
     is_valid = all(row.is_as_planned for row in rows)
-    planned = timeline(costs, ShardedDecision.of(plan, question.plan).order)
-    assert planned is not None, "a plan that replays clean has a time line"
     data = {
-        "ranks": ranks, "emulated": question.emulate, "valid": is_valid, "plan_s": planned.step_s,
-        "rows": [row.data for row in rows],
+        "ranks": ranks, "emulated": question.emulate, "valid": is_valid, "rows": [row.data for row in rows]
     }  # fmt: skip
-    return Answer(data, _text(rows, planned, question, ranks), _notes(rows), is_valid=is_valid)
+    return Answer(data, _text(rows, question, ranks), _notes(rows), is_valid=is_valid)
 
 
 def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -170,24 +165,18 @@ def row_of(costs: Costs, wrapping: Fsdp2Wrapping, found: Ran, dilation: float, i
     predicted, gathers = timeline(costs, order), timeline(costs.without_gradients(), order)
     assert predicted is not None, "FSDP2 gathers by itself what a pass needs"
     assert gathers is not None, "it is the same order"
-    gathered, allocated = list[Change](), list[Change]()
+    taken = list[Change]()
     for each in found.collectives:
         if not each.is_scatter:
             group = wrapping.groups[each.group]
             size = costs.between(group.first, group.last) * costs.gathered_bytes
-            for begin_s, changes in ((each.start_s, gathered), (each.issued_s, allocated)):
-                changes += [(begin_s, size), (each.released_s, -size)]
-    most, most_allocated = (peak_of(sorted(changes)) for changes in (gathered, allocated))
-    return Row(
-        wrapping, order, predicted, found, dilation, (gathers.peak_bytes, most), most_allocated, is_timed
-    )  # fmt: skip
+            taken += [(each.issued_s, size), (each.released_s, -size)]
+    most = peak_of(sorted(taken))
+    return Row(wrapping, order, predicted, found, dilation, (gathers.peak_bytes, most), is_timed)
 
 
-def _text(rows: Sequence[Row], planned: Timeline, question: RunQuestion, ranks: int) -> str:
-    lines = [
-        f"{'':<6} {'groups':>6} {'predicted':>10} {'measured':>10} {'ratio':>6} {'gathered':>9} {'observed':>9} "
-        f"{'allocated':>9}"
-    ]
+def _text(rows: Sequence[Row], question: RunQuestion, ranks: int) -> str:
+    lines = [f"{'':<6} {'groups':>6} {'predicted':>10} {'measured':>10} {'ratio':>6} {'gathered':>9} {'observed':>9}"]
     for row in rows:
         gathered, observed = (format_bytes(int(size)) for size in row.gathered_bytes)
         order = "in order" if row.is_in_order else "in another order"
@@ -195,11 +184,9 @@ def _text(rows: Sequence[Row], planned: Timeline, question: RunQuestion, ranks: 
         lines.append(
             f"{row.found.name:<6} {len(row.wrapping.groups):>6} {format_seconds(row.predicted.step_s):>10} "
             f"{format_seconds(row.measured_s):>10} {row.measured_s / row.predicted.step_s:>6.3f} {gathered:>9} "
-            f"{observed:>9} {format_bytes(int(row.allocated_bytes)):>9}  {order}, {equal}"
+            f"{observed:>9}  {order}, {equal}"
         )
     how = {"wire": "the wire is emulated, passes are real", "step": "wire and passes are emulated"}[question.emulate]
     slower = f", {question.dilation:g} times as slow" if question.dilation > 1 else ""
     lines.append(f"{question.repeats} steps of each in turns, {ranks} processes; {how}{slower}")
-    if planned.step_s < rows[0].predicted.step_s * (1 - _ROUNDING):
-        lines.append(f"the plan's own order takes {format_seconds(planned.step_s)}; FSDP2 can't have all of it")
     return "\n".join(lines)

@@ -1,27 +1,21 @@
 """What FSDP2 makes of a plan: calls of `fully_shard` and what they gather ahead; and the order that this comes to.
 
 FSDP2 gathers a group when its pass begins, and then the groups that its lists name; it scatters when a group's backward
-pass is over. It takes the memory of a gather when it begins it, though the network may be busy. So a gather of a plan
-belongs to the last pass that begins before the gather starts, behind whatever stands before it on the network. What
-FSDP2 can't say is how long a backward pass waits for scatters but for one number, how many may be under way.
-`order_of` is the order as FSDP2 has it: its time line is what runs.
+pass is over. It takes the memory of a gather when it begins it, though the network may be busy. A backward pass waits
+for scatters by one number, how many may be under way.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gapless.encodings.fsdp.decision import ShardedDecision
 from gapless.encodings.fsdp.problem import ELEMENT_BYTES, Problem
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
-from gapless.encodings.fsdp.step.timeline import Timeline, memory_changes, peak_of, timeline
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping
 from gapless.io.record import Record
@@ -30,10 +24,9 @@ from gapless.profiles.pipelines.profile import PipelineProfile
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
 
-__all__ = ["allocated_bytes", "costs_of", "order_of", "wrapping_of", "wrapping_of_plan"]
+__all__ = ["costs_of", "order_of", "wrapping_of", "wrapping_of_plan"]
 
-_ROUNDING = 1e-9
-"""Of an instant: sums in another order differ by less."""
+_REMEDY = "solve with --executor fsdp2"
 
 
 def wrapping_of_plan(plan: SavedPlan, where: str = "plan") -> Fsdp2Wrapping:
@@ -43,111 +36,29 @@ def wrapping_of_plan(plan: SavedPlan, where: str = "plan") -> Fsdp2Wrapping:
 
 
 def wrapping_of(decision: ShardedDecision, costs: Costs, profile: str) -> Fsdp2Wrapping:
-    """Gathers begin with later passes than the plan's order asks for as long as FSDP2 would have memory for more than
-    the costs allow. Raises `InputError` for what FSDP2 can't do, and for an order that can't be run."""
+    """Raises `InputError` for what FSDP2 can't do."""
     bounds = decision.groups
     if not bounds:
-        rule = "FSDP2 gathers and scatters a group of modules together, the plan has other groups for each"
-        raise InputError(f"groups: {rule}; solve with --groups shared")
+        raise InputError(f"groups: FSDP2 gathers and scatters a group of modules together; {_REMEDY}")
     passes = _Passes(bounds)
-    groups = tuple(Fsdp2Group(*bound, _kept(decision, bound), *_precisions(decision, bound)) for bound in bounds)
-    parameters, most = tuple(costs.parameters.tolist()), _scatters_in_flight(decision, passes)
-    bare = Fsdp2Wrapping(profile, decision.layers, parameters, groups, most)
-    return _within_memory(costs, bare, _begun_ahead(decision, costs, passes))
-
-
-_Ahead = tuple[tuple[int, ...], ...]
-"""Groups that are gathered when each pass begins."""
-
-
-def _begun_ahead(decision: ShardedDecision, costs: Costs, passes: _Passes) -> _Ahead:
-    """In the last pass that begins before each gather of the plan starts, and in the plan's order."""
-    times = timeline(costs, decision.order)
-    if times is None:
-        raise InputError("collectives: must have all that a pass needs before it, and each layer's scatter")
-    begin_s = [times.begin_s[position] for position in passes.begins]
-    ahead: list[list[int]] = [[] for _ in begin_s]
-    least, scatters = 0, [passes.backward(passes.number[each.first]) for each in _scatters(decision)]
-    for each, start_s in zip(decision.collectives, times.start_s, strict=True):
-        if each.kind == Kind.SCATTER:
-            least = max(least, scatters.pop(0) + 1)
-            continue
+    groups = [Fsdp2Group(*bound, _kept(decision, bound), *_precisions(decision, bound)) for bound in bounds]
+    for each in decision.collectives:
         group = passes.number[each.first]
-        used = group if each.kind == Kind.FORWARD else passes.backward(group)
-        freed = 0 if each.kind == Kind.FORWARD else group + 1
-        before = bisect_right(begin_s, start_s * (1 + _ROUNDING)) - 1
-        least = min(max(least, freed, min([before, *scatters[:1]])), used)  # before the next scatter
-        if least < used:
-            ahead[least].append(group)
-    return tuple(map(tuple, ahead))
-
-
-def _ahead(wrapping: Fsdp2Wrapping, ahead: _Ahead) -> Fsdp2Wrapping:
-    """The same, with other groups gathered ahead."""
-    pairs = zip(wrapping.groups, ahead, reversed(ahead), strict=False)
-    groups = (replace(each, forward_prefetch=first, backward_prefetch=second) for each, first, second in pairs)
-    return replace(wrapping, groups=tuple(groups))
-
-
-def _within_memory(costs: Costs, bare: Fsdp2Wrapping, ahead: _Ahead) -> Fsdp2Wrapping:
-    """With gathers put off to the next pass, of those that wait for the network when memory is first exceeded the one
-    that helps most, as long as one does."""
-    best = _tried(costs, bare, ahead)
-    while best.exceeded:
-        later = (_tried(costs, bare, each) for each in _put_off(len(bare.groups), best))
-        following = min(later, default=best)
-        if following.exceeded >= best.exceeded:
-            break
-        best = following
-    return _ahead(bare, best.ahead)
-
-
-class _Tried(NamedTuple):
-    """`exceeded`: by how many bytes memory is, times seconds. `waiting`: passes and groups of the gathers that wait for
-    the network when that begins."""
-
-    exceeded: float
-    step_s: float
-    ahead: _Ahead
-    waiting: tuple[tuple[int, int], ...]
-
-
-def _tried(costs: Costs, bare: Fsdp2Wrapping, ahead: _Ahead) -> _Tried:
-    order = order_of(_ahead(bare, ahead))
-    times = timeline(costs, order)
-    assert times is not None, "FSDP2 gathers by itself what a pass needs"
-    begun_s = _begun_s(costs, order, times)
-    changes = memory_changes(costs, order.collectives, begun_s, times.end_s, times.begin_s, times.over_s)
-    exceeded, taken, first_s, most = 0.0, 0.0, math.inf, costs.memory_bytes * (1 + _ROUNDING)
-    for (when_s, by), (next_s, _) in pairwise([*changes, (times.step_s, 0.0)]):
-        taken += by
-        if taken > most and next_s > when_s:
-            exceeded += (taken - most) * (next_s - when_s)
-            first_s = min(first_s, when_s)
-    passes = _Passes(tuple((group.first, group.last) for group in bare.groups))
-    waiting = tuple(
-        (passes.begins.index(each.after), passes.number[each.first])
-        for each, from_s, to_s in zip(order.collectives, begun_s, times.start_s, strict=True)
-        if each.kind != Kind.SCATTER and from_s <= first_s < to_s
-    )
-    return _Tried(exceeded, times.step_s, ahead, waiting)
-
-
-def _put_off(count: int, tried: _Tried) -> Iterator[_Ahead]:
-    """With each of the gathers that wait begun one pass later; by its own pass where that is the next."""
-    for begun, group in tried.waiting:
-        if group not in tried.ahead[begun]:
+        if each.kind == Kind.SCATTER or each.after not in passes.begins:
             continue
-        lists = [list(each) for each in tried.ahead]
-        lists[begun].remove(group)
-        own = group if begun < group else 2 * count - 1 - group
-        if begun + 1 < own:
-            lists[begun + 1].insert(0, group)
-        yield tuple(map(tuple, lists))
-
-
-def _scatters(decision: ShardedDecision) -> list[Collective]:
-    return [each for each in decision.collectives if each.kind == Kind.SCATTER]
+        begun = passes.begins.index(each.after)
+        own = begun if begun < passes.count else passes.backward(begun)
+        if own == group:
+            continue
+        if begun < passes.count:
+            groups[own] = replace(groups[own], forward_prefetch=(*groups[own].forward_prefetch, group))
+        else:
+            groups[own] = replace(groups[own], backward_prefetch=(*groups[own].backward_prefetch, group))
+    most = _scatters_in_flight(decision, passes)
+    wrapping = Fsdp2Wrapping(profile, decision.layers, tuple(costs.parameters.tolist()), tuple(groups), most)
+    if order_of(wrapping) != decision.order:
+        raise InputError(f"collectives: must be in an order that passes of FSDP2 can begin; {_REMEDY}")
+    return wrapping
 
 
 class _Passes:
@@ -222,23 +133,6 @@ def _gather(group: Fsdp2Group, kind: str, after: int) -> Collective:
     return Collective(kind, group.first, group.last, is_kept, after, group.gather)
 
 
-def allocated_bytes(costs: Costs, order: Order, times: Timeline) -> float:
-    """The most that FSDP2 has memory for: it takes a gather's when the pass begins that it belongs to, not when the
-    network is free. `order`: as `order_of` has it; `times`: its time line."""
-    begun_s = _begun_s(costs, order, times)
-    return peak_of(memory_changes(costs, order.collectives, begun_s, times.end_s, times.begin_s, times.over_s))
-
-
-def _begun_s(costs: Costs, order: Order, times: Timeline) -> list[float]:
-    """When FSDP2 begins each collective: a pass gathers what it needs, and once it has that, what it gathers ahead."""
-    begun_s = []
-    for each, start_s in zip(order.collectives, times.start_s, strict=True):
-        is_own = each.kind == Kind.SCATTER or each.first <= costs.layer_at[each.after] <= each.last
-        over_s = times.over_s[each.after - 1] if each.after else 0.0
-        begun_s.append(min(start_s, over_s if is_own else times.begin_s[each.after]))
-    return begun_s
-
-
 def costs_of(plan: SavedPlan, where: str = "plan") -> Costs:
     """What a saved plan's question says that a step costs. Raises `InputError` naming the field."""
     asked = Record(dict(plan.problem), f"{where}: problem")
@@ -256,5 +150,5 @@ def costs_of(plan: SavedPlan, where: str = "plan") -> Costs:
     return Problem(
         profile, asked.integer("ranks", 2), asked.number("bandwidth_bytes_per_s"), asked.number("latency_s", 0.0),
         math.inf if asked.raw("memory_bytes", None) is None else asked.number("memory_bytes"),
-        tuple(asked.texts("gather")), tuple(asked.texts("scatter")),
+        tuple(asked.texts("gather")), tuple(asked.texts("scatter")), asked.text("executor"),
     ).costs  # fmt: skip

@@ -6,10 +6,10 @@
 - `kept`: no layer is (`reshard_after_forward=False`).
 - `saturated`: neighbours are gathered together up to a size at which latency is a small part of a collective, within
   50 to 2,000 MB, as inductor's buckets are; else as `last-kept`.
-- `one-by-one`: a layer is gathered once the pass before it is over, and a backward pass waits for the scatter before:
-  it needs the least memory of all.
+- `one-by-one`: a layer is gathered once the pass before it is over, on the network behind the scatter of that: it needs
+  the least memory of all.
 - `overlapped`: every collective starts as soon as the network is free and memory has room, what the next position
-  needs first, as inductor's overlap pass has it.
+  needs first, as inductor's overlap pass has it; nothing that FSDP2 can run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gapless.encodings.fsdp.search.labels import greedy
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.step.timeline import Timeline, timeline
 
-__all__ = ["BUILDERS", "Groups", "each_alone", "fits", "ungrouped"]
+__all__ = ["BUILDERS", "FSDP2_BUILDERS", "Groups", "each_alone", "fits", "ungrouped"]
 
 Groups: TypeAlias = tuple[tuple[int, int], ...]
 """(first, last) layer of each, both inclusive."""
@@ -70,9 +70,10 @@ def _one_by_one(costs: Costs) -> Order:
     order = [Collective(Kind.FORWARD, k, k, after=k) for k in range(costs.layers)]
     holds = [0] * costs.layers
     for layer in reversed(range(costs.layers)):
-        holds[layer] = len(order) if layer < costs.layers - 1 else 0
         order.append(Collective(Kind.BACKWARD, layer, layer, after=costs.positions - 1 - layer))
         order.append(Collective(Kind.SCATTER, layer, layer))
+        if layer > 1:
+            holds[layer - 2] = len(order)
     return Order(tuple(order), tuple(holds))
 
 
@@ -114,6 +115,10 @@ BUILDERS: dict[str, Callable[[Costs], Order | None]] = {
     "fsdp2": _fsdp2, "last-kept": _last_kept, "kept": _kept, "saturated": _in_buckets, "overlapped": greedy,
     "one-by-one": _one_by_one,
 }  # fmt: skip
+
+
+FSDP2_BUILDERS = tuple(name for name in BUILDERS if name != "overlapped")
+"""What FSDP2 can run."""
 
 
 def fits(costs: Costs, order: Order | None) -> Timeline | None:

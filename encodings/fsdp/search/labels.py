@@ -15,13 +15,13 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right, insort
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gapless.encodings.fsdp.search.bounds import Tails, tails_of
+from gapless.encodings.fsdp.search.dominance import undominated
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.step.timeline import Change, freed_s, taken_s
 from gapless.options import Deadline
@@ -30,13 +30,6 @@ __all__ = ["Searched", "greedy", "search"]
 
 _SHARE = 1e-9
 """Of memory: what exceeds it by less is a rounding error."""
-
-_LOOKED_AT = 6
-"""Times as many labels as are kept are compared; those with greater bounds are left out."""
-
-_SHARE_AHEAD = 0.6
-"""Of the labels that are kept, at most, are as far ahead with gathers: those that are far ahead look good until memory
-is full."""
 
 Kept = tuple[tuple[int, int], ...]
 """Groups of layers that wait for their backward passes, (first, last) each, the last of the layers last."""
@@ -98,7 +91,9 @@ def search(costs: Costs, most_labels: int, most_layers: int, best_s: float, dead
     best: _Label | None = None
     dropped_s, made = math.inf, 0
     for stage in range(last):
-        labels, left_s = _undominated([label for label in stages[stage] if label.bound_s < best_s], most_labels)
+        labels, left_s = undominated(
+            [label for label in stages[stage] if label.bound_s < best_s], most_labels, _alike, _beats
+        )
         stages[stage] = []
         dropped_s = min(dropped_s, left_s)
         for label in labels:
@@ -265,26 +260,9 @@ class _Extending:
         return since_s
 
 
-def _undominated(labels: list[_Label], most: int) -> tuple[list[_Label], float]:
-    """As many as `most` that no other beats, best bound first, of one number of gathers no more than a share of them;
-    and the least bound of what is left out."""
-    labels.sort(key=lambda label: (label.bound_s, label.free_s, label.over_s))
-    kept: list[_Label] = []
-    alike: dict[tuple[object, ...], list[_Label]] = {}
-    counts: Counter[int] = Counter()
-    left_s = math.inf
-    for number, label in enumerate(labels):
-        if len(kept) == most or number == _LOOKED_AT * most:
-            return kept, min(left_s, label.bound_s)
-        if counts[label.at] >= max(2, _SHARE_AHEAD * most):
-            left_s = min(left_s, label.bound_s)
-            continue
-        others = alike.setdefault((label.at, label.done, label.scattered, label.kept), [])
-        if not any(_beats(other, label) for other in others):
-            others.append(label)
-            kept.append(label)
-            counts[label.at] += 1
-    return kept, left_s
+def _alike(label: _Label) -> tuple[object, ...]:
+    """What labels have in common of which one may beat another."""
+    return (label.at, label.done, label.scattered, label.kept)
 
 
 def _beats(one: _Label, other: _Label) -> bool:

@@ -6,6 +6,7 @@ network, takes the most exact one that leaves the step as long as it was, and me
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from gapless.encodings.fsdp.step.costs import Costs, Kind, Order
@@ -24,16 +25,26 @@ def with_precisions(costs: Costs, order: Order) -> Order:
     first = timeline(costs, order)
     assert first is not None, "an order that a search has made can be run"
     most_s, most_bytes = first.step_s * (1 + _ROUNDING), max(first.peak_bytes, costs.memory_bytes) * (1 + _ROUNDING)
-    for number, collective in enumerate(order.collectives):
-        for precision in reversed(_by_speed(costs, collective.kind)[1:]):
+    for numbers in _together(costs, order):
+        for precision in reversed(_by_speed(costs, order.collectives[numbers[0]].kind)[1:]):
             changed = [*order.collectives]
-            changed[number] = replace(collective, precision=precision)
+            for number in numbers:
+                changed[number] = replace(changed[number], precision=precision)
             other = replace(order, collectives=tuple(changed))
             times = timeline(costs, other)
             if times is not None and times.step_s <= most_s and times.peak_bytes <= most_bytes:
                 order = other
                 break
     return order
+
+
+def _together(costs: Costs, order: Order) -> list[list[int]]:
+    """Collectives that have one precision: each by itself; of FSDP2 both gathers of a group."""
+    numbers: dict[Hashable, list[int]] = {}
+    for number, each in enumerate(order.collectives):
+        is_by_itself = each.kind == Kind.SCATTER or not costs.takes_when_begun
+        numbers.setdefault(number if is_by_itself else (each.first, each.last), []).append(number)
+    return list(numbers.values())
 
 
 def _by_speed(costs: Costs, kind: str) -> list[str]:

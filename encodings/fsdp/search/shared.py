@@ -9,18 +9,23 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
 
 from gapless.encodings.fsdp.search.baselines import Groups, each_alone, ungrouped
-from gapless.encodings.fsdp.search.labels import search
+from gapless.encodings.fsdp.search.labels import Searched
+from gapless.encodings.fsdp.search.passes import search_passes
 from gapless.encodings.fsdp.step.costs import Costs, Order
 from gapless.options import Deadline
 
-__all__ = ["Grouped", "best_grouped", "starts_of"]
+__all__ = ["Grouped", "best_grouped", "best_of", "relaxed_bound", "starts_of"]
 
+_FEW_LAYERS = 6
+"""Up to which all groups are tried, and bounded."""
 _FEW = 12
 """Labels that are kept while groups are compared."""
+_SCATTERS_IN_FLIGHT = (1, 2)
+"""Of which orders are sought besides those in which no pass waits for scatters: FSDP2 has one number for all passes."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ def best_grouped(
 ) -> Iterator[Order]:
     """Each order that is better than those before it. `most_extensions`: labels that are made while groups are
     compared. `most_labels`: kept for the last."""
+    few = most_labels if costs.layers <= _FEW_LAYERS else _FEW
     tried: dict[Groups, Grouped] = {}
     best: Grouped | None = None
     queue = deque(sorted(starts, key=len))
@@ -45,7 +51,7 @@ def best_grouped(
         groups = queue.popleft()
         if groups in tried:
             continue
-        tried[groups] = other = _ordered(costs, groups, _FEW, deadline)
+        tried[groups] = other = _ordered(costs, groups, few, deadline)
         if other.order is not None and (best is None or other.step_s < best.step_s * (1 - 1e-9)):
             best = other
             yield other.order
@@ -60,9 +66,22 @@ def best_grouped(
 
 def _ordered(costs: Costs, groups: Groups, most_labels: int, deadline: Deadline) -> Grouped:
     """The best order of these groups, None where memory has no room for them."""
-    found = search(costs.merged(groups), most_labels, 1, math.inf, deadline)
+    found = best_of(costs.merged(groups), most_labels, math.inf, deadline)
     order = None if found.order is None else ungrouped(found.order, groups)
     return Grouped(groups, order, found.step_s, found.labels)
+
+
+def best_of(costs: Costs, most_labels: int, best_s: float, deadline: Deadline) -> Searched:
+    """The best order of these layers, however many scatters FSDP2 leaves under way."""
+    best = search_passes(costs, most_labels, costs.layers, best_s, deadline)
+    if costs.memory_bytes == math.inf or not costs.gradient_bytes:
+        return best
+    for most_scatters in _SCATTERS_IN_FLIGHT:
+        if most_scatters < costs.layers:
+            found = search_passes(costs, most_labels, most_scatters, best.step_s, deadline)
+            order = best.order if found.order is None else found.order
+            best = Searched(order, found.step_s, min(best.bound_s, found.bound_s), best.labels + found.labels)
+    return best
 
 
 def _neighbours(groups: Groups) -> Iterator[Groups]:
@@ -76,20 +95,31 @@ def _neighbours(groups: Groups) -> Iterator[Groups]:
             yield (*groups[:k], (first, middle), (middle + 1, last), *groups[k + 1 :])
 
 
-def starts_of(costs: Costs, order: Order | None) -> list[Groups]:
-    """Groups to begin with: every layer alone, two and four together, and those of an order that need not share any."""
+def relaxed_bound(costs: Costs, most_labels: int, best_s: float, deadline: Deadline) -> float:
+    """No order of any groups is over sooner, but for `best_s`: had gradients no size in memory. Of few layers the least
+    of all groups; else of single layers without latency, which no group is faster than, nor holds less."""
+    costs = costs.without_gradients()
+    if costs.layers > _FEW_LAYERS:
+        return best_of(replace(costs, latency_s=0.0), most_labels, best_s, deadline).bound_s
+    for groups in _all_groups(costs.layers):
+        best_s = min(best_s, best_of(costs.merged(groups), most_labels, best_s, deadline).bound_s)
+    return best_s
+
+
+def _all_groups(layers: int) -> Iterator[Groups]:
+    """Every way to cut layers into neighbours."""
+    for cuts in product((False, True), repeat=layers - 1):
+        bounds = [0, *(k + 1 for k, cut in enumerate(cuts) if cut), layers]
+        yield tuple((first, last - 1) for first, last in pairwise(bounds))
+
+
+def starts_of(costs: Costs) -> list[Groups]:
+    """Groups to begin with: of few layers all; else every layer alone, two and four together."""
+    if costs.layers <= _FEW_LAYERS:
+        return list(_all_groups(costs.layers))
     starts = [each_alone(costs)]
     for size in (2, 4):
         inner = [(k, min(k + size, costs.layers - 1) - 1) for k in range(1, costs.layers - 1, size)]
         ends = [(0, 0), *inner, (costs.layers - 1, costs.layers - 1)] if costs.layers > 1 else [(0, 0)]
         starts.append(tuple(ends))
-    collectives = () if order is None else order.collectives
-    for kind in {each.kind for each in collectives}:
-        groups = sorted((each.first, each.last) for each in collectives if each.kind == kind)
-        if groups and groups[0][0] == 0 and groups[-1][1] == costs.layers - 1 and _is_whole(groups):
-            starts.append(tuple(groups))
     return list(dict.fromkeys(starts))
-
-
-def _is_whole(groups: list[tuple[int, int]]) -> bool:
-    return all(one[1] + 1 == two[0] for one, two in pairwise(groups))

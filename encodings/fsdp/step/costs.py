@@ -56,7 +56,8 @@ class Costs:
     """`parameters`: int64, `forward_s`, `backward_s`: float, seconds, of shape (layers,) each. A collective of n
     parameters takes `latency_s` and n times what each takes in its precision: `gathers_s`, `scatters_s`, the most exact
     first. `gathered_bytes`, `gradient_bytes`: of a parameter, while it is gathered, and from its backward pass until it
-    is scattered. `memory_bytes`: for all of these; inf for no limit.
+    is scattered. `memory_bytes`: for all of these; inf for no limit. `takes_when_begun`: a gather's memory is
+    taken when a pass begins the gather, as FSDP2 has it, not when the network is free for it.
     """
 
     parameters: Ints
@@ -68,6 +69,7 @@ class Costs:
     gathered_bytes: float
     gradient_bytes: float
     memory_bytes: float = math.inf
+    takes_when_begun: bool = False
 
     @cached_property
     def gather_s(self) -> float:
@@ -106,8 +108,13 @@ class Costs:
 
     @property
     def least_bytes(self) -> float:
-        """What a step needs at least: the parameters of a layer, with its gradient in the backward pass."""
-        return float(self.parameters.max() * (self.gathered_bytes + self.gradient_bytes))
+        """What a step needs at least: the parameters of a layer, with its gradients in the backward pass; where memory
+        is taken when a gather is begun, also with those of the layer after it, whose scatter is under way."""
+        alone = float(self.parameters.max() * (self.gathered_bytes + self.gradient_bytes))
+        if not self.takes_when_begun or not (self.latency_s or self.scatter_s):
+            return alone
+        beside = self.parameters[:-1] * self.gathered_bytes + self.parameters[1:] * self.gradient_bytes
+        return max(alone, float(beside.max(initial=0.0)))
 
     @cached_property
     def until(self) -> list[int]:

@@ -1,5 +1,7 @@
 """From an order of collectives to a schedule: one representative rank with a compute stream and a network.
 
+Where memory is taken when a pass begins a gather, that is an event of its own, of no time, on a third engine.
+
 Tensors: of each gather what it gathers, of each layer what its forward pass leaves (sizes of activations don't count
 here) and its gradients, of each scatter what the rank keeps of the sums, which is required.
 """
@@ -14,24 +16,30 @@ from gapless.ir.schedule import EventKind, Schedule
 from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Topology
 
-__all__ = ["COMPUTE", "NETWORK", "to_schedule"]
+__all__ = ["COMPUTE", "HOST", "NETWORK", "to_schedule"]
 
-COMPUTE, NETWORK = 0, 1
+COMPUTE, NETWORK, HOST = 0, 1, 2
 """The engines of the rank."""
 
 
 def to_schedule(costs: Costs, names: Sequence[str], order: Order, times: Timeline, title: str) -> Schedule:
     """Every event at the time that the time line has."""
     lowering = _Lowering(costs, names)
-    events = [(start_s, 1, number) for number, start_s in enumerate(times.start_s)]
-    events += [(begin_s, 0, position) for position, begin_s in enumerate(times.begin_s)]
+    events = [(start_s, NETWORK, number) for number, start_s in enumerate(times.start_s)]
+    events += [(begin_s, COMPUTE, position) for position, begin_s in enumerate(times.begin_s)]
+    if costs.takes_when_begun:
+        gathers = (number for number, each in enumerate(order.collectives) if each.kind != Kind.SCATTER)
+        events += [(times.taken_s[number], HOST, number) for number in gathers]
     lowering.gathers(order.collectives)
-    for when_s, is_collective, number in _in_turn(events, order, costs):
-        if is_collective:
+    for when_s, engine, number in _in_turn(events, order, costs):
+        if engine == NETWORK:
             lowering.collective(number, order.collectives[number], when_s)
+        elif engine == HOST:
+            lowering.allocate(number, order.collectives[number], when_s)
         else:
             lowering.position(number, when_s)
-    topology = Topology("rank", (0,), engines=((0, "compute"), (0, "network")), memory_bytes=(costs.memory_bytes,))
+    engines = ((0, "compute"), (0, "network"), *(((0, "host"),) if costs.takes_when_begun else ()))
+    topology = Topology("rank", (0,), engines=engines, memory_bytes=(costs.memory_bytes,))
     return lowering.builder.schedule(topology, title)
 
 
@@ -39,17 +47,20 @@ def _in_turn(events: list[tuple[float, int, int]], order: Order, costs: Costs) -
     """In the order of starts; of one instant what others wait for stands first: each is listed after what it needs."""
     needs: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for number, each in enumerate(order.collectives):
-        needs[1, number] = [(1, number - 1)] if number else []
+        needs[NETWORK, number] = [(NETWORK, number - 1)] if number else []
         if each.kind == Kind.SCATTER:
-            needs[1, number].append((0, costs.positions - 1 - each.first))
+            needs[NETWORK, number].append((COMPUTE, costs.positions - 1 - each.first))
             continue
+        if costs.takes_when_begun:
+            needs[NETWORK, number].append((HOST, number))
+            needs[HOST, number] = [(COMPUTE, each.after - 1)] if each.after else []
         for layer in range(each.first, each.last + 1):
             served = [layer] if each.kind == Kind.FORWARD else []
             served += [costs.positions - 1 - layer] if each.kind == Kind.BACKWARD or each.kept else []
             for position in served:
-                needs.setdefault((0, position), []).append((1, number))
+                needs.setdefault((COMPUTE, position), []).append((NETWORK, number))
     for position in range(1, costs.positions):
-        needs.setdefault((0, position), []).append((0, position - 1))
+        needs.setdefault((COMPUTE, position), []).append((COMPUTE, position - 1))
     listed: list[tuple[float, int, int]] = []
     done: set[tuple[int, int]] = set()
     waiting = sorted(events)
@@ -70,33 +81,41 @@ class _Lowering:
         self.gradient = [
             self.builder.tensor(f"gradients {name}", size) for name, size in zip(names, gradient_bytes, strict=True)
         ]
-        self.gathered_at: dict[int, int] = {}
-        self.gathered_of: dict[int, int] = {}
-        self.last_use: dict[int, int] = {}
+        self.gathered_at: dict[int, tuple[int, ...]] = {}
+        self.gathered_of: dict[int, tuple[int, ...]] = {}
+        self.last_use: dict[tuple[int, ...], int] = {}
 
     def gathers(self, collectives: Sequence[Collective]) -> None:
-        """A tensor of each gather, the positions that read it, and the last of them, which frees it."""
+        """A tensor of each gather, and its memory where that is taken before; the positions that read them, and the
+        last of them, which frees them."""
         for number, each in enumerate(collectives):
             if each.kind == Kind.SCATTER:
                 continue
             size = self.costs.between(each.first, each.last) * self.costs.gathered_bytes
-            tensor = self.builder.tensor(f"parameters {self._named(each)}, {each.kind}", size)
-            self.gathered_of[number] = tensor
+            name = f"parameters {self._named(each)}, {each.kind}"
+            sizes = {f"memory of {name}": size, name: 0} if self.costs.takes_when_begun else {name: size}
+            tensors = tuple(self.builder.tensor(name, size) for name, size in sizes.items())
+            self.gathered_of[number] = tensors
             for layer in range(each.first, each.last + 1):
                 back = self.costs.positions - 1 - layer
                 for position in ([layer] if each.kind == Kind.FORWARD else []) + (
                     [back] if each.kind == Kind.BACKWARD or each.kept else []
                 ):
-                    self.gathered_at[position] = tensor
-                    self.last_use[tensor] = max(self.last_use.get(tensor, 0), position)
+                    self.gathered_at[position] = tensors
+                    self.last_use[tensors] = max(self.last_use.get(tensors, 0), position)
+
+    def allocate(self, number: int, each: Collective, when_s: float) -> None:
+        """The memory of a gather."""
+        memory = self.gathered_of[number][:1]
+        self.builder.compute(f"begin {each.kind} {self._named(each)}", "begin", HOST, when_s, 0.0, (), memory)
 
     def collective(self, number: int, each: Collective, start_s: float) -> None:
         """A gather or a scatter."""
         duration_s, name = self.costs.collective_s(each), f"{each.kind} {self._named(each)}"
         if each.kind != Kind.SCATTER:
             self.builder.compute(
-                name, "gather", NETWORK, start_s, duration_s, (), (self.gathered_of[number],), mode=each.precision,
-                event=EventKind.COLLECTIVE,
+                name, "gather", NETWORK, start_s, duration_s, self.gathered_of[number][:-1],
+                self.gathered_of[number][-1:], mode=each.precision, event=EventKind.COLLECTIVE,
             )  # fmt: skip
             return
         made = self.gradient[each.first : each.last + 1]
@@ -110,13 +129,13 @@ class _Lowering:
     def position(self, position: int, begin_s: float) -> None:
         """A forward or a backward pass."""
         layer, parameters = self.costs.layer_at[position], self.gathered_at[position]
-        frees = [(parameters, 0)] if self.last_use[parameters] == position else []
+        frees = [(tensor, 0) for tensor in parameters] if self.last_use[parameters] == position else []
         is_forward = position < self.costs.layers
         before = [self.left[layer - 1]] if is_forward and layer else [] if is_forward else [self.left[layer]]
         after = self.left[layer] if is_forward else self.gradient[layer]
         self.builder.compute(
             f"{'forward' if is_forward else 'backward'} {self.names[layer]}", "forward" if is_forward else "backward",
-            COMPUTE, begin_s, self.costs.duration_s[position], (parameters, *before), (after,), frees,
+            COMPUTE, begin_s, self.costs.duration_s[position], (*parameters, *before), (after,), frees,
         )  # fmt: skip
 
     def _named(self, each: Collective) -> str:

@@ -21,9 +21,11 @@ Change = tuple[float, float]
 
 @dataclass(frozen=True)
 class Timeline:
-    """`start_s`, `end_s`: of each collective, in their order. `begin_s`, `over_s`: of each position. `peak_bytes`: the
+    """`taken_s`: when each gather's memory is taken, which is when it starts or, as FSDP2 has it, when a pass begins
+    it; `start_s`, `end_s`: of each collective, in their order. `begin_s`, `over_s`: of each position. `peak_bytes`: the
     most memory of gathered parameters and gradients."""
 
+    taken_s: tuple[float, ...]
     start_s: tuple[float, ...]
     end_s: tuple[float, ...]
     begin_s: tuple[float, ...]
@@ -53,8 +55,11 @@ def timeline(costs: Costs, order: Order) -> Timeline | None:
     if len(running.over_s) < costs.positions or not _scatters_all(costs, order.collectives):
         return None
     begin_s, over_s, end_s = running.begin_s, running.over_s, running.end_s
-    changes = memory_changes(costs, order.collectives, start_s, end_s, begin_s, over_s)
-    return Timeline(tuple(start_s), tuple(end_s), tuple(begin_s), tuple(over_s), peak_of(changes))
+    begun_s = _begun_s(costs, order, start_s, running) if costs.takes_when_begun else start_s
+    changes = memory_changes(costs, order.collectives, begun_s, end_s, begin_s, over_s)
+    return Timeline(
+        tuple(begun_s), tuple(start_s), tuple(end_s), tuple(begin_s), tuple(over_s), peak_of(changes)
+    )  # fmt: skip
 
 
 class _Passes:
@@ -95,11 +100,28 @@ def _scatters_all(costs: Costs, order: Sequence[Collective]) -> bool:
     return sorted(layers) == list(range(costs.layers))
 
 
+def _begun_s(costs: Costs, order: Order, start_s: Sequence[float], running: _Passes) -> list[float]:
+    """When a pass begins each collective: it gathers what it needs once the pass before it is over and nothing holds it
+    back, and when it has that, what it gathers ahead."""
+    begun_s = []
+    for each, from_s in zip(order.collectives, start_s, strict=True):
+        position = min(each.after, costs.positions - 1)
+        if each.kind == Kind.SCATTER:
+            begun_s.append(from_s)
+        elif each.first <= costs.layer_at[position] <= each.last:
+            held = order.holds[costs.layer_at[position]] if position >= costs.layers else 0
+            before_s = freed_s(running.over_s[position - 1], costs.duration_s[position - 1]) if position else 0.0
+            begun_s.append(min(from_s, max(before_s, running.end_s[held - 1] if held else 0.0)))
+        else:
+            begun_s.append(min(from_s, running.begin_s[position]))
+    return begun_s
+
+
 def memory_changes(
-    costs: Costs, order: Sequence[Collective], start_s: Sequence[float], end_s: Sequence[float],
+    costs: Costs, order: Sequence[Collective], begun_s: Sequence[float], end_s: Sequence[float],
     begin_s: Sequence[float], over_s: Sequence[float],
 ) -> list[Change]:  # fmt: skip
-    """Bytes that are taken and freed, in order of time."""
+    """Bytes that are taken and freed, in order of time. `begun_s`: when each gather takes its memory."""
     changes: list[Change] = []
     for number, each in enumerate(order):
         size = costs.between(each.first, each.last)
@@ -108,7 +130,7 @@ def memory_changes(
             continue
         is_forward = each.kind == Kind.FORWARD and not each.kept
         last_use = each.last if is_forward else costs.positions - 1 - each.first
-        changes.append((start_s[number], size * costs.gathered_bytes))
+        changes.append((begun_s[number], size * costs.gathered_bytes))
         changes.append((freed_s(over_s[last_use], costs.duration_s[last_use]), -size * costs.gathered_bytes))
     for layer, size in enumerate(costs.parameters.tolist()):
         position = costs.positions - 1 - layer

@@ -27,9 +27,9 @@ def step_s(result: gapless.Result) -> float:
     return result.report.makespan_s
 
 
-@pytest.mark.parametrize("groups", ["shared", "free"])
-def test_a_plan_replays_and_is_no_slower_than_any_baseline(groups: str) -> None:
-    result = solved(memory="1GB", groups=groups)
+@pytest.mark.parametrize("executor", ["fsdp2", "any"])
+def test_a_plan_replays_and_is_no_slower_than_any_baseline(executor: str) -> None:
+    result = solved(memory="1GB", executor=executor)
     assert result.valid
     baselines_s = result.details["baselines_s"]
     assert set(baselines_s) <= set(BUILDERS)
@@ -47,7 +47,7 @@ def test_shared_groups_are_the_same_for_gathers_and_scatters() -> None:
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))
 def test_a_baseline_by_name_is_that(name: str) -> None:
-    result = solved(method=name)
+    result = solved(method=name, executor="any")
     assert result.valid
     assert result.solution.solver == name
 
@@ -80,7 +80,7 @@ def test_exact_precisions_are_taken_where_they_cost_nothing() -> None:
         ({"ranks": 1}, "ranks: must be"),
         ({"gather": "fp12"}, "gather: must be one of fp32, bf16, fp8"),
         ({"profile": "uniform:f=1,b=1,w=1"}, "profile: must have parameters to shard"),
-        ({"groups": "all"}, "groups: must be one of shared, free"),
+        ({"executor": "all"}, "executor: must be one of fsdp2, any"),
     ],
 )
 def test_what_makes_no_sense_gets_a_line(more: dict[str, object], said: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,12 @@ from small_steps import FREE, a_step, costs_of
 import gapless
 from gapless.cli.main import main
 from gapless.encodings.fsdp.decision import ShardedDecision
-from gapless.encodings.fsdp.execution.wrapping import allocated_bytes, order_of, wrapping_of
 from gapless.encodings.fsdp.execution.wrapping import costs_of as costs_of_plan
+from gapless.encodings.fsdp.execution.wrapping import order_of, wrapping_of
 from gapless.encodings.fsdp.search.baselines import BUILDERS
 from gapless.encodings.fsdp.search.precision import with_precisions
 from gapless.encodings.fsdp.search.shared import best_grouped, starts_of
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
-from gapless.encodings.fsdp.step.timeline import timeline
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Wrapping, read_fsdp2
 from gapless.io.plan import read_plan
@@ -55,41 +52,25 @@ def test_fsdp2s_default_gathers_one_ahead() -> None:
 
 
 @examples(100)
-@given(a_step())
-def test_fsdp2_has_the_collectives_of_every_plan_in_their_order(costs: Costs) -> None:
-    free = replace(costs, memory_bytes=math.inf)
-    for found in best_grouped(costs, starts_of(costs, None), 2000, 8, FREE):
+@given(a_step(most_layers=6, least_backward=0, takes_when_begun=True))
+def test_fsdp2_runs_every_plan_as_it_is(costs: Costs) -> None:
+    for found in best_grouped(costs, starts_of(costs), 2000, 8, FREE):
         decision = decided(costs, found)
-        order = order_of(wrapping_of(decision, free, "small"))
-        assert in_order(order) == in_order(decision.order)
-        times = timeline(costs, order)
-        assert times is not None
-        assert allocated_bytes(costs, order, times) >= times.peak_bytes * (1 - 1e-9)
-        within = order_of(wrapping_of(decision, costs, "small"))
-        assert sorted(in_order(within)) == sorted(in_order(order))
-        assert timeline(costs, within) is not None
+        assert order_of(wrapping_of(decision, costs, "small")) == decision.order
 
 
-def in_order(order: Order) -> list[tuple[str, int, int, bool, str]]:
-    return [(each.kind, each.first, each.last, each.kept, each.precision) for each in order.collectives]
-
-
-def test_gathers_begin_later_where_memory_is_taken_before_the_network_is_free() -> None:
-    """While layer 1's gradients (2 bytes) wait with its parameters (2), layer 0 (3) has no room in 6 bytes."""
-    costs = costs_of([3, 2, 0], [0, 3, 0], [1, 3, 1], gather_s=3, scatter_s=1, memory_bytes=6.0)
-    gathers = (Collective(Kind.FORWARD, k, k, kept=k > 0) for k in range(3))
-    last, middle, first = (Collective(Kind.SCATTER, k, k) for k in (2, 1, 0))
-    plan = Order((*gathers, last, Collective(Kind.BACKWARD, 0, 0, after=5), middle, first), (6, 0, 0))
-    assert taken(costs, wrapped(replace(costs, memory_bytes=math.inf), plan)) == 8
-    assert taken(costs, wrapped(costs, plan)) == 6
-
-
-def taken(costs: Costs, wrapping: Fsdp2Wrapping) -> float:
-    """The most bytes that FSDP2 has memory for."""
-    order = order_of(wrapping)
-    times = timeline(costs, order)
-    assert times is not None
-    return allocated_bytes(costs, order, times)
+def test_an_order_that_fsdp2_cannot_have_is_refused() -> None:
+    """Layer 1's gather waits for layer 0's backward pass to begin, which it can't."""
+    costs = costs_of([1, 1], [1, 1], [1, 1])
+    order = Order(
+        (
+            *(Collective(Kind.FORWARD, k, k, kept=True) for k in (0, 1)),
+            *(Collective(Kind.SCATTER, k, k) for k in (1, 0)),
+        ),
+        (1, 0),
+    )
+    with pytest.raises(InputError, match="--executor fsdp2"):
+        wrapped(costs, order)
 
 
 def test_groups_of_their_own_are_refused() -> None:
@@ -97,7 +78,7 @@ def test_groups_of_their_own_are_refused() -> None:
         (Collective(Kind.FORWARD, 0, 1, kept=True), Collective(Kind.SCATTER, 1, 1), Collective(Kind.SCATTER, 0, 0)),
         (0, 0),
     )
-    with pytest.raises(InputError, match="--groups shared"):
+    with pytest.raises(InputError, match="--executor fsdp2"):
         wrapped(costs_of([1, 1], [1, 1], [1, 1]), order)
 
 
@@ -118,6 +99,7 @@ def test_a_plan_says_what_its_question_costs(plans: Path) -> None:
     assert costs.backward_s.tolist() == problem.backward_s.tolist()
     assert (costs.gathers_s, costs.scatters_s) == (problem.gathers_s, problem.scatters_s)
     assert (costs.latency_s, costs.memory_bytes) == (problem.latency_s, problem.memory_bytes)
+    assert costs.takes_when_begun
 
 
 def test_an_export_has_what_fully_shard_takes(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from examples import examples
@@ -44,3 +45,23 @@ def test_one_ahead_holds_two_layers_and_their_gradients() -> None:
     assert sum(each.kind == Kind.BACKWARD for each in kept.collectives) == 0
     assert fits(costs, order) is not None
     assert costs.memory_bytes == math.inf
+
+
+@examples(100)
+@given(a_step(takes_when_begun=True))
+def test_what_fsdp2_needs_at_least_is_what_one_by_one_takes(costs: Costs) -> None:
+    order = BUILDERS["one-by-one"](costs)
+    assert order is not None
+    times = timeline(costs, order)
+    assert times is not None
+    if costs.latency_s:
+        assert times.peak_bytes == costs.least_bytes
+    assert times.peak_bytes >= timeline_peak_of_any(costs)
+
+
+def timeline_peak_of_any(costs: Costs) -> float:
+    """Of one by one, had a gather's memory been taken when the network is free."""
+    order = BUILDERS["one-by-one"](costs)
+    times = None if order is None else timeline(replace(costs, takes_when_begun=False), order)
+    assert times is not None
+    return times.peak_bytes

@@ -13,6 +13,7 @@ from small_steps import FREE, a_step, costs_of
 
 from gapless.checker import Rule, check
 from gapless.encodings.fsdp.search.labels import search
+from gapless.encodings.fsdp.search.shared import best_grouped, starts_of
 from gapless.encodings.fsdp.step.costs import Costs
 from gapless.encodings.fsdp.step.lowering import to_schedule
 from gapless.encodings.fsdp.step.timeline import timeline
@@ -36,6 +37,19 @@ def test_plans_replay_within_memory_and_at_their_time(costs: Costs) -> None:
         report = check(schedule)
         assert report.valid, report.violations
         assert report.peak_bytes[0] <= costs.memory_bytes
+
+
+@examples(100)
+@given(a_step(most_layers=5, least_backward=0, takes_when_begun=True))
+def test_plans_of_fsdp2_replay_with_the_memory_that_their_time_lines_have(costs: Costs) -> None:
+    for order in best_grouped(costs, starts_of(costs), 1000, 8, FREE):
+        times = timeline(costs, order)
+        assert times is not None
+        report = check(to_schedule(costs, [f"layer{k}" for k in range(costs.layers)], order, times, "a step"))
+        assert report.makespan_s == pytest.approx(times.step_s)
+        if times.peak_bytes <= costs.memory_bytes:
+            assert report.valid, report.violations
+        assert report.peak_bytes[0] <= times.peak_bytes
 
 
 @pytest.fixture

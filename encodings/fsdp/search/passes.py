@@ -1,0 +1,273 @@
+"""Label setting over passes, as FSDP2 runs them: what each gathers ahead, and what is kept.
+
+A pass gathers what it needs, if that isn't there, and once it is begins gathers of later passes. These hold memory from
+then on, and the network takes collectives as they are begun; a scatter is begun when its backward pass is over. A label
+is what the passes so far have come to: it is extended by one more gather that its next pass begins, or by that pass.
+
+What memory holds of parameters while a pass runs depends on what has been begun, not on when. So where gradients take
+no memory, a label which is nowhere later than another of the same kept layers beats it, and the search is exact but for
+the labels that are dropped past a cap, whose bounds count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from gapless.array_types import Floats
+from gapless.encodings.fsdp.search.bounds import Tails, tails_of
+from gapless.encodings.fsdp.search.dominance import undominated
+from gapless.encodings.fsdp.search.labels import Searched
+from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
+from gapless.options import Deadline
+
+__all__ = ["search_passes"]
+
+_SHARE = 1e-9
+"""Of memory: what exceeds it by less is a rounding error."""
+
+
+class _Label:
+    """`done`: passes that have run, over at `over_s`; `at`: positions before it are gathered or begun, `ready_s`: when,
+    of those that haven't run. `free_s`: when the network is. `held`: bytes of gathered parameters, `freed`: by the last
+    pass. `kept`: layers that wait for backward passes, `waiting`: their parameters. `flying`: end and bytes of each
+    scatter since the first that wasn't over when the last pass was. `collective`: what it added to `parent`.
+    """
+
+    __slots__ = ("at", "bound_s", "collective", "done", "flying", "free_s", "freed", "held", "kept", "over_s", "parent",
+                 "ready_s", "waiting")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.at = self.done = self.waiting = 0
+        self.free_s = self.over_s = self.bound_s = self.held = self.freed = 0.0
+        self.ready_s: tuple[float, ...] = ()
+        self.kept: tuple[int, ...] = ()
+        self.flying: tuple[tuple[float, float], ...] = ()
+        self.parent: _Label | None = None
+        self.collective: Collective | None = None
+
+    def after(self, collective: Collective | None) -> _Label:
+        """A copy, to become the label with a collective more."""
+        longer = _Label()
+        for name in ("at", "done", "waiting", "free_s", "over_s", "held", "freed", "ready_s", "kept", "flying"):
+            setattr(longer, name, getattr(self, name))
+        longer.parent, longer.collective = self, collective
+        return longer
+
+
+def search_passes(costs: Costs, most_labels: int, most_scatters: int, best_s: float, deadline: Deadline) -> Searched:
+    """The best order of single layers that ends before `best_s`, with at most so many scatters under way when another
+    backward pass begins. `most_labels`: kept of as many layers gathered and passes run."""
+    extending = _Extending(costs, tails_of(costs), most_scatters)
+    last = 2 * costs.positions
+    stages: list[list[_Label]] = [[] for _ in range(last + 1)]
+    stages[0].append(_Label())
+    best: _Label | None = None
+    dropped_s, made = math.inf, 0
+    for stage in range(last):
+        there = [label for label in stages[stage] if label.bound_s < best_s]
+        labels, left_s = undominated(there, most_labels, _alike, _beats)
+        stages[stage] = []
+        dropped_s = min(dropped_s, left_s)
+        for label in labels:
+            if deadline.over:
+                dropped_s = min(dropped_s, label.bound_s)
+                continue
+            for longer in extending.extended(label):
+                made += 1
+                if longer.bound_s >= best_s:
+                    continue
+                if longer.done == costs.positions:
+                    best, best_s = longer, longer.bound_s
+                else:
+                    stages[longer.at + longer.done].append(longer)
+    order = None if best is None else _order_of(costs, best, most_scatters)
+    return Searched(order, best_s, min(dropped_s, best_s), made)
+
+
+class _Extending:
+    """Labels and what they become."""
+
+    def __init__(self, costs: Costs, tails: Tails, most_scatters: int) -> None:
+        self.costs, self.tails, self.most_scatters = costs, tails, most_scatters
+        self._has_flying = bool(costs.gradient_bytes) or most_scatters < costs.layers
+        self.most_bytes = costs.memory_bytes * (1 + _SHARE)
+        self.sizes = (costs.parameters * costs.gathered_bytes).tolist()
+        self.gradients = (costs.parameters * costs.gradient_bytes).tolist()
+        self.needs = [*np.maximum.accumulate(_needs(costs, most_scatters)[::-1])[::-1].tolist(), 0.0]
+
+    def extended(self, label: _Label) -> Iterator[_Label]:
+        """Every label with one gather more that its next pass begins, and with that pass."""
+        layers = self.costs.layers
+        for kept in (False, True) if label.at < layers else (False,):
+            longer = self._gathered(label, kept)
+            if longer is not None:
+                yield longer
+        if label.at > label.done:
+            longer = self._ran(label)
+            if longer is not None:
+                yield longer
+
+    def _gathered(self, label: _Label, is_kept: bool) -> _Label | None:
+        """With its next position's gather begun; None where there is none, or no room for it."""
+        costs, done, at = self.costs, label.done, label.at
+        if at == costs.positions:
+            return None
+        layer = costs.layer_at[at]
+        if at >= costs.layers and done <= layer:
+            return None  # it is there for the forward pass
+        if (
+            is_kept
+            and (label.waiting + costs.parameters[layer]) * costs.gathered_bytes + self.needs[layer + 1]
+            > self.most_bytes
+        ):
+            return None  # no later layer would have room for its backward pass
+        begun_s = self._may_begin_s(label)
+        beside = sum(size for end_s, size in label.flying if end_s > begun_s)
+        if at > done:
+            begun_s = max(begun_s, label.ready_s[0])
+            beside = self._beside(label, begun_s)
+        if label.held + self.sizes[layer] + beside > self.most_bytes:
+            return None
+        kind = Kind.FORWARD if at < costs.layers else Kind.BACKWARD
+        collective = Collective(kind, layer, layer, is_kept, after=done)
+        longer = label.after(collective)
+        longer.free_s = max(label.free_s, begun_s) + costs.collective_s(collective)
+        longer.held += self.sizes[layer]
+        longer.ready_s = (*label.ready_s, longer.free_s)
+        longer.at += 1
+        if is_kept:
+            longer.kept, longer.waiting = (*label.kept, layer), label.waiting + int(costs.parameters[layer])
+        while longer.kept and costs.layers <= longer.at == costs.positions - 1 - longer.kept[-1]:
+            longer.waiting -= int(costs.parameters[longer.kept[-1]])
+            longer.ready_s, longer.kept, longer.at = (*longer.ready_s, 0.0), longer.kept[:-1], longer.at + 1
+        return self._bounded(longer) if self._leaves_room(longer) else None
+
+    def _leaves_room(self, label: _Label) -> bool:
+        """Whether backward passes have room for their gradients while all is there that has been begun."""
+        layers, held = self.costs.layers, label.held
+        if label.at <= layers:
+            return True
+        for layer in range(label.done, layers):
+            held -= 0.0 if self._is_kept(label, layer) else self.sizes[layer]
+        for position in range(max(label.done, layers), label.at):
+            layer = self.costs.layer_at[position]
+            if held + self.gradients[layer] > self.most_bytes:
+                return False
+            held -= self.sizes[layer]
+        return True
+
+    def _ran(self, label: _Label) -> _Label | None:
+        """With its next pass, and the scatter of its gradients; None where these have no room."""
+        costs, position = self.costs, label.done
+        layer, is_backward = costs.layer_at[position], position >= costs.layers
+        begin_s = max(self._may_begin_s(label), label.ready_s[0])
+        collective = Collective(Kind.SCATTER, layer, layer) if is_backward else None
+        longer = label.after(collective)
+        longer.over_s, longer.ready_s = begin_s + costs.duration_s[position], label.ready_s[1:]
+        longer.done += 1
+        is_kept = not is_backward and self._is_kept(label, layer)
+        longer.freed = 0.0 if is_kept else self.sizes[layer]
+        longer.held -= longer.freed
+        if collective is not None:
+            if label.held + self._beside(label, begin_s) > self.most_bytes:
+                return None
+            longer.free_s = max(label.free_s, longer.over_s) + costs.collective_s(collective)
+            flying = [*label.flying, (longer.free_s, self.gradients[layer])]
+            while flying[0][0] < longer.over_s:
+                del flying[0]
+                if not flying:
+                    break
+            longer.flying = tuple(flying) if self._has_flying else ()
+        return self._bounded(longer)
+
+    def _is_kept(self, label: _Label, layer: int) -> bool:
+        """Whether a layer, whose forward pass is next, is kept: its backward pass is next but for what is gathered, or
+        waits."""
+        return layer in label.kept or self.costs.positions - 1 - layer < label.at
+
+    def _may_begin_s(self, label: _Label) -> float:
+        """When its next pass may begin what it needs: few enough scatters are under way."""
+        if len(label.flying) <= self.most_scatters:
+            return label.over_s
+        return max(label.over_s, label.flying[-1 - self.most_scatters][0])
+
+    def _beside(self, label: _Label, begin_s: float) -> float:
+        """Bytes beside gathered parameters when the next pass begins: of gradients that it makes, and of those whose
+        scatters aren't over. Of passes that take no time, the next takes what it makes before anything else of its
+        instant is freed, and the last frees what it has read after that."""
+        durations_s, done = self.costs.duration_s, label.done
+        own = self.gradients[self.costs.layer_at[done]] if done >= self.costs.layers else 0.0
+        if not self.costs.gradient_bytes or (durations_s[done] and (not done or durations_s[done - 1])):
+            return own + sum(size for end_s, size in label.flying if end_s > begin_s)
+        freed = label.freed * (begin_s == label.over_s)
+        return own + freed + sum(size for end_s, size in label.flying if end_s >= begin_s)
+
+    def _bounded(self, longer: _Label) -> _Label:
+        assert longer.parent is not None
+        if longer.done == self.costs.positions:
+            longer.bound_s = max(longer.free_s, longer.over_s)
+            return longer
+        scattered = max(0, longer.done - self.costs.layers)
+        least_s = self.tails.from_s(longer.free_s, longer.over_s, longer.at, longer.done, scattered, longer.waiting)
+        longer.bound_s = max(longer.parent.bound_s, least_s)
+        return longer
+
+
+def _needs(costs: Costs, most_scatters: int) -> Floats:
+    """Bytes beside kept parameters that are seen to be there for each layer's backward pass: its own, or those of the
+    gradients before it as long as their scatter is under way; where passes wait for scatters, as many as may be."""
+    gradients, own = (costs.parameters * each for each in (costs.gradient_bytes, costs.gathered_bytes))
+    before = np.append(gradients[1:], 0.0)
+    if most_scatters >= costs.layers:
+        both: Floats = own + np.maximum(gradients, before)
+        return both
+    in_flight: Floats = np.array(own)
+    for k in range(most_scatters + 1):
+        in_flight[: costs.layers - k] += gradients[k:]
+    return in_flight
+
+
+def _alike(label: _Label) -> tuple[object, ...]:
+    """What labels have in common of which one may beat another."""
+    return (label.at, label.done, label.kept)
+
+
+def _beats(one: _Label, other: _Label) -> bool:
+    """Whether one is nowhere later than another, and has no more gradients under way when its next pass begins."""
+    if one.free_s > other.free_s or one.over_s > other.over_s:
+        return False
+    if any(early > late for early, late in zip(one.ready_s, other.ready_s, strict=True)):
+        return False
+    if _in_flight_bytes(one) > _in_flight_bytes(other):
+        return False
+    ends = [end_s for end_s, _ in one.flying]
+    others = [end_s for end_s, _ in other.flying][-len(ends) :] if ends else []
+    others = [other.over_s] * (len(ends) - len(others)) + others
+    return all(early <= late for early, late in zip(ends, others, strict=True))
+
+
+def _in_flight_bytes(label: _Label) -> float:
+    """Bytes of gradients whose scatters aren't over when the next pass could begin."""
+    begin_s = max((label.over_s, *label.ready_s[:1]))
+    return sum(size for end_s, size in label.flying if end_s > begin_s)
+
+
+def _order_of(costs: Costs, label: _Label, most_scatters: int) -> Order:
+    """The collectives of a label, and what holds back backward passes."""
+    collectives: list[Collective] = []
+    node: _Label | None = label
+    while node is not None:
+        if node.collective is not None:
+            collectives.append(node.collective)
+        node = node.parent
+    collectives.reverse()
+    holds, scatters = [0] * costs.layers, list[int]()
+    for number, each in enumerate(collectives):
+        if each.kind == Kind.SCATTER:
+            scatters.append(number + 1)
+            if each.first and len(scatters) > most_scatters:
+                holds[each.first - 1] = scatters[-1 - most_scatters]
+    return Order(tuple(collectives), tuple(holds))

@@ -1,0 +1,48 @@
+"""Labels over passes against every wrapping of FSDP2, and bounds against the fastest."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from examples import examples
+from fsdp2_steps import least_fsdp2_step
+from hypothesis import given
+from small_steps import FREE, a_step, costs_of
+
+from gapless.encodings.fsdp.search.baselines import fits
+from gapless.encodings.fsdp.search.bounds import tails_of
+from gapless.encodings.fsdp.search.passes import search_passes
+from gapless.encodings.fsdp.search.shared import best_grouped, relaxed_bound, starts_of
+from gapless.encodings.fsdp.step.costs import Costs, Kind
+
+
+def found_s(costs: Costs) -> float:
+    """The end of the best order within memory; inf where there is none."""
+    times = (fits(costs, order) for order in best_grouped(costs, starts_of(costs), 10_000, 100, FREE))
+    return min((each.step_s for each in times if each is not None), default=math.inf)
+
+
+@examples(500, cases=10)
+@given(a_step(most_layers=3, takes_when_begun=True))
+def test_no_bound_is_above_the_fastest_wrapping_and_labels_find_it(costs: Costs) -> None:
+    optimum_s = least_fsdp2_step(costs)
+    assert (optimum_s < math.inf) == (costs.least_bytes <= costs.memory_bytes)
+    if optimum_s == math.inf:
+        assert found_s(costs) == math.inf
+        return
+    assert tails_of(costs).step_s <= optimum_s + 1e-6
+    assert relaxed_bound(costs, 100, math.inf, FREE) <= optimum_s + 1e-6
+    assert optimum_s - 1e-6 <= found_s(costs) <= optimum_s * 1.1 + 1e-6  # a group takes all its gradients at once
+
+
+def test_a_gather_is_not_begun_before_its_memory_is_free() -> None:
+    """Layer 0 (3 bytes) has no room beside layer 1 (2) and its gradients (2) in 6 bytes, though the network is busy."""
+    costs = costs_of([3, 2], [1, 3], [1, 3], gather_s=3, scatter_s=1, memory_bytes=6.0, takes_when_begun=True)
+    found = search_passes(costs, 300, 2, math.inf, FREE)
+    assert found.order is not None
+    again = next(each for each in found.order.collectives if each.kind == Kind.BACKWARD and each.first == 0)
+    assert again.after == 3
+    times = fits(costs, found.order)
+    assert times is not None
+    assert times.step_s == pytest.approx(found.step_s)

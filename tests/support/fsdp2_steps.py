@@ -1,0 +1,65 @@
+"""The fastest step that FSDP2 can run, by trying every wrapping of a few layers: groups, what they keep, what passes
+gather ahead, how many scatters are under way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations_with_replacement, pairwise, product
+
+from gapless.encodings.fsdp.execution.wrapping import order_of
+from gapless.encodings.fsdp.step.costs import Costs
+from gapless.encodings.fsdp.step.timeline import timeline
+from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping
+
+__all__ = ["least_fsdp2_step"]
+
+
+def least_fsdp2_step(costs: Costs) -> float:
+    """The end of the fastest of all wrappings within memory; inf where none is."""
+    least_s = math.inf
+    for wrapping in _wrappings(costs):
+        times = timeline(costs, order_of(wrapping))
+        assert times is not None
+        if times.peak_bytes <= costs.memory_bytes * (1 + 1e-9):
+            least_s = min(least_s, times.step_s)
+    return least_s
+
+
+def _wrappings(costs: Costs) -> Iterator[Fsdp2Wrapping]:
+    names = tuple(f"layer{k}" for k in range(costs.layers))
+    sizes = tuple(costs.parameters.tolist())
+    for cuts in product((False, True), repeat=costs.layers - 1):
+        bounds = [0, *(k + 1 for k, cut in enumerate(cuts) if cut), costs.layers]
+        for kept in product((False, True), repeat=len(bounds) - 1):
+            groups = tuple(
+                Fsdp2Group(first, last - 1, is_kept, "bf16", "fp32")
+                for (first, last), is_kept in zip(pairwise(bounds), kept, strict=True)
+            )
+            bare = Fsdp2Wrapping("small", names, sizes, groups)
+            for ahead in _begun(kept):
+                for most in range(1, len(groups) + 1):
+                    yield _with(bare, ahead, most)
+
+
+def _begun(kept: tuple[bool, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Groups that each pass gathers ahead, in the order in which they are used: gathers belong to passes that don't go
+    back, none later than its own, a second gather after the first is used."""
+    count = len(kept)
+    uses = [(k, k) for k in range(count)] + [(k, 2 * count - 1 - k) for k in reversed(range(count)) if not kept[k]]
+    for passes in combinations_with_replacement(range(2 * count), len(uses)):
+        chosen = list(zip(passes, uses, strict=True))
+        if any(begun > own or (own >= count and begun <= group) for begun, (group, own) in chosen):
+            continue
+        yield tuple(
+            tuple(group for begun, (group, own) in chosen if begun == number < own) for number in range(2 * count)
+        )
+
+
+def _with(bare: Fsdp2Wrapping, ahead: tuple[tuple[int, ...], ...], most: int) -> Fsdp2Wrapping:
+    groups = tuple(
+        replace(group, forward_prefetch=ahead[k], backward_prefetch=ahead[-1 - k])
+        for k, group in enumerate(bare.groups)
+    )
+    return replace(bare, groups=groups, scatters_in_flight=most)
