@@ -124,7 +124,7 @@ _MEASURED = ("model", "micro_batches", "repeats")
 PROFILES = (
     Command(
         "pipeline", "what the layers of a PyTorch model take on this machine",
-        picked(LayersQuestion, *_MEASURED, "processes", "optimizer_ratio", "output", "wait"),
+        picked(LayersQuestion, *_MEASURED, "processes", "policies", "optimizer_ratio", "output", "wait"),
         asking(LayersQuestion, lazy(lambda: profiling.profile_layers)), _LAYERS_HELP,
     ),
     Command(

@@ -271,6 +271,9 @@ class LayersQuestion(_Measured):
         Whole(1, 1024), "processes that measure at once, a thread each, as ranks of a run do",
         otherwise="this one, with all its threads", metavar="N",
     )  # fmt: skip
+    policies: bool = asked(
+        Flag(), "plan each layer within less and less memory, as policies for --recomputation curve", False
+    )
     optimizer_ratio: float = asked(Number(0), "bytes of the optimiser for one of parameters; Adam: 2", 2.0)
     output: str = said(output("the profile to write"))
     wait: float = said(WAIT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from gapless.system import Answer, Session
 from gapless.units import format_bytes, format_seconds
 
 __all__ = ["profile_errors", "profile_layers"]
+
+_PLAN_S, _PLAN_GAP = 10.0, 0.05
+"""Limits of the solve of each plan of a layer."""
 
 
 def profile_layers(question: LayersQuestion, session: Session) -> Answer:
@@ -31,6 +35,11 @@ def profile_layers(question: LayersQuestion, session: Session) -> Answer:
         session.say(f"measuring in {question.processes} processes at once ...")
         how = Asked(question.model, question.micro_batches, question.repeats, options.seed, question.wait)
         found = measure_together(found, how, question.processes, options.stop)
+    if question.policies:
+        from gapless.torch.pipeline.policies import with_policies
+
+        own = replace(options, time_limit_s=_PLAN_S, gap=_PLAN_GAP, on_progress=None, on_plan=None)
+        found = with_policies(found, model, question.micro_batches, own, session.say)
     write_pipeline_profile(question.output, found)
     rows = [{"name": name, **dict(zip(_TITLES, cells, strict=True))} for name, cells in _cells(found)]
     data = {"profile": found.name, "source": found.source, "layers": rows, "output": question.output}
@@ -55,7 +64,15 @@ def _table(profile: PipelineProfile) -> str:
     ]
     for name, cells in _cells(profile):
         lines.append((name, *map(format_seconds, cells[:4]), *map(format_bytes, cells[4:])))
-    return f"{_aligned(lines, profile.source)}\n{_split(profile)}"
+    return "\n".join([_aligned(lines, profile.source), _split(profile), *_policies(profile)])
+
+
+def _policies(profile: PipelineProfile) -> Iterator[str]:
+    """What layers may keep besides all and their input, a line for each layer that has such policies."""
+    for name, found in zip(profile.layer_names, profile.policies, strict=False):
+        said = (f"{format_bytes(each.kept_bytes)} for {format_seconds(each.again_s)} more" for each in found)
+        if found:
+            yield f"{name} may keep {', '.join(said)}"
 
 
 def _split(profile: PipelineProfile) -> str:
