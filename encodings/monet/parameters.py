@@ -45,8 +45,6 @@ class Bounding:
     ample, it soon knows better plans than the search. It has another one after the last list."""
     small_cells: int = 10_000
     """Forward times backward nodes up to which single stages are windows: UNet has 7,740, ResNet-50 51,754."""
-    most_cells: int = 2_000_000
-    """Forward times backward nodes up to which there are relaxations at all: beyond, none is solved in minutes."""
     exact_steps: int = 100
     """Steps of the first try of the integer program."""
     more_exact_steps: int = 20_000
@@ -63,7 +61,7 @@ class Bounding:
         _check("bounding.start_gap", self.start_gap, 0.0)
         for share in self.tighter_budgets:
             _check("bounding.tighter_budgets", share, 0.0, 1.0)
-        for name in ("small_cells", "most_cells", "lists_before_more"):
+        for name in ("small_cells", "lists_before_more"):
             _check(f"bounding.{name}", getattr(self, name), 0)
         _check("bounding.weight", self.weight, 1e-9)
 

@@ -58,6 +58,7 @@ class Model:
         self.name = name
         self.families: list[Family] = []
         self._blocks: list[_Block] = []
+        self._names: set[str] = set()
         self._lower: list[Floats] = []
         self._upper: list[Floats] = []
         self._is_integer: list[NDArray[np.bool_]] = []
@@ -98,7 +99,7 @@ class Model:
     ) -> Any:
         shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(length) for length in shape)
         count = int(np.prod(shape, dtype=np.int64))
-        if any(block.name == name for block in self._blocks):
+        if name in self._names:
             raise ModelError(f"model {self.name!r}: variable block {name!r} is there already; block names must differ")
         if isinstance(labels, Sequence) and len(labels) != count:
             raise ModelError(f"variable block {name!r}: labels must be {count}, one per variable, got {len(labels)}")
@@ -107,6 +108,7 @@ class Model:
         if not ((low <= high) & (low < np.inf) & (high > -np.inf)).all():
             raise ModelError(f"variable block {name!r}: bounds must be numbers with lower <= upper")
         first = self.column_count
+        self._names.add(name)
         self._blocks.append(_Block(name, first, shape, labels))
         self._lower.append(low.copy())
         self._upper.append(high.copy())

@@ -70,14 +70,17 @@ def _forward_peak(graph: TrainingGraph, in_place: dict[int, int], kept_until: di
 
 def _backward_peak(graph: TrainingGraph, chosen: list[Variant], kept_until: dict[int, int]) -> int:
     indices_bytes = sum(_kept_indices_bytes(graph, number) for number in range(graph.loss))
-    peak_bytes = 0
+    last_bytes = [0] * len(graph.backward)
+    for source, last in kept_until.items():
+        last_bytes[last] += graph.forward[source].output_bytes
+    kept_bytes, peak_bytes = sum(last_bytes), 0
     for number, (node, variant) in enumerate(zip(graph.backward, chosen, strict=True)):
-        kept_bytes = sum(graph.forward[source].output_bytes for source, last in kept_until.items() if last >= number)
         own_indices_bytes = _kept_indices_bytes(graph, node.forward)
         workspace_bytes = 0 if own_indices_bytes else variant.implementations[0].workspace_bytes
         gradients_bytes = int(graph.gradient_bytes[number]) + node.output_bytes
         peak_bytes = max(peak_bytes, kept_bytes + indices_bytes + gradients_bytes + workspace_bytes)
         indices_bytes -= own_indices_bytes
+        kept_bytes -= last_bytes[number]
     return peak_bytes
 
 

@@ -168,6 +168,25 @@ class TrainingGraph(Brief):
         return local
 
     @cached_property
+    def last_reader(self) -> NDArray[np.int64]:
+        """The last forward node that reads each output, the node itself if none does; int64, shape (V,)."""
+        last = np.arange(len(self.forward))
+        for user, node in enumerate(self.forward):
+            last[list(node.inputs)] = user
+        return last
+
+    @cached_property
+    def alive(self) -> list[NDArray[np.int64]]:
+        """L_i of each forward node i, ascending: what is made before it and read by it or a later one."""
+        found, now = [], list[int]()
+        for number, last in enumerate(self.last_reader.tolist()):
+            now = [k for k in now if self.last_reader[k] >= number]
+            found.append(np.array(now, dtype=np.int64))
+            if last > number:
+                now.append(number)
+        return found
+
+    @cached_property
     def gradient_bytes(self) -> NDArray[np.int64]:
         """|L^_k|: bytes of the gradients made before backward node k and read by it or a later one; (backward,)."""
         count, first = len(self.backward), self.loss

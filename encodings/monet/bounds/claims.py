@@ -77,15 +77,14 @@ def cut_lists(graph: TrainingGraph, is_small: bool) -> Iterator[tuple[int, ...]]
             yield stages
 
 
-_ENCODING_S = 1e-5
-"""Seconds of a cell (a forward and a backward node) that a relaxation may take to be set up, on a busy machine."""
+_ENCODING_S = 3e-4
+"""Seconds of a node that a relaxation with one window may take to be set up, on a busy machine."""
 
 
 def can_relax(state: State) -> bool:
-    """Whether the graph is small enough for a relaxation, and time is left to set one up."""
-    if state.cells > state.parameters.bounding.most_cells:
-        return False
-    if state.deadline.remaining_s > _ENCODING_S * state.cells:
+    """Whether time is left to set up a relaxation."""
+    graph = state.problem.graph
+    if state.deadline.remaining_s > _ENCODING_S * (len(graph.forward) + len(graph.backward)):
         return True
     state.deadline.strike()
     return False

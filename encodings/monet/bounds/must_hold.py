@@ -53,8 +53,7 @@ class _RunsAgain:
 
     def __init__(self, graph: TrainingGraph) -> None:
         self._size = graph.output_bytes.astype(np.float64)
-        number = np.arange(len(graph.forward))
-        self._last = np.maximum(number, np.where(graph.local, number[:, None], 0).max(axis=0))
+        self._last = graph.last_reader
         self._creator = np.array(
             [node.creator if node.creator is not None else i for i, node in enumerate(graph.forward)]
         )
@@ -62,7 +61,7 @@ class _RunsAgain:
             min(impl.workspace_bytes for impl in (*node.implementations, *node.again, *node.in_place))
             for node in graph.forward
         ]
-        self._own = self._size + graph.local @ self._size + workspace
+        self._own = self._size + [self._size[alive].sum() for alive in graph.alive] + workspace
         self._own[graph.loss] = -np.inf  # costs and holds nothing
         self._fixed = np.array([-np.inf, *(float(node.fixed_bytes) for node in graph.backward)])
         self._fixed[1:] += graph.gradient_bytes

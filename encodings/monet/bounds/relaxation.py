@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.bounds.windows import Again, Relaxation, Rows, add_run_rows
+from gapless.encodings.monet.bounds.holding import changes_by_stage, hold, needs_of
+from gapless.encodings.monet.bounds.windows import Again, Relaxation, Rows, Span, add_level, add_run_rows
 from gapless.encodings.monet.evaluate import unlimited_s
 from gapless.encodings.monet.options import Option, backward_options, byte_unit, cost_unit, forward_options
 from gapless.encodings.monet.search.stretches import KeepSet
@@ -59,9 +60,9 @@ def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...]
     _stored_was_there(model)
     _recomputation_has_its_inputs(model)
     _needed_is_there(model)
-    held, at_need = _holding(model)
-    _backward_fits(model, held, at_need)
-    again_implementations = add_run_rows(model, held, at_need)
+    spans = hold(model)
+    _backward_fits(model, spans)
+    again_implementations = add_run_rows(model, spans)
     if model.budget >= 0:
         milp.minimize((1.0, [model.budget]))
     else:
@@ -131,18 +132,33 @@ def _one_option_each(model: Relaxation) -> None:
 
 
 def _forward_pass_fits(model: Relaxation) -> None:
-    """m_i <= M for every node of the forward pass (4.1, 4.4)."""
-    graph, rows = model.graph, Rows()
+    """m_i <= M for every node of the forward pass (4.1, 4.4).
+
+    Tensors of L_i are there whether they are stored or not; of the others before i, `level` is the sum that is stored.
+    """
+    graph, rows, levels = model.graph, Rows(), Rows()
     size = graph.output_bytes / model.unit_bytes
+    stored = model.stored[0]
+    most = np.cumsum(np.where(stored >= 0, size, 0.0)) - np.where(stored >= 0, size, 0.0)
+    level, since = -1, 0
     for node, op in enumerate(graph.forward):
         if op.creator is not None:
             continue
-        constant = (graph.fixed_bytes + op.output_bytes) / model.unit_bytes + size[graph.local[node]].sum()
+        alive = graph.alive[node]
+        constant = (graph.fixed_bytes + op.output_bytes) / model.unit_bytes + size[alive].sum()
+        workspace = max(option.workspace_bytes for option, _ in model.forward[node]) / model.unit_bytes
+        beside = most[node] - size[alive][stored[alive] >= 0].sum()
+        if not model.may_pass(constant + workspace + beside):
+            continue
+        change = {int(stored[k]): size[k] for k in range(since, node) if stored[k] >= 0}
+        level, since = add_level(model, levels, f"stored_before_x{node}", level, 0.0, change), node
         rows.begin_memory(model, constant)
+        rows.put(level, 1.0)
         for option, column in model.forward[node]:
             rows.put(column, option.workspace_bytes / model.unit_bytes)
-        for earlier in np.flatnonzero((model.stored[0, :node] >= 0) & ~graph.local[node, :node]).tolist():
-            rows.put(int(model.stored[0, earlier]), size[earlier])
+        for skip in alive[stored[alive] >= 0].tolist():
+            rows.put(int(stored[skip]), -size[skip])
+    levels.add_to(model.milp, "stored_before", "4.1", equal=True)
     rows.add_to(model.milp, "forward_fits", "4.1, 4.4")
 
 
@@ -195,7 +211,7 @@ def _needed_is_there(model: Relaxation) -> None:
     rows = Rows()
     for number in range(len(model.graph.backward)):
         window = window_of(model.cuts, number + 1)
-        for node, columns in _needs(model, number).items():
+        for node, columns in needs_of(model, number).items():
             rows.begin(0.0)
             for column in columns:
                 rows.put(column, 1.0)
@@ -204,90 +220,28 @@ def _needed_is_there(model: Relaxation) -> None:
     rows.add_to(model.milp, "needed_is_there", "4.8")
 
 
-def _backward_fits(model: Relaxation, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> None:
-    """m^_k <= M for every backward operator (4.4, 4.12), charging what must be held.
-
-    In a window, x_i must be held up to a stage at which it is needed unless it is recomputed; `held` is a column for
-    each stretch between two such stages. At the need itself it is held in any case.
-    """
-    graph, rows = model.graph, Rows()
-    size = graph.output_bytes / model.unit_bytes
+def _backward_fits(model: Relaxation, spans: list[list[Span]]) -> None:
+    """m^_k <= M for every backward operator (4.4, 4.12), charging what must be held there: `level` is its sum."""
+    graph, rows, levels = model.graph, Rows(), Rows()
+    size, changes = graph.output_bytes / model.unit_bytes, changes_by_stage(model, spans)
+    level, since, most = -1, dict[int, float](), 0.0
     for number, node in enumerate(graph.backward):
+        for tensor, column, sign in changes[number]:
+            since[column] = since.get(column, 0.0) + sign * size[tensor]
+            most += sign * size[tensor]
         constant = (node.fixed_bytes + node.output_bytes + graph.gradient_bytes[number]) / model.unit_bytes
+        workspace = max(option.workspace_bytes for option, _ in model.backward[number]) / model.unit_bytes
+        if not model.may_pass(constant + workspace + most):
+            continue
+        since = {column: value for column, value in since.items() if value}
+        if level < 0 or since:
+            level, since = add_level(model, levels, f"held_at_stage{number + 1}", level, 0.0, since), {}
         rows.begin_memory(model, constant)
+        rows.put(level, 1.0)
         for option, column in model.backward[number]:
             rows.put(column, option.workspace_bytes / model.unit_bytes)
-        for tensor, column in (*held[number].items(), *at_need[number].items()):
-            rows.put(column, size[tensor])
+    levels.add_to(model.milp, "held_at_stage", "4.12", equal=True)
     rows.add_to(model.milp, "backward_fits", "4.4, 4.12")
-
-
-def _holding(model: Relaxation) -> tuple[list[dict[int, int]], list[dict[int, int]]]:
-    """For each backward node, the columns that say which tensors are held there.
-
-    The first list is of tensors that are held for later, the second of tensors that the node itself may need.
-    """
-    count = len(model.graph.backward)
-    held: list[dict[int, int]] = [{} for _ in range(count)]
-    at_need: list[dict[int, int]] = [{} for _ in range(count)]
-    rows = Rows()
-    needs = [_needs(model, number) for number in range(count)]
-    for window in range(len(model.cuts)):
-        first, last = model.span(window)
-        for tensor in np.flatnonzero(model.stored[window] >= 0).tolist():
-            stages = [stage for stage in range(first, last + 1) if tensor in needs[stage - 1]]
-            leaves = model.leaves(window, tensor)
-            later = _hold_after_window(model, rows, window, tensor, leaves, last, held)
-            for stage in reversed(stages):
-                columns = needs[stage - 1][tensor]
-                now = int(model.milp.continuous(f"needed_w{window}_x{tensor}_{stage}", upper=1.0))
-                _at_least(rows, now, columns, -1)
-                if later >= 0:
-                    _at_least(rows, now, [later], -1)
-                at_need[stage - 1][tensor] = now
-                held[stage - 1].pop(tensor, None)
-                before = int(model.milp.continuous(f"held_w{window}_x{tensor}_{stage}", upper=1.0))
-                _at_least(rows, before, columns, int(model.again[window, tensor]))
-                if later >= 0:
-                    _at_least(rows, before, [later], -1)
-                later = before
-                for earlier in range(first, stage):
-                    held[earlier - 1][tensor] = before
-    rows.add_to(model.milp, "held_until_needed")
-    return held, at_need
-
-
-def _hold_after_window(
-    model: Relaxation, rows: Rows, window: int, tensor: int, leaves: int, last: int, held: list[dict[int, int]]
-) -> int:
-    """What the next window begins with is held through this one unless it is recomputed, and at its last stage."""
-    if leaves < 0:
-        return -1
-    through = int(model.milp.continuous(f"through_w{window}_x{tensor}", upper=1.0))
-    _at_least(rows, through, [leaves], int(model.again[window, tensor]))
-    for stage in range(model.cuts[window], last):
-        held[stage - 1][tensor] = through
-    held[last - 1][tensor] = leaves
-    return through
-
-
-def _at_least(rows: Rows, column: int, terms: list[int], unless: int) -> None:
-    """column >= sum of terms - unless."""
-    rows.begin(0.0)
-    for term in terms:
-        rows.put(term, 1.0)
-    rows.put(column, -1.0)
-    if unless >= 0:
-        rows.put(unless, -1.0)
-
-
-def _needs(model: Relaxation, number: int) -> dict[int, list[int]]:
-    """For each tensor that backward node `number` may need, the columns of the options that need it."""
-    needs: dict[int, list[int]] = {}
-    for option, column in model.backward[number]:
-        for tensor in model.graph.backward[number].variants[option.variant].needs:
-            needs.setdefault(tensor, []).append(column)
-    return needs
 
 
 def _minimise_cost(model: Relaxation, again: Again) -> None:

@@ -22,7 +22,7 @@ from gapless.encodings.monet.options import Option, again_options
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["Again", "Relaxation", "Rows", "add_run_rows"]
+__all__ = ["Again", "Relaxation", "Rows", "Span", "add_level", "add_run_rows"]
 
 Ids = NDArray[np.int64]
 
@@ -53,9 +53,24 @@ class Relaxation:
         is_last = window + 1 == len(self.cuts)
         return self.cuts[window], len(self.graph.backward) if is_last else self.cuts[window + 1] - 1
 
+    def may_pass(self, most: float) -> bool:
+        """Whether a row that takes `most` units at most could pass the budget at all."""
+        return self.budget >= 0 or most > self.budget_bytes / self.unit_bytes
+
     def leaves(self, window: int, tensor: int) -> int:
         """The column that says whether the next window begins with x_i, -1 where it can't matter any more."""
         return int(self.stored[window + 1, tensor]) if window + 1 < len(self.cuts) else -1
+
+
+@dataclass(frozen=True)
+class Span:
+    """Stages of one window at which `column` says whether x_tensor is held; `is_need`: a need's own stage."""
+
+    tensor: int
+    first: int
+    last: int
+    column: int
+    is_need: bool = False
 
 
 class Rows:
@@ -122,11 +137,11 @@ class _Families:
     overwritten: Rows
 
 
-def add_run_rows(model: Relaxation, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> Again:
-    """Adds all recomputations' options and memory rows; `held` and `at_need`: columns for each stage."""
+def add_run_rows(model: Relaxation, spans: list[list[Span]]) -> Again:
+    """Adds all recomputations' options and memory rows; `spans`: what is held in each window."""
     families, again = _Families(Rows(), Rows(), Rows(), Rows()), []
     for number in range(len(model.cuts)):
-        again += _add_window(model, families, _window(model, number, held, at_need))
+        again += _add_window(model, families, _window(model, number, spans[number]))
     families.levels.add_to(model.milp, "level", "4.15", equal=True)
     families.choices.add_to(model.milp, "recomputation_takes_one_option", "4.2.2", equal=True)
     families.fits.add_to(model.milp, "recomputation_fits", "4.4, 4.14")
@@ -134,19 +149,16 @@ def add_run_rows(model: Relaxation, held: list[dict[int, int]], at_need: list[di
     return again
 
 
-def _window(model: Relaxation, number: int, held: list[dict[int, int]], at_need: list[dict[int, int]]) -> _Window:
+def _window(model: Relaxation, number: int, spans: list[Span]) -> _Window:
     """What is there in a window. Held all through a longer one is what it need not, or not before its last stage."""
     stages, (first, last) = model.graph.backward, model.span(number)
     fixed = [stages[t - 1].fixed_bytes + model.graph.gradient_bytes[t - 1] for t in range(first, last + 1)]
     base = min(fixed) / model.unit_bytes
     if first == last:
         before = {node: int(model.stored[number, node]) for node in np.flatnonzero(model.stored[number] >= 0).tolist()}
-        return _Window(number, before, {**held[first - 1], **at_need[first - 1]}, base)
+        return _Window(number, before, {span.tensor: span.column for span in spans}, base)
     through = {
-        node: column
-        for node, column in held[first - 1].items()
-        if all(held[t - 1].get(node) == column for t in range(first, last))
-        and (node in at_need[last - 1] or model.leaves(number, node) >= 0)
+        span.tensor: span.column for span in spans if span.first == first and span.last == last - 1 and not span.is_need
     }
     return _Window(number, through, through, base)
 
@@ -156,14 +168,16 @@ def _add_window(model: Relaxation, families: _Families, window: _Window) -> Agai
     size = model.graph.output_bytes / model.unit_bytes
     again: Again = []
     level, change = -1, {column: size[node] for node, column in window.before.items()}
+    most = _most(model, window, size)
     for node in range(model.graph.loss):
         if model.again[window.number, node] >= 0:
-            may_not_fit = _may_not_fit(model, window, node, size)
+            may_not_fit = model.may_pass(most[node])
             options = _options(model, families.choices, window, node, may_not_fit)
             again.append(options)
             if may_not_fit:
                 if level < 0 or change:
-                    level, change = _level(model, families.levels, window, node, level, change), {}
+                    name = f"level_w{window.number}_x{node}"
+                    level, change = add_level(model, families.levels, name, level, window.base, change), {}
                 _add_fit(model, families.fits, window, node, options, level)
                 _add_overwritten(model, families.overwritten, window, node, options)
         before, after = window.before.get(node, -1), window.after.get(node, -1)
@@ -173,13 +187,15 @@ def _add_window(model: Relaxation, families: _Families, window: _Window) -> Agai
     return again
 
 
-def _may_not_fit(model: Relaxation, window: _Window, node: int, size: Floats) -> bool:
-    """Whether a run could pass the budget at all."""
-    others = {*(j for j in window.after if j < node), *np.flatnonzero(model.graph.local[node]).tolist()}
-    others |= {j for j in window.before if j > node}
-    workspace = max(option.workspace_bytes for option in again_options(model.graph, node)) / model.unit_bytes
-    most = window.base + size[node] + size[sorted(others)].sum() + workspace
-    return model.budget >= 0 or most > model.budget_bytes / model.unit_bytes
+def _most(model: Relaxation, window: _Window, size: Floats) -> Floats:
+    """What a run of each node could take at most, float, (nodes,)."""
+    graph, nodes = model.graph, np.arange(len(size))
+    is_before, is_after = np.isin(nodes, list(window.before)), np.isin(nodes, list(window.after))
+    before, after = np.where(is_before, size, 0.0), np.where(is_after, size, 0.0)
+    beside = [size[alive][~is_after[alive]].sum() for alive in graph.alive]
+    workspace = [max(option.workspace_bytes for option in again_options(graph, node)) for node in nodes.tolist()]
+    held = after.cumsum() - after + before[::-1].cumsum()[::-1] - before
+    return np.asarray(window.base + size + held + beside + np.array(workspace) / model.unit_bytes)
 
 
 def _options(model: Relaxation, rows: Rows, window: _Window, node: int, may_not_fit: bool) -> list[tuple[Option, int]]:
@@ -196,10 +212,10 @@ def _options(model: Relaxation, rows: Rows, window: _Window, node: int, may_not_
     return list(zip(options, columns, strict=True))
 
 
-def _level(model: Relaxation, rows: Rows, window: _Window, node: int, level: int, change: dict[int, float]) -> int:
-    """A column for the level before a node: the last one, -1 for none, and what has changed since."""
-    column = int(model.milp.continuous(f"level_w{window.number}_x{node}"))
-    rows.begin(0.0 if level >= 0 else window.base)
+def add_level(model: Relaxation, rows: Rows, name: str, level: int, base: float, change: dict[int, float]) -> int:
+    """A column for a sum: the last one's, or `base` where there is none (-1), and what has changed since."""
+    column = int(model.milp.continuous(name))
+    rows.begin(0.0 if level >= 0 else base)
     rows.put(column, 1.0)
     if level >= 0:
         rows.put(level, -1.0)
@@ -212,7 +228,7 @@ def _add_fit(
     model: Relaxation, rows: Rows, window: _Window, node: int, options: list[tuple[Option, int]], level: int
 ) -> None:
     """A run fits: the level, its output and workspace, and the skip tensors alive there."""
-    size, local = model.graph.output_bytes / model.unit_bytes, np.flatnonzero(model.graph.local[node]).tolist()
+    size, local = model.graph.output_bytes / model.unit_bytes, model.graph.alive[node].tolist()
     own = size[node] + size[local].sum()
     rows.begin_memory(model, 0.0)
     rows.put(level, 1.0)

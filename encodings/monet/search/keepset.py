@@ -154,7 +154,7 @@ class Keeper:
         graph = self.graph
         size = graph.output_bytes.astype(np.float64)
         fixed = graph.gradient_bytes + np.array([float(node.fixed_bytes) for node in graph.backward])
-        forward_base = graph.fixed_bytes + size + graph.local @ size
+        forward_base = graph.fixed_bytes + size + [size[alive].sum() for alive in graph.alive]
         backward_base = fixed + np.array([node.output_bytes for node in graph.backward])
         self._spare = self.budget_bytes - np.concatenate([forward_base, backward_base])
         self._spare_again = self.budget_bytes - np.append(graph.fixed_bytes, fixed)
@@ -212,10 +212,7 @@ class Keeper:
 
 def _beside(graph: TrainingGraph) -> Ints:
     """The tensors of L_i that node i doesn't read, a column for each node, filled up with the number of no tensor."""
-    columns = [
-        [j for j in np.flatnonzero(graph.local[i]).tolist() if j not in node.inputs]
-        for i, node in enumerate(graph.forward)
-    ]
+    columns = [[j for j in graph.alive[i].tolist() if j not in node.inputs] for i, node in enumerate(graph.forward)]
     table = np.full((max(map(len, columns)), len(columns) + 1), len(columns))
     for node, column in enumerate(columns):
         table[: len(column), node] = column

@@ -56,8 +56,7 @@ class Passes:
         self.needs = [list(node.variants[v].needs) for node, v in zip(graph.backward, variants.tolist(), strict=True)]
         self.is_main = np.array([node.creator is None for node in graph.forward[: self.nodes]])
         number = np.arange(self.nodes + 1)
-        reads = np.where(graph.local[:, : self.nodes], number[:, None], 0)
-        self.last = np.maximum(number[:-1], reads.max(axis=0))
+        self.last = graph.last_reader[: self.nodes]
         """The last node that reads each node, or itself."""
         read_later = self.size[:, None] * (self.last[:, None] >= number)
         passed = np.concatenate([np.zeros((1, self.nodes + 1)), read_later.cumsum(axis=0)])

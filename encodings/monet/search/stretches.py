@@ -89,7 +89,7 @@ class JustInTime:
         self._users = [[user for user, inputs in enumerate(reads) if source in inputs] for source in range(self._nodes)]
         self._plain = [not made and number != graph.loss for number, made in enumerate(self._made)]
         self._needs_of = [[variant.needs for variant in node.variants] for node in graph.backward]
-        self.last_use = [int(graph.local[:, node].nonzero()[0].max(initial=node)) for node in range(self._nodes)]
+        self.last_use = graph.last_reader.tolist()
         self._after_last_use = [_TURN * (node + 1) + _GONE for node in self.last_use]
         self._variant = b""
         self._needed: list[tuple[int, ...]] = []

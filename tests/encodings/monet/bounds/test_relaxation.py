@@ -15,8 +15,9 @@ from gapless.encodings.monet.bounds import relaxation
 from gapless.encodings.monet.bounds.claims import cut_lists
 from gapless.encodings.monet.parameters import Bounding
 from gapless.options import SolveOptions
+from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.profiles.training.networks import build
+from gapless.profiles.training.networks import build, transformers
 from gapless.solution import Solution, Status
 from gapless.solvers.registry import solve_model
 
@@ -91,3 +92,13 @@ def test_cuts_ascend_from_the_first_stage_and_tell_single_stages_apart_on_small_
         assert all(cuts[0] == 1 and list(cuts) == sorted(set(cuts)) for cuts in lists)
         assert all(cuts[-1] <= len(graph.backward) for cuts in lists)
         assert small == (max(len(cuts) for cuts in lists) > 10)
+
+
+def test_a_network_of_twice_the_layers_takes_twice_the_nonzeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    nonzeros = []
+    for count in (8, 16):
+        monkeypatch.setattr(transformers, "_LAYERS", count)
+        graph = build("gpt2_small", 4)
+        model = relaxation.encode(graph, int(0.4 * peak_without_saving_bytes(graph)))
+        nonzeros.append(len(model.milp.arrays().value))
+    assert nonzeros[1] < 2.1 * nonzeros[0]
