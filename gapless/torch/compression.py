@@ -26,7 +26,8 @@ __all__ = [
 
 
 def collective(message: Message, group: torch.distributed.ProcessGroup | None) -> torch.Tensor:
-    """The sum over ranks in place of the payload, this rank's share of it, or the payloads of all ranks as rows."""
+    """The sum over ranks in place of the payload, this rank's share of it, or as rows the payloads of all ranks, or
+    what each of them has for this one."""
     ranks, payload = rank_count(group), message.payload
     if message.collective == "all_reduce":
         if ranks > 1:
@@ -41,6 +42,10 @@ def collective(message: Message, group: torch.distributed.ProcessGroup | None) -
         return share
     if ranks == 1:
         return payload.view(1, -1)
+    if message.collective == "all_to_all":
+        received = torch.empty_like(payload)
+        torch.distributed.all_to_all_single(received, payload, group=group)
+        return received.view(ranks, -1)
     gathered = payload.new_empty(ranks * payload.numel())
     renamed = getattr(torch.distributed, "all_gather_single", None)  # from torch 2.13 on, which warns of the old name
     (renamed or torch.distributed.all_gather_into_tensor)(gathered, payload, group=group)
@@ -89,15 +94,21 @@ def sent_together(
     for kind in dict.fromkeys(kinds):
         places = [place for place, other in enumerate(kinds) if other == kind]
         payloads = [messages[place].payload for place in places]
-        joined, begin_s = torch.cat(payloads), time.monotonic()
-        sent_bytes += joined.nbytes
+        shares = rank_count(group) if kind[0] == "all_to_all" else 1
+        joined, begin_s = _joined(payloads, shares), time.monotonic()
+        sent_bytes += joined.nbytes - (joined.nbytes // shares if kind[0] == "all_to_all" else 0)  # but its own share
         arrived = collective(Message(kind[0], joined), group)
         if wire is not None:
             wire.take(kind[0], joined.nbytes, begin_s)
-        parts = arrived.split([len(payload) for payload in payloads], dim=-1)
+        parts = arrived.split([len(payload) * arrived.shape[-1] // len(joined) for payload in payloads], dim=-1)
         for place, part in zip(places, parts, strict=True):
             received[place] = part.contiguous()
     return received, sent_bytes
+
+
+def _joined(payloads: Sequence[torch.Tensor], ranks: int) -> torch.Tensor:
+    """What goes to each rank, one after the other."""
+    return torch.cat([payload.view(ranks, -1) for payload in payloads], dim=1).view(-1)
 
 
 def left_behind(mode: str, gradient: torch.Tensor, memory: dict[str, Any], step: int = 0) -> float:
@@ -204,7 +215,9 @@ def coding_times(mode: str, shapes: Sequence[tuple[int, ...]], ranks: int, repea
 
 
 def _from_all(message: Message, ranks: int) -> torch.Tensor:
-    """What arrives where all ranks send the same."""
+    """What arrives where all ranks send the same, or a first rank to all."""
+    if message.collective == "all_to_all":
+        return message.payload.view(ranks, -1)[:1].expand(ranks, -1)
     return message.payload if message.collective == "all_reduce" else message.payload.expand(ranks, -1)
 
 

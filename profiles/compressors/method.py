@@ -48,13 +48,13 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Message:
-    """A flat tensor to be summed over ranks, gathered from them as the rows of a matrix, or summed and scattered, of
-    which a rank gets its share.
+    """A flat tensor to be summed over ranks, gathered from them as the rows of a matrix, summed and scattered, of which
+    a rank gets its share, or sent in as many equal parts to as many ranks, which get a row from each.
 
     `is_last`: no other follows, so what comes next is decoding. `level`: among which ranks, where there are nodes.
     """
 
-    collective: Literal["all_reduce", "all_gather", "reduce_scatter"]
+    collective: Literal["all_reduce", "all_gather", "all_to_all", "reduce_scatter"]
     payload: torch.Tensor
     is_last: bool = True
     level: Literal["ranks", "node", "across"] = "ranks"
@@ -70,7 +70,8 @@ sent later.
 class Method(ABC):
     """A way to send a gradient, of which costs can be said.
 
-    `error`: its class, of `ERRORS`. `collective`: what its messages go by, and `messages`: how many it needs. `rank`:
+    `error`: its class, of `ERRORS`. `collective`: what its messages go by, or what takes as long, and `messages`: how
+    many it needs. `rank`:
     of a low-rank approximation, 0 for none. `only_summed`: why it can't go from one rank to another, if it can't.
     `entrywise`: names of what it keeps of each entry.
     """

@@ -39,8 +39,8 @@ __all__ = [
 
 PAIRS = ((0, 1), (2, 3))
 MODES = ("bf16", "topk:0.1", "rand-k:0.2", "rand-k-gathered:0.2", "ef-signsgd", "onebit", "powersgd:1")
-MODES += ("dgc:0.1:momentum=0.5:clip=1", "ms-topk:0.1", "signsgd", "qsgd:4", "terngrad", "atomo:1")
-FEW = ("rand-k:0.2", "powersgd:1", "dgc:0.1:momentum=0.5:clip=1")
+MODES += ("dgc:0.1:momentum=0.5:clip=1", "ms-topk:0.1", "signsgd", "qsgd:4", "terngrad", "atomo:1", "int8")
+FEW = ("rand-k:0.2", "powersgd:1", "dgc:0.1:momentum=0.5:clip=1", "int8")
 KINDS = ("buckets", "layers")
 NODE_MODE = "dgc:0.1:momentum=0.5"
 """Has errors and velocities, which belong to shares in two levels."""
@@ -141,6 +141,7 @@ def train_groups(rank: int, folder: Path) -> dict[str, Any]:
         found[f"{kind} whole"] = _gradients(ddp_of(kind, "topk:1.0", group)[0], rank)
         found[f"{kind} accumulated"] = _gradients(ddp_of(kind, "topk:1.0", group)[0], rank, 2)
         ddp, _ = ddp_of(kind, "topk:1.0", group, is_told=False)
+        found[f"{kind} of bytes"] = _gradients(ddp_of(kind, "int8", None)[0], rank)
         found[f"{kind} refused"] = refusal(lambda ddp=ddp: _gradients(ddp, rank))
     found |= _in_nodes(rank)
     return found if rank // 2 else {**found, **_trained(FEW, group)}

@@ -46,7 +46,10 @@ class Wire:
     """
 
     def __init__(self, network: FlatNetwork) -> None:
-        self._costs = {"all_reduce": all_reduce_cost(network), "all_gather": all_gather_cost(network)}
+        self._costs = {
+            "all_reduce": all_reduce_cost(network), "all_gather": all_gather_cost(network),
+            "all_to_all": all_gather_cost(network, ratio=network.ranks),
+        }  # fmt: skip
         self.sent_s = 0.0
 
     def take(self, collective: str, size_bytes: int, begin_s: float) -> None:

@@ -81,9 +81,9 @@ def test_no_compression_is_free_and_comes_first() -> None:
     assert (NONE.ratio, NONE.all_reducible) == (1.0, True)
 
 
-def test_all_reducible_are_those_of_table_4_1_and_the_plain_formats() -> None:
+def test_all_reducible_are_those_of_table_4_1_plain_formats_and_eight_bits() -> None:
     reducible = {name for name in compressor_names() if named_compressor(name).all_reducible}
-    assert reducible == {"none", "fp16", "bf16", "rand-k", "powersgd"}
+    assert reducible == {"none", "fp16", "bf16", "int8", "rand-k", "powersgd"}
 
 
 def test_a_low_rank_is_asked_for_by_its_number_and_dashes_do_not_matter() -> None:

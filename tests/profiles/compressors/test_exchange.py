@@ -44,8 +44,11 @@ class Ranks:
         while True:
             self.messages.append(messages[0])
             payloads = torch.stack([message.payload for message in messages])
-            arrived = payloads if messages[0].collective == "all_gather" else payloads.sum(0)
-            answers = [answered(exchange, arrived.clone()) for exchange in exchanges]
+            if messages[0].collective == "all_to_all":
+                arrived = list(payloads.view(ranks, ranks, -1).transpose(0, 1))
+            else:
+                arrived = [payloads if messages[0].collective == "all_gather" else payloads.sum(0)] * ranks
+            answers = [answered(exchange, each.clone()) for exchange, each in zip(exchanges, arrived, strict=True)]
             if messages[0].is_last:
                 break
             messages = answers
@@ -88,7 +91,7 @@ def test_what_a_shorter_type_holds_arrives_exactly(mode: str) -> None:
     assert not any(left.any() for left in found.left)
 
 
-@pytest.mark.parametrize("mode", [mode for mode in sent_names() if not mode.startswith(("powersgd", "atomo"))])
+@pytest.mark.parametrize("mode", [mode for mode in sent_names() if not mode.startswith(("powersgd", "atomo", "int8"))])
 def test_messages_have_the_bytes_that_are_said(mode: str) -> None:
     length = 6400
     found = Ranks(mode, drawn(length=length), [(length,)])
@@ -97,6 +100,34 @@ def test_messages_have_the_bytes_that_are_said(mode: str) -> None:
     levels = {"ef-signsgd": 8, "onebit": 8, "signsgd": 1, "qsgd:2": 2}.get(mode, 0)
     assert sent == method_of(mode).added_bytes((length,), 4) + levels
     assert found.messages[0].collective == method_of(mode).collective
+
+
+def test_eight_bits_take_what_an_all_reduce_of_their_bytes_takes_on_a_ring() -> None:
+    """Of shares of whole blocks: two of the three are sent, then this rank's own to two others."""
+    length, ranks = 3 * 256 * 10, 3
+    shares, sums = Ranks("int8", drawn(length=length), [(length,)]).messages
+    assert (shares.collective, sums.collective) == ("all_to_all", "all_gather")
+    sent = shares.payload.nbytes * (ranks - 1) / ranks + sums.payload.nbytes * (ranks - 1)
+    assert sent == 2 * (ranks - 1) / ranks * method_of("int8").sent_bytes((length,))
+    assert method_of("int8").sent_bytes((length,)) / (2 * length) == pytest.approx(0.508, abs=5e-4)
+
+
+@pytest.mark.parametrize(("mode", "share"), [("fp16", 0.0003), ("bf16", 0.0023), ("int8", 0.0098), ("qsgd:8", 0.073)])
+def test_the_mean_of_eight_ranks_is_as_near_as_is_said(mode: str, share: float) -> None:
+    gradients = drawn(8, 100_000)
+    mean = sum(gradients) / 8
+    assert float((Ranks(mode, gradients, [(250, 400)]).means[0] - mean).norm() / mean.norm()) == pytest.approx(
+        share, rel=0.05
+    )
+
+
+def test_eight_bits_are_off_by_half_a_127th_of_the_greatest_of_256() -> None:
+    gradients = drawn(length=5000)
+    found = Ranks("int8", gradients, [(5000,)])
+    mean = sum(gradients) / 3
+    greatest = max(float(gradient.abs().max()) for gradient in gradients)
+    assert float((found.means[0] - mean).abs().max()) <= greatest / 127
+    assert 0.001 < float((found.means[0] - mean).norm() / mean.norm()) < 0.012
 
 
 @pytest.mark.parametrize("rank", [1, 2, 4])

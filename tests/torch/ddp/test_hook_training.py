@@ -46,6 +46,16 @@ def test_hooks_average_over_ddps_process_group(found: Found, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_eight_bits_among_four_ranks_are_near_the_mean_and_the_same_in_all(found: Found, kind: str) -> None:
+    for rank in found:
+        assert equal(rank[f"{kind} of bytes"], found[0][f"{kind} of bytes"])
+        sent, plain = (
+            torch.cat([each.reshape(-1) for each in rank[name]]) for name in (f"{kind} of bytes", "nodes flat")
+        )
+        assert 0 < (sent - plain).norm() < 0.03 * plain.norm()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_several_steps_are_sent_with_the_last(found: Found, kind: str) -> None:
     for rank in range(4):
         pairs = zip(found[rank][f"{kind} accumulated"], found[rank]["alone twice"], strict=True)
