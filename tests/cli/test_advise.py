@@ -24,7 +24,7 @@ def test_every_compressor_has_a_line_below_the_plain_buckets(capsys: pytest.Capt
     code, out, err = run(capsys, *COMPRESSION)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    titles = "error compressor plan groups compressed iteration scaling time_saved gathered pays_below range"
+    titles = "error compressor plan groups compressed iteration scaling time_saved steps gathered pays_below range"
     assert re.split(r"  +", lines[0].strip()) == [title.replace("_", " ") for title in titles.split()]
     assert re.match(r" *exact +none +buckets of \d+ MB", lines[1])
     rows = [line.split()[:2] for line in lines[2:] if re.match(r" *\w+  ", line)]
@@ -32,8 +32,11 @@ def test_every_compressor_has_a_line_below_the_plain_buckets(capsys: pytest.Capt
     assert [error for error, _ in rows] == sorted((error for error, _ in rows), key=list(ERRORS).index)
     classes = [line.partition(",")[0] for line in lines if any(line.startswith(f"{error}, ") for error in ERRORS)]
     assert classes == list(dict.fromkeys(error for error, _ in rows))
-    assert lines[-2].startswith("pays below: all compressed, at batch 32, with the range over 0.1 to 10 times the")
-    assert re.match(r"best: rand-k in its best plan, saves \d+\.\d % of a step, class of error: feedback$", lines[-1])
+    assert lines[-4].startswith("pays below: all compressed, at batch 32, with the range over 0.1 to 10 times the")
+    assert lines[-3].startswith("steps: times as many as with plain gradients, all compressed, on a small GPT")
+    assert re.match(r"no other has a shorter step and fewer steps: rand-k \(\d+ ms, 2.92\), ", lines[-2])
+    assert re.match(r"best: \S+ in its best plan, saves \d+\.\d % of a step", lines[-1])
+    assert not lines[-1].startswith("best: rand-k")  # its steps are shortest, and it takes three times as many
 
 
 def test_json_is_one_object_with_a_row_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,19 +2,30 @@
 
 A compressor's plan may leave groups plain. Up to which bandwidth it pays is a question of its own: all gradients
 compressed, in the best size of buckets, against plain ones in theirs. Latencies are rarely known well, so that comes
-with the range over a tenth to ten times the one given. Compressors are ranked within their class of error only.
+with the range over a tenth to ten times the one given.
+
+Compressors are ranked by the time to a loss: what a step takes, times how many more steps a mode takes, as measured on
+a small model. What wasn't measured is never the best.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
+from gapless.encodings.cupcake.commands.compared import (
+    Crossover,
+    Option,
+    finite,
+    in_words,
+    limit_words,
+    pays_in_range,
+)
 from gapless.encodings.cupcake.methods.baselines import Baseline, buckets
 from gapless.encodings.cupcake.question import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
@@ -24,6 +35,7 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.compressors.casts import NONE
 from gapless.profiles.compressors.compressor import ERRORS, Compressor, relative_speed
 from gapless.profiles.compressors.grammar import compressor_names, named_compressor
+from gapless.profiles.compressors.steps_to_loss import BASIS
 from gapless.profiles.devices import Device
 from gapless.profiles.gradients.communication import (
     Network,
@@ -42,7 +54,7 @@ from gapless.report.short_repr import BriefText
 from gapless.report.text import described, table
 from gapless.units import format_bytes
 
-__all__ = ["LATENCIES", "Advice", "Option", "advise", "compression", "limit_words", "network_data", "pays"]
+__all__ = ["LATENCIES", "Advice", "advise", "compression", "network_data"]
 
 LATENCIES = (0.1, 10.0)
 """Times the one given: the range over which a crossover is looked for."""
@@ -58,66 +70,6 @@ _ROUNDING = 1e-9
 
 _UNKNOWN = "unknown"
 """The class of errors of which nothing is known."""
-
-
-class Pays(TypedDict):
-    """Whether compression pays: always, never, or below a crossover; None for what isn't compressed."""
-
-    pays: str | None
-    crossover_bytes_per_s: float | None
-
-
-class PaysInRange(Pays):
-    """With the least and the most over what is known least; None for what isn't compressed."""
-
-    range: list[Pays] | None
-
-
-@dataclass(frozen=True)
-class Crossover:
-    """The bandwidth from which plain buckets are as fast; 0 where compression never pays, inf where it always does.
-
-    `low`, `high`: the least and the most over the latencies.
-    """
-
-    bytes_per_s: float
-    low_bytes_per_s: float
-    high_bytes_per_s: float
-
-
-@dataclass(frozen=True)
-class Option:
-    """A compressor with its best plan, in which groups may be plain. `bound_s`: proven, None where nothing is.
-
-    `scaling`: step time of one worker alone over that of this one. `time_saved`: share of the plain step's time.
-    `crossover`: None for `none`. `gathered_bytes`: the most that a rank holds of the messages of all for a group;
-    `largest_bytes`: of the groups that are compressed, before compression.
-    `plan`: which plan it is, in words.
-    """
-
-    compressor: Compressor
-    groups: tuple[tuple[int, int], ...]
-    compressed: tuple[int, ...]
-    iteration_s: float
-    bound_s: float | None
-    scaling: float
-    time_saved: float
-    crossover: Crossover | None
-    gathered_bytes: float
-    largest_bytes: float = 0.0
-    plan: str = "best plan"
-
-    @property
-    def data(self) -> dict[str, object]:
-        """A row of the answer, in plain values."""
-        compressor = self.compressor
-        return {
-            "compressor": compressor.name, "error": compressor.error, "plan": self.plan, "ratio": compressor.ratio,
-            "collective": "all-reduce" if compressor.all_reducible else "all-gather",
-            "iteration_s": self.iteration_s, "bound_s": self.bound_s, "scaling": self.scaling,
-            "time_saved": self.time_saved, **_pays(self.crossover), "gathered_bytes": self.gathered_bytes,
-            "groups": [list(group) for group in self.groups], "compressed": list(self.compressed),
-        }  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,12 +96,14 @@ class Advice(BriefText):
 
     @property
     def best(self) -> Option | None:
-        """The fastest option that is known to converge and whose messages fit, None where plain buckets are faster."""
-        return self._fastest([option for option in self.options if option.compressor.error != _UNKNOWN])
+        """The option that is known to converge, whose messages fit, and that takes the least time to a loss; None where
+        plain buckets do."""
+        known = [each for each in self.options if each.compressor.error != _UNKNOWN and each.steps is not None]
+        return self._fastest(known)
 
     @property
     def best_by_error(self) -> dict[str, Option | None]:
-        """The fastest whose messages fit in each class of error; None where plain buckets are as fast."""
+        """The same in each class of error; of what wasn't measured the fastest step, where no other is better."""
         classes = groupby(self.options, key=lambda option: option.compressor.error)
         return {error: self._fastest(list(options)) for error, options in classes}
 
@@ -172,11 +126,12 @@ class Advice(BriefText):
         return {
             "problem": "cupcake", "profile": self.profile.name, "batch": self.profile.batch or None,
             "device": self.device, **network_data(self.network), "compute_s": self.profile.compute_s,
-            "best": {key: best[key] for key in ("compressor", "error", "plan", "iteration_s", "time_saved")},
+            "best": {key: best[key] for key in ("compressor", "error", "plan", "iteration_s", "time_saved", "steps")},
             "best_by_error": {
                 error: None if option is None else option.compressor.name
                 for error, option in self.best_by_error.items()
             },
+            "steps_measured_on": BASIS, "curve": [option.compressor.name for option in self.curve],
             "warnings": list(self.warnings), "rows": self.rows,
         }  # fmt: skip
 
@@ -185,6 +140,10 @@ class Advice(BriefText):
         """Of what isn't known to converge, and of what doesn't fit."""
         unknown = [option.compressor.name for option in self.options if option.compressor.error == _UNKNOWN]
         found = [f"{', '.join(unknown)}: {ERRORS[_UNKNOWN]}"] if unknown else []
+        known = [option for option in self.options if option.compressor.error != _UNKNOWN]
+        unmeasured = [option.compressor.name for option in known if option.steps is None]
+        if unmeasured:
+            found.append(f"{', '.join(unmeasured)}: never the best, since nobody measured how many steps it takes")
         whole = ddp_model(self.profile, self.network)
         for option in self.options:
             needed, line = self._buffer_bytes(option), ""
@@ -207,36 +166,47 @@ class Advice(BriefText):
             for option in options
             if self._buffer_bytes(option) <= self.memory_bytes and (option.compressed or option.compressor is NONE)
         ]
-        option = min(fitting, key=lambda option: option.iteration_s, default=None)
-        return option if option is not None and option.time_saved > _ROUNDING else None
+        option = min(fitting, key=lambda option: (option.to_loss_s, option.iteration_s), default=None)
+        if option is None:
+            return None
+        saved = option.time_saved if option.steps is None else 1 - option.to_loss_s / self.plain.iteration_s
+        return option if saved > _ROUNDING else None
+
+    @property
+    def curve(self) -> tuple[Option, ...]:
+        """Options than which none takes as little for a step and as few steps, the fastest step first."""
+        found: list[Option] = []
+        known = [each for each in self.options if each.steps is not None and each.compressor.error != _UNKNOWN]
+        for option in sorted(known, key=lambda each: (each.iteration_s, each.to_loss_s)):
+            if not found or (option.steps or 0) < (found[-1].steps or 0):
+                found.append(option)
+        return tuple(found)
 
     @property
     def text(self) -> str:
         """The answer as a table, and in a line for each class of error."""
-        titles = ["error", "compressor", "plan", "groups", "compressed", "iteration", "scaling", "time saved"]
+        titles = ["error", "compressor", "plan", "groups", "compressed", "iteration", "scaling", "time saved", "steps"]
         lines = [[*titles, "gathered", "pays below", "range"]]
         for option in self.shown:
-            row = _pays(option.crossover)
+            row = pays_in_range(option.crossover)
             lines.append([
                 option.compressor.error, option.compressor.name, option.plan, str(len(option.groups)),
                 str(len(option.compressed)), described("iteration_s", option.iteration_s), f"{option.scaling:.3f}",
-                f"{100 * option.time_saved:.1f} %", format_bytes(option.gathered_bytes), limit_words(row),
+                f"{100 * option.time_saved:.1f} %", option.steps_words, format_bytes(option.gathered_bytes),
+                limit_words(row),
                 "-" if row["range"] is None else " .. ".join(map(limit_words, row["range"])),
             ])  # fmt: skip
-        said = [f"{error}, {ERRORS[error]}: {_in_words(option)}" for error, option in self.best_by_error.items()]
+        said = [f"{error}, {ERRORS[error]}: {in_words(option)}" for error, option in self.best_by_error.items()]
         said += [f"warning: {warning}" for warning in self.warnings]
         batch = f"at batch {self.profile.batch}, " if self.profile.batch else ""
         low, high = (f"{factor:g}" for factor in LATENCIES)
         said += [f"pays below: all compressed, {batch}with the range over {low} to {high} times the latency"]
-        best = "no compression, plain buckets" if self.best is None else _in_words(self.best)
+        said.append(f"steps: times as many as with plain gradients, all compressed, on {BASIS}")
+        curve = ", ".join(option.on_curve for option in self.curve)
+        said.append(f"no other has a shorter step and fewer steps: {curve}")
+        best = "no compression, plain buckets" if self.best is None else in_words(self.best)
         known = "" if self.best is None else f", class of error: {self.best.compressor.error}"
         return "\n".join([table(lines), *said, f"best: {best}{known}"])
-
-
-def _in_words(option: Option | None) -> str:
-    if option is None:
-        return "no compression"
-    return f"{option.compressor.name} in its best plan, saves {100 * option.time_saved:.1f} % of a step"
 
 
 def compression(
@@ -309,39 +279,15 @@ def network_data(network: Network) -> dict[str, object]:
     """A network in plain values; an unlimited bandwidth is None. In two levels, bandwidth and latency are of nodes."""
     outer = network.outer
     data: dict[str, object] = {
-        "ranks": network.ranks, "bandwidth_bytes_per_s": _finite(outer.bytes_per_s), "latency_s": outer.alpha_s,
+        "ranks": network.ranks, "bandwidth_bytes_per_s": finite(outer.bytes_per_s), "latency_s": outer.alpha_s,
         "aggregation": outer.aggregation, "ranks_per_node": network.ranks_per_node,
     }  # fmt: skip
     if isinstance(network, TwoLevelNetwork):
         data |= {
-            "inner_bandwidth_bytes_per_s": _finite(network.inner.bytes_per_s),
+            "inner_bandwidth_bytes_per_s": finite(network.inner.bytes_per_s),
             "inner_latency_s": network.inner.alpha_s,
         }
     return data
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def pays(crossover_bytes_per_s: float | None) -> Pays:
-    """In plain values; None for what isn't compressed."""
-    words = {None: None, 0.0: "never", math.inf: "always"}.get(crossover_bytes_per_s, "below")
-    return {"pays": words, "crossover_bytes_per_s": crossover_bytes_per_s if words == "below" else None}
-
-
-def _pays(crossover: Crossover | None) -> PaysInRange:
-    if crossover is None:
-        return {**pays(None), "range": None}
-    ends = [pays(crossover.low_bytes_per_s), pays(crossover.high_bytes_per_s)]
-    return {**pays(crossover.bytes_per_s), "range": ends}
-
-
-def limit_words(row: Mapping[str, object]) -> str:
-    """What `pays` says, in words."""
-    if row["pays"] == "below":
-        return described("crossover_bytes_per_s", row["crossover_bytes_per_s"])
-    return "-" if row["pays"] is None else str(row["pays"])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gapless.encodings.cupcake.commands.advice import Pays
+from gapless.encodings.cupcake.commands.compared import Pays
 from gapless.encodings.cupcake.commands.what_if import FIGURES
 from gapless.plot.style import GREY, PALETTE, check_plot, finish, new_axes, time_scale
 from gapless.plot.sweep_curves import plot_sweep

@@ -16,7 +16,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from gapless.encodings.cupcake.commands.advice import LATENCIES, PaysInRange, limit_words, network_data, pays
+from gapless.encodings.cupcake.commands.advice import LATENCIES, network_data
+from gapless.encodings.cupcake.commands.compared import PaysInRange, limit_words, pays
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.profiles.compressors.compressor import Compressor
