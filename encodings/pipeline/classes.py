@@ -45,12 +45,12 @@ def any_placement_s(problem: Problem) -> tuple[float, str]:
     others begin before they have what they wait for. Of steps that follow one another each has the whole load, and the
     first rank begins each after the path of the last. Where backwards may be split or not, of both the lower one.
     """
-    problem = problem.without_cells
+    total, problem = problem.total_work, problem.relaxed
     shapes = problem.shapes(problem.recomputation == "all")
-    return min(_any_placement_s(problem, splits) for splits in shapes)
+    return min(_any_placement_s(problem, splits, total) for splits in shapes)
 
 
-def _any_placement_s(problem: Problem, splits: bool) -> tuple[float, str]:
+def _any_placement_s(problem: Problem, splits: bool, total: float) -> tuple[float, str]:
     """Of plans that split backwards, or don't."""
     profile, ranks, is_whole = problem.profile, problem.ranks, not splits
     firsts = copies_of("bidirectional") if _is_bidirectional_possible(problem) else 1
@@ -58,7 +58,7 @@ def _any_placement_s(problem: Problem, splits: bool) -> tuple[float, str]:
     backward_s, weight_s = profile.backwards_s(splits)
     own_s = profile.forward_s + backward_s + weight_s
     last_s = own_s[0] - profile.forward_s[0] if is_whole else 0.0
-    load_s = (problem.steps * problem.micro_batches * own_s.sum() + others * (profile.forward_s[0] + last_s)) / ranks
+    load_s = (problem.steps * total * own_s.sum() + others * (profile.forward_s[0] + last_s)) / ranks
     path_s = own_s.sum() if is_whole else (profile.forward_s + profile.backward_s).sum()
     return max((float(load_s), "load"), (problem.steps * float(path_s), "path"))
 

@@ -11,7 +11,7 @@ from gapless.question.parameters import check_least, with_work
 __all__ = ["DEFAULTS", "Parameters"]
 
 _WORK = ("heuristic_ops", "exact_steps", "bound_points", "bound_ranks", "rounds", "partial_cuts", "ordered_cuts",
-         "cell_ops", "policy_steps", "mode_steps", "moded_rounds")  # fmt: skip
+         "cell_ops", "work_ops", "policy_steps", "mode_steps", "moded_rounds")  # fmt: skip
 """What counts work."""
 NAMES = (*SCHEDULES[2:], "time-indexed", "neighbourhood", "exact")
 """Of methods that order ops: those of the question but `auto` and `search`, and what improves orders."""
@@ -61,6 +61,9 @@ class Parameters:
 
     cell_ops: int = 40_000
     """Ops that are timed for each order where a forward and a backward can run in one cell, to choose the cells."""
+
+    work_ops: int = 40_000
+    """Ops that are timed for each order where micro-batches have work of their own, to choose how they are fed."""
 
     refined_placements: int = 2
     """Placements that are searched on where it is left open, each with its share of the work: those of the fastest

@@ -57,7 +57,7 @@ class Problem(BriefQuestion):
     receiver. `minimise`: the step's makespan, or the longest span of a rank. `steps`: how many follow one another in
     the same order, where a rank begins the next one when it is done itself. `overlap_cost`: what a forward and a
     backward take in one cell, of their sum. `alternatives`: the same question in other placements; the best plan of all
-    of them is the answer.
+    of them is the answer. `work`: what computing each micro-batch takes, as a multiple; none where all are alike.
     Raises `InputError` naming the field.
     """
 
@@ -82,6 +82,7 @@ class Problem(BriefQuestion):
     alternatives: tuple[Problem, ...] = field(default=(), repr=False)
     overlap_cost: float = Question.overlap_cost
     steps: int = Question.steps
+    work: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name, known in (("backward", BACKWARDS), ("recomputation", RECOMPUTATIONS), ("method", METHODS)):
@@ -113,6 +114,7 @@ class Problem(BriefQuestion):
         check_known("minimise", self.minimise, OBJECTIVES)
         self._check_objective()
         self._check_cells()
+        self._check_work()
         self._check_cut()
         self._check_method()
         pairs = [(a, b) for a, b in pairwise(self.rank_of_stage.tolist()) if a != b]
@@ -172,6 +174,19 @@ class Problem(BriefQuestion):
         if wrong is not None:
             raise InputError(f"overlap_cost: goes without {wrong}; leave one of them out")
 
+    def _check_work(self) -> None:
+        """Whether each micro-batch has some, and what unequal ones leave out is left out."""
+        if not self.work:
+            return
+        if len(self.work) != self.micro_batches:
+            raise InputError(f"work: must be one for each of {self.micro_batches} micro-batches, got {len(self.work)}")
+        left_out = {"minimise span": self.by_span, "steps": self.steps > 1, "overlap_cost": self.overlap_cost != 1,
+                    "compression": self.compression is not None,
+                    "placement bidirectional": self.copies > 1}  # fmt: skip
+        wrong = next((name for name, is_there in left_out.items() if is_there), None)
+        if wrong is not None:
+            raise InputError(f"work: goes without {wrong}; leave one of them out")
+
     def _check_cut(self) -> None:
         if isinstance(self.cut, str):
             check_known("cut", self.cut, CUTS)
@@ -226,6 +241,24 @@ class Problem(BriefQuestion):
         cheaper = replace(profile, forward_s=share * profile.forward_s, backward_s=share * profile.backward_s,
                           whole_backward_s=share * profile.backwards_s(False)[0])  # fmt: skip
         return replace(self, profile=cheaper, overlap_cost=1.0)
+
+    @cached_property
+    def relaxed(self) -> Problem:
+        """The same of micro-batches that are alike, without cells; no plan of this question takes less than its best.
+        Where they have work of their own, all have the least."""
+        if not self.work:
+            return self.without_cells
+        least, profile = min(self.work), self.profile
+        whole_s = None if profile.whole_backward_s is None else least * profile.whole_backward_s
+        policies = tuple(tuple(replace(one, again_s=least * one.again_s) for one in own) for own in profile.policies)
+        easier = replace(profile, forward_s=least * profile.forward_s, backward_s=least * profile.backward_s,
+                         weight_s=least * profile.weight_s, whole_backward_s=whole_s, policies=policies)  # fmt: skip
+        return replace(self, profile=easier, work=())
+
+    @property
+    def total_work(self) -> float:
+        """Of all micro-batches, in units of the one that has least."""
+        return sum(self.work) / min(self.work) if self.work else float(self.micro_batches)
 
     @property
     def stage_count(self) -> int:
@@ -320,6 +353,7 @@ class Problem(BriefQuestion):
             **({} if self.minimise == Question.minimise else {"minimise": self.minimise}),
             **({} if self.steps == Question.steps else {"steps": self.steps}),
             **({} if self.overlap_cost == 1 else {"overlap_cost": self.overlap_cost}),
+            **({"work": list(self.work)} if self.work else {}),
             "method": self.method,
             "source": self.profile.source,
         }
@@ -348,7 +382,7 @@ def problem_of(asked: Question) -> Problem:
         math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
         asked.recomputation, None if asked.compression is None else find_compression(asked.compression),
         asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory, asked.minimise,
-        overlap_cost=asked.overlap_cost, steps=asked.steps,
+        overlap_cost=asked.overlap_cost, steps=asked.steps, work=tuple(asked.work or ()),
     )  # fmt: skip
 
 

@@ -132,6 +132,12 @@ class Question(Asked):
         "stages that run their forward again to save memory: none, auto, all; or each layer by a policy: curve",
         "none",
     )
+    work: Sequence[float] | None = asked(
+        Listed(Number(0.001, maximum=1000)),
+        "what computing each micro-batch takes, as a multiple of the profile's times: 1,1.3,0.8,...",
+        otherwise="all alike",
+        metavar="X,X,...",
+    )
     minimise: str = asked(
         Choice(OBJECTIVES),
         "the time until the last rank is done: makespan; or the longest of a rank, where steps don't wait: span",

@@ -22,6 +22,7 @@ from gapless.encodings.pipeline.methods import best_orders, first_orders, quick_
 from gapless.encodings.pipeline.order.cells import with_cells
 from gapless.encodings.pipeline.order.stages import Cut, Stages
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, peak_bytes, timed
+from gapless.encodings.pipeline.order.work import with_work, work_bound_s
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.memory import held_bytes
@@ -72,14 +73,14 @@ class Search:
         self, problem: Problem, options: SolveOptions, deadline: Deadline, parameters: Parameters,
         offer: Callable[[Candidate], None],
     ) -> None:  # fmt: skip
-        self.asked, self.problem = problem, problem.without_cells
+        self.asked, self.problem = problem, problem.relaxed
         self.options, self.deadline, self.parameters = options, deadline, parameters
         self.effort = options, deadline, parameters
         self.offer = offer
         self.cases: list[Case] = []
         self.best: Candidate | None = None
         self.cut_count = self.ordered_count = 0
-        self.rest_s, self.open_s = math.inf, self.problem.steps * mean_load_s(self.problem)
+        self.rest_s, self.open_s = math.inf, self.load_s
 
     def run(self, is_quick: bool = False) -> None:
         """All of it; or quickly, by the schedules of the field and a short run of the heuristic.
@@ -113,7 +114,13 @@ class Search:
     @property
     def bound_s(self) -> float:
         """No answer to the question takes less."""
-        return min([self.rest_s, self.open_s, *(case.bound_s for case in self.cases)])
+        return max(self.load_s, min([self.rest_s, self.open_s, *(case.bound_s for case in self.cases)]))
+
+    @property
+    def load_s(self) -> float:
+        """What all ranks have to compute, in the mean."""
+        share = self.asked.total_work / self.problem.micro_batches
+        return self.problem.steps * share * mean_load_s(self.problem)
 
     @property
     def is_over(self) -> bool:
@@ -203,6 +210,8 @@ class Search:
         """Quick orders of a case, unless its bound says that it is no better."""
         stages = stages_of(self.problem, cut, choice, splits)
         case = Case(cut, stages, bounds_of(stages) | ({"cut": bound_s} if bound_s else {}), choice=choice)
+        if self.asked.work:
+            case.bounds_s["work"] = work_bound_s(stages, self.asked.total_work)
         spoiling = spoiling_of(self.problem, cut, stages.crosses)
         if spoiling is not None:
             case.bounds_s["modes"] = relaxed_bound_s(stages, spoiling, self.deadline.stage())
@@ -292,13 +301,17 @@ class Search:
 
     def _fitting(self, candidates: list[Candidate]) -> list[Candidate]:
         """Those that fit into memory with what compressors keep, and where instants don't say what comes first; with
-        cells, where a forward and a backward can be overlapped."""
+        cells, where a forward and a backward can be overlapped, and the micro-batches' own work."""
         if self.asked is not self.problem:
-            candidates = [celled for each in candidates if (celled := self._celled(each)) is not None]
+            candidates = [made for each in candidates if (made := self._as_asked(each)) is not None]
         return [each for each in candidates if (self._held(each) <= each.stages.room_bytes).all()]
 
-    def _celled(self, candidate: Candidate) -> Candidate | None:
+    def _as_asked(self, candidate: Candidate) -> Candidate | None:
         """On the stages of the question, with its own backwards: one that isn't asked for has a bound of its own."""
+        if self.asked.work:
+            work = np.array(self.asked.work) / min(self.asked.work)
+            own = replace(candidate.stages, work=work, feed=tuple(range(len(work))))
+            return with_work(candidate, own, self.parameters.work_ops)
         stages = stages_of(self.asked, candidate.cut)
         if stages.splits and not candidate.stages.splits:
             candidate = replace(candidate, order=apart(stages, candidate.order))

@@ -121,7 +121,8 @@ def _shape(problem: Problem, stages: Stages) -> dict[str, object]:
 
 def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dict[str, object]:
     stages, timeline = best.stages, best.timeline
-    busy_s = stages.steps * stages.micro_batches * stages.compute_s - saved_s(stages, best.order)
+    total = stages.micro_batches if stages.work is None else float(stages.work.sum())
+    busy_s = stages.steps * total * stages.compute_s - saved_s(stages, best.order)
     kept = each_rank(stages.rank, stages.stash_bytes, stages.ranks, stages.copies)
     peaks = peak_bytes(stages, timeline)
     case = next(
@@ -135,6 +136,7 @@ def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dic
         **_shape(search.problem, stages),
         "cut": list(decision.cut),
         "recomputed": list(decision.recomputed),
+        **({"feed": list(decision.feed)} if decision.feed else {}),
         **({"policies": list(decision.policies)} if decision.policies else {}),
         "peak_in_flight": (peaks / np.where(kept, kept, 1)).round(6).tolist(),
         "finish_s": timeline.finish_s.tolist(),

@@ -16,7 +16,7 @@ from gapless.encodings.pipeline.bounds.heads import Heads, heads_and_tails
 from gapless.encodings.pipeline.bounds.one_machine import one_machine_s
 from gapless.encodings.pipeline.order.stages import Stages
 
-__all__ = ["bounds_of", "load_s", "some_ranks", "spans_s"]
+__all__ = ["arrivals_s", "bounds_of", "load_s", "some_ranks", "spans_s"]
 
 _RANKS = 8
 """Ranks whose spans are bounded, besides that with most to do."""
@@ -69,7 +69,7 @@ def _steps_s(stages: Stages) -> dict[str, float]:
     the first rank has begun it, so that it takes what one step does."""
     others, spans, last = stages.steps - 1, spans_s(stages), spans_s(stages, is_last=True)
     first_s = others * spans[int(stages.rank[0])]
-    arrival_s = _arrivals_s(stages)
+    arrival_s = arrivals_s(stages)
     by_rank = (arrival_s[rank] + others * spans[rank] + last[rank] for rank in spans)
     one = {name: first_s + bound_s for name, bound_s in bounds_of(stages.one_step).items()}
     return {
@@ -96,10 +96,10 @@ def _loads_s(stages: Stages) -> list[float]:
 
 def load_s(stages: Stages) -> float:
     """A rank's first forward has to arrive, it computes all of its ops, and its gradients are summed."""
-    return max(arrival_s + own_s for arrival_s, own_s in zip(_arrivals_s(stages), _loads_s(stages), strict=True))
+    return max(arrival_s + own_s for arrival_s, own_s in zip(arrivals_s(stages), _loads_s(stages), strict=True))
 
 
-def _arrivals_s(stages: Stages) -> list[float]:
+def arrivals_s(stages: Stages) -> list[float]:
     """Before which no rank has anything to do."""
     each_s = stages.forward_s + np.append(stages.forward_hop_s, 0.0)
     arrival_s = np.concatenate([np.cumsum(each_s[chain]) - each_s[chain] for chain in stages.chains])

@@ -113,6 +113,8 @@ class Stages:
     only `saved_bytes` are kept until the backward, which runs some of the forward again, for `again_s` seconds, and
     holds `working_bytes` at most; shape (S,) each, None where all of it is run again. `policies[s]`: what of it is, by
     layers (see `cut.policies`).
+    `work[m]`: what computing micro-batch m takes, as a multiple, None where all are alike; `feed[m]`: the number that
+    it has in the question.
     `state_bytes`, `parameter_bytes`: int64, shape (S,). `boundary_bytes`: int64, shape (S - 1,), after stage s.
     `message_bytes`: float, shape (modes, S - 1): what a message over each boundary takes of the memory of its sender
     and its receiver, 0 where messages don't count.
@@ -158,6 +160,8 @@ class Stages:
     again_s: Floats | None = None
     working_bytes: Ints | None = None
     policies: tuple[str, ...] = ()
+    work: Floats | None = None
+    feed: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
@@ -198,6 +202,10 @@ class Stages:
     def hops(self) -> Ints:
         """The boundaries after which a micro-batch goes on, int64: all but those between copies."""
         return np.setdiff1d(np.arange(self.count - 1), self.lasts)
+
+    def work_of(self, micro_batch: int) -> float:
+        """What a micro-batch's computing takes, as a multiple of what stages say."""
+        return 1.0 if self.work is None else float(self.work[micro_batch])
 
     def names(self, stage: int, micro_batch: int) -> tuple[int, int]:
         """How a micro-batch of a stage is called: those of the second copy go on after those of the first."""

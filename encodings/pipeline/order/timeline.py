@@ -122,6 +122,8 @@ def durations(stages: Stages, order: Order) -> Floats:
     kinds = [np.broadcast_to(stages.forward_s[:, None], shape), backward_s]
     if stages.splits:
         kinds.append(np.broadcast_to(stages.weight_s[:, None], shape))
+    if stages.work is not None:
+        kinds = [kind * stages.work for kind in kinds]
     return np.concatenate([kind.reshape(-1) for kind in kinds])
 
 

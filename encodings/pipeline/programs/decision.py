@@ -55,6 +55,7 @@ class PipelineDecision(Decision):
     of gradients that are compressed. `sum_modes`: the name of each stage's mode; none where all are plain. `messages`:
     those from one rank to another in the order in which they leave, by the actions that make them; between other ranks
     they leave as they are made. `cells`: the forwards that run in one cell with the backward that follows them.
+    `feed`: which micro-batch of the question is fed first, and so on; none where they are alike, or in that order.
 
     Raises `InputError` for what contradicts the cut.
     """
@@ -68,6 +69,7 @@ class PipelineDecision(Decision):
     messages: tuple[str, ...] = ()
     cells: str = ""
     policies: tuple[str, ...] = ()
+    feed: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         stages = len(self.cut) + 1
@@ -75,6 +77,8 @@ class PipelineDecision(Decision):
             raise InputError(f"cut: must be first layers that grow, got {list(self.cut)}")
         if any(stage >= stages for stage in self.recomputed):
             raise InputError(f"recomputed: must be stages < {stages}, got {list(self.recomputed)}")
+        if sorted(self.feed) != list(range(len(self.feed))):
+            raise InputError(f"feed: must be every micro-batch once, got {list(self.feed)}")
         if self.policies and len(self.policies) != stages:
             raise InputError(f"policies: must be one for each of {stages} stages, got {len(self.policies)}")
         both = next((stage for stage in self.recomputed if self.policies and self.policies[stage]), None)
@@ -122,6 +126,7 @@ class PipelineDecision(Decision):
             messages=tuple(_row(stages, makers(stages, queue)) for queue in order.messages),
             cells=_row(stages, np.array(sorted(order.cells), dtype=np.int64)),
             policies=tuple(by_layer) if any(by_layer) else (),
+            feed=stages.feed if stages.feed != tuple(range(len(stages.feed))) else (),
         )
 
     @classmethod

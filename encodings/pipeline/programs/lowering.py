@@ -220,7 +220,16 @@ class _Lowering:
         if not is_last:
             writes.append(self.tensor(f"activation {at}", stages.boundary_bytes[stage]))
         start_s = float(self.timeline.start_s[op])
-        self.run(f"F {at}", "forward", stage, start_s, float(stages.forward_s[stage]), reads + used, writes, used)
+        self.run(
+            f"F {at}",
+            "forward",
+            stage,
+            start_s,
+            stages.work_of(micro_batch) * float(stages.forward_s[stage]),
+            reads + used,
+            writes,
+            used,
+        )
         if not is_last and stages.crosses[stage]:
             sent_s, hop_s = float(self.timeline.sent_s[0, stage, micro_batch]), float(stages.forward_hop_s[stage])
             sending = f"activation {at}", int(stages.boundary_bytes[stage]), stage, stage + 1, sent_s, hop_s
@@ -239,10 +248,10 @@ class _Lowering:
         if (stage + 1) % stages.depth:
             at_s, gradient = self._received(stage, micro_batch, at_s)
             used.append(gradient)
-        duration_s = float(stages.backward_s[stage])
+        duration_s = stages.work_of(micro_batch) * float(stages.backward_s[stage])
         if stages.recomputes[stage]:
             again = self.tensor(f"again {at}")
-            again_s = float(stages.rerun_s[stage])
+            again_s = stages.work_of(micro_batch) * float(stages.rerun_s[stage])
             at_s = self.run(f"R {at}", "recompute", stage, at_s, again_s, [used[0], *kept], [again, *made], [])
             kept, made, used = kept | made, {}, [*used, again]
             duration_s -= again_s
@@ -292,7 +301,8 @@ class _Lowering:
         start_s = float(self.timeline.start_s[number(stages, Kind.WEIGHT, stage, micro_batch)])
         kept = self.kept(stage, micro_batch, Kind.FORWARD) | self.kept(stage, micro_batch, Kind.BACKWARD)
         used = [*(tensor for tensor, end in kept.items() if end is Kind.WEIGHT), self.tensor(f"pending {at}")]
-        self._accumulate(f"W {at}", "weight", stage, micro_batch, start_s, float(stages.weight_s[stage]), used)
+        duration_s = stages.work_of(micro_batch) * float(stages.weight_s[stage])
+        self._accumulate(f"W {at}", "weight", stage, micro_batch, start_s, duration_s, used)
 
     def _accumulate(
         self, name: str, kind: str, stage: int, micro_batch: int, start_s: float, duration_s: float, used: list[int]
