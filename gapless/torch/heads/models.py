@@ -20,7 +20,7 @@ from gapless.io.text_file import load_text
 
 __all__ = [
     "DTYPES",
-    "Attention", "Cache", "DynamicLayer", "LanguageModel", "cached_logits", "check_length", "cross_entropy",
+    "Attention", "Cache", "DynamicLayer", "LanguageModel", "cache_argument", "cached_logits", "check_length", "cross_entropy",
     "eager_mask", "load_language_model", "mean_loss", "sequences_of", "transformers",
 ]  # fmt: skip
 
@@ -199,10 +199,14 @@ def _checked(name: str, model: torch.nn.Module, tokenizer: _Tokenizer | None) ->
 
 def cached_logits(model: torch.nn.Module, tokens: torch.Tensor, cache: Cache, **options: object) -> torch.Tensor:
     """Logits of tokens that follow what a cache has, (requests, tokens, vocabulary); the cache has these too then."""
-    names = inspect.signature(model.forward).parameters
-    name = "cache" if "cache" in names else "past_key_values"  # as transformers calls it before 5.24
-    logits: torch.Tensor = model(tokens, use_cache=True, **{name: cache}, **options).logits
+    logits: torch.Tensor = model(tokens, use_cache=True, **{cache_argument(model): cache}, **options).logits
     return logits
+
+
+def cache_argument(model: torch.nn.Module) -> str:
+    """The name of the argument that takes a cache, of a model's calls and of `generate`."""
+    names = inspect.signature(model.forward).parameters
+    return "cache" if "cache" in names else "past_key_values"  # as transformers calls it before 5.24
 
 
 def check_length(found: LanguageModel, prompt: int, new_tokens: int) -> None:
