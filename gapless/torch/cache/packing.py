@@ -1,7 +1,7 @@
-"""Codes of few bits in bytes, and products with them that never make the numbers: machine code where numba is installed.
+"""Codes of few bits in bytes, and products with them that never make the numbers; compiled where numba is installed.
 
-A code of b bits lies in one or two planes of 8, 4, 2 or 1 bits, and is the planes' sum, each times its weight. In a plane
-byte i of n holds the codes of channels i, n + i, 2n + i, ..., so that loops over bytes run over neighbours in memory.
+A code of b bits lies in one or two planes of 8, 4, 2 or 1 bits, and is the planes' sum, each times its weight. Byte
+i of n of a plane holds the codes of channels i, n + i, 2n + i, ...: loops over bytes run over neighbours in memory.
 """
 
 from __future__ import annotations
@@ -47,43 +47,50 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Floats: TypeAlias = NDArray[np.float32]
 
 
-def _scores(plane: Bytes, scaled: Floats, scores: Floats, width: int, weight: int) -> None:
-    """Add to scores, (rows, queries, groups, tokens), those of a plane of keys, (rows, groups, bytes, tokens).
+def _scores(plane: Bytes, scaled: Floats, scores: Floats, start: int, width: int, weight: int) -> None:
+    """Add to scores, (batch, heads, queries, groups, tokens), those of keys, (batch, some heads, groups, bytes,
+    tokens).
 
-    `scaled`: queries times the scales, (rows, queries, groups, channels).
+    `scaled`: queries times the scales, (batch, heads, queries, groups, channels). `start`: the plane's first head.
     """
-    rows, groups, count, tokens = plane.shape
-    for row in range(rows):
-        for query in range(scaled.shape[1]):
-            for group in range(groups):
-                for place in range(8 // width):
-                    shift, mask = np.uint8(width * place), np.uint8(2**width - 1)
-                    for byte in range(count):
-                        factor = np.float32(weight) * scaled[row, query, group, place * count + byte]
-                        for token in range(tokens):
-                            code = (plane[row, group, byte, token] >> shift) & mask
-                            scores[row, query, group, token] += factor * np.float32(code)
+    batch, heads, groups, count, tokens = plane.shape
+    for row in range(batch):
+        for head in range(heads):
+            for query in range(scaled.shape[2]):
+                here, added = scaled[row, start + head, query], scores[row, start + head, query]
+                for group in range(groups):
+                    for place in range(8 // width):
+                        shift, mask = np.uint8(width * place), np.uint8(2**width - 1)
+                        for byte in range(count):
+                            factor = np.float32(weight) * here[group, place * count + byte]
+                            for token in range(tokens):
+                                code = (plane[row, head, group, byte, token] >> shift) & mask
+                                added[group, token] += factor * np.float32(code)
 
 
-def _values(plane: Bytes, shares: Floats, sums: Floats, width: int, weight: int, run: int) -> None:
-    """Add to sums, (rows, queries, channels), a plane of values, (rows, tokens, bytes), by shares times scales.
+def _values(plane: Bytes, shares: Floats, sums: Floats, start: int, width: int, weight: int, run: int) -> None:
+    """Add to sums, (batch, heads, queries, channels), values, (batch, some heads, tokens, bytes), by shares
+    times scales.
 
-    `shares`: (rows, queries, tokens, groups of channels). `run`: channels in a row that surely have one scale.
+    `shares`: (batch, heads, queries, tokens, groups of channels). `run`: channels in a row that surely have one scale.
     """
-    rows, tokens, count = plane.shape
-    channels = sums.shape[2] // shares.shape[3]
-    for row in range(rows):
-        for query in range(shares.shape[1]):
-            for token in range(tokens):
+    batch, heads, tokens, count = plane.shape
+    channels = sums.shape[3] // shares.shape[4]
+    for row in range(batch):
+        for head in range(heads):
+            for query in range(shares.shape[2]):
+                here, made = shares[row, start + head, query], sums[row, start + head, query]
                 for place in range(8 // width):
                     shift, mask = np.uint8(width * place), np.uint8(2**width - 1)
                     for first in range(0, count, run):
                         channel = place * count + first
-                        factor = np.float32(weight) * shares[row, query, token, channel // channels]
                         # Slices: an index that is a sum is looked at for being negative, and the loop stays slow.
-                        codes, added = plane[row, token, first : first + run], sums[row, query, channel : channel + run]
-                        for byte in range(run):
-                            added[byte] += factor * np.float32((codes[byte] >> shift) & mask)
+                        added, factors = made[channel : channel + run], here[:, channel // channels]
+                        for token in range(tokens):
+                            factor = np.float32(weight) * factors[token]
+                            codes = plane[row, head, token, first : first + run]
+                            for byte in range(run):
+                                added[byte] += factor * np.float32((codes[byte] >> shift) & mask)
 
 
 @cache
@@ -95,22 +102,23 @@ def _is_compiled(states: Tensor) -> bool:
     return states.device.type == "cpu" and is_numba_here()
 
 
-def add_scores(plane: Tensor, scaled: Tensor, scores: Tensor, width: int, weight: int) -> None:
-    """Scores of keys in a plane, added to `scores`; all are contiguous, in single precision, shaped as `_scores` says."""
+def add_scores(plane: Tensor, scaled: Tensor, scores: Tensor, start: int, width: int, weight: int) -> None:
+    """Scores of keys in a plane, added to `scores`; all contiguous, in single precision, shaped as `_scores` says."""
     if _is_compiled(scores):
-        _loops()[0](plane.numpy(), scaled.numpy(), scores.numpy(), width, weight)
-    else:
-        codes = unpacked(plane.transpose(2, 3), width, weight).to(scaled.dtype)
-        scores += torch.matmul(scaled.transpose(1, 2), codes.transpose(2, 3)).transpose(1, 2)
+        _loops()[0](plane.numpy(), scaled.numpy(), scores.numpy(), start, width, weight)
+        return
+    heads = slice(start, start + plane.shape[1])
+    codes = unpacked(plane.transpose(3, 4), width, weight).to(scaled.dtype)
+    scores[:, heads] += torch.einsum("bhqgd,bhgtd->bhqgt", scaled[:, heads], codes)
 
 
-def add_values(plane: Tensor, shares: Tensor, sums: Tensor, width: int, weight: int) -> None:
-    """Values in a plane, added to `sums` by shares; all are contiguous, in single precision, shaped as `_values` says."""
-    groups = shares.shape[3]
+def add_values(plane: Tensor, shares: Tensor, sums: Tensor, start: int, width: int, weight: int) -> None:
+    """Values in a plane, added to `sums` by shares; all contiguous, in single precision, as `_values` says."""
+    groups = shares.shape[4]
     if _is_compiled(sums):
-        run = math.gcd(plane.shape[2], sums.shape[2] // groups)
-        _loops()[1](plane.numpy(), shares.numpy(), sums.numpy(), width, weight, run)
-    else:
-        codes = unpacked(plane, width, weight).to(shares.dtype).unflatten(2, (groups, -1))
-        sums += torch.einsum("rqtg,rtgc->rqgc", shares, codes).flatten(2)
-
+        run = math.gcd(plane.shape[3], sums.shape[3] // groups)
+        _loops()[1](plane.numpy(), shares.numpy(), sums.numpy(), start, width, weight, run)
+        return
+    heads = slice(start, start + plane.shape[1])
+    codes = unpacked(plane, width, weight).to(shares.dtype).unflatten(3, (groups, -1))
+    sums[:, heads] += torch.einsum("bhqtg,bhtgc->bhqgc", shares[:, heads], codes).flatten(3)

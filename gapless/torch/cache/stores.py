@@ -1,4 +1,4 @@
-"""The keys, or the values, of some heads of a layer in one format: packed groups, newer tokens in full, sinks.
+"""The keys, or the values, of some heads of a layer: packed groups of tokens, newer ones in full, sinks.
 
 Needs the extra `hf`.
 """
@@ -19,51 +19,65 @@ __all__ = ["Store"]
 
 @dataclass
 class Store:
-    """`part`: keys or values, of these `heads`, in the format `name`. Tokens are in order: `sinks`, those of `planes`,
-    then those of `full`; all of them (batch, heads, tokens, dimension) as numbers.
+    """`part`: keys or values, of these `heads`; `formats`: the name, the first place and the number of those in each,
+    one after the other. Tokens are in order: `sinks`, those of `planes`, then those of `full`; as numbers (batch,
+    heads, tokens, dimension).
 
-    `planes`: bytes of each plane of the codes, (batch, heads, groups, bytes, tokens) for keys, (batch, heads, tokens,
-    bytes) for values; with their scales and least values.
+    `planes`: of each format, bytes of each plane of the codes, (batch, heads of it, groups, bytes, tokens) for keys,
+    (batch, heads of it, tokens, bytes) for values; all heads' scales and least values as `coded` has them.
     """
 
     part: str
-    name: str
     heads: list[int]
+    formats: list[tuple[str, int, int]]
     layout: Layout
     full: Tensor | None = None
     sinks: Tensor | None = None
-    planes: list[Tensor] = field(default_factory=list)
+    planes: list[list[Tensor]] = field(default_factory=list)
     scale: Tensor | None = None
     low: Tensor | None = None
 
     @property
     def size_bytes(self) -> int:
         """Of all that is held, whatever a view shows of it."""
-        found = [each for each in (self.full, self.sinks, *self.planes, self.scale, self.low) if each is not None]
+        planes = [plane for each in self.planes for plane in each]
+        found = [each for each in (self.full, self.sinks, *planes, self.scale, self.low) if each is not None]
         return sum(each.untyped_storage().nbytes() for each in found)
 
     def append(self, states: Tensor) -> None:
         """Add tokens of all heads of the layer, in full."""
-        new = states if len(self.heads) == states.shape[1] else states[:, self.heads]
+        new = states if self.heads == list(range(states.shape[1])) else states[:, self.heads]
         self.full = new.contiguous() if self.full is None else torch.cat([self.full, new], dim=2)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing is packed."""
+        return self.formats[0][0] == FULL
+
     def pack(self, tokens: int) -> None:
-        """Put the first of the tokens in full, whole groups, into the format."""
-        if self.name == FULL or not tokens:
+        """Put the first of the tokens in full, whole groups, into their heads' formats."""
+        if self.is_full or not tokens:
             return
         assert self.full is not None, "there are tokens"
-        codes, scale, low = coded(self.full[:, :, :tokens], self.part, self.name, self.layout)
+        planes, scales, lows = [], [], []
+        for name, first, count in self.formats:
+            codes, scale, low = coded(self.full[:, first : first + count, :tokens], self.part, name, self.layout)
+            made = [packed(codes, *plane) for plane in planes_of(name)]
+            if self.part == "keys":
+                made = [each.unflatten(2, (-1, self.layout.group)).transpose(3, 4).contiguous() for each in made]
+            planes.append(made)
+            scales.append(scale)
+            lows.append(low)
         self.full = self.full[:, :, tokens:].clone()
-        planes = [packed(codes, *plane) for plane in planes_of(self.name)]
-        if self.part == "keys":
-            grouped = [each.unflatten(2, (-1, self.layout.group)).transpose(3, 4).contiguous() for each in planes]
-            planes = grouped
+        scale, low = torch.cat(scales, dim=1), torch.cat(lows, dim=1)
         if self.scale is None or self.low is None:
             self.planes, self.scale, self.low = planes, scale, low
-        else:
-            pairs = zip(self.planes, planes, strict=True)
-            self.planes = [torch.cat(pair, dim=2) for pair in pairs]
-            self.scale, self.low = torch.cat([self.scale, scale], dim=2), torch.cat([self.low, low], dim=2)
+            return
+        self.planes = [
+            [torch.cat(pair, dim=2) for pair in zip(before, after, strict=True)]
+            for before, after in zip(self.planes, planes, strict=True)
+        ]
+        self.scale, self.low = torch.cat([self.scale, scale], dim=2), torch.cat([self.low, low], dim=2)
 
     def drop(self, tokens: int, places: Tensor) -> None:
         """Drop the first tokens but for sinks. `places`: int64, (batch, sinks), which of the dropped each sink is, less
@@ -80,14 +94,14 @@ class Store:
     def _taken(self, tokens: int) -> Tensor:
         """The first tokens as numbers, which are held no more."""
         assert self.full is not None, "there are tokens"
-        if self.name == FULL:
+        if self.is_full:
             gone, self.full = self.full[:, :, :tokens], self.full[:, :, tokens:].clone()
             return gone
         assert self.scale is not None, "what leaves a window was packed before"
         assert self.low is not None, "it goes with scales"
         count = tokens // self.layout.group if self.part == "keys" else tokens
         gone = self._numbers(count)
-        self.planes = [each[:, :, count:].clone() for each in self.planes]
+        self.planes = [[plane[:, :, count:].clone() for plane in each] for each in self.planes]
         self.scale, self.low = self.scale[:, :, count:].clone(), self.low[:, :, count:].clone()
         return gone
 
@@ -96,14 +110,15 @@ class Store:
         assert self.full is not None, "there are tokens"
         assert self.scale is not None, "there are packed tokens"
         assert self.low is not None, "there are packed tokens"
-        codes: Tensor | None = None
-        for plane, (width, weight) in zip(self.planes, planes_of(self.name), strict=True):
-            first = plane[:, :, :count]
-            part = unpacked(first.transpose(3, 4).flatten(2, 3) if self.part == "keys" else first, width, weight)
-            codes = part if codes is None else codes + part
-        assert codes is not None, "a format has planes"
+        found = []
+        for (name, _, _), planes in zip(self.formats, self.planes, strict=True):
+            parts = []
+            for plane, each in zip(planes, planes_of(name), strict=True):
+                first = plane[:, :, :count]
+                parts.append(unpacked(first.transpose(3, 4).flatten(2, 3) if self.part == "keys" else first, *each))
+            found.append(parts[0] if len(parts) == 1 else parts[0] + parts[1])
         scale, low = self.scale[:, :, :count], self.low[:, :, :count]
-        return decoded(codes, scale, low, self.part, self.layout, self.full.dtype)
+        return decoded(torch.cat(found, dim=1), scale, low, self.part, self.layout, self.full.dtype)
 
     def scores(self, query: Tensor) -> Tensor:
         """Products of queries, (batch, heads, queries, dimension), with all keys: (batch, heads, queries, tokens)."""
@@ -114,10 +129,11 @@ class Store:
             precise = query.float()
             scaled = precise[:, :, :, None] * self.scale.transpose(2, 3).float()
             least = torch.matmul(precise, self.low[:, :, :, 0].float().transpose(2, 3))
-            made = least[..., None].expand(-1, -1, -1, -1, self.layout.group).contiguous().flatten(0, 1)
-            for plane, each in zip(self.planes, planes_of(self.name), strict=True):
-                add_scores(plane.flatten(0, 1), scaled.flatten(0, 1), made, *each)
-            parts.append(made.flatten(2).unflatten(0, query.shape[:2]))
+            made = least[..., None].expand(-1, -1, -1, -1, self.layout.group).contiguous()
+            for (name, first, _), planes in zip(self.formats, self.planes, strict=True):
+                for plane, each in zip(planes, planes_of(name), strict=True):
+                    add_scores(plane, scaled, made, first, *each)
+            parts.append(made.flatten(3))
         if self.full is not None and self.full.shape[2]:
             parts.append(torch.matmul(query, self.full.transpose(2, 3)).float())
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=3)
@@ -133,11 +149,11 @@ class Store:
             made += torch.matmul(of_sinks.to(self.full.dtype), self.sinks).float()
         if old and self.scale is not None and self.low is not None:
             least = torch.matmul(of_old, self.low[..., 0].float())
-            made = (made.unflatten(3, (least.shape[3], -1)) + least[..., None]).flatten(3).flatten(0, 1).contiguous()
-            scaled = (of_old[..., None] * self.scale[:, :, None, :, :, 0].float()).flatten(0, 1).contiguous()
-            for plane, each in zip(self.planes, planes_of(self.name), strict=True):
-                add_values(plane.flatten(0, 1), scaled, made, *each)
-            made = made.unflatten(0, shares.shape[:2])
+            made = (made.unflatten(3, (least.shape[3], -1)) + least[..., None]).flatten(3).contiguous()
+            scaled = of_old[..., None] * self.scale[:, :, None, :, :, 0].float()
+            for (name, first, _), planes in zip(self.formats, self.planes, strict=True):
+                for plane, each in zip(planes, planes_of(name), strict=True):
+                    add_values(plane, scaled, made, first, *each)
         return made
 
     def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
@@ -146,12 +162,16 @@ class Store:
             states = getattr(self, name)
             if states is not None:
                 setattr(self, name, change(states))
-        self.planes = [change(plane) for plane in self.planes]
+        self.planes = [[change(plane) for plane in each] for each in self.planes]
 
     @classmethod
     def of(cls, part: str, names: Sequence[str], layout: Layout) -> list[Store]:
-        """The empty stores of a layer's heads, one for each format; heads that share keys have none."""
-        formats = dict.fromkeys(name for name in names if name != SHARED)
-        return [
-            cls(part, name, [head for head, other in enumerate(names) if other == name], layout) for name in formats
-        ]
+        """The empty stores of a layer: one of heads in full, one of all others; heads that share keys have none."""
+        full = [head for head, name in enumerate(names) if name == FULL]
+        formats, heads = list[tuple[str, int, int]](), list[int]()
+        for name in dict.fromkeys(name for name in names if name not in (FULL, SHARED)):
+            here = [head for head, other in enumerate(names) if other == name]
+            formats.append((name, len(heads), len(here)))
+            heads += here
+        found = [cls(part, full, [(FULL, 0, len(full))], layout)] if full else []
+        return [*found, cls(part, heads, formats, layout)] if heads else found

@@ -20,7 +20,8 @@ from gapless.io.text_file import load_text
 
 __all__ = [
     "DTYPES",
-    "Attention", "Cache", "DynamicLayer", "LanguageModel", "cache_argument", "cached_logits", "check_length", "cross_entropy",
+    "Attention", "Cache", "DynamicLayer", "LanguageModel", "cache_argument", "cached_logits", "check_length",
+    "cross_entropy",
     "eager_mask", "load_language_model", "mean_loss", "sequences_of", "transformers",
 ]  # fmt: skip
 

@@ -115,7 +115,11 @@ def test_generate_gives_a_padded_prompt_the_tokens_that_it_has_alone(name: str, 
     def generated(rows: Any, shown: Any) -> Any:
         with planned_cache(found, modes, layout) as cache:
             return found.model.generate(
-                rows, attention_mask=shown, max_new_tokens=40, do_sample=False, pad_token_id=0,
+                rows,
+                attention_mask=shown,
+                max_new_tokens=40,
+                do_sample=False,
+                pad_token_id=0,
                 **{cache_argument(found.model): cache},
             )[:, rows.shape[1] :]
 
@@ -150,15 +154,16 @@ def test_loops_and_arrays_give_the_same_products(monkeypatch: pytest.MonkeyPatch
         assert torch.equal(
             sum(packing.unpacked(packing.packed(codes, *plane), *plane) for plane in planes), codes.to(torch.uint8)
         )
-        scaled, shares = torch.randn(2, 3, 2, 24, generator=draw), torch.rand(2, 3, 32, 3, generator=draw)
+        scaled, shares = torch.randn(1, 3, 3, 2, 24, generator=draw), torch.rand(1, 3, 3, 32, 3, generator=draw)
         found = []
         for is_here in (True, False):
             monkeypatch.setattr(packing, "is_numba_here", lambda is_here=is_here: is_here)
-            scores, sums = torch.zeros(2, 3, 2, 16), torch.zeros(2, 3, 24)
-            for plane in planes:
-                made = packing.packed(codes, *plane)
-                packing.add_scores(made.unflatten(1, (2, 16)).transpose(2, 3).contiguous(), scaled, scores, *plane)
-                packing.add_values(made, shares, sums, *plane)
+            scores, sums = torch.zeros(1, 3, 3, 2, 16), torch.zeros(1, 3, 3, 24)
+            for plane in planes:  # of the last two of three heads
+                made = packing.packed(codes, *plane)[None]
+                grouped = made.unflatten(2, (2, 16)).transpose(3, 4).contiguous()
+                packing.add_scores(grouped, scaled, scores, 1, *plane)
+                packing.add_values(made, shares, sums, 1, *plane)
             found.append((scores, sums))
         for one, other in zip(*found, strict=True):
             assert torch.allclose(one, other, rtol=1e-4, atol=1e-3)
@@ -169,8 +174,9 @@ def test_a_plan_of_another_model_is_refused() -> None:
     from gapless.torch.heads.models import load_language_model
 
     found = load_language_model("hf:tiny-llama")
-    with pytest.raises(InputError, match="must be of the model's 2 layers"), planned_cache(
-        found, [LayerModes.full(8, 4)] * 2, Layout(8)
+    with (
+        pytest.raises(InputError, match="must be of the model's 2 layers"),
+        planned_cache(found, [LayerModes.full(8, 4)] * 2, Layout(8)),
     ):
         pass
     assert FULL == "full"
