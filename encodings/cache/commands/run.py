@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["execute"]
 
-_TOLERANCE = 0.01
-"""Of logits in single precision, of the largest of them: a number at the edge of two codes may take either, as sums are
-in another order."""
+_TOLERANCE = 1e-3
+"""Of logits in single precision, of the largest of them: sums are in another order, and a number at the edge of two
+codes may take either."""
 
 
 def execute(question: RunQuestion, session: Session) -> Answer:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from gapless.errors import InputError
 from gapless.profiles.cache.layout import Layout
 from gapless.profiles.cache.modes import LayerModes
-from gapless.torch.cache.simulated import attend_as, first_tokens
+from gapless.torch.cache.simulated import attend_as, first_tokens, unpadded
 from gapless.torch.cache.stores import Store
 from gapless.torch.heads.attention import attending
 from gapless.torch.heads.models import Cache, DynamicLayer, LanguageModel
@@ -101,7 +101,7 @@ class PlannedLayer(DynamicLayer):  # type: ignore[misc]
             self.first = first_tokens(mask, len(query), count, query.device)
         if not before:
             made = attend_as(self.modes, self.layout, query, key, value, mask, scaling)
-            self._store(key, value, count)
+            self._store(unpadded(key, self.first), unpadded(value, self.first), count)
             return made
         outputs = []
         for token in range(count):

@@ -17,7 +17,7 @@ from gapless.torch.heads.attention import attending, repeated
 from gapless.torch.heads.models import LanguageModel
 from gapless.torch.library import Tensor, torch
 
-__all__ = ["attend_as", "first_tokens", "simulating", "visible"]
+__all__ = ["attend_as", "first_tokens", "simulating", "unpadded", "visible"]
 
 
 @contextmanager
@@ -32,6 +32,8 @@ def attend_as(
 ) -> tuple[Tensor, None]:
     """Outputs of a layer's queries, all tokens' of sequences from their first on: (batch, tokens, heads, dimension)."""
     tokens, times = query.shape[2], query.shape[1] // key.shape[1]
+    first = first_tokens(mask, len(query), tokens, query.device)
+    key, value = unpadded(key, first), unpadded(value, first)
     rows = torch.tensor(modes.representatives, device=query.device)
     place = torch.arange(tokens, device=query.device)
     is_rounded = (
@@ -48,7 +50,7 @@ def attend_as(
     if mask is not None:
         scores = scores + mask
     if modes.window:
-        seen = visible(modes.window, layout, tokens, first_tokens(mask, len(query), tokens, place.device))
+        seen = visible(modes.window, layout, tokens, first)
         scores = scores.masked_fill(~seen[:, None], torch.finfo(scores.dtype).min)
     precision = torch.promote_types(query.dtype, torch.float32)
     attention = torch.softmax(scores, dim=-1, dtype=precision).to(query.dtype)
@@ -76,6 +78,16 @@ def first_tokens(mask: Tensor | None, batch: int, tokens: int, device: object) -
     if mask is None:
         return torch.zeros(batch, dtype=torch.int64, device=device)
     return (mask[:, 0, -1, :tokens] == 0).to(torch.int64).argmax(dim=1).expand(batch)
+
+
+def unpadded(states: Tensor, first: Tensor) -> Tensor:
+    """Keys or values with each sequence's first token in the place of its padding, which has no meaning, and would
+    widen the scale of its group.
+    """
+    if not bool(first.any()):
+        return states
+    place = torch.arange(states.shape[2], device=first.device)
+    return states.gather(2, place.maximum(first[:, None])[:, None, :, None].expand_as(states))
 
 
 def visible(window: int, layout: Layout, tokens: int, first: Tensor) -> Tensor:

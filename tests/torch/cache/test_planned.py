@@ -128,6 +128,19 @@ def test_generate_gives_a_padded_prompt_the_tokens_that_it_has_alone(name: str, 
     assert both[1].tolist() == generated(tokens[1:, 16:], mask[1:, 16:])[0].tolist()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_padding_changes_no_scale(seed: int) -> None:
+    """A padded sequence has the logits of one pass over it, whose padding sees other tokens, and other bits."""
+    from gapless.torch.cache.generation import compare
+    from gapless.torch.heads.models import load_language_model
+    from gapless.torch.library import torch
+
+    found, layout = load_language_model("hf:tiny-llama-gqa"), Layout(8, 16, 12, 3)
+    prompts = torch.randint(256, (3, 40), generator=torch.Generator().manual_seed(seed))
+    made = compare(found, drawn_modes(found, seed), layout, prompts, 30)
+    assert made.logit_difference <= 2e-4 * max(1.0, made.largest_logit)
+
+
 def test_beams_run_on_a_planned_cache() -> None:
     from gapless.torch.cache.planned import planned_cache
     from gapless.torch.heads.models import cache_argument, load_language_model
