@@ -29,11 +29,13 @@ from numpy.typing import NDArray
 from gapless.array_types import Ints, Mask
 from gapless.errors import GaplessError, InputError
 from gapless.profiles.traces.bags import Bags, Lookups
-from gapless.profiles.traces.trace import split_global_ids
+from gapless.profiles.traces.trace import TABLE_SHIFT, split_global_ids
 from gapless.torch.library import rank_count, torch
 
 __all__ = [
+    "BatchIds",
     "BatchPlan",
+    "BatchToTrain",
     "CacheStep",
     "Group",
     "PlannedBatchSampler",
@@ -49,13 +51,8 @@ Group: TypeAlias = "torch.distributed.ProcessGroup | None"
 """The processes that exchange something; None for all."""
 
 
-class CacheStep(Protocol):
-    """What the cache does around one batch with n distinct ids; masks are bool, shape (n,), in the order of `ids`.
-
-    `batch`, `examples`: its number and its count of examples. `ids`: global ids, increasing. `rows`: int32 (n,), where
-    each is in the cache. `prefetched`: fetched ahead of the batch, once batch `prefetch_after` is written back (-1: at
-    once). `evicted`: leaves the cache after it.
-    """
+class BatchIds(Protocol):
+    """The number of a batch, its count of examples, and its distinct global ids, increasing."""
 
     @property
     def batch(self) -> int: ...
@@ -63,6 +60,25 @@ class CacheStep(Protocol):
     def examples(self) -> int: ...
     @property
     def ids(self) -> Ints: ...
+
+
+class BatchToTrain(Protocol):
+    """What a batch's examples look up: `index`, int32, places in `step.ids`, (examples, tables) or bags."""
+
+    @property
+    def step(self) -> BatchIds: ...
+    @property
+    def index(self) -> Lookups: ...
+
+
+class CacheStep(BatchIds, Protocol):
+    """What the cache does around one batch with n distinct ids; masks are bool, shape (n,), in the order of `ids`.
+
+    `batch`, `examples`: its number and its count of examples. `ids`: global ids, increasing. `rows`: int32 (n,), where
+    each is in the cache. `prefetched`: fetched ahead of the batch, once batch `prefetch_after` is written back (-1: at
+    once). `evicted`: leaves the cache after it.
+    """
+
     @property
     def rows(self) -> NDArray[np.int32]: ...
     @property
@@ -181,6 +197,13 @@ class Sharding:
             raise InputError(f"table {table[where]}: {rule}, got {id_[where]}")
         rows: Ints = (np.cumsum(sizes) - sizes)[table] + id_
         return rows
+
+    def ids(self, rows: Ints) -> Ints:
+        """The global ids of rows."""
+        firsts = np.cumsum([0, *self.table_rows])
+        table = np.searchsorted(firsts, rows, side="right") - 1
+        ids: Ints = (table << TABLE_SHIFT) + rows - firsts[table]
+        return ids
 
     def rows_of(self, server: int) -> Ints:
         """The rows that a server has, in its order."""

@@ -12,7 +12,7 @@ import numpy as np
 from gapless.array_types import Ints
 from gapless.profiles.traces.bags import Bags, chosen
 from gapless.torch.embeddings.models import Inputs, Shape, dense_part
-from gapless.torch.embeddings.plans import BatchPlan, Sharding
+from gapless.torch.embeddings.plans import BatchToTrain, Sharding
 from gapless.torch.library import torch
 
 __all__ = ["MOMENTS", "Task", "flat", "inputs_of", "loss_of"]
@@ -74,14 +74,14 @@ class Task:
             model = dense_part(self.model, Shape(_NUMBERS, len(self.table_rows), self.dimension, rows))
             return model, 0.1 * torch.randn(rows, self.dimension)
 
-    def data(self, plan: BatchPlan) -> tuple[torch.Tensor, torch.Tensor]:
+    def data(self, plan: BatchToTrain) -> tuple[torch.Tensor, torch.Tensor]:
         """Numbers and labels of a batch."""
         chance = torch.Generator().manual_seed(self.seed + 1 + plan.step.batch)
         labels = torch.randint(2, (plan.step.examples,), generator=chance)
         return torch.randn(plan.step.examples, _NUMBERS, generator=chance), labels.float()
 
 
-def inputs_of(task: Task, plan: BatchPlan, own: Ints, numbers: torch.Tensor, pooled: torch.Tensor) -> Inputs:
+def inputs_of(task: Task, plan: BatchToTrain, own: Ints, numbers: torch.Tensor, pooled: torch.Tensor) -> Inputs:
     """What the model takes of some examples of a batch, whose embeddings are `pooled`."""
     index = chosen(plan.index, own)
     rows = task.sharding.rows(plan.step.ids)

@@ -18,13 +18,13 @@ from gapless.errors import RunError
 from gapless.profiles.traces.bags import Bags, by_table
 from gapless.profiles.traces.trace import split_global_ids
 from gapless.torch.embeddings.cache import MOVES
-from gapless.torch.embeddings.plans import BatchPlan, save_plans
+from gapless.torch.embeddings.plans import BatchPlan, BatchToTrain, save_plans
 from gapless.torch.embeddings.task import Task, flat, inputs_of, loss_of
 from gapless.torch.embeddings.workers import prepared
 from gapless.torch.library import torch
 from gapless.torch.ranks import run_ranks
 
-__all__ = ["Trained", "compared", "train", "values_apart"]
+__all__ = ["Alone", "Trained", "compared", "distances", "train", "trained_alone", "values_apart"]
 
 _EPSILON = 1e-10
 
@@ -83,29 +83,51 @@ def values_apart(of_ranks: Sequence[dict[str, Any]], others: Sequence[dict[str, 
 
 
 def compared(
-    task: Task, plans: Sequence[BatchPlan], of_ranks: Sequence[dict[str, Any]], stop: threading.Event | None = None
+    task: Task, plans: Sequence[BatchToTrain], of_ranks: Sequence[dict[str, Any]], stop: threading.Event | None = None
 ) -> Trained:
     """What the ranks found (see `train_rank`), beside training on whole batches in this process."""
-    model, table = task.started()
-    with torch.sparse.check_sparse_tensor_invariants(enable=False):
-        expected, losses = _train_alone(task, plans, model, table, stop)
-    rows, trainers = torch.empty_like(table), of_ranks[: task.trainers]
-    for server, each in enumerate(of_ranks[-task.sharding.servers :]):
-        rows[task.sharding.rows_of(server)] = each["rows"]
-    seen = np.array(trainers[0]["losses"])
-    first, last = flat(task.started()[0]), flat(model)
+    trainers, apart = of_ranks[: task.trainers], distances(task, trained_alone(task, plans, stop), of_ranks)
     return Trained(
-        row_error=_distance(rows, expected, table, len(plans)),
-        dense_error=max(_distance(each["dense"], last, first, len(plans)) for each in trainers),
-        loss_error=float(np.abs(seen / losses - 1).max()),
-        losses=tuple(seen.tolist()),
+        **apart,
+        losses=tuple(trainers[0]["losses"]),
         moved_bytes={kind: sum(each["moved_bytes"][kind] for each in of_ranks) for kind in MOVES},
         recovery=next((each["recovery"] for each in trainers if each["recovery"]), None),
     )
 
 
+@dataclass(frozen=True)
+class Alone:
+    """What training on whole batches in this process ended with: rows of all tables, dense parameters, losses."""
+
+    rows: torch.Tensor
+    dense: torch.Tensor
+    losses: tuple[float, ...]
+
+
+def trained_alone(task: Task, plans: Sequence[BatchToTrain], stop: threading.Event | None = None) -> Alone:
+    """Train on whole batches in this process. Raises `RunError` where `stop` is set."""
+    model, table = task.started()
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        rows, losses = _train_alone(task, plans, model, table, stop)
+    return Alone(rows, flat(model), tuple(losses))
+
+
+def distances(task: Task, alone: Alone, of_ranks: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """How far ranks ended from one process: `row_error`, `dense_error` and `loss_error` of `Trained`."""
+    model, table = task.started()
+    rows, trainers = torch.empty_like(table), of_ranks[: task.trainers]
+    for server, each in enumerate(of_ranks[-task.sharding.servers :]):
+        rows[task.sharding.rows_of(server)] = each["rows"]
+    first, updates = flat(model), len(alone.losses)
+    return {
+        "row_error": _distance(rows, alone.rows, table, updates),
+        "dense_error": max(_distance(each["dense"], alone.dense, first, updates) for each in trainers),
+        "loss_error": float(np.abs(np.array(trainers[0]["losses"]) / np.array(alone.losses) - 1).max()),
+    }
+
+
 def _train_alone(
-    task: Task, plans: Sequence[BatchPlan], model: torch.nn.Module, table: torch.Tensor, stop: threading.Event | None
+    task: Task, plans: Sequence[BatchToTrain], model: torch.nn.Module, table: torch.Tensor, stop: threading.Event | None
 ) -> tuple[torch.Tensor, list[float]]:
     """The rows and the losses of training on whole batches; `model` is trained in place."""
     bags = [
@@ -133,7 +155,7 @@ def _train_alone(
     return torch.cat([weight.detach() for weight in weights]), losses
 
 
-def _lookups(plan: BatchPlan) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _lookups(plan: BatchToTrain) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Ids and offsets of each table's bags."""
     _, ids = split_global_ids(plan.step.ids)
     columns, _ = by_table(plan.index)

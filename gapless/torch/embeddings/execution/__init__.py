@@ -1,0 +1,1 @@
+"""Runs of any design carried out: planned all-to-alls in the order of the plan, beside the passes."""

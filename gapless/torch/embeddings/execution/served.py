@@ -1,0 +1,31 @@
+"""Served rows: those that one process's embedding server has, with what the optimiser keeps for each."""
+
+from __future__ import annotations
+
+from gapless.array_types import Ints
+from gapless.torch.embeddings.optimizers import with_state
+from gapless.torch.embeddings.plans import Sharding
+from gapless.torch.library import Tensor, torch
+
+__all__ = ["Served"]
+
+
+class Served:
+    """`weights`: float, one row for each of this server's, changed in place. `state`: its beginning if None."""
+
+    def __init__(self, weights: Tensor, optimizer: str, sharding: Sharding, state: Tensor | None = None) -> None:
+        self.weights, self._sharding = weights.detach(), sharding
+        self.state = with_state(optimizer, self.weights)[:, weights.shape[1] :] if state is None else state
+
+    def read(self, ids: Ints) -> Tensor:
+        """Rows and their state, side by side."""
+        rows = self._rows(ids)
+        return torch.cat([self.weights[rows], self.state[rows]], dim=1)
+
+    def write(self, ids: Ints, values: Tensor) -> None:
+        """Rows and their state, as trainers left them."""
+        rows, dimension = self._rows(ids), self.weights.shape[1]
+        self.weights[rows], self.state[rows] = values[:, :dimension], values[:, dimension:]
+
+    def _rows(self, ids: Ints) -> Ints:
+        return self._sharding.rows(ids) // self._sharding.servers
