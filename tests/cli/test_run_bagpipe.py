@@ -67,6 +67,28 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, capsys: pytest.Captu
 
 
 @needs_torch
+def test_a_plan_is_carried_out_beside_other_designs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "run.npz")
+    assert main(["solve", "bagpipe", *SMALL, "--design", "lrpp-fine-grained", "-o", path, "--quiet"]) == 0
+    beside = ("--beside", "on-demand,table-wise", "--emulate", "instants")
+    assert main(["run", "bagpipe", "--plan", path, *beside, "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["valid"]
+    assert [row["name"] for row in found["rows"]] == ["plan", "on-demand", "table-wise"]
+    assert [row["values_apart"] for row in found["rows"]] == [0, 0, None]
+    for row in found["rows"]:
+        assert row["emulated_s"] == pytest.approx(row["predicted_s"], rel=0.01)
+        assert len(row["steps"]["emulated_s"]) == found["batches"] == 6
+
+
+def test_a_plan_has_its_own_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("run", "bagpipe", "--plan", str(tmp_path / "run.npz"), *SMALL, "--quiet") == 2
+    assert "--trace: goes without --plan, which has its own, got 'zipf'" in capsys.readouterr().err
+    assert exit_code("run", "bagpipe", "--trace", "zipf", "--trainers", "2", "--quiet") == 2
+    assert "--batch-size: must be given, or a --plan that has it" in capsys.readouterr().err
+
+
+@needs_torch
 @pytest.mark.parametrize(
     ("options", "message"),
     [

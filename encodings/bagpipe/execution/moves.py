@@ -223,4 +223,5 @@ def moves_of(
 
 def _is(column: NDArray[np.integer], value: int) -> Mask:
     """Where a column has a value, (n, 1)."""
-    return np.equal(column, value)[:, None]
+    is_value: Mask = np.equal(column, value)[:, None]
+    return is_value

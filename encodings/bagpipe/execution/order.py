@@ -1,7 +1,7 @@
 """Order: which activity of which batch each network carries next, as the times of a run say.
 
 Exchanges are collective: all processes must begin those on one network in one order. Activities that a run's times put
-first go first; what each waits for besides is in `gapless.torch.embeddings.execution`.
+first go first; what each waits for besides is in `gapless.encodings.bagpipe.training`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ import numpy as np
 
 from gapless.array_types import Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan, batch_plans
+from gapless.encodings.bagpipe.execution.planned import execute_plan
 from gapless.encodings.bagpipe.lowering.actions import EVERYWHERE, NOT_FETCHED, SYNC_LATER, SYNC_NOW, Actions
 from gapless.encodings.bagpipe.problem import Planning
+from gapless.encodings.bagpipe.run.command import PLANNED, RUN, TRAINING
 from gapless.errors import InputError
 from gapless.io.atomic import make_folder
 from gapless.profiles.traces.named import find_trace
@@ -34,14 +36,21 @@ _ROUNDING = 1e-3
 _PLANNING = ("trainers", "batch_size", "lookahead", "cache_rows", "objective", "ownership", "shares", "batches")
 
 _TRAINING = ("dimension", "model", "optimizer", "step_size", "wait")
+_BY_PLAN = tuple(field.name for field in PLANNED)
 _SERVING = ("servers", "kill_trainer", "at_batch", "checkpoint", "checkpoint_every", "restore")
 
 
 def execute(values: Mapping[str, Any], session: Session) -> Answer:
     """What was trained, what it moved, and whether that is what the plans and one process say. Needs `torch`."""
+    if values["plan"] is not None:
+        _check_alone(values)
+        return execute_plan(values, session)
     from gapless.torch.embeddings.training import train
 
-    others = (*_PLANNING, *_TRAINING, *_SERVING)
+    for title in ("trace", "trainers", "batch_size"):
+        if values.get(title) is None:
+            raise InputError(f"{title}: must be given, or a --plan that has it")
+    others = (*_PLANNING, *_TRAINING, *_SERVING, *_BY_PLAN)
     trace = find_trace(**{name: value for name, value in values.items() if name not in others})
     planning = Planning(**{name: values[name] for name in _PLANNING if values.get(name) is not None})
     plans = list(batch_plans(trace, planning, options=replace(session.options, solver=None)))
@@ -51,6 +60,14 @@ def execute(values: Mapping[str, Any], session: Session) -> Answer:
         raise InputError(f"table_rows: times the dimension must be at most {_MOST_VALUES:,} values, got {got}")
     session.say(f"running {task.ranks} processes ...")
     return _answer(task, plans, train(task, plans, session.options.stop))
+
+
+def _check_alone(values: Mapping[str, Any]) -> None:
+    """Raise `InputError` for what a plan says already."""
+    beside = {field.name for field in (*PLANNED, *TRAINING)}
+    for field in RUN:
+        if field.name not in beside and values.get(field.name) not in (None, field.default):
+            raise InputError(f"{field.name}: goes without --plan, which has its own, got {values[field.name]!r}")
 
 
 def _task(

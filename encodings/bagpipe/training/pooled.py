@@ -12,9 +12,9 @@ import numpy as np
 
 from gapless.array_types import Ints
 from gapless.encodings.bagpipe.execution.moves import BatchMoves
+from gapless.encodings.bagpipe.training.carrier import Carrier
 from gapless.profiles.traces.bags import Bags
 from gapless.torch.embeddings.cache import Lookup
-from gapless.torch.embeddings.execution.carrier import Carrier
 from gapless.torch.library import Tensor, torch
 
 __all__ = ["PooledCarrier"]
@@ -39,11 +39,10 @@ class PooledCarrier(Carrier):
         rows = self.store.read(moves.step.ids[place])[:, : self.descent.dimension]
         sums = torch.zeros(examples * tables, rows.shape[1]).index_add(0, torch.from_numpy(cell), rows)
         sums = sums.reshape(examples, tables, -1)
-        parts, counts = self._parts(moves)
-        me = self._roles.rank
-        own = [sums[parts[trainer]][:, self._tables(me, tables)].reshape(-1, sums.shape[2]) for trainer in range(counts)]
-        arrived, end_s = self._exchanged(own, [len(parts[me]) * len(self._tables(r, tables)) for r in range(counts)],
-                                         begin_s)  # fmt: skip
+        parts, me = self._parts(moves), self._roles.rank
+        own = [sums[part][:, self._tables(me, tables)].reshape(-1, sums.shape[2]) for part in parts]
+        got = [len(parts[me]) * len(self._tables(trainer, tables)) for trainer in range(len(parts))]
+        arrived, end_s = self._exchanged(own, got, begin_s)
         pooled = sums.new_zeros(len(parts[me]), tables, sums.shape[2])
         for trainer, part in enumerate(arrived):
             pooled[:, self._tables(trainer, tables)] += part.reshape(len(parts[me]), -1, sums.shape[2])
@@ -60,10 +59,10 @@ class PooledCarrier(Carrier):
         if not len(moves.updated_by(self._roles.rank, sync)) and sync != 1:
             return begin_s
         (examples, tables), me = moves.index.shape, self._roles.rank
-        parts, counts = self._parts(moves)
+        parts = self._parts(moves)
         gradient = self._gradients[moves.step.batch][1].reshape(len(parts[me]), tables, -1)
         width = gradient.shape[2]
-        own = [gradient[:, self._tables(r, tables)].reshape(-1, width) for r in range(counts)]
+        own = [gradient[:, self._tables(r, tables)].reshape(-1, width) for r in range(len(parts))]
         mine = self._tables(me, tables)
         arrived, end_s = self._exchanged(own, [len(part) * len(mine) for part in parts], begin_s)
         whole = gradient.new_zeros(examples, tables, width)
@@ -86,10 +85,9 @@ class PooledCarrier(Carrier):
         """Those of which a trainer has sums."""
         return np.arange(trainer, tables, self._roles.trainers) if self._is_table_wise else np.arange(tables)
 
-    def _parts(self, moves: BatchMoves) -> tuple[list[Ints], int]:
-        """The examples of each trainer, and how many trainers there are."""
-        trainers = self._roles.trainers
-        return [np.flatnonzero(moves.trainer == trainer) for trainer in range(trainers)], trainers
+    def _parts(self, moves: BatchMoves) -> list[Ints]:
+        """The examples of each trainer."""
+        return [np.flatnonzero(moves.trainer == trainer) for trainer in range(self._roles.trainers)]
 
     def _own_lookups(self, moves: BatchMoves) -> tuple[Ints, Ints]:
         """Of the lookups of all examples in this shard: the place of each row, and its bag's number."""

@@ -28,7 +28,8 @@ class RowStore:
     @property
     def width(self) -> int:
         """Of a row."""
-        return self._values.shape[1]
+        width: int = self._values.shape[1]
+        return width
 
     def add(self, ids: Ints, values: Tensor) -> None:
         """Rows that aren't there."""

@@ -1,7 +1,7 @@
 """Carrier: one process of a run, trainer, server, or both, that carries out its part of each batch.
 
-A trainer's loop looks up the rows of a batch, trains, and updates. All else goes on in a thread for each network, in the
-order of the plan (`encodings/bagpipe/execution/order.py`):
+A trainer's loop looks up the rows of a batch, trains, and updates. All else goes on in a thread for each network, in
+the order of the plan (`encodings/bagpipe/execution/order.py`):
 
 | activity of batch b | when | what |
 |---|---|---|
@@ -30,14 +30,14 @@ from gapless.encodings.bagpipe.execution.moves import BatchMoves, Exchange
 from gapless.encodings.bagpipe.execution.order import Task
 from gapless.encodings.bagpipe.execution.stream import BatchStream
 from gapless.encodings.bagpipe.lowering.actions import SYNC_LATER, SYNC_NOW
+from gapless.encodings.bagpipe.training.lanes import Happened, Lane
+from gapless.encodings.bagpipe.training.network import Emulation, Network
+from gapless.encodings.bagpipe.training.served import Served
+from gapless.encodings.bagpipe.training.store import RowStore
 from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, chosen
 from gapless.profiles.traces.trace_question import state_values
 from gapless.torch.embeddings.cache import Lookup
-from gapless.torch.embeddings.execution.lanes import Happened, Lane
-from gapless.torch.embeddings.execution.network import Emulation, Network
-from gapless.torch.embeddings.execution.served import Served
-from gapless.torch.embeddings.execution.store import RowStore
 from gapless.torch.embeddings.optimizers import stepped
 from gapless.torch.embeddings.servers import Roles
 from gapless.torch.library import Tensor, torch
@@ -99,7 +99,14 @@ class Carrier:
     def begin(self) -> None:
         """Start the threads."""
         self._threads = [
-            Lane(name, [task for task in tasks if self._is_own(task)], self.happened, self._needs, self._work, self._now_s)
+            Lane(
+                name,
+                [task for task in tasks if self._is_own(task)],
+                self.happened,
+                self._needs,
+                self._work,
+                self._now_s,
+            )
             for name, tasks in self._lanes.items()
         ]
         for thread in self._threads:
@@ -339,7 +346,7 @@ class Carrier:
 
     def _charged(self, rows: Tensor, dense: Sequence[Tensor]) -> float:
         """The bytes of a sum, in emulated time: the dense layers are those of the cluster's model."""
-        size = rows.numel() * rows.element_size()
+        size: int = rows.numel() * rows.element_size()
         return size + (self._emulation.cluster.dense_bytes if self._emulation is not None and dense else 0)
 
     # -- rows of a batch -----------------------------------------------------------------------------------------------

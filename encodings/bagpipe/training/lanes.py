@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -45,12 +46,15 @@ class Happened:
         """When the last of these is done; 0 for none. Raises what another thread failed with."""
         with self._changed:
             for what in all_of:
-                is_done = self._changed.wait_for(lambda what=what: self._error or what in self._at_s, self._timeout_s)
+                self._changed.wait_for(partial(self._is_over, what), self._timeout_s)
                 if self._error is not None:
                     raise self._error
-                if not is_done:
+                if what not in self._at_s:
                     raise RunError(f"{what[0]} of batch {what[1]}: not done within {self._timeout_s:g} s")
             return max((self._at_s[what] for what in all_of), default=0.0)
+
+    def _is_over(self, what: Task) -> bool:
+        return self._error is not None or what in self._at_s
 
     def at_s(self) -> dict[Task, float]:
         """All instants so far."""

@@ -1,1 +1,0 @@
-"""Runs of any design carried out: planned all-to-alls in the order of the plan, beside the passes."""
