@@ -28,7 +28,7 @@ TRACE = zipf_trace(TABLE_ROWS, 1.1, BATCH_SIZE * (BATCHES - 1) + 5, seed=5, pool
 
 def cluster(trainers: int, optimizer: str = "sgd", **given: Any) -> Cluster:
     """One on which rows take longer than all else."""
-    state_bytes = {"sgd": 0, "adagrad": 4 * DIMENSION}[optimizer]
+    state_bytes = {"sgd": 0, "rowwise-adagrad": 4}[optimizer]
     times = {"latency_s": 1e-5, "forward_s": 2e-4, "backward_s": 3e-4, "pass_examples": BATCH_SIZE // trainers}
     rates = {"trainer_bytes_per_s": 5e7, "server_bytes_per_s": 1e8, "dense_bytes": 20_000}
     sizes = {"row_bytes": 4 * DIMENSION + state_bytes, "state_bytes": state_bytes}

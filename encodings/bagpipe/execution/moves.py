@@ -64,12 +64,12 @@ class Exchange:
         return Exchange.of(self.row, self.target, self.source)
 
     def sent_by(self, rank: int) -> tuple[Ints, Ints]:
-        """The rows that a process sends, target after target, and to whom each goes."""
+        """The rows that a process sends, target after target, and where each goes."""
         own = np.equal(self.source, rank)
         return self.row[own], self.target[own]
 
     def got_by(self, rank: int) -> tuple[Ints, Ints]:
-        """The rows that a process gets, source after source, and from whom each comes."""
+        """The rows that a process gets, source after source, and where each comes from."""
         own = np.equal(self.target, rank)
         return self.row[own], self.source[own]
 

@@ -21,36 +21,48 @@ Task = tuple[str, int]
 LENDING, POOLING = ("partitioned", "sharded"), "sharded"
 """Layouts in which trainers get rows before each forward pass; and sums of rows."""
 _LANES = {
-    "peers": ("peer_fetch", "sync_now", "sync_later"),
-    "up": ("write_early", "relay_write", "write_late"),
-    "down": ("prefetch", "relay_fetch"),
+    **dict.fromkeys(("peer_fetch", "sync_now", "sync_later"), "peers"),
+    **dict.fromkeys(("write_early", "relay_write", "write_late"), "up"),
+    **dict.fromkeys(("prefetch", "relay_fetch"), "down"),
 }
 """Of servers that have a network of their own, which carries both directions at once."""
+_OF_BATCH = ("peer_fetch", "sync_now", "write_early", "relay_write", "sync_later", "write_late")
+"""What goes on after one batch, before the same of the next one. What servers send stands where its time is."""
 
 
 def lanes_of(times: Times, design: str, placement: str, start: int = 0) -> dict[str, list[Task]]:
     """The tasks of each network, in order, from batch `start` on; where all take turns on one network, it is `peers`.
 
-    Batches whose rows are sent have no relay.
+    No task stands behind one that waits for a later batch.
     """
-    ordered = sorted(_tasks(times, design, start))
+    ordered = [*_from_servers(times, start), *_after_batches(times, design, start)]
     lanes: dict[str, list[Task]] = {"peers": [], "up": [], "down": []}
-    for _, _, _, activity, batch in ordered:
-        lane = next(name for name, activities in _LANES.items() if activity in activities)
-        lanes[lane if placement == "apart" else "peers"].append((activity, batch))
+    for _, task in sorted(ordered, key=lambda each: each[0]):
+        lanes[_LANES[task[0]] if placement == "apart" else "peers"].append(task)
     return lanes
 
 
-def _tasks(times: Times, design: str, start: int) -> Iterator[tuple[float, int, int, str, int]]:
-    """When each begins, and what decides where several begin at once."""
-    batches, is_lending = len(times.forward.start_s), LAYOUTS[design] in LENDING
-    relayed = times.is_relayed
-    place = 0
-    for activities in _LANES.values():
+def _from_servers(times: Times, start: int) -> Iterator[tuple[float, Task]]:
+    for batch in range(start, len(times.forward.start_s)):
+        yield float(times.prefetch.start_s[batch]), ("prefetch", batch)
+    for batch in np.flatnonzero(times.is_relayed[start:]).tolist():
+        yield float(times.relay_fetch.start_s[start + batch]), ("relay_fetch", start + batch)
+
+
+def _after_batches(times: Times, design: str, start: int) -> Iterator[tuple[float, Task]]:
+    """Each no earlier than those before it; what takes no time doesn't put off those behind it."""
+    batches, latest_s = len(times.forward.start_s), 0.0
+    for batch in range(start, batches):
+        activities = list(_OF_BATCH)
+        if batch == batches - 1 and times.sync_later.start_s[batch] < times.sync_now.start_s[batch]:
+            activities.remove("sync_later")
+            activities.insert(activities.index("sync_now"), "sync_later")
+        if LAYOUTS[design] not in LENDING:
+            activities.remove("peer_fetch")
+        if not times.is_relayed[batch]:
+            activities.remove("relay_write")
         for activity in activities:
             span = times.forward if activity == "peer_fetch" else getattr(times, activity)
-            place += 1
-            for batch in range(start, batches):
-                is_there = bool(relayed[batch]) if activity.startswith("relay") else True
-                if is_there and (activity != "peer_fetch" or is_lending):
-                    yield float(np.float64(span.start_s[batch])), batch, place, activity, batch
+            if span.end_s[batch] > span.start_s[batch]:
+                latest_s = max(latest_s, float(span.start_s[batch]))
+            yield latest_s, (activity, batch)

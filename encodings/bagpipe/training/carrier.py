@@ -150,7 +150,12 @@ class Carrier:
 
     def finish(self) -> None:
         """Wait until all is done."""
-        self.happened.wait(*(task for tasks in self._lanes.values() for task in tasks if self._is_own(task)))
+        self.settle(self.stream.count)
+
+    def settle(self, below: int) -> None:
+        """Wait until all that batches below one leave to others is done."""
+        tasks = (task for lane in self._lanes.values() for task in lane)
+        self.happened.wait(*(task for task in tasks if task[1] < below and self._is_own(task)))
 
     def _is_own(self, task: Task) -> bool:
         """Whether this process takes part: servers don't, in what trainers exchange."""

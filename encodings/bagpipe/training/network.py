@@ -94,10 +94,10 @@ class Network:
         for part in parts[:, stamp.shape[1] :]:
             total += part
         whole = padded.new_empty(self._ranks, size)
-        torch.distributed.all_gather_into_tensor(whole, total[None], group=self._group)
+        torch.distributed.all_gather(list(whole.unbind()), total, group=self._group)
         if self._emulation is None:
             return whole.reshape(-1)[: len(values)], time.monotonic()
-        begins = parts[:, : stamp.shape[1]].contiguous().view(torch.float64)[:, 0]
+        begins = parts[:, : stamp.shape[1]].clone(memory_format=torch.contiguous_format).view(torch.float64)[:, 0]
         end_s = float(begins.max()) + self._emulation.all_reduce_s(charged_bytes)
         self._emulation.reach(end_s)
         return whole.reshape(-1)[: len(values)], end_s
@@ -120,7 +120,7 @@ class Network:
         whole = (got + len(stamp) * stamped_from).tolist()
         for is_stamped, part in zip(stamped_from.tolist(), arrived.split(whole), strict=True):
             if is_stamped:
-                instants = part[: len(stamp)].reshape(-1)[: 2 * _STAMPS].contiguous().view(torch.float64)
+                instants = part[: len(stamp)].reshape(-1)[: 2 * _STAMPS].clone().view(torch.float64)
                 begins.append(float(instants[0]))
                 ends.append(float(instants[1]))
             parts.append(part[len(stamp) * is_stamped :])

@@ -27,5 +27,9 @@ class Served:
         rows, dimension = self._rows(ids), self.weights.shape[1]
         self.weights[rows], self.state[rows] = values[:, :dimension], values[:, dimension:]
 
+    def server_of(self, ids: Ints) -> Ints:
+        """The server of each row."""
+        return self._sharding.rows(ids) % self._sharding.servers
+
     def _rows(self, ids: Ints) -> Ints:
         return self._sharding.rows(ids) // self._sharding.servers

@@ -21,7 +21,7 @@ from gapless.torch.embeddings.training import distances, trained_alone
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CLUSTERS = {
-    "apart": cluster(2, "adagrad", servers=2),
+    "apart": cluster(2, "rowwise-adagrad", servers=2),
     "same-network": on_placement(cluster(3), "same-network"),
     "colocated": on_placement(cluster(3), "colocated"),
 }
@@ -35,7 +35,7 @@ def on(name: str) -> Any:
     runs = {design: (run_of(design, of, **given), design) for design in LAYOUTS}
     if given:
         runs["table-on-all"] = run_of("lrpp-delayed", of, replicated=(1,), **given), "lrpp-delayed"
-    optimizer = "adagrad" if of.state_bytes else "sgd"
+    optimizer = "rowwise-adagrad" if of.state_bytes else "sgd"
     return runs, *carried(runs, of, optimizer)
 
 
