@@ -37,8 +37,6 @@ __all__ = ["Row", "asked_again", "execute_plan", "moved_rows", "values_apart"]
 
 _ROUNDING = 1e-3
 """A difference from one process beyond this part of the change that training made, or of a loss, isn't rounding."""
-_ROUNDED_ROWS = 0.05
-"""The same of sums of rows: where an example's unit is at the edge of a ReLU, it may fall to either side."""
 _LATE = 0.05
 """A lag behind the emulated links that is a larger share of a batch is said."""
 
@@ -48,7 +46,9 @@ class Row:
     """A run that was carried out, and what was predicted of it.
 
     `values_apart`: that have other bits than training without a cache on the same examples; None of sums of rows, which
-    are added in another order. `errors`: of rows, dense parameters and losses, from training on whole batches.
+    are added in another order: then `sums_error` is how far rows are from there. `errors`: of rows, dense parameters
+    and losses, from training on whole batches by PyTorch's tables. These add the gradients of examples to a row one by
+    one, and so round a row that many use more often.
     `fetched`, `written`: rows, planned and moved.
     """
 
@@ -56,6 +56,7 @@ class Row:
     times: Times
     carried: Carried
     values_apart: int | None
+    sums_error: float
     errors: Mapping[str, float]
     fetched: tuple[int, int]
     written: tuple[int, int]
@@ -64,7 +65,7 @@ class Row:
     def is_as_planned(self) -> bool:
         """Whether it ended with the numbers that it must, and moved the rows that it should."""
         rounded = max(self.errors["dense_error"], self.errors["loss_error"]) < _ROUNDING
-        is_same = self.errors["row_error"] < _ROUNDED_ROWS if self.values_apart is None else not self.values_apart
+        is_same = self.sums_error < _ROUNDING if self.values_apart is None else not self.values_apart
         return rounded and is_same and self.fetched[0] == self.fetched[1] and self.written[0] == self.written[1]
 
     @property
@@ -89,7 +90,8 @@ class Row:
                 "predicted_s": self.times.ready_s.tolist(), "emulated_s": list(carried.emulated_s),
                 "measured_s": list(carried.measured_s),
             },
-            "values_apart": self.values_apart, **self.errors, "moved_rows": carried.moved_rows,
+            "values_apart": self.values_apart, "sums_error": self.sums_error, **self.errors,
+            "moved_rows": carried.moved_rows,
             "fetched_rows": {"planned": self.fetched[0], "moved": self.fetched[1]},
             "written_rows": {"planned": self.written[0], "moved": self.written[1]},
         }  # fmt: skip
@@ -153,7 +155,7 @@ def _carried(
 ) -> list[Row]:  # fmt: skip
     from gapless.encodings.bagpipe.training.reference import trained_in_parts
     from gapless.encodings.bagpipe.training.runs import RunsTask, RunToCarry, carry
-    from gapless.torch.embeddings.training import distances, trained_alone
+    from gapless.torch.embeddings.training import Alone, distances, trained_alone
 
     cluster = runs["plan"][0].machine.cluster
     of_trace = {name: list(batches_to_run(run, trace, asked.batch_size)) for name, (run, _) in runs.items()}
@@ -172,11 +174,11 @@ def _carried(
     alone = trained_alone(task, batches["plan"], session.options.stop)
     rows = []
     for run, found in zip(to_carry, carried, strict=True):
-        apart = None
-        if LAYOUTS[run.design] != POOLING:
-            apart = values_apart(task, trained_in_parts(task, run.batches), found)
+        parts = trained_in_parts(task, run.batches)
+        apart = None if LAYOUTS[run.design] == POOLING else values_apart(task, parts, found)
+        same = distances(task, Alone(*parts, alone.losses), found.of_ranks)["row_error"]
         errors = distances(task, alone, found.of_ranks)
-        rows.append(Row(run.name, run.times, found, apart, errors, *moved_rows(run, found)))
+        rows.append(Row(run.name, run.times, found, apart, same, errors, *moved_rows(run, found)))
     return rows
 
 

@@ -71,10 +71,10 @@ its part of the embedding servers. Then trains it without a cache in one process
 optimisers. Says how far the two are apart, and what the processes moved beside what the plans say. Numbers and labels
 are drawn at random.
 
-With --plan it carries out a run of `gapless solve bagpipe` of any design, and others of the same batches beside it:
-what each trainer sends to each other one and to servers is planned, and goes on in threads beside the passes. Links and
-passes are those of the plan's cluster, emulated; the messages are real. Says what was predicted, what the messages come
-to on these links, and what the clock says; and how many values of the tables have other bits than without a cache.
+With --plan it carries out a run of `gapless solve bagpipe` of any design, and others of the same batches beside it.
+Exchanges are planned, and go on in threads beside the passes. Messages are real; links and passes are those of the
+plan's cluster, emulated. Says what was predicted, what the messages come to on these links, and what the clock says.
+Says how many values of the tables have other bits than without a cache.
 
 With --kill-trainer a trainer's process is killed in a batch. The others notice, another process takes its place, and
 training goes on. It must end with the bits of an undisturbed run, which is trained too.

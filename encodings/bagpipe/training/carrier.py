@@ -322,8 +322,8 @@ class Carrier:
                 own = np.flatnonzero(moves.users[rows, me])
                 total[own] += gradient[place[rows[own]]]
             else:
-                its = np.flatnonzero(sources == trainer)
-                total[np.searchsorted(rows, got[its])] += arrived[its]
+                theirs = np.flatnonzero(sources == trainer)
+                total[np.searchsorted(rows, got[theirs])] += arrived[theirs]
         self._descend(moves, rows, total)
         return end_s
 
