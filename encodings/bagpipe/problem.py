@@ -9,6 +9,7 @@ from gapless.decision import Decision
 from gapless.encodings.bagpipe.cluster import Cluster, capacities, cluster_of
 from gapless.encodings.bagpipe.question import (
     BASELINES,
+    DESIGNS,
     LAYOUTS,
     LOOKAHEAD,
     OBJECTIVES,
@@ -125,7 +126,9 @@ class Problem(BriefQuestion):
     synchronisation, unless another is asked for (section 5.2.3). `resume`: the file of a run of the same question, as
     far as it came, to go on with. `compares`: whether the run must not be behind any of the baselines (`baselines.py`),
     and is one of them otherwise. `replicate_budget_bytes`: of each trainer's memory, for tables that stay on all of
-    them; they are chosen before the run is planned. Raises `InputError` for a cluster of other trainers.
+    them; they are chosen before the run is planned. `memory_bytes`: of each trainer, which decides the cache, the
+    lookahead, at most the planning's, and that budget (`advice/memory.py`).
+    Raises `InputError` for a cluster of other trainers.
     """
 
     trace: Trace
@@ -134,10 +137,24 @@ class Problem(BriefQuestion):
     replicate_budget_bytes: int | None = None
     resume: str | None = None
     compares: bool = False
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_memory()
         if self.cluster.trainers != self.planning.trainers:
             raise InputError(f"cluster: trainers must be {self.planning.trainers}, got {self.cluster.trainers}")
+
+    def _check_memory(self) -> None:
+        """It decides what nothing else may, of a cache that looks ahead."""
+        if self.memory_bytes is None:
+            return
+        if self.planning.design not in DESIGNS:
+            raise InputError(f"memory: goes with a design of {', '.join(DESIGNS)}, got {self.planning.design}")
+        for title, value in (
+            ("cache_rows", self.planning.cache_rows), ("replicate_budget", self.replicate_budget_bytes)
+        ):  # fmt: skip
+            if value is not None:
+                raise InputError(f"{title}: give it or memory, which decides it, not both; got {value}")
 
     @property
     def system(self) -> str:
@@ -195,7 +212,7 @@ def problem_of(asked: Question) -> Problem:
     )  # fmt: skip
     cluster = cluster_of(asked, asked.trainers, asked.batch_size)
     compares = is_open and planning.objective == "time" and planning.method == "auto"
-    return Problem(trace_of(asked), planning, cluster, asked.replicate_budget, asked.resume, compares)
+    return Problem(trace_of(asked), planning, cluster, asked.replicate_budget, asked.resume, compares, asked.memory)
 
 
 problem = from_question(Question)(problem_of)

@@ -145,6 +145,11 @@ class Question(TraceQuestion, ClusterQuestion):
     replicate_budget: int | None = asked(
         Size(), "memory of each trainer for tables that stay on all trainers; the solve chooses which", metavar="SIZE"
     )
+    memory: int | None = asked(
+        Size(),
+        "memory of each trainer for rows, optimiser state and gradients; picks lookahead, cache and replicated tables",
+        metavar="SIZE",
+    )  # fmt: skip
     batches: int = asked(Whole(1), "batches to plan", 50, metavar="N")
     resume: str | None = asked(
         Text(), "go on with the run in this file, as far as it came", metavar="FILE", is_asked=False

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from gapless import __version__
+from gapless.encodings.bagpipe.advice.memory import within_memory
 from gapless.encodings.bagpipe.advice.replication import Replication, choose_replicated
 from gapless.encodings.bagpipe.baselines import compare, plannings
 from gapless.encodings.bagpipe.batch_plans import Budget, Pace
@@ -43,6 +44,12 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     `parameters`: all defaults if None.
     """
     parameters = parameters or Parameters()
+    if problem.memory_bytes is not None:
+        deadline = Deadline(options)
+        chosen, shared = within_memory(problem, deadline)
+        plan = solve(chosen, deadline.stage(), parameters)
+        memory = {f"memory_{name}": size for name, size in vars(shared).items()}
+        return replace(plan, details={**plan.details, **memory}, problem=plan.problem or chosen)
     if problem.compares and problem.resume is not None:
         problem = _begun_as(problem, problem.resume)
     plan, baselines = _solved(problem, options, parameters), parameters.baselines.batches

@@ -127,16 +127,17 @@ def compare_baselines(
 
 def lookahead_table(
     trace: Trace, planning: Planning, cluster: Cluster, lookaheads: Sequence[int], design: str = PAPERS,
-    deadline: Deadline | None = None,
+    deadline: Deadline | None = None, enough_s: float = 0.0,
 ) -> tuple[LookaheadSummary, ...]:  # fmt: skip
     """Cache and iteration for each lookahead, whatever the one in `planning` is; a cache size in there still holds.
 
-    Once the deadline is over, the run at hand ends with the batches that it has, and those that follow are left out.
+    Once the deadline is over, the run at hand ends with the batches that it has, and those that follow are left out, as
+    they are once an iteration takes no more than `enough_s`.
     Raises `InputError` for a lookahead below 1, and as `batch_plans` and `pipeline` do.
     """
     summaries: list[LookaheadSummary] = []
     for lookahead in lookaheads:
-        if summaries and deadline is not None and deadline.over:
+        if summaries and ((deadline is not None and deadline.over) or summaries[-1].iteration_s <= enough_s):
             break
         counts = counted_run(trace, replace(planning, lookahead=lookahead), deadline)
         summaries.append(summary(lookahead, counts, cluster, design))
@@ -225,17 +226,20 @@ class Tuning:
 
 
 def tune_lookahead(
-    trace: Trace, planning: Planning, cluster: Cluster, design: str = PAPERS, deadline: Deadline | None = None
-) -> Tuning:
+    trace: Trace, planning: Planning, cluster: Cluster, design: str = PAPERS, deadline: Deadline | None = None,
+    enough: float = 0.0,
+) -> Tuning:  # fmt: skip
     """The lookahead for the cache of `planning`, which must have a size; its lookahead, if any, is the largest tried.
 
-    Once the deadline is over, it is chosen among those that were tried by then.
+    Once the deadline is over, it is chosen among those that were tried by then. None is tried above one whose iteration
+    is within the tolerance of `enough` times the passes and the dense all-reduce: with 1, of what none is faster than.
     Raises `InputError` without a cache size, for a cache smaller than a batch, and as `lookahead_table` does.
     """
     if planning.cache_rows is None:
         raise InputError("cache_rows: must be given to tune the lookahead, got none")
     rule, settled = fitting_lookahead(trace, planning)
-    table = lookahead_table(trace, planning, cluster, candidates(settled), design, deadline)
+    enough_s = (1 + TOLERANCE) * enough * cluster.ideal_s
+    table = lookahead_table(trace, planning, cluster, candidates(settled), design, deadline, enough_s)
     limit_s = (1 + TOLERANCE) * min(entry.iteration_s for entry in table)
     chosen = next(entry for entry in table if entry.iteration_s <= limit_s)
     return Tuning(planning.cache_rows, rule, settled, table, chosen)

@@ -141,7 +141,7 @@ def budgets(topology: Topology, planned: Mapping[str, object], run: Mapping[str,
     question = run.get("question")
     fields = question.get("fields") if isinstance(question, Mapping) else None
     asked = fields if isinstance(fields, Mapping) else planned
-    is_asked = asked.get("cache_rows") is not None
+    is_asked = any(asked.get(name) is not None for name in ("cache_rows", "memory"))
     return tuple(
         size if is_asked and device == replicas else np.inf for device, size in enumerate(topology.memory_bytes)
     )
