@@ -61,12 +61,13 @@ def test_replay_of_fifty_batches(benchmark: Any, sized: Any) -> None:
     benchmark.extra_info["events_per_s"] = rate(benchmark, report.event_count)
 
 
+@pytest.mark.parametrize("design", ["lrpp-delayed", "lrpp-fine-grained"])
 def test_an_epoch_that_is_stopped_and_gone_on_with(
-    benchmark: Any, sized: Any, tables: ResultTables, tmp_path: Path
+    benchmark: Any, sized: Any, tables: ResultTables, tmp_path: Path, design: str
 ) -> None:
     """As long as Criteo Kaggle: planned to its middle, gone on with, replayed; processor time, memory and the file."""
     batches = sized(2393, 6)
-    planning = Planning(TRAINERS, BATCH, lookahead=sized(200, 3), batches=batches)
+    planning = Planning(TRAINERS, BATCH, lookahead=sized(200, 3), batches=batches, design=design)
     trace, cluster = criteo_like_trace(batches * BATCH), Cluster(TRAINERS)
     seconds: dict[str, float] = {}
 
@@ -91,8 +92,8 @@ def test_an_epoch_that_is_stopped_and_gone_on_with(
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert peak_bytes < 2 * 10**9
     tables.table("bagpipe-epoch", "An epoch of Criteo Kaggle's length, 16,384 x 26, p = 8").add(
-        str(batches), batches=batches, begin_s=round(seconds["begin"]), go_on_s=round(seconds["go on"]),
-        replay_s=round(seconds["replay"]), peak_mb=peak_bytes // 10**6,
+        f"{design} {batches}", design=design, batches=batches, begin_s=round(seconds["begin"]),
+        go_on_s=round(seconds["go on"]), replay_s=round(seconds["replay"]), peak_mb=peak_bytes // 10**6,
         file_mb=(tmp_path / "run.npz").stat().st_size // 10**6, makespan_s=round(report.makespan_s, 2),
     )  # fmt: skip
 
