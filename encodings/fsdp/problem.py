@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from gapless.encodings.fsdp.question import EXECUTORS, GATHERS, METHODS, SCATTERS, Question
-from gapless.encodings.fsdp.step.costs import Costs
+from gapless.encodings.fsdp.step.costs import Costs, Inner
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
@@ -45,6 +45,9 @@ class Problem(BriefQuestion):
     executor: str = Question.executor
     stored: str = Question.stored
     method: str = Question.method
+    ranks_per_node: int = Question.ranks_per_node
+    inner_bytes_per_s: float | None = None
+    inner_latency_s: float = Question.inner_latency
 
     def __post_init__(self) -> None:
         check_known("method", self.method, METHODS)
@@ -57,25 +60,46 @@ class Problem(BriefQuestion):
                 check_known(title, name, known)
         if not self.bytes_per_s > 0:
             raise InputError(f"bandwidth: must be > 0, got {self.bytes_per_s}")
+        if self.ranks % self.ranks_per_node:
+            raise InputError(f"ranks_per_node: must divide the {self.ranks} ranks, got {self.ranks_per_node}")
+        if (self.ranks_per_node > 1) != (self.inner_bytes_per_s is not None):
+            raise InputError("inner_bandwidth: goes with ranks_per_node above 1, and that with inner_bandwidth")
+        if self.inner_bytes_per_s is not None and self.executor != "fsdp2":
+            raise InputError("inner_bandwidth: goes with executor fsdp2; any has one network")
 
     @cached_property
     def costs(self) -> Costs:
-        """On a ring: a rank sends (p - 1) / p of what all ranks then have, or add up."""
+        """On a ring: a rank sends (p - 1) / p of what all ranks then have, or add up. With nodes, ranks that have one
+        place in them do that with their share of it, and those of a node with all of it."""
         element, profile = ELEMENT_BYTES[self.stored], self.profile
-        each_s = (self.ranks - 1) / self.ranks / self.bytes_per_s
+        nodes, inner = self.ranks // self.ranks_per_node, None
+        each_s = (nodes - 1) / nodes / self.ranks_per_node / self.bytes_per_s
+        if self.inner_bytes_per_s is not None:
+            inner_s = (self.ranks_per_node - 1) / self.ranks_per_node / self.inner_bytes_per_s
+            inner = Inner(self.inner_latency_s, *self._rates(inner_s))
+        gathers_s, scatters_s = self._rates(each_s)
         gathered = max(ELEMENT_BYTES["bf16"], *(min(WIRE_BYTES[name], 4.0) for name in self.gather))
         return Costs(
             parameters=-(-np.asarray(profile.parameter_bytes) // element),
             forward_s=profile.forward_s,
             backward_s=profile.backwards_s(splits=False)[0],
             latency_s=self.latency_s,
-            gathers_s={name: WIRE_BYTES[name] * each_s for name in GATHERS if name in self.gather},
-            scatters_s={name: WIRE_BYTES[name] * each_s for name in SCATTERS if name in self.scatter},
+            gathers_s=gathers_s,
+            scatters_s=scatters_s,
             gathered_bytes=float(math.ceil(gathered)),
             gradient_bytes=float(max(ELEMENT_BYTES["bf16"], *(math.ceil(WIRE_BYTES[name]) for name in self.scatter))),
             memory_bytes=self.memory_bytes,
             takes_when_begun=self.executor == "fsdp2",
+            inner=inner,
         )
+
+    def _rates(self, each_s: float) -> tuple[dict[str, float], dict[str, float]]:
+        """Seconds of a parameter by precision, of a gather and of a scatter, where a byte takes so many."""
+        gathers, scatters = (
+            {name: WIRE_BYTES[name] * each_s for name in known if name in offered}
+            for known, offered in ((GATHERS, self.gather), (SCATTERS, self.scatter))
+        )
+        return gathers, scatters
 
     @property
     def system(self) -> str:
@@ -94,6 +118,9 @@ class Problem(BriefQuestion):
             "ranks": self.ranks,
             "bandwidth_bytes_per_s": self.bytes_per_s,
             "latency_s": self.latency_s,
+            "ranks_per_node": self.ranks_per_node,
+            "inner_bandwidth_bytes_per_s": self.inner_bytes_per_s,
+            "inner_latency_s": self.inner_latency_s,
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
             "gather": list(self.gather),
             "scatter": list(self.scatter),
@@ -117,6 +144,7 @@ def problem_of(asked: Question) -> Problem:
     return Problem(
         profile, asked.ranks, asked.bandwidth, asked.latency, memory_bytes, tuple(dict.fromkeys(asked.gather)),
         tuple(dict.fromkeys(asked.scatter)), asked.executor, asked.stored, asked.method,
+        asked.ranks_per_node, asked.inner_bandwidth, asked.inner_latency,
     )  # fmt: skip
 
 

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from gapless.profiles.pipelines.profile import PipelineProfile
 
-__all__ = ["BASELINES", "EXECUTORS", "GATHERS", "LATENCY_S", "METHODS", "SCATTERS", "Question", "RunQuestion"]
+__all__ = [
+    "BASELINES",
+    "EXECUTORS",
+    "GATHERS",
+    "INNER_LATENCY_S",
+    "LATENCY_S",
+    "METHODS",
+    "SCATTERS",
+    "Question",
+    "RunQuestion",
+]
 
 BASELINES = ("fsdp2", "last-kept", "kept", "saturated", "overlapped", "one-by-one")
 """What is done today: see `gapless.encodings.fsdp.search.baselines`."""
@@ -29,6 +39,8 @@ SCATTERS = ("fp32", "bf16", "int8")
 """Precisions, the most exact first."""
 LATENCY_S = 100e-6
 """Of a collective of some dozen ranks over a network, with what its launch costs."""
+INNER_LATENCY_S = 20e-6
+"""Of one inside a node."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +60,16 @@ class Question(Asked):
         Bandwidth(), "bandwidth out of a rank, such as 35GB/s", is_required=True, metavar="B", group="network"
     )
     latency: float = asked(Seconds(), "latency of a collective", LATENCY_S, metavar="T", group="network")
+    ranks_per_node: int = asked(
+        Whole(1, 10**6), "for two networks: ranks of a node, in which a part of each collective is", 1, metavar="N",
+        group="network",
+    )  # fmt: skip
+    inner_bandwidth: float | None = asked(
+        Bandwidth(), "bandwidth out of a rank inside a node", metavar="B", group="network"
+    )
+    inner_latency: float = asked(
+        Seconds(), "latency of a collective's part inside a node", INNER_LATENCY_S, metavar="T", group="network"
+    )
     memory: int | None = asked(
         Size(), "for gathered parameters and unscattered gradients, such as 4GiB", otherwise="no limit", metavar="SIZE"
     )

@@ -172,7 +172,9 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
             Status.INFEASIBLE, StopReason.FINISHED, "memory", __version__, options.seed, deadline.elapsed_s
         )
         return Plan(claim, None, {"least_memory_bytes": problem.costs.least_bytes})
-    search_ = ShardedSearch(problem, options, parameters, deadline, bound_s=tails_of(problem.costs).step_s)
+    search_ = ShardedSearch(
+        problem, options, parameters, deadline, bound_s=max(tails_of(each).step_s for each in problem.costs.networks)
+    )
     choice = parameters.methods if problem.method == "auto" else MethodChoice(only=(problem.method,))
     run_methods(METHODS, problem, search_, choice)
     if search_.best is None:

@@ -34,10 +34,12 @@ def render(plan: SavedPlan, report: Report) -> str:
     }
     lines = [f"{'':>3} {'collective':<13} {'precision':<9} {'from':>10} {'to':>10}  layers"]
     for number, each in enumerate(decision.collectives[:_MOST_LINES]):
-        first, last = decision.layers[each.first], decision.layers[each.last]
-        layers = first if first == last else f"{first} .. {last}"
-        event = events[f"{each.kind} {layers}"]
-        start, end = (format_seconds(float(column[event])) for column in (plan.schedule.start_s, plan.schedule.end_s))
+        names = decision.layers[each.first], decision.layers[each.last]
+        layers = " .. ".join(dict.fromkeys(names))
+        name = f"{each.kind} {layers}"
+        first = events.get(f"{name}, first part", events[name])
+        start = format_seconds(float(plan.schedule.start_s[first]))
+        end = format_seconds(float(plan.schedule.end_s[events[name]]))
         kept = ", kept" if each.kept else ""
         lines.append(f"{number:>3} {_SHOWN[each.kind]:<13} {each.precision:<9} {start:>10} {end:>10}  {layers}{kept}")
     if len(decision.collectives) > _MOST_LINES:

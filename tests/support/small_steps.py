@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from gapless.encodings.fsdp.step.costs import Costs
+from gapless.encodings.fsdp.step.costs import Costs, Inner
 from gapless.options import Deadline, SolveOptions
 
 __all__ = ["FREE", "a_step", "costs_of"]
@@ -20,17 +20,21 @@ FREE = Deadline(SolveOptions())
 def costs_of(
     parameters: Sequence[int], forward_s: Sequence[float], backward_s: Sequence[float], *, latency_s: float = 1.0,
     gather_s: float = 2.0, scatter_s: float = 2.0, gradient_bytes: float = 1.0, memory_bytes: float = math.inf,
-    takes_when_begun: bool = False,
+    takes_when_begun: bool = False, inner_s: float | None = None,
 ) -> Costs:  # fmt: skip
     """In one precision, with a byte of a gathered parameter."""
     return Costs(
         np.array(parameters, dtype=np.int64), np.array(forward_s, float), np.array(backward_s, float), latency_s,
         {"bf16": gather_s}, {"fp32": scatter_s}, 1.0, gradient_bytes, memory_bytes, takes_when_begun,
+        None if inner_s is None else Inner(latency_s, {"bf16": inner_s}, {"fp32": inner_s}),
     )  # fmt: skip
 
 
 @st.composite
-def a_step(draw: st.DrawFn, most_layers: int = 4, least_backward: int = 1, takes_when_begun: bool = False) -> Costs:
+def a_step(
+    draw: st.DrawFn, most_layers: int = 4, least_backward: int = 1, takes_when_begun: bool = False,
+    is_two_level: bool = False,
+) -> Costs:  # fmt: skip
     """With memory between the least and enough for all."""
     count = draw(st.integers(1, most_layers))
     parameters = draw(st.lists(st.integers(0, 4), min_size=count, max_size=count).filter(any))
@@ -42,5 +46,5 @@ def a_step(draw: st.DrawFn, most_layers: int = 4, least_backward: int = 1, takes
     return costs_of(
         parameters, forward, backward, latency_s=draw(st.integers(0, 2)), gather_s=draw(st.integers(1, 3)),
         scatter_s=draw(st.integers(1, 3)), gradient_bytes=gradient, memory_bytes=float(memory),
-        takes_when_begun=takes_when_begun,
+        takes_when_begun=takes_when_begun, inner_s=draw(st.integers(1, 3)) if is_two_level else None,
     )  # fmt: skip

@@ -90,6 +90,8 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     if question.dilation > 1 and question.emulate != "step":
         raise InputError("dilation: goes with emulate step, since what is real can't be slowed down")
     costs, wrapping = costs_of(plan, question.plan), wrapping_of_plan(plan, question.plan)
+    if costs.inner is not None:
+        raise InputError("plan: has two networks, and one is emulated; solve without inner_bandwidth")
     ranks = int(plan.problem["ranks"])
     wrappings = {"plan": wrapping, "fsdp2": _each_alone(costs, wrapping)}
     rows = _run(question, session, costs, wrappings, ranks)

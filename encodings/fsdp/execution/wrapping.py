@@ -151,4 +151,9 @@ def costs_of(plan: SavedPlan, where: str = "plan") -> Costs:
         profile, asked.integer("ranks", 2), asked.number("bandwidth_bytes_per_s"), asked.number("latency_s", 0.0),
         math.inf if asked.raw("memory_bytes", None) is None else asked.number("memory_bytes"),
         tuple(asked.texts("gather")), tuple(asked.texts("scatter")), asked.text("executor"),
+        ranks_per_node=asked.integer("ranks_per_node", 1),
+        inner_bytes_per_s=None
+        if asked.raw("inner_bandwidth_bytes_per_s", None) is None
+        else asked.number("inner_bandwidth_bytes_per_s"),
+        inner_latency_s=asked.number("inner_latency_s", 0.0),
     ).costs  # fmt: skip

@@ -12,7 +12,7 @@ the labels that are dropped past a cap, whose bounds count.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from gapless.encodings.fsdp.search.bounds import Tails, tails_of
 from gapless.encodings.fsdp.search.dominance import undominated
 from gapless.encodings.fsdp.search.labels import Searched
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
+from gapless.encodings.fsdp.step.timeline import carried
 from gapless.options import Deadline
 
 __all__ = ["search_passes"]
@@ -31,7 +32,7 @@ _SHARE = 1e-9
 
 class _Label:
     """`done`: passes that have run, over at `over_s`; `at`: positions before it are gathered or begun, `ready_s`: when,
-    of those that haven't run. `free_s`: when the network is. `held`: bytes of gathered parameters, `freed`: by the last
+    of those that haven't run. `free_s`: when networks are. `held`: bytes of gathered parameters, `freed`: by the last
     pass. `kept`: layers that wait for backward passes, `waiting`: their parameters. `flying`: end and bytes of each
     scatter since the first that wasn't over when the last pass was. `collective`: what it added to `parent`.
     """
@@ -41,7 +42,8 @@ class _Label:
 
     def __init__(self) -> None:
         self.at = self.done = self.waiting = 0
-        self.free_s = self.over_s = self.bound_s = self.held = self.freed = 0.0
+        self.over_s = self.bound_s = self.held = self.freed = 0.0
+        self.free_s: tuple[float, ...] = ()
         self.ready_s: tuple[float, ...] = ()
         self.kept: tuple[int, ...] = ()
         self.flying: tuple[tuple[float, float], ...] = ()
@@ -60,10 +62,12 @@ class _Label:
 def search_passes(costs: Costs, most_labels: int, most_scatters: int, best_s: float, deadline: Deadline) -> Searched:
     """The best order of single layers that ends before `best_s`, with at most so many scatters under way when another
     backward pass begins. `most_labels`: kept of as many layers gathered and passes run."""
-    extending = _Extending(costs, tails_of(costs), most_scatters)
+    extending = _Extending(costs, [tails_of(each) for each in costs.networks], most_scatters)
     last = 2 * costs.positions
     stages: list[list[_Label]] = [[] for _ in range(last + 1)]
-    stages[0].append(_Label())
+    first = _Label()
+    first.free_s = (0.0,) * len(costs.networks)
+    stages[0].append(first)
     best: _Label | None = None
     dropped_s, made = math.inf, 0
     for stage in range(last):
@@ -90,7 +94,7 @@ def search_passes(costs: Costs, most_labels: int, most_scatters: int, best_s: fl
 class _Extending:
     """Labels and what they become."""
 
-    def __init__(self, costs: Costs, tails: Tails, most_scatters: int) -> None:
+    def __init__(self, costs: Costs, tails: Sequence[Tails], most_scatters: int) -> None:
         self.costs, self.tails, self.most_scatters = costs, tails, most_scatters
         self._has_flying = bool(costs.gradient_bytes) or most_scatters < costs.layers
         self.most_bytes = costs.memory_bytes * (1 + _SHARE)
@@ -125,18 +129,17 @@ class _Extending:
         ):
             return None  # no later layer would have room for its backward pass
         begun_s = self._may_begin_s(label)
-        beside = sum(size for end_s, size in label.flying if end_s > begun_s)
+        start_s = max(begun_s, label.free_s[0])  # which is before the pass begins where its gather is still in nodes
+        beside = sum(size for end_s, size in label.flying if end_s > (start_s if at > done else begun_s))
         if at > done:
-            begun_s = max(begun_s, label.ready_s[0])
-            beside = self._beside(label, begun_s)
+            beside = max(beside, self._beside(label, max(begun_s, label.ready_s[0])))
         if label.held + self.sizes[layer] + beside > self.most_bytes:
             return None
         kind = Kind.FORWARD if at < costs.layers else Kind.BACKWARD
         collective = Collective(kind, layer, layer, is_kept, after=done)
         longer = label.after(collective)
-        longer.free_s = max(label.free_s, begun_s) + costs.collective_s(collective)
         longer.held += self.sizes[layer]
-        longer.ready_s = (*label.ready_s, longer.free_s)
+        longer.ready_s = (*label.ready_s, _sent(costs, longer, collective, begun_s))
         longer.at += 1
         if is_kept:
             longer.kept, longer.waiting = (*label.kept, layer), label.waiting + int(costs.parameters[layer])
@@ -174,8 +177,8 @@ class _Extending:
         if collective is not None:
             if label.held + self._beside(label, begin_s) > self.most_bytes:
                 return None
-            longer.free_s = max(label.free_s, longer.over_s) + costs.collective_s(collective)
-            flying = [*label.flying, (longer.free_s, self.gradients[layer])]
+            end_s = _sent(costs, longer, collective, longer.over_s)
+            flying = [*label.flying, (end_s, self.gradients[layer])]
             while flying[0][0] < longer.over_s:
                 del flying[0]
                 if not flying:
@@ -208,11 +211,12 @@ class _Extending:
     def _bounded(self, longer: _Label) -> _Label:
         assert longer.parent is not None
         if longer.done == self.costs.positions:
-            longer.bound_s = max(longer.free_s, longer.over_s)
+            longer.bound_s = max(*longer.free_s, longer.over_s)
             return longer
         scattered = max(0, longer.done - self.costs.layers)
-        least_s = self.tails.from_s(longer.free_s, longer.over_s, longer.at, longer.done, scattered, longer.waiting)
-        longer.bound_s = max(longer.parent.bound_s, least_s)
+        state = longer.over_s, longer.at, longer.done, scattered, longer.waiting
+        least_s = (tails.from_s(free_s, *state) for tails, free_s in zip(self.tails, longer.free_s, strict=True))
+        longer.bound_s = max(longer.parent.bound_s, *least_s)
         return longer
 
 
@@ -230,6 +234,14 @@ def _needs(costs: Costs, most_scatters: int) -> Floats:
     return in_flight
 
 
+def _sent(costs: Costs, longer: _Label, collective: Collective, from_s: float) -> float:
+    """When a collective is over that may begin at an instant; networks are free after it."""
+    free_s = [*longer.free_s]
+    end_s = [end for _, _, end in carried(costs, collective, free_s, from_s)][-1]
+    longer.free_s = tuple(free_s)
+    return end_s
+
+
 def _alike(label: _Label) -> tuple[object, ...]:
     """What labels have in common of which one may beat another."""
     return (label.at, label.done, label.kept)
@@ -237,7 +249,7 @@ def _alike(label: _Label) -> tuple[object, ...]:
 
 def _beats(one: _Label, other: _Label) -> bool:
     """Whether one is nowhere later than another, and has no more gradients under way when its next pass begins."""
-    if one.free_s > other.free_s or one.over_s > other.over_s:
+    if one.over_s > other.over_s or any(early > late for early, late in zip(one.free_s, other.free_s, strict=True)):
         return False
     if any(early > late for early, late in zip(one.ready_s, other.ready_s, strict=True)):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, product
 
 from gapless.encodings.fsdp.search.baselines import Groups, each_alone, ungrouped
@@ -100,7 +100,7 @@ def relaxed_bound(costs: Costs, most_labels: int, best_s: float, deadline: Deadl
     of all groups; else of single layers without latency, which no group is faster than, nor holds less."""
     costs = costs.without_gradients()
     if costs.layers > _FEW_LAYERS:
-        return best_of(replace(costs, latency_s=0.0), most_labels, best_s, deadline).bound_s
+        return best_of(costs.without_latency(), most_labels, best_s, deadline).bound_s
     for groups in _all_groups(costs.layers):
         best_s = min(best_s, best_of(costs.merged(groups), most_labels, best_s, deadline).bound_s)
     return best_s

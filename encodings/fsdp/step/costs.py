@@ -15,7 +15,7 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 
-__all__ = ["Collective", "Costs", "Kind", "Order"]
+__all__ = ["Collective", "Costs", "Inner", "Kind", "Order"]
 
 
 class Kind:
@@ -52,12 +52,23 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Inner:
+    """Inside a node: the latency of a collective's part, and seconds of a parameter by precision."""
+
+    latency_s: float
+    gathers_s: Mapping[str, float]
+    scatters_s: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Costs:
     """`parameters`: int64, `forward_s`, `backward_s`: float, seconds, of shape (layers,) each. A collective of n
     parameters takes `latency_s` and n times what each takes in its precision: `gathers_s`, `scatters_s`, the most exact
     first. `gathered_bytes`, `gradient_bytes`: of a parameter, while it is gathered, and from its backward pass until it
     is scattered. `memory_bytes`: for all of these; inf for no limit. `takes_when_begun`: a gather's memory is
     taken when a pass begins the gather, as FSDP2 has it, not when the network is free for it.
+
+    Where there are two networks, these are costs between nodes, and `inner` what it takes inside them besides.
     """
 
     parameters: Ints
@@ -70,6 +81,7 @@ class Costs:
     gradient_bytes: float
     memory_bytes: float = math.inf
     takes_when_begun: bool = False
+    inner: Inner | None = None
 
     @cached_property
     def gather_s(self) -> float:
@@ -126,16 +138,38 @@ class Costs:
         return self.until[last + 1] - self.until[first]
 
     def collective_s(self, collective: Collective) -> float:
-        """How long a collective holds the network."""
+        """How long a collective holds the network, or that between nodes."""
         is_scatter = collective.kind == Kind.SCATTER
         each_s = self.scatter_s if is_scatter else self.gather_s
         if collective.precision:
             each_s = (self.scatters_s if is_scatter else self.gathers_s)[collective.precision]
         return self.latency_s + self.between(collective.first, collective.last) * each_s
 
+    @cached_property
+    def networks(self) -> tuple[Costs, ...]:
+        """The costs on each network by itself, as if nothing took time on the other: between nodes, then inside."""
+        if self.inner is None:
+            return (self,)
+        inner = self.inner
+        rates = replace(
+            self, latency_s=inner.latency_s, gathers_s=inner.gathers_s, scatters_s=inner.scatters_s, inner=None
+        )
+        return replace(self, inner=None), rates
+
+    def parts_s(self, collective: Collective) -> list[tuple[int, float]]:
+        """What a collective's parts take, one after the other: number of the network, and seconds. A gather begins
+        between nodes, a scatter inside them."""
+        parts = [(number, each.collective_s(collective)) for number, each in enumerate(self.networks)]
+        return parts[::-1] if collective.kind == Kind.SCATTER else parts
+
     def without_gradients(self) -> Costs:
         """The same, had gradients no size in memory."""
         return replace(self, gradient_bytes=0.0)
+
+    def without_latency(self) -> Costs:
+        """The same, had collectives no latency."""
+        inner = None if self.inner is None else replace(self.inner, latency_s=0.0)
+        return replace(self, latency_s=0.0, inner=inner)
 
     def merged(self, groups: Sequence[tuple[int, int]]) -> Costs:
         """The same with one layer for each group of layers."""

@@ -9,6 +9,7 @@ here) and its gradients, of each scatter what the rank keeps of the sums, which 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.step.timeline import Timeline
@@ -16,29 +17,37 @@ from gapless.ir.schedule import EventKind, Schedule
 from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Topology
 
-__all__ = ["COMPUTE", "HOST", "NETWORK", "to_schedule"]
+__all__ = ["COMPUTE", "HOST", "INNER", "NETWORK", "to_schedule"]
 
-COMPUTE, NETWORK, HOST = 0, 1, 2
-"""The engines of the rank."""
+COMPUTE, NETWORK, HOST, INNER = 0, 1, 2, 3
+"""The engines of the rank; inside a node collectives are on one of their own, where there are two networks."""
+_NETWORKS = (NETWORK, INNER)
 
 
 def to_schedule(costs: Costs, names: Sequence[str], order: Order, times: Timeline, title: str) -> Schedule:
     """Every event at the time that the time line has."""
     lowering = _Lowering(costs, names)
-    events = [(start_s, NETWORK, number) for number, start_s in enumerate(times.start_s)]
+    events = [
+        (begin_s, _NETWORKS[network], number)
+        for number, parts in enumerate(times.parts)
+        for network, begin_s, _ in parts
+    ]
     events += [(begin_s, COMPUTE, position) for position, begin_s in enumerate(times.begin_s)]
     if costs.takes_when_begun:
         gathers = (number for number, each in enumerate(order.collectives) if each.kind != Kind.SCATTER)
         events += [(times.taken_s[number], HOST, number) for number in gathers]
     lowering.gathers(order.collectives)
     for when_s, engine, number in _in_turn(events, order, costs):
-        if engine == NETWORK:
-            lowering.collective(number, order.collectives[number], when_s)
+        if engine in _NETWORKS:
+            lowering.part(number, order.collectives[number], _NETWORKS.index(engine), when_s)
         elif engine == HOST:
             lowering.allocate(number, order.collectives[number], when_s)
         else:
             lowering.position(number, when_s)
-    engines = ((0, "compute"), (0, "network"), *(((0, "host"),) if costs.takes_when_begun else ()))
+    titles = ["compute", "network"]
+    titles += ["host"] if costs.takes_when_begun else []
+    titles += ["network in a node"] if costs.inner is not None else []
+    engines = tuple((0, title) for title in titles)
     topology = Topology("rank", (0,), engines=engines, memory_bytes=(costs.memory_bytes,))
     return lowering.builder.schedule(topology, title)
 
@@ -47,18 +56,22 @@ def _in_turn(events: list[tuple[float, int, int]], order: Order, costs: Costs) -
     """In the order of starts; of one instant what others wait for stands first: each is listed after what it needs."""
     needs: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for number, each in enumerate(order.collectives):
-        needs[NETWORK, number] = [(NETWORK, number - 1)] if number else []
+        engines = [_NETWORKS[network] for network, _ in costs.parts_s(each)]
+        for engine in engines:
+            needs[engine, number] = [(engine, number - 1)] if number else []
+        for before, engine in pairwise(engines):
+            needs[engine, number].append((before, number))
         if each.kind == Kind.SCATTER:
-            needs[NETWORK, number].append((COMPUTE, costs.positions - 1 - each.first))
+            needs[engines[0], number].append((COMPUTE, costs.positions - 1 - each.first))
             continue
         if costs.takes_when_begun:
-            needs[NETWORK, number].append((HOST, number))
+            needs[engines[0], number].append((HOST, number))
             needs[HOST, number] = [(COMPUTE, each.after - 1)] if each.after else []
         for layer in range(each.first, each.last + 1):
             served = [layer] if each.kind == Kind.FORWARD else []
             served += [costs.positions - 1 - layer] if each.kind == Kind.BACKWARD or each.kept else []
             for position in served:
-                needs.setdefault((COMPUTE, position), []).append((NETWORK, number))
+                needs.setdefault((COMPUTE, position), []).append((engines[-1], number))
     for position in range(1, costs.positions):
         needs.setdefault((COMPUTE, position), []).append((COMPUTE, position - 1))
     listed: list[tuple[float, int, int]] = []
@@ -81,6 +94,7 @@ class _Lowering:
         self.gradient = [
             self.builder.tensor(f"gradients {name}", size) for name, size in zip(names, gradient_bytes, strict=True)
         ]
+        self.begun: dict[int, tuple[int, ...]] = {}
         self.gathered_at: dict[int, tuple[int, ...]] = {}
         self.gathered_of: dict[int, tuple[int, ...]] = {}
         self.last_use: dict[tuple[int, ...], int] = {}
@@ -109,20 +123,25 @@ class _Lowering:
         memory = self.gathered_of[number][:1]
         self.builder.compute(f"begin {each.kind} {self._named(each)}", "begin", HOST, when_s, 0.0, (), memory)
 
-    def collective(self, number: int, each: Collective, start_s: float) -> None:
-        """A gather or a scatter."""
-        duration_s, name = self.costs.collective_s(each), f"{each.kind} {self._named(each)}"
-        if each.kind != Kind.SCATTER:
-            self.builder.compute(
-                name, "gather", NETWORK, start_s, duration_s, self.gathered_of[number][:-1],
-                self.gathered_of[number][-1:], mode=each.precision, event=EventKind.COLLECTIVE,
-            )  # fmt: skip
-            return
-        made = self.gradient[each.first : each.last + 1]
-        kept = self.builder.tensor(f"sums {self._named(each)}")
-        self.builder.required.append((kept, 0, 0))
+    def part(self, number: int, each: Collective, network: int, start_s: float) -> None:
+        """A gather or a scatter, or its part on a network: the last has its name."""
+        networks = [network for network, _ in self.costs.parts_s(each)]
+        duration_s = dict(self.costs.parts_s(each))[network]
+        is_scatter, is_last = each.kind == Kind.SCATTER, network == networks[-1]
+        made = tuple(self.gradient[each.first : each.last + 1]) if is_scatter else ()
+        reads = (made if is_scatter else self.gathered_of[number][:-1]) + self.begun.pop(number, ())
+        name = f"{each.kind} {self._named(each)}"
+        writes: tuple[int, ...]
+        if not is_last:
+            writes = self.begun[number] = (self.builder.tensor(f"{name}, first part"),)
+        elif is_scatter:
+            writes = (self.builder.tensor(f"sums {self._named(each)}"),)
+            self.builder.required.append((*writes, 0, 0))
+        else:
+            writes = self.gathered_of[number][-1:]
         self.builder.compute(
-            name, "scatter", NETWORK, start_s, duration_s, made, (kept,), [(tensor, 0) for tensor in made],
+            name if is_last else f"{name}, first part", "scatter" if is_scatter else "gather", _NETWORKS[network],
+            start_s, duration_s, reads, writes, [(tensor, 0) for tensor in made] if is_last else (),
             mode=each.precision, event=EventKind.COLLECTIVE,
         )  # fmt: skip
 

@@ -8,23 +8,26 @@ hold it back.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 
-__all__ = ["Change", "Timeline", "freed_s", "memory_changes", "peak_of", "taken_s", "timeline"]
+__all__ = ["Change", "Part", "Timeline", "carried", "freed_s", "memory_changes", "peak_of", "taken_s", "timeline"]
 
+Part = tuple[int, float, float]
+"""Of a collective: the network that it is on, when it begins, and when it ends."""
 Change = tuple[float, float]
 """When memory grows or shrinks, and by how many bytes; of one instant what is freed stands first."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """`taken_s`: when each gather's memory is taken, which is when it starts or, as FSDP2 has it, when a pass begins
-    it; `start_s`, `end_s`: of each collective, in their order. `begin_s`, `over_s`: of each position. `peak_bytes`: the
-    most memory of gathered parameters and gradients."""
+    """`parts`: of each collective, in their order. `taken_s`: when each gather's memory is taken: when it starts, or as
+    FSDP2 has it, when a pass begins it; `start_s`, `end_s`: of each collective. `begin_s`, `over_s`: of each position.
+    `peak_bytes`: the most memory of gathered parameters and gradients."""
 
+    parts: tuple[tuple[Part, ...], ...]
     taken_s: tuple[float, ...]
     start_s: tuple[float, ...]
     end_s: tuple[float, ...]
@@ -41,25 +44,33 @@ class Timeline:
 def timeline(costs: Costs, order: Order) -> Timeline | None:
     """None where a collective waits for what can't happen before it, or parameters are missing."""
     running = _Passes(costs, order.holds)
-    start_s: list[float] = []
-    free_s = 0.0
+    parts: list[tuple[Part, ...]] = []
+    free_s = [0.0] * len(costs.networks)
     for collective in order.collectives:
         waits_for = costs.positions - collective.first if collective.kind == Kind.SCATTER else 0
         waits_for = max(waits_for, collective.after)
         if waits_for > len(running.over_s):
             return None
         waited_s = freed_s(running.over_s[waits_for - 1], costs.duration_s[waits_for - 1]) if waits_for else 0.0
-        start_s.append(max(free_s, waited_s))
-        free_s = start_s[-1] + costs.collective_s(collective)
-        running.ended(collective, free_s)
+        parts.append(tuple(carried(costs, collective, free_s, waited_s)))
+        running.ended(collective, parts[-1][-1][2])
     if len(running.over_s) < costs.positions or not _scatters_all(costs, order.collectives):
         return None
+    start_s = [each[0][1] for each in parts]
     begin_s, over_s, end_s = running.begin_s, running.over_s, running.end_s
     begun_s = _begun_s(costs, order, start_s, running) if costs.takes_when_begun else start_s
     changes = memory_changes(costs, order.collectives, begun_s, end_s, begin_s, over_s)
     return Timeline(
-        tuple(begun_s), tuple(start_s), tuple(end_s), tuple(begin_s), tuple(over_s), peak_of(changes)
+        tuple(parts), tuple(begun_s), tuple(start_s), tuple(end_s), tuple(begin_s), tuple(over_s), peak_of(changes)
     )  # fmt: skip
+
+
+def carried(costs: Costs, collective: Collective, free_s: list[float], from_s: float) -> Iterator[Part]:
+    """The parts of a collective that may begin at an instant; networks are free at `free_s`, which becomes later."""
+    for network, duration_s in costs.parts_s(collective):
+        begin_s = max(from_s, free_s[network])
+        free_s[network] = from_s = begin_s + duration_s
+        yield network, begin_s, from_s
 
 
 class _Passes:

@@ -52,6 +52,18 @@ def test_a_baseline_by_name_is_that(name: str) -> None:
     assert result.solution.solver == name
 
 
+def test_two_networks_are_planned_and_replayed_and_no_faster_inside_is_slower() -> None:
+    asked = {"memory": "1GB", "bandwidth": "1GB/s", "ranks_per_node": 4}
+    slow, fast = (solved(**asked, inner_bandwidth=bandwidth) for bandwidth in ("3GB/s", "300GB/s"))
+    assert slow.valid
+    assert fast.valid
+    assert step_s(fast) <= step_s(slow)
+    for each in (slow, fast):
+        assert each.solution.bound is not None
+        assert each.solution.bound <= step_s(each) * (1 + 1e-9)
+        assert step_s(each) <= min(each.details["baselines_s"].values()) * (1 + 1e-9)
+
+
 def test_more_memory_is_never_slower() -> None:
     steps_s = [step_s(solved(memory=memory)) for memory in ("400MB", "600MB", "1GB")]
     assert steps_s == sorted(steps_s, reverse=True)
@@ -80,6 +92,9 @@ def test_exact_precisions_are_taken_where_they_cost_nothing() -> None:
         ({"ranks": 1}, "ranks: must be"),
         ({"gather": "fp12"}, "gather: must be one of fp32, bf16, fp8"),
         ({"profile": "uniform:f=1,b=1,w=1"}, "profile: must have parameters to shard"),
+        ({"ranks_per_node": 3, "inner_bandwidth": "9GB/s"}, "ranks_per_node: must divide the 8 ranks, got 3"),
+        ({"ranks_per_node": 4}, "inner_bandwidth: goes with ranks_per_node above 1"),
+        ({"ranks_per_node": 4, "inner_bandwidth": "9GB/s", "executor": "any"}, "any has one network"),
         ({"executor": "all"}, "executor: must be one of fsdp2, any"),
     ],
 )
