@@ -32,13 +32,13 @@ def corpus() -> tuple[str, str, str]:
     return train, "".join(pieces[0::every]), "".join(pieces[1::every])
 
 
-def train(folder: Path, steps: int = 900, seed: int = 0) -> None:
+def train(folder: Path, steps: int = 900, seed: int = 0, key_heads: int = 8) -> None:
     """Train, and save the model as transformers does, with `calibration.txt` and `validation.txt`."""
     torch.set_num_threads(1)  # sums have one order then, on any machine
     texts = corpus()
     data = torch.tensor(list(texts[0].encode()), dtype=torch.int64)
     torch.manual_seed(seed)
-    model = _model()
+    model = _model(key_heads)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
     warm_up = steps // 20
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -93,10 +93,10 @@ def _copied(model: torch.nn.Module, data: torch.Tensor, count: int, length: int)
     return float((said == read[:, length + 1 :]).double().mean())
 
 
-def _model() -> torch.nn.Module:
+def _model(key_heads: int = 8) -> torch.nn.Module:
     config = transformers.LlamaConfig(
         vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=4, num_attention_heads=8,
-        num_key_value_heads=8, max_position_embeddings=2048, bos_token_id=None, eos_token_id=None,
+        num_key_value_heads=key_heads, max_position_embeddings=2048, bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
 
