@@ -30,8 +30,13 @@ class Annealing:
         self._nodes = [k for k, node in enumerate(graph.forward) if node.creator is None and k != graph.loss]
         self._choosers = [(k, len(node.variants)) for k, node in enumerate(graph.backward) if len(node.variants) > 1]
         self.states = 0
-        self.least_overflow_bytes = math.inf
+        self.least: State | None = None
         self.best: State | None = None
+
+    @property
+    def least_overflow_bytes(self) -> float:
+        """By how much the keep-set passes the budget that does so by least: 0 once one fits."""
+        return math.inf if self.least is None else self.least.outcome.overflow_bytes
 
     def look_at(self, keep: KeepSet) -> State:
         """Evaluate a keep-set, and remember it if it is the best that fits."""
@@ -65,7 +70,8 @@ class Annealing:
 
     def _noted(self, state: State) -> State:
         self.states += 1
-        self.least_overflow_bytes = min(self.least_overflow_bytes, state.outcome.overflow_bytes)
+        if self.least is None or state.outcome.overflow_bytes < self.least.outcome.overflow_bytes:
+            self.least = state
         fits = state.outcome.overflow_bytes <= 0
         if fits and (self.best is None or state.outcome.cost_s < self.best.outcome.cost_s):
             self.best = state

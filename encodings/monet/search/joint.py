@@ -33,7 +33,9 @@ from gapless.encodings.monet.parameters import Nesting, Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.annealing import STEPS, Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
+from gapless.encodings.monet.search.least_memory import least_nested, least_searched
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
+from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.encodings.monet.search.state import Attempt, Found, State
 from gapless.encodings.monet.study.baselines import checkpoints_kept, evicted, lean_variants
 from gapless.methods import run_methods
@@ -90,21 +92,22 @@ def _attempt(state: State) -> Attempt:
 def _least_budget(state: State) -> dict[str, object]:
     """For a budget that nothing fits: what every plan has to have, proven, and the least that a plan was found for."""
     graph, parameters = state.problem.graph, state.parameters
-    bound_bytes, keep = max(state.least_bytes, state.problem.budget_bytes + 1), None
+    bound_bytes, starts, nested = max(state.least_bytes, state.problem.budget_bytes + 1), list[KeepSet](), None
+    keeps_all_bytes = max(peak_without_saving_bytes(graph), bound_bytes)
     if state.cells <= parameters.nesting.most_cells:
-        bound_bytes = 1 + refuted_bytes(graph, bound_bytes - 1, peak_without_saving_bytes(graph))
+        bound_bytes = 1 + refuted_bytes(graph, bound_bytes - 1, keeps_all_bytes)
     if can_relax(state):
         proven_bytes, keep = least_budget(state)
-        bound_bytes = max(bound_bytes, proven_bytes)
-    details: dict[str, object] = {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": None}
-    if keep is not None and not state.deadline.over:
-        annealing = Annealing(
-            Keeper(graph, bound_bytes), 1e-9 * (state.own_bound_s or 1.0), state.options.seed, parameters.cooling,
-            parameters.moves,
-        )  # fmt: skip
-        annealing.round(keep, parameters.least_budget_steps, lambda: state.deadline.over)
-        details["least_budget_found_bytes"] = bound_bytes + int(np.ceil(annealing.least_overflow_bytes))
-    return details
+        bound_bytes, starts = max(bound_bytes, proven_bytes), [] if keep is None else [keep]
+    if parameters.least_budget_steps and state.cells <= parameters.nesting.most_cells:
+        between = (bound_bytes, max(keeps_all_bytes, bound_bytes))
+        nested = least_nested(graph, between, parameters.nesting, lambda: state.deadline.over)
+        starts += [] if nested is None else [keep_set_of(graph, nested[1])]
+    found = [] if nested is None else [nested[0]]
+    if starts and not state.deadline.over:
+        seed, late = state.options.seed, lambda: state.deadline.over
+        found += least_searched(graph, bound_bytes, starts, parameters, seed, late)
+    return {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": min(found, default=None)}
 
 
 # -- what comes first --------------------------------------------------------------------------------------------------

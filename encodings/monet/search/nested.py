@@ -77,7 +77,7 @@ class Passes:
 
     def _reckon_runs(self) -> None:
         """Of a run on from each place: the row of each node up to the loss, (places, nodes + 1); the seconds before
-        each, (nodes + 1,).
+        each, (nodes + 1,). Nodes run in place unless their input is in the place's border.
         """
         forward = self.graph.forward
         repeated = [node.again or node.implementations for node in forward]
@@ -85,7 +85,14 @@ class Passes:
         first = [min(impl.workspace_bytes for impl in node.implementations) for node in forward]
         own = self.border + self.graph.output_bytes - self.shared
         runs = np.append(self.is_main, True) & (np.arange(self.nodes + 1) >= self.places[:, None])
-        self.row_again, self.row_first = np.where(runs, own + again, 0.0), np.where(runs, own + first, 0.0)
+        self.over = np.array([-1 if node.overwrites is None else node.overwrites for node in forward])
+        beside = np.array([min((impl.workspace_bytes for impl in node.in_place), default=0) for node in forward])
+        in_place = runs & (self.over >= self.places[:, None])
+        self.saved_again = np.where(in_place, np.maximum(again - beside, 0), 0.0)
+        self.saved_first = np.where(in_place, np.maximum(first - beside, 0), 0.0)
+        """What running in place takes off the rows, (places, nodes + 1)."""
+        self.row_again = np.where(runs, own + again, 0.0) - self.saved_again
+        self.row_first = np.where(runs, own + first, 0.0) - self.saved_first
         duration_s = [min(impl.duration_s for impl in impls) for impls in repeated[: self.nodes]]
         self.until_s = np.concatenate([[0.0], np.cumsum(np.where(self.is_main, duration_s, 0.0))])
 
@@ -121,6 +128,12 @@ class Passes:
         made = np.bincount(self.last[needs] + 1, self.size[needs], minlength=self.nodes + 2)
         return made.cumsum()[: self.nodes + 1]
 
+    def _beside_run(self, needs: list[int] | Ints, saved: Floats) -> Floats:
+        """The same with what isn't saved, as these tensors are not overwritten; `saved`: of the run."""
+        is_held = np.zeros(self.nodes + 1, dtype=np.bool_)
+        is_held[needs] = True
+        return self._beside(needs) + np.where(is_held[self.over], saved, 0.0)
+
     def anew(self, a: int) -> tuple[Floats, Floats]:
         """For each stage of the stretches from a: bytes and seconds of a run for it alone."""
         stages, start = int(self.last_stage[a]), int(self.places[a])
@@ -130,7 +143,7 @@ class Passes:
             taken[stage] = self.fixed_backward[stage] + self.size[needs].sum()
             if needs:
                 upto = max(needs) + 1
-                rows = (self.row_again[a] + self._beside(needs))[start:upto]
+                rows = (self.row_again[a] + self._beside_run(needs, self.saved_again[a]))[start:upto]
                 taken[stage] = max(taken[stage], self.fixed[stage] + rows.max())
                 duration_s[stage] = self.until_s[upto] - self.until_s[start]
         return taken, duration_s
@@ -161,9 +174,11 @@ class Passes:
             nodes = np.flatnonzero(until >= stage)
             if not len(nodes):
                 continue
-            beside, upto = self._beside(nodes), int(nodes[-1]) + 1
-            found.again[b] = (self.row_again[a] + beside)[start:upto].max()
-            found.first[b] = (self.row_first[a] + beside)[start : upto if b < count else None].max()
+            upto = int(nodes[-1]) + 1
+            again = self.row_again[a] + self._beside_run(nodes, self.saved_again[a])
+            first = self.row_first[a] + self._beside_run(nodes, self.saved_first[a])
+            found.again[b] = again[start:upto].max()
+            found.first[b] = first[start : upto if b < count else None].max()
             found.duration_s[b] = self.until_s[upto] - self.until_s[start]
             if b < count:
                 inside = (nodes < self.places[b]) & (self.last[nodes] >= self.places[b]) & self.is_main[nodes]
