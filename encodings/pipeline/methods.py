@@ -273,10 +273,11 @@ class Exact:
 
     def run(self, search: Orders) -> Iterator[Candidate]:
         """One thread, so that the plan doesn't depend on their number. An optimum counts as proven where a bound of our
-        own says the same, or a second run, of another seed and without presolve.
+        own says the same, or a second run, of another seed and without presolve. Not of steps that follow one another
+        where there are two copies of the model.
         """
         best = search.best
-        if best is None or not search.is_small:
+        if best is None or not search.is_small or (best.stages.steps > 1 and best.stages.copies > 1):
             return
         ticked, slack = refined(in_ticks(best.stages, best.timeline.cost_s), best.timeline.cost_s)
         stages = ticked.stages

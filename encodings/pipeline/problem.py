@@ -153,10 +153,8 @@ class Problem(BriefQuestion):
         if not self.is_repeated:
             return
         asked = "minimise: span" if self.by_span else "steps: more than one"
-        if self.compression is not None:
-            raise InputError(f"{asked} goes without compression; leave one of them out")
-        if self.copies > 1:
-            raise InputError(f"{asked} goes without placement bidirectional, whose ranks wait for one another's sums")
+        if self.compression is not None and not self.by_span:
+            raise InputError("steps: more than one go without compression, whose budget is of one step; minimise span")
         if self.counts_messages and not math.isinf(self.memory_bytes):
             rule = f"must be free with {asked.replace(':', '')}, where messages of the next step come before one ends"
             raise InputError(f"message_memory: {rule}, got counted")

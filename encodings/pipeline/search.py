@@ -20,7 +20,7 @@ from gapless.encodings.pipeline.cut.policies import Choice, are_all_choices, cho
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
 from gapless.encodings.pipeline.methods import best_orders, first_orders, quick_orders
 from gapless.encodings.pipeline.order.cells import with_cells
-from gapless.encodings.pipeline.order.stages import Cut, Stages
+from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, peak_bytes, timed
 from gapless.encodings.pipeline.order.work import with_work, work_bound_s
 from gapless.encodings.pipeline.parameters import Parameters
@@ -218,7 +218,7 @@ class Search:
         self.cases.append(case)
         if not self.is_beaten(case.bound_s):
             self.ordered_count += 1
-            self.add(case, self._fitting(quick_orders(self.problem, cut, stages, *self.effort)))
+            self.add(case, self._fitting(self._quickly(cut, stages)))
 
     def _change_policies(self) -> None:
         """From the best case on, a step of one stage along its curve at a time, as long as that gains."""
@@ -243,6 +243,14 @@ class Search:
     def _case_of_best(self) -> Case | None:
         return next((case for case in self.cases if any(found is self.best for found in case.known)), None)
 
+    def _quickly(self, cut: Cut, stages: Stages) -> list[Candidate]:
+        """By the schedules of the field and a short run of the heuristic; the first order alone, or the heuristic's,
+        where each of them takes as long as such a run should."""
+        if len(Kind) * stages.count * stages.micro_batches <= self.parameters.quick_ops:
+            return quick_orders(self.problem, cut, stages, *self.effort)
+        found = first_orders(self.problem, cut, stages)
+        return found or quick_orders(self.problem, cut, stages, *self.effort)
+
     def _refine(self, case: Case) -> None:
         """Orders by all methods, and what they prove of plain messages."""
         orders = best_orders(
@@ -265,7 +273,7 @@ class Search:
             cases_of = {id(found.order): case for case, found in of_case}
             before = self.best
             moded = compressed(
-                [found for _, found in of_case], self._spoiling, before.timeline.step_s if before else math.inf,
+                [found for _, found in of_case], self._spoiling, before.timeline.cost_s if before else math.inf,
                 self.parameters.moded_orders, self.parameters.mode_steps, self.deadline,
             )  # fmt: skip
             for origin, found in moded:
@@ -341,4 +349,4 @@ def _moded_rank(case: Case) -> tuple[float, float]:
     best = case.best
     assert best is not None
     fastest = timed(best.stages, fastest_modes(best.stages, best.order)) or best.timeline  # where messages lack room
-    return best.timeline.step_s + fastest.step_s, fastest.step_s
+    return best.timeline.cost_s + fastest.cost_s, fastest.cost_s

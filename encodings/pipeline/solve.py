@@ -104,7 +104,7 @@ def _compression(problem: Problem, best: Candidate, spoiling: Spoiling) -> dict[
         "sum_modes": [names[k] for k in order.reduce_modes],
         "error": spoiling.total(order),
         "recipes": {
-            name: {"step_s": found.timeline.step_s, "error": error}
+            name: {"span_s" if problem.by_span else "step_s": found.timeline.cost_s, "error": error}
             for name, (found, error) in followed(problem, best.cut).items()
         },
     }

@@ -58,7 +58,7 @@ def spans_s(stages: Stages, is_last: bool = False) -> dict[int, float]:
     """Of some ranks, the longest chain from its first op to its end; and all of its ops between, or those of another
     rank that come after its first one and before its end. `is_last`: before the step's end, of a last step.
     """
-    ranks = dict.fromkeys([int(stages.rank[0]), *some_ranks(stages, _RANKS)])
+    ranks = dict.fromkeys([*stages.rank[stages.firsts].tolist(), *some_ranks(stages, _RANKS)])
     heads = {rank: heads_and_tails(stages, rank=rank, is_last=is_last) for rank in ranks}
     return {rank: max(each.path_s, *(one_machine_s(of_rank(each, other)) for other in ranks))
             for rank, each in heads.items()}  # fmt: skip
@@ -66,9 +66,9 @@ def spans_s(stages: Stages, is_last: bool = False) -> dict[int, float]:
 
 def _steps_s(stages: Stages) -> dict[str, float]:
     """Of steps that follow one another, all but the last of which take a rank its span. All of the last one comes after
-    the first rank has begun it, so that it takes what one step does."""
+    a rank with a first stage has begun it, so that it takes what one step does."""
     others, spans, last = stages.steps - 1, spans_s(stages), spans_s(stages, is_last=True)
-    first_s = others * spans[int(stages.rank[0])]
+    first_s = others * min(spans[rank] for rank in stages.rank[stages.firsts].tolist())
     arrival_s = arrivals_s(stages)
     by_rank = (arrival_s[rank] + others * spans[rank] + last[rank] for rank in spans)
     one = {name: first_s + bound_s for name, bound_s in bounds_of(stages.one_step).items()}

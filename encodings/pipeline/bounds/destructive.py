@@ -41,16 +41,16 @@ def time_indexed_bound(
 
 
 def _of_steps(stages: Stages, least: float, step: float, points: int, ranks: int, deadline: Deadline) -> float:
-    """Of steps that follow one another: the first rank's span so often, and one step."""
+    """Of steps that follow one another: so many spans of a rank with a first stage, and one step."""
     span, one, others = replace(stages, by_span=True, steps=1), stages.one_step, stages.steps - 1
-    first, (span_s, one_s) = int(stages.rank[0]), (spans_s(stages)[int(stages.rank[0])], max(bounds_of(one).values()))
-    heads = heads_and_tails(span, rank=first)
-    most = np.floor((step - one_s) / others)
-    groups = [of_rank(heads, rank) for rank in some_ranks(span, ranks)]
-    span_s = _raised(groups, min(span_s, most), most, points, deadline)
-    most = step - others * span_s
+    spans, one_s, found = spans_s(stages), max(bounds_of(one).values()), list[float]()
+    for first in dict.fromkeys(stages.rank[stages.firsts].tolist()):
+        heads, most = heads_and_tails(span, rank=first), np.floor((step - one_s) / others)
+        groups = [of_rank(heads, rank) for rank in some_ranks(span, ranks)]
+        found.append(_raised(groups, min(spans[first], most), most, points, deadline))
+    most = step - others * min(found)
     one_s = _raised(list(_groups(one, ranks)), min(one_s, most), most, points, deadline)
-    return max(least, one_s + others * span_s)
+    return max(least, one_s + others * min(found))
 
 
 def _raised(groups: list[Activities], least: float, step: float, points: int, deadline: Deadline) -> float:

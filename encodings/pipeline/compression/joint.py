@@ -29,8 +29,8 @@ def compressed(
     compression. `steps`: of the solver on each.
     """
     limits = [(timed(found.stages, fastest_modes(found.stages, found.order)), found) for found in candidates]
-    limited = [(limit.step_s, found) for limit, found in limits if limit is not None]
-    limited.sort(key=lambda pair: (pair[0] + pair[1].timeline.step_s, pair[0]))
+    limited = [(limit.cost_s, found) for limit, found in limits if limit is not None]
+    limited.sort(key=lambda pair: (pair[0] + pair[1].timeline.cost_s, pair[0]))
     for limit_s, found in limited[:most]:
         if deadline.over:
             return
@@ -38,8 +38,8 @@ def compressed(
             continue
         options = replace(_silent(deadline.stage()), step_limit=steps)
         moded = best_modes(found.stages, found.order, spoiling_of(found), options)
-        if moded.timeline.step_s < best_s:
-            best_s = moded.timeline.step_s
+        if moded.timeline.cost_s < best_s:
+            best_s = moded.timeline.cost_s
             yield found, replace(found, order=moded.order, timeline=moded.timeline)
 
 
@@ -60,7 +60,8 @@ def mean_stages(stages: Stages, order: Order) -> Stages:
 
 
 def relaxed_bound_s(stages: Stages, spoiling: Spoiling, options: SolveOptions) -> float:
-    """A bound on every order of these stages with every choice of modes within the budget: a linear programme.
+    """A bound on every order of these stages with every choice of modes within the budget: a linear programme. All of
+    its chains are in the first rank's span, and all of a rank's load in its own.
 
     Its columns are the shares of a hop's micro-batches in each mode, those of the last micro-batch, and modes of sums.
     Its rows: a rank's load with encoding and decoding; what runs on a stage until its last gradient, and that
@@ -111,7 +112,8 @@ class _Relaxed:
         for rank in range(stages.ranks):
             here = np.flatnonzero(stages.rank == rank).tolist()
             terms = [term for stage in here for term in self._coding(stage)]
-            busy_s = float(self.arrival_s[here[0]]) + stages.micro_batches * float(stages.compute_s[rank])
+            arrival_s = 0.0 if stages.by_span else float(self.arrival_s[here[0]])
+            busy_s = arrival_s + stages.micro_batches * float(stages.compute_s[rank])
             if len(here) == 1:
                 terms.append((self.summed_s[:, here[0]], self.sums[:, here[0]]))
                 exchange_s = stages.embedding_s if rank in (stages.rank[0], stages.rank[-1]) else 0.0

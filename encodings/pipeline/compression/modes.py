@@ -78,6 +78,8 @@ def compressor_bytes(problem: Problem, stages: Stages, order: Order) -> Floats:
 
 
 _CHOSEN = 0.5
+_LATEST = 2.0
+"""Of the known step, the latest times where spans are minimised, for which a step may be longer."""
 _FEASIBLE = 1e-5
 """More than the share by which solvers let a row be broken."""
 
@@ -92,7 +94,8 @@ class ModedOrder:
 
 
 def best_modes(stages: Stages, order: Order, spoiling: Spoiling, options: SolveOptions) -> ModedOrder:
-    """The modes that make an order's step shortest; those of `order` must be within the budget, and are the start.
+    """The modes that make an order's step, or longest span, shortest; those of `order` must be within the budget, and
+    are the start.
 
     Where the solver is stopped before its proof, the best that it found, and its bound.
     """
@@ -109,9 +112,9 @@ def best_modes(stages: Stages, order: Order, spoiling: Spoiling, options: SolveO
             found = chosen
             break
     moded = timed(stages, found)
-    if moded is None or moded.step_s > known.step_s:  # None where messages of these sizes lack room
+    if moded is None or moded.cost_s > known.cost_s:  # None where messages of these sizes lack room
         found, moded = order, known
-    return ModedOrder(found, moded, min(bound_s, moded.step_s))
+    return ModedOrder(found, moded, min(bound_s, moded.cost_s))
 
 
 def fastest_modes(stages: Stages, order: Order) -> Order:
@@ -130,9 +133,10 @@ class _ModeModel:
         count, micro_batches, modes = stages.count, stages.micro_batches, len(stages.reduce_s) - 1
         plain = replace(order, hop_modes=np.zeros_like(order.hop_modes))
         self.base = durations(stages, plain) / self.unit_s
-        self.ops = self.model.continuous("op_start", len(self.base), upper=1.0)
-        self.sent = self.model.continuous("sent", (2, count - 1, micro_batches), upper=1.0)
-        self.reduced = self.model.continuous("sum_end", count, upper=1.0)
+        latest = _LATEST if stages.by_span else 1.0
+        self.ops = self.model.continuous("op_start", len(self.base), upper=latest)
+        self.sent = self.model.continuous("sent", (2, count - 1, micro_batches), upper=latest)
+        self.reduced = self.model.continuous("sum_end", count, upper=latest)
         self.step = self.model.continuous("step", upper=1.0)
         self.x = self.model.binaries("hop_mode", (modes, count - 1, micro_batches))
         self.y = self.model.binaries("sum_mode", (modes, count))
@@ -142,6 +146,11 @@ class _ModeModel:
         self._ranks()
         self._messages()
         self._sums(known)
+        if stages.by_span:
+            self._spans()
+        else:
+            self.model.add("the_step_ends_last", (1.0, self.step), (-1.0, self.reduced[:, None]),
+                           lower=stages.exchange_s / self.unit_s)  # fmt: skip
         self._errors(spoiling, margin)
         self.model.minimize((1.0, self.step))
 
@@ -214,9 +223,28 @@ class _ModeModel:
                     f"sum_{after}_follows_sum_{before}", (1.0, self.reduced[after]), (-1.0, self.reduced[before]),
                     (-self.sum_saved[:, after], self.y[:, after]), lower=sums_s[after],
                 )  # fmt: skip
-        ends = np.isin(stages.rank, stages.rank[[0, -1]])
-        exchange_s = np.where(ends, stages.embedding_s / self.unit_s, 0.0)
-        self.model.add("the_step_ends_last", (1.0, self.step), (-1.0, self.reduced[:, None]), lower=exchange_s)
+
+    def _spans(self) -> None:
+        """From the first op of a rank to its last sum, and to the exchange that follows those of both its ranks; from
+        the first message of a link until its last is there."""
+        stages = self.stages
+        firsts = np.array([sequence[0] for sequence in self.order.sequences])
+        pairs = [(stage, int(rank), 0.0) for stage, rank in enumerate(stages.rank)]
+        ends = np.unique(stages.rank[[0, -1]]).tolist() if stages.embedding_s else ()
+        pairs += [
+            (s, rank, stages.embedding_s) for rank in ends for s in np.flatnonzero(np.isin(stages.rank, ends)).tolist()
+        ]
+        stage, rank, late_s = (np.array(column) for column in zip(*pairs, strict=True))
+        columns = np.stack([np.full(len(stage), self.step), self.ops[firsts[rank]], self.reduced[stage]], axis=-1)
+        terms = np.array([1.0, 1.0, -1.0])
+        self.model.add("a_span_lasts_until_the_rank_is_done", (terms, columns), lower=late_s / self.unit_s)
+        shape = 2, stages.count - 1, stages.micro_batches
+        for link, queue in queues_of(stages, self.order).items() if not stages.blocks else ():
+            kind, hop, micro_batch = (int(each) for each in np.unravel_index(queue[-1], shape))
+            chosen = [] if kind == Kind.FORWARD else [(-self.hop_saved[:, hop], self.x[:, hop, micro_batch])]
+            hop_s = (stages.hop_s[0, hop] if kind else stages.forward_hop_s[hop]) / self.unit_s
+            columns = np.array([self.step, self.sent.reshape(-1)[queue[0]], self.sent.reshape(-1)[queue[-1]]])
+            self.model.add(f"link_{link[0]}_{link[1]}_has_a_span", (terms, columns), *chosen, lower=hop_s)
 
     def _errors(self, spoiling: Spoiling, margin: float) -> None:
         """One mode each, and all of them within the budget, less that share of it."""
@@ -233,7 +261,7 @@ class _ModeModel:
         values[self.ops] = known.start_s / self.unit_s
         values[self.sent] = known.sent_s / self.unit_s
         values[self.reduced] = known.reduced_s / self.unit_s
-        values[self.step] = known.step_s / self.unit_s
+        values[self.step] = known.cost_s / self.unit_s
         numbers = np.arange(1, len(self.y) + 1)
         values[self.x] = self.order.hop_modes[None] == numbers[:, None, None]
         values[self.y] = self.order.reduce_modes[None] == numbers[:, None]

@@ -61,6 +61,8 @@ def times_of(schedule: Schedule, order: ActionOrder) -> Times:
         length_s = event.end_s - event.start_s
         if event.kind is EventKind.COMPUTE:
             name = schedule.graph.ops[event.op].name
+            if schedule.graph.ops[event.op].kind == "update":
+                continue
             match = _NAME.fullmatch(name)
             action = match and _held(match[1], int(match[2]), int(match[3]), known)
             if not action:

@@ -6,7 +6,7 @@ names of two that overtake one another, and all rules still hold at the same tim
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -31,7 +31,8 @@ class OrderModel:
     """`starts`: columns of shape (kinds, S, M), the start of each op. `sent`: of shape (2, S - 1, M), when messages
     leave; -1 where that is when their op ends. `summed`: of shape (S,), when a stage's sum among replicas starts; -1
     where there is none. `step`: the column of what is minimised, the step's end or the longest span. `first`: of steps
-    that follow one another, the column of the first rank's end.
+    that follow one another, the column of the first rank's end. `begins`: of spans, columns of shape (P,), no later
+    than each rank's first op.
     """
 
     model: Model
@@ -41,14 +42,16 @@ class OrderModel:
     summed: Ints
     step: int
     first: int = -1
+    begins: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderModel:
     """`stages`: in ticks. `horizon`: what the best known order takes, a step or a span; `least`: a bound on every one.
 
-    Where a span is minimised, the first rank begins at 0. Then each other one begins within its span: its first forward
-    comes before its last backward, and that before one of the first rank's. Of steps that follow one another the first
-    rank takes that long for each, and then the last one takes its step: a relaxation, since others may take longer.
+    Where a span is minimised, the first op begins at 0, on a rank that has a first stage. Then each other rank begins
+    within its span: its first forward comes before its last backward, and that before one of that rank's. Of steps that
+    follow one another the first rank takes that long for each, and then the last one takes its step: a relaxation,
+    since others may take longer.
     """
     kinds, micro_batches = 3 if stages.splits else 2, stages.micro_batches
     model, most = Model("pipeline_order"), horizon
@@ -61,10 +64,11 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
     for (a, b), (kind, hop) in ((link, send) for link, sends in links.items() for send in sends):
         sent[kind, hop] = model.integers(f"sent_{a}_{b}_{kind}_{hop}", micro_batches, upper=horizon)
     summed = np.full(stages.count, -1, dtype=np.int64)
-    if stages.reduce_s[0].any():
+    if stages.reduce_s[0].any() or (stages.by_span and stages.copies > 1):  # a span waits for the other copy's sum
         summed = model.integers("summed", stages.count, upper=horizon)
     first = int(model.integers("first", lower=first_s, upper=horizon)) if stages.steps > 1 else -1
-    ordered = OrderModel(model, stages, starts, sent, summed, int(step), first)
+    begins = _begins(model, stages, starts, horizon) if stages.by_span else np.zeros(0, dtype=np.int64)
+    ordered = OrderModel(model, stages, starts, sent, summed, int(step), first, begins)
     _forwards_follow(ordered)
     _backwards_follow(ordered)
     _weights_follow(ordered)
@@ -78,6 +82,17 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
     _heads_and_tails(ordered)
     model.minimize((1.0, ordered.step))
     return ordered
+
+
+def _begins(model: Model, stages: Stages, starts: Ints, horizon: float) -> Ints:
+    """The first forward of the rank's lowest stage; of two copies of the model, whichever is first."""
+    here = [starts[Kind.FORWARD, np.flatnonzero(stages.rank == rank), 0] for rank in range(stages.ranks)]
+    if stages.copies == 1:
+        return np.array([own[0] for own in here])
+    begins: Ints = model.integers("begin", stages.ranks, upper=horizon)
+    for rank, own in enumerate(here):
+        after(model, f"begins_first_{rank}", own, np.broadcast_to(begins[rank], own.shape), 0.0)
+    return begins
 
 
 def _arrivals(ordered: OrderModel, kind: Kind) -> tuple[Ints, Floats]:
@@ -287,7 +302,7 @@ def _within(ordered: OrderModel, family: str, earlier: Ints, by: Floats, rank: I
     if not ordered.stages.by_span:
         after(ordered.model, family, step, earlier, by)
         return
-    first = ordered.starts[Kind.FORWARD, ordered.stages.first_stage[rank], 0]
+    first = ordered.begins[rank]
     ordered.model.add(family, (np.array([1.0, 1.0, -1.0]), np.stack([step, first, earlier], axis=-1)), lower=by)
 
 
@@ -331,7 +346,7 @@ def _heads_and_tails(ordered: OrderModel) -> None:
     for rank in range(stages.ranks):
         here, span = stages.rank == rank, heads_and_tails(stages, rank=rank)
         ops, rest_s = starts[:, here], (span.own_s[:, :, None] + span.tail_s)[:, here]
-        first = np.broadcast_to(starts[Kind.FORWARD, stages.first_stage[rank], 0], ops.shape)
+        first = np.broadcast_to(ordered.begins[rank], ops.shape)
         after(ordered.model, f"heads_{rank}", ops, first, span.head_s[:, here])
         _within(ordered, f"tails_{rank}", ops, rest_s, np.full(ops.shape, rank))
 
@@ -354,6 +369,8 @@ def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:
     if (ordered.summed >= 0).all():
         values[ordered.summed] = timeline.reduced_s - ordered.stages.reduce_s[0]
     values[ordered.step] = np.ceil(timeline.cost_s)
+    if ordered.stages.by_span and ordered.stages.copies > 1:
+        values[ordered.begins] = ordered.stages.first_s(timeline.start_s)
     if ordered.first >= 0:
         values[ordered.first] = timeline.finish_s[ordered.stages.rank[0]]
         values[ordered.step] += (ordered.stages.steps - 1) * values[ordered.first]

@@ -37,6 +37,8 @@ from gapless.solvers.registry import solve_model
 __all__ = ["improved"]
 
 
+_REPLAYS = 4
+"""What a round does to every op of the order, in replays of it: two, paths to its end, and what is kept."""
 _ROUNDING = 1e-9
 """Sums in another order differ by less than this share."""
 
@@ -52,7 +54,7 @@ def improved(
     random, here = np.random.default_rng(seed), timed(stages, order)
     assert here is not None, "a search starts from an order that can be run"
     ticked, best = in_ticks(stages, here.cost_s).stages, here
-    replays = max(1, parameters.heuristic_ops // max(1, sum(map(len, order.sequences))))
+    replays = max(1, parameters.heuristic_ops // max(1, _REPLAYS * sum(map(len, order.sequences))))
     for turn in range(min(parameters.rounds, replays)):
         if deadline.over or best.cost_s <= goal_s * (1 + _ROUNDING):
             return
@@ -198,8 +200,7 @@ class _Window:
     @cached_property
     def _first(self) -> Floats:
         """When each rank begins, where spans are minimised; else the step does, at 0."""
-        first = self.timeline.start_s[self.stages.first_stage * self.stages.micro_batches]
-        return np.asarray(first * self.stages.by_span)
+        return np.asarray(self.stages.first_s(self.timeline.start_s) * self.stages.by_span)
 
     def _before(self) -> dict[int, list[tuple[int, float]]]:
         """Of each op after the window, those that it waits for, and how long after their start it starts."""

@@ -293,10 +293,11 @@ class Stages:
             leaves[span.end] += span.size_bytes
         return takes, leaves
 
-    @cached_property
-    def first_stage(self) -> Ints:
-        """The stage that each rank runs first, the lowest of its own, int64 of shape (P,)."""
-        return np.array([np.flatnonzero(self.rank == rank)[0] for rank in range(self.ranks)])
+    def first_s(self, start_s: Floats) -> Floats:
+        """When each rank starts its first op, of the starts of all ops by number, float of shape (P,)."""
+        found = np.full(self.ranks, np.inf)
+        np.minimum.at(found, self.rank, start_s[: self.count * self.micro_batches : self.micro_batches])
+        return found
 
     @property
     def exchange_s(self) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 
-__all__ = ["Flow", "Offsets", "begins_s", "end_s", "largest_mean_s", "longest_paths_s", "offsets_s"]
+__all__ = ["Flow", "Link", "Offsets", "begins_s", "end_s", "largest_mean_s", "longest_paths_s", "offsets_s"]
 
 Link = tuple[int, int]
 """Source and target."""
@@ -29,7 +29,7 @@ _ROUNDING = 1e-12
 class Flow:
     """An order as it runs. `program`: numbers of ops, each behind those that it waits for. `duration_s`: by number of
     op. `hop_s`: float, shape (2, S - 1, M). `reduce_s`: float, shape (S,). `sends`: of each link the numbers of its
-    messages in the order in which they leave.
+    messages in the order in which they leave. `sums`: stages in the order of their sums.
     """
 
     program: Sequence[int]
@@ -37,6 +37,7 @@ class Flow:
     hop_s: Floats
     reduce_s: Floats
     sends: Mapping[Link, Sequence[int]]
+    sums: Sequence[int]
 
     def waiting(self, stages: Stages) -> list[Link]:
         """The links whose span may be longer than that of the rank that sends: on others no message is longer than the
@@ -61,6 +62,7 @@ def offsets_s(stages: Stages, flow: Flow, paths_s: Floats) -> Offsets:
         if (after == found).all():
             break
         found = after
+    found = found - found[stages.rank[stages.firsts]].min()  # where copies of the model begin
     return found[: stages.ranks], dict(zip(links, found[stages.ranks :].tolist(), strict=True))
 
 
@@ -159,18 +161,13 @@ class _Paths:
     def _ends(self, done: list[Floats]) -> list[Floats]:
         """Of each rank, with its sums among replicas, one at a time, and a shared embedding's exchange."""
         stages, network = self.stages, [self.never] * self.stages.ranks
-        for stage in sorted(range(stages.count), key=self._last_place().__getitem__):
+        for stage in self.flow.sums:
+            ready = np.max(done[stage % stages.depth :: stages.depth], axis=0)  # of all copies
             rank = int(stages.rank[stage])
-            network[rank] = np.maximum(done[stage], network[rank]) + self.flow.reduce_s[stage]
+            network[rank] = np.maximum(ready, network[rank]) + self.flow.reduce_s[stage]
         ends = [np.maximum(free, own) for free, own in zip(self.free, network, strict=True)]
         if stages.embedding_s:
             first, last = stages.rank[[0, -1]].tolist()
             exchanged = np.maximum(network[first], network[last]) + stages.embedding_s
             ends[first], ends[last] = np.maximum(ends[first], exchanged), np.maximum(ends[last], exchanged)
         return ends
-
-    def _last_place(self) -> dict[int, int]:
-        """Where in the program each stage has its last op."""
-        stages = self.stages
-        return {op // stages.micro_batches % stages.count: place for place, op in enumerate(self.flow.program)
-                if op // stages.micro_batches // stages.count == stages.last}  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -11,7 +12,7 @@ import numpy as np
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.order.room import Posts, held_bytes, posts_of
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
-from gapless.encodings.pipeline.order.steady import Flow, Offsets, begins_s, end_s, longest_paths_s, offsets_s
+from gapless.encodings.pipeline.order.steady import Flow, Link, Offsets, begins_s, end_s, longest_paths_s, offsets_s
 
 __all__ = [
     "Candidate", "Kind", "Order", "Timeline", "durations", "has_room", "number", "peak_bytes", "plain", "steps_of",
@@ -158,7 +159,7 @@ def _timed(stages: Stages, order: Order, posts: Posts | None) -> Timeline | None
     again = _walked(stages, order, posts, offsets_s(stages, flow, paths_s))
     assert again is not None, "it went on before"
     run_s = None if stages.by_span else end_s(paths_s, stages.steps)
-    return replace(again.timeline(order), run_s=run_s)
+    return replace(again.timeline(order, flow.sums), run_s=run_s)
 
 
 def steps_of(stages: Stages, order: Order) -> list[Timeline]:
@@ -168,7 +169,7 @@ def steps_of(stages: Stages, order: Order) -> list[Timeline]:
     flow = walk.flow(order)
     begins = begins_s(stages, flow, longest_paths_s(stages, flow, flow.waiting(stages)))
     walks = (_walked(stages, order, None, begin) for begin in islice(begins, stages.steps))
-    return [own.timeline(order) for own in walks if own is not None]
+    return [own.timeline(order, flow.sums) for own in walks if own is not None]
 
 
 def _walked(stages: Stages, order: Order, posts: Posts | None, offsets: Offsets | None = None) -> _Walk | None:
@@ -198,10 +199,11 @@ class _Walk:
         self.start_s = [-1.0] * len(self.duration_s)
         self.end_s = [-1.0] * len(self.duration_s)
         self.arrived_s = [-1.0] * (2 * self.per_kind)  # of the message that a forward or a backward waits for
-        self.sent_s = np.zeros((2, max(count - 1, 0), micro_batches))
-        self.forward_hop_s = stages.forward_hop_s.tolist()
+        self.sent_s = [0.0] * (2 * max(count - 1, 0) * micro_batches)  # by message
+        forward_s = np.broadcast_to(stages.forward_hop_s[:, None], order.hop_modes.shape)
         modes = np.arange(count - 1)[:, None]
-        self.hop_s = stages.hop_s[order.hop_modes, modes].tolist() if count > 1 else []
+        self.hop_s = np.stack([forward_s, stages.hop_s[order.hop_modes, modes]]).reshape(-1).tolist()
+        self.to = [self._to(kind, stage) for kind in Kind for stage in range(count)]
         self.link_free_s: dict[tuple[int, int], float] = {}
         self.sends: dict[tuple[int, int], list[int]] = {}
         queues = posts.queues if posts is not None else order.messages if not stages.blocks else ()
@@ -234,28 +236,46 @@ class _Walk:
     def advance(self, rank: int) -> set[int]:
         """Run what the rank can run; the ranks that have got a message."""
         woken: set[int] = set()
-        sequence, per_kind = self.sequences[rank], self.per_kind
-        while self.position[rank] < len(sequence):
+        sequence, per_kind, size = self.sequences[rank], self.per_kind, self.micro_batches
+        arrived_s, end_s, last = self.arrived_s, self.end_s, len(self.sequences[rank])
+        while self.position[rank] < last:
             op = sequence[self.position[rank]]
             if op in self.cells:
                 other = sequence[self.position[rank] + 1]
-                if min(self.arrived_s[op], self.arrived_s[other]) < 0:
+                if min(arrived_s[op], arrived_s[other]) < 0:
                     break
                 woken |= self._cell(rank, op, other)
                 continue
-            ready_s = self.end_s[op - per_kind] if op >= 2 * per_kind else self.arrived_s[op]
-            gone_s = [self._arrival_s(message) for message in self.before.get(op, ())]
-            if ready_s < 0 or min(gone_s, default=0.0) < 0:
+            at_s = end_s[op - per_kind] if op >= 2 * per_kind else arrived_s[op]
+            if at_s < 0:
                 break
-            start_s = max(ready_s, self.free_s[rank], *gone_s)
-            end_s = start_s + self.duration_s[op]
-            self.start_s[op], self.end_s[op], self.free_s[rank] = start_s, end_s, end_s
+            if op in self.before:
+                gone_s = [self._arrival_s(message) for message in self.before[op]]
+                if min(gone_s) < 0:
+                    break
+                at_s = max(at_s, *gone_s)
+            at_s = max(at_s, self.free_s[rank])
+            self.start_s[op] = at_s
+            self.free_s[rank] = end_s[op] = done_s = at_s + self.duration_s[op]
             self.position[rank] += 1
             self.program.append(op)
             for message in self.lets.get(op, ()):
                 woken |= self._leave(self.queue_of[message])
-            woken |= self._ended(op, end_s)
+            to = self.to[op // size]
+            if to is not None:
+                woken |= self._ended(op, to, done_s)
         return woken - {rank}
+
+    def _to(self, kind: Kind, stage: int) -> tuple[int, bool, Link] | None:
+        """Of an op: how far it is to the number of the op that waits for it, whether by a message, and from which rank
+        to which; None where none waits but its own weight gradient."""
+        rank, size = self.rank[stage], self.micro_batches
+        if kind == Kind.FORWARD and stage in self.lasts:
+            return self.per_kind, False, (rank, rank)
+        if kind == Kind.WEIGHT or (kind == Kind.BACKWARD and stage in self.firsts):
+            return None
+        step = 1 if kind == Kind.FORWARD else -1
+        return step * size, True, (rank, self.rank[stage + step])
 
     def _cell(self, rank: int, forward: int, backward: int) -> set[int]:
         """Run both at once; the ranks that have got a message."""
@@ -266,25 +286,19 @@ class _Walk:
             self.start_s[op], self.end_s[op] = start_s, end_s
             self.program.append(op)
         self.position[rank] += 2
-        return self._ended(forward, end_s) | self._ended(backward, end_s)
+        ended = ((op, self.to[op // self.micro_batches]) for op in (forward, backward))
+        return set().union(*(self._ended(op, to, end_s) for op, to in ended if to is not None))
 
-    def _ended(self, op: int, end_s: float) -> set[int]:
+    def _ended(self, op: int, to: tuple[int, bool, Link], end_s: float) -> set[int]:
         """What waits for an op's message, or for the op itself, can go on; the ranks that have got a message."""
-        if op >= 2 * self.per_kind:
+        far, is_message, _ = to
+        if not is_message:
+            self.arrived_s[op + far] = end_s
             return set()
-        kind, (stage, micro_batch) = op // self.per_kind, divmod(op % self.per_kind, self.micro_batches)
-        if kind == Kind.FORWARD and stage in self.lasts:
-            self.arrived_s[self.per_kind + op] = end_s
-        elif kind == Kind.FORWARD or stage not in self.firsts:
-            return self._post(kind, stage - kind, micro_batch, end_s)
-        return set()
-
-    def _post(self, kind: int, hop: int, micro_batch: int, end_s: float) -> set[int]:
-        """Send what a rank has computed, if it is its turn, and what has waited for it; the ranks that get it."""
-        message = (kind * (self.stages.count - 1) + hop) * self.micro_batches + micro_batch
+        message = op if op < self.per_kind else op - 2 * self.micro_batches
         queue = self.queue_of.get(message)
         if queue is None:
-            return {self._send(kind, hop, micro_batch, end_s)}
+            return {self._send(message, op, to, end_s)}
         self.posted_s[message] = end_s
         return self._leave(queue)
 
@@ -298,12 +312,13 @@ class _Walk:
             if (let >= 0 and self.end_s[let] < 0) or min(gone_s, default=0.0) < 0:
                 break
             queue.popleft()
-            kind_hop, micro_batch = divmod(first, self.micro_batches)
-            kind, hop = divmod(kind_hop, self.stages.count - 1)
+            op = first if first < self.per_kind - self.micro_batches else first + 2 * self.micro_batches
+            to = self.to[op // self.micro_batches]
+            assert to is not None, "an op that makes a message"
             ready_s = max(self.posted_s[first], self.end_s[let] if let >= 0 else 0.0, *gone_s)
-            woken.add(self._send(kind, hop, micro_batch, ready_s))
+            woken.add(self._send(first, op, to, ready_s))
             if self.after:
-                woken.add(self.rank[hop + kind])
+                woken.add(to[2][0])
             for waiting in self.unlocks.get(first, ()):
                 woken |= self._leave(self.queue_of[waiting])
         return woken
@@ -314,43 +329,48 @@ class _Walk:
         kind, hop = divmod(kind_hop, self.stages.count - 1)
         return self.arrived_s[kind * self.per_kind + (hop + 1 - kind) * self.micro_batches + micro_batch]
 
-    def _send(self, kind: int, hop: int, micro_batch: int, end_s: float) -> int:
+    def _send(self, message: int, op: int, to: tuple[int, bool, Link], end_s: float) -> int:
         """A message leaves; the rank that gets it."""
-        stage, to = hop + kind, hop + 1 - kind
-        rank, target = self.rank[stage], self.rank[to]
+        far, _, link = to
         start_s = at_s = end_s
-        if target != rank:
-            self.sends.setdefault((rank, target), []).append(
-                (kind * (self.stages.count - 1) + hop) * self.micro_batches + micro_batch
-            )
-            start_s = max(end_s, self.link_free_s.get((rank, target), 0.0))
-            at_s = start_s + (self.hop_s[hop][micro_batch] if kind else self.forward_hop_s[hop])
-            self.link_free_s[rank, target] = at_s
+        if link[0] != link[1]:
+            self.sends.setdefault(link, []).append(message)
+            start_s = max(end_s, self.link_free_s.get(link, 0.0))
+            at_s = self.link_free_s[link] = start_s + self.hop_s[message]
             if self.stages.blocks:
-                self.free_s[rank] = at_s
-        self.sent_s[kind, hop, micro_batch] = start_s
-        self.arrived_s[kind * self.per_kind + to * self.micro_batches + micro_batch] = at_s
-        return int(target)
+                self.free_s[link[0]] = at_s
+        self.sent_s[message] = start_s
+        self.arrived_s[op + far] = at_s
+        return link[1]
 
     def flow(self, order: Order) -> Flow:
         """As it ran."""
-        modes = order.hop_modes, np.arange(self.stages.count - 1)[:, None]
-        forward_s = np.broadcast_to(self.stages.forward_hop_s[:, None], order.hop_modes.shape)
-        hop_s = np.stack([forward_s, self.stages.hop_s[modes]])
+        hop_s = np.array(self.hop_s).reshape(2, *order.hop_modes.shape)
         reduce_s = self.stages.reduce_s[order.reduce_modes, np.arange(self.stages.count)]
-        return Flow(self.program, self.duration_s, hop_s, reduce_s, self.sends)
+        return Flow(self.program, self.duration_s, hop_s, reduce_s, self.sends, self.sums())
 
-    def timeline(self, order: Order) -> Timeline:
+    def _ready_s(self) -> Floats:
+        """When all copies of a stage are done with it, float of shape (S,)."""
+        stages = self.stages
+        done_s = np.array(self.end_s[stages.last * self.per_kind :]).reshape(stages.copies, stages.depth, -1)
+        return np.tile(done_s.max(axis=(0, 2)), stages.copies)
+
+    def sums(self) -> list[int]:
+        """The stages in the order in which they are ready."""
+        ready_s = self._ready_s()
+        return [int(s) for s in np.lexsort((np.arange(len(ready_s)) % self.stages.depth, ready_s))]
+
+    def timeline(self, order: Order, sums: Sequence[int] | None = None) -> Timeline:
         """With the sums among copies and replicas, each after its stage's last gradient, one at a time on a rank.
 
-        All copies of a stage are summed at once, and ranks that share a sum share all of them, in one order.
+        All copies of a stage are summed at once, and ranks that share a sum share all of them, in one order: `sums`, by
+        default as they are ready.
         """
         stages, start_s, end_s = self.stages, np.array(self.start_s), np.array(self.end_s)
-        ready_s = end_s[stages.last * self.per_kind :].reshape(stages.count, self.micro_batches).max(axis=1)
-        ready_s = np.tile(ready_s.reshape(stages.copies, stages.depth).max(axis=0), stages.copies)
+        ready_s = self._ready_s()
         reduced_s, finish_s = np.zeros(stages.count), np.array(self.free_s)
         network_s = np.zeros(stages.ranks)
-        for stage in np.lexsort((np.arange(stages.count) % stages.depth, ready_s)).tolist():
+        for stage in self.sums() if sums is None else sums:
             rank = self.rank[stage]
             begin_s = max(ready_s[stage], network_s[rank])
             network_s[rank] = begin_s + stages.reduce_s[order.reduce_modes[stage], stage]
@@ -359,15 +379,17 @@ class _Walk:
         if stages.embedding_s:
             ends = [self.rank[0], self.rank[-1]]
             finish_s[ends] = np.maximum(finish_s[ends], network_s[ends].max() + stages.embedding_s)
-        first_s = start_s[stages.first_stage * self.micro_batches]
+        first_s = stages.first_s(start_s)
         span_s = max(float((finish_s - first_s).max()), self._link_span_s(self.flow(order).hop_s))
         program = np.array(self.program, dtype=np.int64)
-        return Timeline(start_s, end_s, self.sent_s, reduced_s, finish_s, float(finish_s.max()), program, span_s,
+        sent_s = np.array(self.sent_s).reshape(2, *order.hop_modes.shape)
+        return Timeline(start_s, end_s, sent_s, reduced_s, finish_s, float(finish_s.max()), program, span_s,
                         stages.by_span)  # fmt: skip
 
     def _link_span_s(self, hop_s: Floats) -> float:
         """The longest span of a link, from its first message until the last is there; 0 where none sends by itself."""
-        sent_s, there_s = self.sent_s.reshape(-1), (self.sent_s + hop_s).reshape(-1)
+        sent_s = np.array(self.sent_s)
+        there_s = sent_s + hop_s.reshape(-1)
         return max((float(there_s[own].max() - sent_s[own].min()) for own in self.sends.values()), default=0.0)
 
 

@@ -27,10 +27,15 @@ def exposed_s(stages: Stages, order: Order) -> dict[str, float]:
     apart = replace(joined, reduce_s=np.zeros_like(stages.reduce_s))
     forward = replace(apart, hop_s=none, encode_s=none, decode_s=none)
     alone = replace(forward, forward_hop_s=np.zeros_like(stages.forward_hop_s))
-    kinds = {"embedding": joined, "sums": apart, "gradients": forward, "activations": alone}
+    gradients_s = stages.hop_s + stages.encode_s + stages.decode_s
+    costs = {
+        "embedding": (joined, stages.embedding_s), "sums": (apart, stages.reduce_s.max()),
+        "gradients": (forward, gradients_s.max(initial=0.0)),
+        "activations": (alone, stages.forward_hop_s.max(initial=0.0)),
+    }  # fmt: skip
     found, before_s = dict[str, float](), _cost_s(stages, order)
-    for kind, without in kinds.items():
-        after_s = _cost_s(without, order)
+    for kind, (without, most_s) in costs.items():
+        after_s = _cost_s(without, order) if most_s else before_s
         found[kind] = before_s - after_s
         before_s = after_s
     return {**found, "computation": before_s}

@@ -105,7 +105,7 @@ class _Lowering:
             self.reduce(stage)
         if stages.embedding_s:
             self.exchange_embedding()
-        for stage in range(stages.count) if stages.steps > 1 else ():
+        for stage in range(stages.count) if stages.is_repeated else ():  # a span lasts until weights can be updated
             self.update(stage)
 
     def _is_end(self, stage: int) -> bool:
@@ -392,8 +392,6 @@ class _Lowering:
         for side, moved in enumerate(shared):
             link = len(self.links) + side
             self.builder.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=(moved,)))
-        for stage in ends if stages.by_span else ():  # a rank's span lasts until its weights can be updated
-            self.run(f"U {stage}", "update", stage, end_s, 0.0, shared, [self.tensor(f"updated {stage}")], [])
 
     def schedule(self) -> Schedule:
         """All of it."""

@@ -18,10 +18,10 @@ from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
 from gapless.encodings.pipeline.cut.search import least_memory_bytes
 from gapless.encodings.pipeline.methods import best_orders
-from gapless.encodings.pipeline.order.exact import order_model, values_of
+from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks
-from gapless.encodings.pipeline.order.timeline import has_room, timed
+from gapless.encodings.pipeline.order.timeline import has_room, steps_of, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import DEFAULTS
 from gapless.encodings.pipeline.problem import EvenHops, Problem, Replicas, problem
@@ -35,6 +35,7 @@ from gapless.io.plan import SavedPlan
 from gapless.ir.schedule import Schedule
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.pipelines.profile import PipelineProfile
+from gapless.solvers.registry import solve_model
 
 POINTS = (12, 30, 60, 150)
 TRIAL = {"profile": "uniform:f=10,b=12,w=8", "ranks": 4, "micro_batches": 8, "hop": 2.0, "placement": "bidirectional"}
@@ -84,6 +85,56 @@ def test_no_bound_is_above_the_optimum_which_is_found_and_proven(seed: int) -> N
     assert found.best is not None
     assert found.proven
     assert found.best.timeline.step_s == best_s or best_s > proven_s
+
+
+@pytest.mark.parametrize("seed", range(share(60, 5)))
+def test_the_least_longest_span_is_found(seed: int) -> None:
+    """Of times in whole numbers; others can be less than one shorter. Ranks wait for the sums of both copies."""
+    stages = replace(two_copies(seed), by_span=True)
+    best_s, proven_s = exact_step(stages, 5.0)
+    least = max(bounds_of(stages).values())
+    assert least <= time_indexed_bound(stages, least, best_s, 60, 4, Deadline(SolveOptions())) <= best_s
+    made = zero_bubble(stages, 1000)
+    assert made is not None
+    assert made[1].start_s.min() == 0
+    ordered = order_model(stages, float(np.ceil(made[1].cost_s)))
+    start = values_of(ordered, made[1])
+    assert ordered.model.arrays().violation(start) == 0
+    claimed = solve_model(ordered.model, SolveOptions(threads=1, gap=0.0, step_limit=30), "cpsat", start)
+    assert claimed.objective is not None
+    assert claimed.bound is not None
+    assert claimed.bound <= best_s
+    assert claimed.objective >= proven_s
+    timeline = timed(stages, order_of(ordered, claimed.values))
+    assert timeline is not None
+    assert proven_s - 1 < timeline.cost_s <= claimed.objective
+
+
+@pytest.mark.parametrize("seed", range(share(60)))
+def test_no_bound_of_steps_is_above_what_an_order_takes(seed: int) -> None:
+    stages = replace(two_copies(seed), steps=3)
+    made = zero_bubble(stages, 1000)
+    assert made is not None
+    order, run = made
+    one, least = timed(stages.one_step, order), max(bounds_of(stages).values())
+    assert one is not None
+    assert steps_of(stages, order)[-1].step_s == pytest.approx(run.cost_s)
+    assert least <= time_indexed_bound(stages, least, run.cost_s, 40, 2, Deadline(SolveOptions())) <= run.cost_s
+    assert one.step_s + 2 * stages.micro_batches * stages.compute_s.max() <= run.cost_s <= 3 * one.step_s
+
+
+@pytest.mark.parametrize("values", [{"steps": 3}, {"minimise": "span"}])
+def test_steps_follow_one_another_with_the_sums_of_both_copies(values: dict[str, Any]) -> None:
+    """Each rank waits for its partner's gradients, and adds the next step's to new ones."""
+    quick = replace(DEFAULTS, exact_ops=1, heuristic_ops=4000, rounds=2, bound_points=20)
+    plan = solve(placed(cut="even", **values), SolveOptions(threads=1), quick)
+    assert plan.schedule is not None
+    report = check(plan.schedule)
+    assert report.valid, report.summary()
+    assert len(np.flatnonzero(plan.schedule.reduces)) == 2 * 4 * values.get("steps", 1)
+    found_s = plan.schedule.span_s if "minimise" in values else report.makespan_s
+    assert plan.solution.objective == pytest.approx(found_s)
+    assert all(one.value <= found_s * (1 + 1e-9) for one in plan.solution.bounds)
 
 
 @pytest.mark.parametrize("seed", range(share(100)))

@@ -227,7 +227,6 @@ def test_steps_are_asked_for_and_said(capsys: pytest.CaptureFixture[str]) -> Non
     ("values", "said"),
     [
         ({"minimise": "span"}, "steps: goes without minimise span"),
-        ({"placement": "bidirectional"}, "steps: more than one goes without placement bidirectional"),
         ({"memory": "8GB"}, "message_memory: must be free with steps more than one"),
         ({"overlap_cost": 0.6}, "overlap_cost: goes without steps"),
         ({"steps": 5000}, "steps: must be at most 2083 for 4 stages and 8 micro-batches, .* or minimise span"),

@@ -65,7 +65,7 @@ def test_steps_follow_one_another_as_closely_as_the_longest_span() -> None:
         timeline = timed(stages, order)
         if timeline is None:
             continue
-        first_s = timeline.start_s[stages.first_stage * stages.micro_batches]
+        first_s = stages.first_s(timeline.start_s)
         assert (timeline.finish_s <= first_s + timeline.span_s + 1e-9).all()
         for queue in queues_of(stages, order).values() if not stages.blocks else ():
             sent_s = timeline.sent_s.reshape(-1)[queue]
