@@ -54,7 +54,8 @@ class Parameters:
     run of the heuristic, best bound first."""
 
     quick_ops: int = 10_000
-    """Ops that the heuristic schedules for each of these cuts."""
+    """Ops that the heuristic schedules for each of these cuts. Where an order has more, a cut has one order, and the
+    cuts that are then searched with all methods have the others."""
 
     refined_cuts: int = 3
     """Cuts whose orders are then searched with all methods: the fastest so far."""
