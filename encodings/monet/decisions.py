@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.decision import Decision
+from gapless.encodings.monet.offload.copies import Copy
 from gapless.errors import InputError
 from gapless.io.typed import Stored
 from gapless.profiles.training.graph import Implementation, TrainingGraph
@@ -32,6 +33,8 @@ class Decisions:
     is none.
     `variant[b]`, `backward_implementation[b]`: int64, shape (T - 1,), delta-hat: how backward
     node b runs.
+    `copies`: the tensors that travel to the host and back meanwhile, in the order in which they leave; `stored` says of
+    them what it would say if they stayed.
 
     Raises `InputError` where a shape is wrong or an implementation doesn't exist.
     """
@@ -42,6 +45,7 @@ class Decisions:
     forward_implementation: NDArray[np.int64]
     variant: NDArray[np.int64]
     backward_implementation: NDArray[np.int64]
+    copies: tuple[Copy, ...] = ()
 
     def check_against(self, graph: TrainingGraph) -> None:
         """Raise `InputError` unless shapes, implementations and variants are those of the graph."""
@@ -71,6 +75,8 @@ class Decisions:
         cannot = np.array([not node.in_place for node in graph.forward])
         if (self.in_place & cannot).any() or (self.in_place & ~self.recomputed).any():
             raise InputError("decisions: in_place is set for a node that can't or doesn't run in place")
+        for copy in self.copies:
+            copy.check(len(graph.forward) - 1, int(self.recomputed.sum()) + stages - 1)
 
     def run(self, graph: TrainingGraph, stage: int, node: int) -> Implementation:
         """How a forward node runs in a stage."""
@@ -93,12 +99,17 @@ class Decisions:
         implementation, in_place = self.forward_implementation[stage, place], self.in_place[stage, place]
         runs = np.stack([stage, place, implementation, in_place], axis=1).tolist()
         backward = zip(self.variant.tolist(), self.backward_implementation.tolist(), strict=True)
-        return StepDecision(tuple(map(tuple, kept)), tuple(map(tuple, runs)), tuple(backward))
+        copies = tuple((c.node, c.out_after, c.gone_by, c.back_after, c.needed_by) for c in self.copies)
+        return StepDecision(tuple(map(tuple, kept)), tuple(map(tuple, runs)), tuple(backward), copies)
 
 
 _Rows = Annotated[tuple[tuple[int, int, int], ...], Stored(each="[node, first stage, last stage] in whole numbers")]
 _Runs = Annotated[
     tuple[tuple[int, int, int, int], ...], Stored(each="[stage, node, implementation, in place] in whole numbers")
+]
+_Copies = Annotated[
+    tuple[tuple[int, int, int, int, int], ...],
+    Stored(each="[node, out after, gone by, back after, needed by] in whole numbers"),
 ]
 _Backward = Annotated[tuple[tuple[int, int], ...], Stored(each="[variant, implementation] in whole numbers")]
 
@@ -109,12 +120,14 @@ class StepDecision(Decision):
 
     `kept`: node, first and last stage, of each stretch of stages at whose beginnings a node's output is there.
     `runs`: stage, node, implementation, and 1 if in place, of each run of a forward node. `backward`: variant and
-    implementation of each backward node.
+    implementation of each backward node. `copies`: what is offloaded, in the order in which it leaves: the node, then
+    the runs between which it travels, forward and backward ones counted from 0 in their order (`Copy`).
     """
 
     kept: _Rows
     runs: _Runs
     backward: _Backward
+    copies: _Copies = ()
 
     def on(self, graph: TrainingGraph) -> Decisions:
         """The same on its graph. Raises `InputError` where the graph has no such nodes, stages or implementations."""
@@ -134,7 +147,8 @@ class StepDecision(Decision):
             runs[:, stage, node] = True, in_place
             forward_implementation[stage, node] = implementation
         variant, backward_implementation = np.array(self.backward, dtype=np.int64).reshape(-1, 2).T
-        found = Decisions(stored, runs[0], runs[1], forward_implementation, variant, backward_implementation)
+        copies = tuple(Copy(*copy) for copy in self.copies)
+        found = Decisions(stored, runs[0], runs[1], forward_implementation, variant, backward_implementation, copies)
         found.check_against(graph)
         return found
 

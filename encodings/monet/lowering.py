@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.offload.copies import Link, timed
 from gapless.ir.graph import Implementation, Op
 from gapless.ir.schedule import Event, EventKind, Schedule
 from gapless.ir.schedule_builder import ScheduleBuilder
@@ -46,12 +47,15 @@ class _Step:
     may_take: tuple[int, ...] = ()
 
 
-def to_schedule(graph: TrainingGraph, decisions: Decisions, budget_bytes: int | None = None) -> Schedule:
+def to_schedule(
+    graph: TrainingGraph, decisions: Decisions, budget_bytes: int | None = None, link: Link | None = None
+) -> Schedule:
     """The stages in order: in each, its nodes in increasing number, then its backward node, one after the other.
 
-    The device holds `budget_bytes`, or has no limit. Decisions that can't be executed give a schedule whose replay says
-    what is missing. Required at the end: the gradients of the parameters, so that no backward node may be left out.
-    Raises `InputError` where the decisions are not of this graph.
+    The device holds `budget_bytes`, or has no limit; with a `link`, the host is the second device, and copies travel
+    beside the steps. Decisions that can't be executed give a schedule whose replay says what is missing. Required at
+    the end: the gradients of the parameters, so that no backward node may be left out. Raises `InputError` where the
+    decisions are not of this graph.
     """
     decisions.check_against(graph)
     made = _tensors(graph)
@@ -61,15 +65,18 @@ def to_schedule(graph: TrainingGraph, decisions: Decisions, budget_bytes: int | 
         steps[number] = _taking_over(step, frees[number], made.size_bytes)
         frees[number] = [tensor for tensor in frees[number] if tensor not in steps[number].overwrites]
     made.ops, choices = _ops(graph, steps)
-    now_s = 0.0
-    for step, (op, implementation), freed in zip(steps, choices, frees, strict=True):
-        end_s = now_s + step.duration_s
+    copy_s = [0.0 if link is None else link.copy_s(made.size_bytes[1 + copy.node]) for copy in decisions.copies]
+    times = timed([step.duration_s for step in steps], decisions.copies, copy_s)
+    for step, start_s, (op, implementation), freed in zip(steps, times.start_s, choices, frees, strict=True):
         copies = tuple((tensor, 0) for tensor in freed)
-        made.events.append(Event(EventKind.COMPUTE, now_s, end_s, 0, op, implementation, frees=copies))
-        now_s = end_s
+        end_s = start_s + step.duration_s
+        made.events.append(Event(EventKind.COMPUTE, start_s, end_s, 0, op, implementation, frees=copies))
+    for direction, starts_s in enumerate((times.out_s, times.back_s)):
+        for copy, start_s, taken_s in zip(decisions.copies, starts_s, copy_s, strict=True):
+            made.move(direction, [1 + copy.node], start_s, taken_s, freed_on=[direction])
     budget = math.inf if budget_bytes is None else float(budget_bytes)
-    topology = Topology("one device", (0,), memory_bytes=(budget,))
-    return made.schedule(topology, f"{graph.name}, batch {graph.batch}", as_listed=True)
+    topology = Topology("one device", (0,), memory_bytes=(budget,)) if link is None else link.topology(budget)
+    return made.schedule(topology, f"{graph.name}, batch {graph.batch}", as_listed=link is None)
 
 
 def _tensors(graph: TrainingGraph) -> ScheduleBuilder:

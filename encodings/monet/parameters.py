@@ -83,6 +83,8 @@ class Cooling:
     """As long as nothing fits, passing the budget costs so many times as much, and rounds are shorter by that much."""
     steps_per_node: int = 550
     """Steps of the first round, times the geometric mean of the numbers of forward and backward nodes."""
+    travelling: float = 4.0
+    """With a link to the host a look at a keep-set takes so many times as long: rounds are shorter by that much."""
     growth: float = 1.5
     """By how much the next two rounds are longer: a longer round ends lower, a shorter one sooner."""
     patience: int = 6
@@ -93,6 +95,7 @@ class Cooling:
             raise InputError(f"cooling: must have 0 < cold <= warm <= hot, got {self.cold}, {self.warm}, {self.hot}")
         _check("cooling.overflow_share", self.overflow_share, 1e-9)
         _check("cooling.urgency", self.urgency, 1.0)
+        _check("cooling.travelling", self.travelling, 1.0)
         _check("cooling.steps_per_node", self.steps_per_node, 1)
         _check("cooling.growth", self.growth, 1.0)
         _check("cooling.patience", self.patience, 1)
@@ -110,9 +113,11 @@ class Moves:
     """Recompute a tensor some stages before it is needed: worth 1 % at UNet's 5 GiB."""
     mean_lead: float = 4.0
     """Of the leads that moves try, in stages."""
+    offload: float = 0.3
+    """Keep a tensor on the host, or not, where there is a link; before all other moves."""
 
     def __post_init__(self) -> None:
-        for name in ("keep", "drop", "lead"):
+        for name in ("keep", "drop", "lead", "offload"):
             _check(f"moves.{name}", getattr(self, name), 0.0, 1.0)
         if self.keep + self.drop + self.lead > 1:
             total = self.keep + self.drop + self.lead

@@ -11,7 +11,8 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
-from gapless.encodings.monet.question import DEVICE, METHODS, Question
+from gapless.encodings.monet.offload.copies import Link
+from gapless.encodings.monet.question import DEVICE, HOST_MEMORY, METHODS, Question
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.study.carried import Carried, carried_from
 from gapless.errors import InputError
@@ -24,7 +25,7 @@ from gapless.profiles.training.networks import build, network_names
 from gapless.question import from_question
 from gapless.question.fields import Share
 from gapless.report.short_repr import BriefQuestion
-from gapless.units import Unit
+from gapless.units import Unit, parse_bytes
 
 __all__ = [
     "OBJECTIVES",
@@ -40,6 +41,8 @@ __all__ = [
 
 Objective = Literal["time", "energy"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+OFFLOADING = ("offload-all", "offload-layers")
+"""The methods that need a link, beside `auto`, which may have one."""
 UNITS: dict[Objective, Unit] = {"time": "s", "energy": "j"}
 
 
@@ -70,7 +73,8 @@ class Problem(BriefQuestion):
     `starts`: keep-sets of this graph from which the search may begin, such as those of other budgets' plans.
     `objective`: "energy" for the step that uses the least energy instead, for which every power must be known.
     `method`: what decides, one of `METHODS`; whichever it is, the bound holds for the question. `carried`: a plan of
-    the same network at another batch size, whose decisions are taken over. Raises `InputError`.
+    the same network at another batch size, whose decisions are taken over. `link`: to the host, over which tensors may
+    travel, None for none; with one, what the step holds is the replay's word alone. Raises `InputError`.
     """
 
     graph: TrainingGraph
@@ -79,6 +83,7 @@ class Problem(BriefQuestion):
     objective: Objective = cast("Objective", Question.objective)
     method: str = Question.method
     carried: Carried | None = field(default=None, repr=False)
+    link: Link | None = None
 
     def __post_init__(self) -> None:
         if self.budget_bytes < 1:
@@ -89,6 +94,7 @@ class Problem(BriefQuestion):
             hint = suggestion(self.method, METHODS)
             rule = f"method must be one of {', '.join(METHODS)}, got {self.method!r}"
             raise InputError(f"{rule}; {hint}" if hint else rule)
+        self._check_link()
         if self.carried is not None:
             if self.method != "auto":
                 raise InputError(f"carry: a carried plan decides by itself; leave method {self.method!r} out")
@@ -98,6 +104,21 @@ class Problem(BriefQuestion):
             if (len(start.kept), len(start.dropped), len(start.variant)) != shape:
                 raise InputError(f"starts must be keep-sets of the graph {self.graph.name!r}, got one of another")
         costed(self.graph, self.objective)  # refuses a graph that doesn't say what its implementations cost
+
+    def _check_link(self) -> None:
+        if self.link is None:
+            if self.method in OFFLOADING:
+                raise InputError(f"method {self.method!r} needs a link to the host: give --offload, such as 25GB/s")
+            return
+        if self.method not in ("auto", *OFFLOADING):
+            rule = f"offload: method must be one of auto, {', '.join(OFFLOADING)}, got {self.method!r}"
+            raise InputError(f"{rule}; leave --offload out for it")
+        if self.objective != "time":
+            raise InputError(
+                f"offload: objective must be time, got {self.objective!r}: the power of a copy is not known"
+            )
+        if self.carried is not None:
+            raise InputError("offload: a carried plan is carried without a link; leave --offload out")
 
     def as_time(self) -> Problem:
         """The same problem as one of least time: where the objective is energy, a second stands for a joule."""
@@ -125,6 +146,7 @@ class Problem(BriefQuestion):
             "forward_nodes": len(self.graph.forward),
             "backward_nodes": len(self.graph.backward),
             "source": self.graph.source,
+            **({} if self.link is None else self.link.description),
             **({} if self.carried is None else {"carried": f"{self.carried.name}, batch {self.carried.batch}"}),
         }
 
@@ -136,6 +158,9 @@ class Problem(BriefQuestion):
 
 def problem_of(asked: Question) -> Problem:
     """A training step within a budget. Raises `InputError` naming a field that doesn't go with the others."""
+    if asked.host_memory is not None and asked.offload is None:
+        raise InputError("host_memory: goes with offload, which is not given; give both, or neither")
+    host_bytes = parse_bytes(HOST_MEMORY) if asked.host_memory is None else asked.host_memory
     graph = find_graph(asked.graph, asked.batch, asked.device)
     return Problem(
         graph,
@@ -143,6 +168,7 @@ def problem_of(asked: Question) -> Problem:
         objective=cast("Objective", asked.objective),
         method=asked.method,
         carried=None if asked.carry is None else carried_from(asked.carry),
+        link=None if asked.offload is None else Link(asked.offload, host_bytes),
     )
 
 

@@ -10,7 +10,7 @@ from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.training import networks
 from gapless.question import Asked, asked
-from gapless.question.fields import Choice, Object, Share, SizeOrShare, Text, Whole
+from gapless.question.fields import Bandwidth, Choice, Object, Share, Size, SizeOrShare, Text, Whole
 
 if TYPE_CHECKING:
     from gapless.encodings.monet.study.carried import Solved
@@ -29,6 +29,8 @@ METHODS: Mapping[str, str] = {
     "checkmate-d": "Checkmate's plan, with default convolutions (Checkmate-D)",
     "lean": "operators that need few bytes, nothing recomputed",
     "gist": "nothing recomputed, all kept as bits, sparse rows or half precision: not exact (Gist)",
+    "offload-all": "keep all, and copy to the host what fits through the link and into the backward pass, in order",
+    "offload-layers": "keep, recompute or offload by operator, as an integer program over sums of bytes and seconds",
     "greedy": "keep all, then drop what is cheapest to recompute per byte until it fits",
     "sqrt": "keep the borders of about sqrt(n) segments (Chen)",
     "revolve": "binomial checkpointing of a chain (Griewank)",
@@ -40,6 +42,8 @@ METHODS: Mapping[str, str] = {
 
 DEVICE = "p100"
 """Whose costs a named network has if nothing is said."""
+HOST_MEMORY = "64GB"
+"""What a host has for tensors if nothing is said."""
 METHOD_HELP = f"what decides, or is compared with: {', '.join(METHODS)}; docs/monet.md says what each is"
 
 
@@ -75,6 +79,14 @@ class Question(Asked):
     )
     objective: str = asked(
         Choice(("time", "energy")), "least time, or least energy, for graphs whose power is known", "time"
+    )
+    offload: float | None = asked(
+        Bandwidth(),
+        "tensors may travel to the host and back over a link of so much each way, such as 25GB/s",
+        metavar="B",
+    )
+    host_memory: int | None = asked(
+        Size(1), "with --offload: the most that the host may hold", otherwise=HOST_MEMORY, metavar="SIZE"
     )
     method: str = asked(Choice(tuple(METHODS)), METHOD_HELP, "auto", metavar="NAME")
     carry: str | SavedPlan | Solved | None = asked(

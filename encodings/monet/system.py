@@ -53,7 +53,10 @@ SYSTEM = System(
   gapless solve monet --graph resnet50 --batch 184 --device p100 --budget 8GiB --gap 0.02 -o plan.json
   gapless solve monet --graph mobilenet_v2 --batch 64 --budget 0.8x --method checkmate
 """,
-    summary=("overhead", "overhead_bound", "least_budget_bound_bytes", "least_budget_found_bytes", "nodes"),
+    summary=(
+        "overhead", "overhead_bound", "offloaded", "offloaded_bytes", "waiting_s", "device_peak_bytes",
+        "least_budget_bound_bytes", "least_budget_found_bytes", "nodes",
+    ),
     lighter="--threads 1, or --method greedy",
     remarks=_remarks,
     view=_view,

@@ -105,18 +105,18 @@ def bounding_works(state: State) -> Iterator[Work[Found]]:
     """
     bounding, best_s = state.parameters.bounding, dict[tuple[int, ...], float]()
     relaxes = state.allows("relaxation")
-    for share in bounding.tighter_budgets if relaxes else ():
+    for share in bounding.tighter_budgets if relaxes and state.problem.link is None else ():
         yield _relaxing(state, (1,), bounding.start_steps, bounding.start_gap, share)
     for number, cuts in enumerate(cut_lists(state.problem.graph, state.is_small)):
         if state.is_small and number == bounding.lists_before_more:
             for high in sorted(best_s, key=lambda cuts: -best_s[cuts]):
                 if best_s[high] > state.bound_s:
                     yield _relaxing(state, high, bounding.more_steps)
-            if state.allows("exact"):
+            if state.allows("exact") and state.problem.link is None:
                 yield _solving_exactly(state, bounding.exact_steps)
         if relaxes:
             yield _relaxing(state, cuts, bounding.steps, best_s=best_s)
-    if state.is_small and state.allows("exact"):
+    if state.is_small and state.allows("exact") and state.problem.link is None:
         yield _solving_exactly(state, bounding.more_exact_steps)
 
 
@@ -150,7 +150,9 @@ def _relaxing(
     """
 
     def work(advance: Advance, stop: threading.Event) -> tuple[Found, float]:
-        model = relaxation.encode(state.problem.graph, int(state.problem.budget_bytes * share), cuts)
+        model = relaxation.encode(
+            state.problem.graph, int(state.problem.budget_bytes * share), cuts, state.problem.link
+        )
         solution = _solved(state, model.milp, steps, gap, advance, stop)
         start = None if solution.values is None else relaxation.decode(model, solution.values)
         if best_s is not None and solution.objective is not None:

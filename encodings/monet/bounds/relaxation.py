@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.bounds.holding import changes_by_stage, hold, needs_of
+from gapless.encodings.monet.bounds.travel import away_columns, minimise_end
 from gapless.encodings.monet.bounds.windows import Again, Relaxation, Rows, Span, add_level, add_run_rows
 from gapless.encodings.monet.evaluate import unlimited_s
+from gapless.encodings.monet.offload.copies import Link
 from gapless.encodings.monet.options import Option, backward_options, byte_unit, cost_unit, forward_options
 from gapless.encodings.monet.search.stretches import KeepSet
 from gapless.model import Model
@@ -30,8 +32,10 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,)) -> Relaxation:
-    """The relaxation with windows that begin at the stages `cuts`, ascending from 1.
+def encode(
+    graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,), link: Link | None = None
+) -> Relaxation:
+    """The relaxation with windows that begin at the stages `cuts`, ascending from 1; with tensors that travel a link.
 
     Without a budget, the model minimises the budget instead of the cost: a bound on what any plan has to have.
     """
@@ -53,6 +57,7 @@ def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...]
         again=again,
         forward=_options(milp, "forward", [_forward(graph, node) for node in range(len(graph.forward))]),
         backward=_options(milp, "backward", [backward_options(node) for node in graph.backward]),
+        away=None if link is None else away_columns(milp, graph, cuts),
     )
     _one_option_each(model)
     _forward_pass_fits(model)
@@ -65,6 +70,8 @@ def encode(graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...]
     again_implementations = add_run_rows(model, spans)
     if model.budget >= 0:
         milp.minimize((1.0, [model.budget]))
+    elif link is not None:
+        minimise_end(model, link, spans, again_implementations, _made_when_kept(model))
     else:
         _minimise_cost(model, again_implementations)
     return model
@@ -156,6 +163,7 @@ def _forward_pass_fits(model: Relaxation) -> None:
         rows.put(level, 1.0)
         for option, column in model.forward[node]:
             rows.put(column, option.workspace_bytes / model.unit_bytes)
+        rows.put_away(None if model.away is None else model.away.forward[node])
         for skip in alive[stored[alive] >= 0].tolist():
             rows.put(int(stored[skip]), -size[skip])
     levels.add_to(model.milp, "stored_before", "4.1", equal=True)
@@ -240,23 +248,32 @@ def _backward_fits(model: Relaxation, spans: list[list[Span]]) -> None:
         rows.put(level, 1.0)
         for option, column in model.backward[number]:
             rows.put(column, option.workspace_bytes / model.unit_bytes)
+        rows.put_away(None if model.away is None else model.away.backward[number])
     levels.add_to(model.milp, "held_at_stage", "4.12", equal=True)
     rows.add_to(model.milp, "backward_fits", "4.4, 4.12")
 
 
-def _minimise_cost(model: Relaxation, again: Again) -> None:
+def _minimise_cost(model: Relaxation, again: list[Again]) -> None:
     """The forward pass, the backward pass, and each recomputation once a window (4.9)."""
     columns, costs, offset = [], [], 0.0
-    for options in (*model.forward, *model.backward, *again):
+    for options in (*model.forward, *model.backward, *(group for window in again for group in window)):
         for option, column in options:
             if column < 0:
                 offset += option.duration_s
             else:
                 columns.append(column)
                 costs.append(option.duration_s)
-    graph = model.graph
-    for node, op in enumerate(graph.forward):
-        if op.creator is not None and model.stored[0, node] >= 0:  # made in the forward pass if it is kept at all
-            columns.append(int(model.stored[0, node]))
-            costs.append(min(option.duration_s for option in forward_options(graph, node)))
+    for column, cost_s in _made_when_kept(model).values():
+        columns.append(column)
+        costs.append(cost_s)
     model.milp.minimize((np.array(costs) / model.unit_s, columns), offset=offset / model.unit_s)
+
+
+def _made_when_kept(model: Relaxation) -> dict[int, tuple[int, float]]:
+    """The intermediates, which are made in the forward pass if they are kept at all: their columns, what they cost."""
+    graph = model.graph
+    return {
+        node: (int(model.stored[0, node]), min(option.duration_s for option in forward_options(graph, node)))
+        for node, op in enumerate(graph.forward)
+        if op.creator is not None and model.stored[0, node] >= 0
+    }

@@ -22,9 +22,21 @@ from gapless.encodings.monet.options import Option, again_options
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["Again", "Relaxation", "Rows", "Span", "add_level", "add_run_rows"]
+__all__ = ["Again", "Away", "Relaxation", "Rows", "Span", "add_level", "add_run_rows"]
 
 Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Away:
+    """The columns of the bytes that are on the host instead, in the model's unit, -1 where there can't be any.
+
+    `forward[i]`, `backward[b]`: while a node runs; `again[w]`: at most while one runs again in a window.
+    """
+
+    forward: Ids
+    backward: Ids
+    again: Ids
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,7 @@ class Relaxation:
     """The model and where its variables are; costs are in units of `unit_s`, memory in units of `unit_bytes`.
 
     `budget`: the column of the budget where it is to be minimised, -1 where it is given.
+    `away`: what is offloaded, None where nothing can be.
     `cuts`: the stages at which windows begin, the first is 1. `stored[w, i]`, `again[w, i]`: columns, -1 where x_i
     can't matter. `forward[i]`, `backward[b]`: the options of each node, with their columns (-1: the only one).
     """
@@ -47,6 +60,7 @@ class Relaxation:
     again: Ids
     forward: tuple[tuple[tuple[Option, int], ...], ...]
     backward: tuple[tuple[tuple[Option, int], ...], ...]
+    away: Away | None = None
 
     def span(self, window: int) -> tuple[int, int]:
         """The first and the last stage of a window."""
@@ -101,6 +115,11 @@ class Rows:
             self.column.append(column)
             self.value.append(value)
 
+    def put_away(self, column: np.int64 | None) -> None:
+        """Take the bytes of a column off a row of memory, if there is one."""
+        if column is not None and column >= 0:
+            self.put(int(column), -1.0)
+
     def add_to(self, model: Model, family: str, cite: str = "", equal: bool = False) -> None:
         """Add the rows as `<= bound`, or as `= bound`."""
         bound = np.array(self.bound)
@@ -137,11 +156,11 @@ class _Families:
     overwritten: Rows
 
 
-def add_run_rows(model: Relaxation, spans: list[list[Span]]) -> Again:
-    """Adds all recomputations' options and memory rows; `spans`: what is held in each window."""
-    families, again = _Families(Rows(), Rows(), Rows(), Rows()), []
-    for number in range(len(model.cuts)):
-        again += _add_window(model, families, _window(model, number, spans[number]))
+def add_run_rows(model: Relaxation, spans: list[list[Span]]) -> list[Again]:
+    """Adds all recomputations' options and memory rows; `spans`: what is held in each window. By window."""
+    families = _Families(Rows(), Rows(), Rows(), Rows())
+    windows = [_window(model, number, spans[number]) for number in range(len(model.cuts))]
+    again = [_add_window(model, families, window) for window in windows]
     families.levels.add_to(model.milp, "level", "4.15", equal=True)
     families.choices.add_to(model.milp, "recomputation_takes_one_option", "4.2.2", equal=True)
     families.fits.add_to(model.milp, "recomputation_fits", "4.4, 4.14")
@@ -232,6 +251,7 @@ def _add_fit(
     own = size[node] + size[local].sum()
     rows.begin_memory(model, 0.0)
     rows.put(level, 1.0)
+    rows.put_away(None if model.away is None else model.away.again[window.number])
     for option, column in options:
         rows.put(column, own + option.workspace_bytes / model.unit_bytes)
     for other in local:

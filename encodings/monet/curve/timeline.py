@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gapless.checker.inspection import memory_steps
+from gapless.checker.replay import replayed
 from gapless.errors import InputError
 from gapless.ir.live_memory import live_bytes
 from gapless.ir.schedule import EventKind, Schedule
@@ -48,11 +50,13 @@ class MemoryTimeline:
 def memory_timeline(schedule: Schedule) -> MemoryTimeline:
     """The timeline of a schedule of MONeT: one device, one event after the other; raises `InputError` for another.
 
-    The forward pass ends with the first run of the loss; forward ops that run later are recomputation.
+    With a host beside it, what is under way to and from there counts as the replay has it. The forward pass ends with
+    the first run of the loss; forward ops that run later are recomputation.
     """
-    if schedule.topology.device_count != 1 or (schedule.kind != EventKind.COMPUTE).any():
+    if schedule.topology.engines != ((0, "compute"),) or (schedule.kind == EventKind.COLLECTIVE).any():
         raise InputError("timeline: must be a schedule of compute events on one device")
     order = np.argsort(schedule.start_s, kind="stable")
+    order = order[~schedule.is_transfer[order]]
     graph, numbers = schedule.graph, schedule.op[order].tolist()
     ops = [graph.ops[number] for number in numbers]
     choices = schedule.implementation[order].tolist()
@@ -62,12 +66,23 @@ def memory_timeline(schedule: Schedule) -> MemoryTimeline:
     return MemoryTimeline(
         start_s=schedule.start_s[order],
         end_s=schedule.end_s[order],
-        live_bytes=live_bytes(schedule, order.tolist()),
+        live_bytes=_held(schedule, order),
         phase=np.array(phase, dtype=np.int64),
         operator=tuple(op.name for op in ops),
         implementation=tuple(op.implementations[choice].name for op, choice in zip(ops, choices, strict=True)),
         budget_bytes=schedule.topology.memory_bytes[0],
     )
+
+
+def _held(schedule: Schedule, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The most bytes that the device holds while each event runs; int64, shape (n,)."""
+    if len(order) == len(schedule):
+        return live_bytes(schedule, order.tolist())
+    memory = memory_steps(replayed(schedule))[0]
+    first = np.maximum(memory.time_s.searchsorted(schedule.start_s[order], side="right") - 1, 0)
+    last = np.maximum(memory.time_s.searchsorted(schedule.end_s[order], side="left"), first + 1)
+    spans = zip(first.tolist(), last.tolist(), strict=True)
+    return np.array([memory.live_bytes[begin:stop].max() for begin, stop in spans], dtype=np.int64)
 
 
 def render(timeline: MemoryTimeline) -> str:

@@ -28,6 +28,7 @@ class Annealing:
         self._random = random.Random(seed)
         graph = keeper.graph
         self._nodes = [k for k, node in enumerate(graph.forward) if node.creator is None and k != graph.loss]
+        self._travellers = keeper.travellers
         self._choosers = [(k, len(node.variants)) for k, node in enumerate(graph.backward) if len(node.variants) > 1]
         self.states = 0
         self.least: State | None = None
@@ -83,10 +84,14 @@ class Annealing:
         dropped: list[int] = []
         variants: list[tuple[int, int]] = []
         leads: list[tuple[int, int]] = []
+        offloaded: list[int] = []
         keep = self._moves.keep
         drop = keep + self._moves.drop
         lead = drop + self._moves.lead
         for _ in range(self._random.randint(1, 3)):
+            if self._travellers and self._random.random() < self._moves.offload:
+                offloaded.append(self._random.choice(self._travellers))
+                continue
             kind = self._random.random()
             if kind < keep or (kind >= lead and not self._choosers):
                 kept.append(self._random.choice(self._nodes))
@@ -99,4 +104,4 @@ class Annealing:
             else:
                 number, count = self._random.choice(self._choosers)
                 variants.append((number, self._random.randrange(count)))
-        return Move(tuple(kept), tuple(dropped), tuple(variants), tuple(leads))
+        return Move(tuple(kept), tuple(dropped), tuple(variants), tuple(leads), tuple(offloaded))

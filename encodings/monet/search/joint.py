@@ -29,6 +29,7 @@ from gapless.encodings.monet.bounds.side_work import Beside
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate, unlimited_s
 from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.offload.keeper import keeper_of
 from gapless.encodings.monet.parameters import Nesting, Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.annealing import STEPS, Annealing
@@ -53,7 +54,7 @@ _REPORT_S = 0.5
 def optimise(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
     """Bound and search until the gap is reached or all work is done; `problem` is one of least time."""
     graph, deadline = problem.graph, Deadline(options)
-    keeper = Keeper(graph, problem.budget_bytes)
+    keeper = keeper_of(problem)
     unit_s = sum(min(impl.duration_s for impl in node.implementations) for node in graph.forward) or 1.0
     annealing = Annealing(keeper, unit_s, options.seed, parameters.cooling, parameters.moves)
     own_bound_s = unlimited_s(graph, out_of_place=False)
@@ -94,6 +95,8 @@ def _least_budget(state: State) -> dict[str, object]:
     graph, parameters = state.problem.graph, state.parameters
     bound_bytes, starts, nested = max(state.least_bytes, state.problem.budget_bytes + 1), list[KeepSet](), None
     keeps_all_bytes = max(peak_without_saving_bytes(graph), bound_bytes)
+    if state.problem.link is not None:  # which nothing but the rows by themselves knows
+        return {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": None}
     if state.cells <= parameters.nesting.most_cells:
         bound_bytes = 1 + refuted_bytes(graph, bound_bytes - 1, keeps_all_bytes)
     if can_relax(state):
@@ -129,7 +132,7 @@ def _follow_rules(state: State) -> Iterator[Found]:
 
 def _refute(state: State) -> Iterator[Found]:
     """Where nothing was found to fit, a proof that nothing does."""
-    if _is_hard(state) and is_refuted(state.problem.graph, state.problem.budget_bytes):
+    if _is_hard(state) and state.problem.link is None and is_refuted(state.problem.graph, state.problem.budget_bytes):
         state.least_bytes, state.is_infeasible = state.problem.budget_bytes + 1, True
     yield from ()
 
@@ -150,13 +153,13 @@ def _relax(state: State) -> Iterator[Found]:
     if not can_relax(state):
         return
     if state.incumbent_s is None:
-        state.least_bytes = max(state.least_bytes, linear_least_bytes(state))
+        state.least_bytes = max(state.least_bytes, linear_least_bytes(state) if state.problem.link is None else 0)
         state.is_infeasible = state.least_bytes > state.problem.budget_bytes
         if not state.is_infeasible:
             start = min(state.starts, key=lambda keep: state.annealing.look_at(keep).outcome.overflow_bytes)
             state.annealing.round(start, next(_rounds(state)), lambda: state.incumbent_s is not None or state.is_over)
             state.report("start")
-    if not state.is_over:
+    if not state.is_over and state.problem.link is None:  # whose relaxations suggest no travellers
         yield first_relaxation(state)
 
 
@@ -224,6 +227,7 @@ def _rounds(state: State) -> Iterator[int]:
     cooling, number = state.parameters.cooling, 0
     while True:
         steps = cooling.steps_per_node * math.sqrt(state.cells) * cooling.growth ** (number // 2)
+        steps /= 1.0 if state.problem.link is None else cooling.travelling
         yield max(STEPS, int(steps if state.incumbent_s is not None else steps / cooling.urgency))
         number += 1
 

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.offload.copies import Copy
 from gapless.encodings.monet.search.menus import StepMenus
 from gapless.encodings.monet.search.stretches import RUNS, THERE, JustInTime, KeepSet, Move, Stretches
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["KeepSet", "Keeper", "Move", "Outcome", "State"]
+__all__ = ["KeepSet", "Keeper", "Move", "Outcome", "State", "Steps"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -49,7 +50,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class _Steps:
+class Steps:
     """All steps of a plan: each forward node, each backward node, each recomputation.
 
     `menu`: the menu that a step picks from, an empty one if it doesn't run. `room`: the bytes that the budget leaves
@@ -74,6 +75,11 @@ class Keeper:
         self._step_menus = StepMenus(graph, self._just_in_time.last_use)
         self._menus = self._step_menus.menus
 
+    @property
+    def travellers(self) -> list[int]:
+        """The tensors that may be offloaded: none without a link."""
+        return []
+
     # -- keep-sets and their costs ------------------------------------------------------------------------------------
 
     def state(self, keep: KeepSet) -> State:
@@ -94,7 +100,7 @@ class Keeper:
         """The plan of a keep-set, spelled out."""
         stretches = self._just_in_time.of(keep)
         steps = self._steps(stretches)
-        pick = self._menus.pick(steps.menu, steps.room)
+        pick, copies = self._picked(stretches, steps)
         shape = (self._stages, self._nodes)
         recomputed, in_place = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
         forward_implementation, backward_implementation = (
@@ -119,7 +125,12 @@ class Keeper:
             forward_implementation,
             stretches.keep.variant,
             backward_implementation,
+            copies,
         )
+
+    def _picked(self, stretches: Stretches, steps: Steps) -> tuple[Ints, tuple[Copy, ...]]:
+        """The number of each step's option, and what travels meanwhile."""
+        return self._menus.pick(steps.menu, steps.room), ()
 
     def _stored(self, stretches: Stretches) -> Mask:
         """What is there when each stage begins, from the stage after its run to that of its last use."""
@@ -171,7 +182,7 @@ class Keeper:
         steps = self._steps(stretches)
         return State(stretches, Outcome(*self._menus.total(steps.menu, steps.room)))
 
-    def _steps(self, stretches: Stretches) -> _Steps:
+    def _steps(self, stretches: Stretches) -> Steps:
         """Which steps a plan has, and what room and choice each has."""
         moments, a_stage = stretches.moments, self._just_in_time.stage_length
         held_always, held = self._held(moments.ravel())
@@ -184,7 +195,7 @@ class Keeper:
         may = (moments[2, over] == run + 1) | (moments[3, over] == run + 1)  # its input is gone right after
         forward = self._step_menus.forward(stretches.keep.kept, room)
         backward = self._step_menus.backward(stretches.keep.variant)
-        return _Steps(
+        return Steps(
             np.concatenate((forward, backward, self._step_menus.again(nodes, may))),
             np.concatenate((room, self._spare_again[stage] - held_then)),
             nodes,

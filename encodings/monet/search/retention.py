@@ -138,7 +138,11 @@ def keep_set_of(graph: TrainingGraph, decisions: Decisions) -> KeepSet:
                 lead[tensor] = max(lead[tensor], stage - made_in.pop(tensor))
             if node is not None:
                 made_in[node] = stage
-    return KeepSet(kept, again > np.where(kept, 0, 1), tight.variant, lead)
+    offloaded = None
+    if decisions.copies:
+        offloaded = np.zeros(len(kept), dtype=np.bool_)
+        offloaded[[copy.node for copy in decisions.copies]] = True
+    return KeepSet(kept, again > np.where(kept, 0, 1), tight.variant, lead, offloaded)
 
 
 def last_needs(graph: TrainingGraph, variants: Ints) -> list[int]:

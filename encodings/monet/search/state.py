@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.offload.keeper import keeper_of
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.annealing import Annealing
@@ -181,4 +182,4 @@ class State:
         if plan is not None and (best is None or plan[1] < best.outcome.cost_s):
             return lambda: plan[0]
         assert best is not None
-        return lambda: (keeper or Keeper(problem.graph, problem.budget_bytes)).decide(best.keep)
+        return lambda: (keeper or keeper_of(problem)).decide(best.keep)

@@ -32,12 +32,15 @@ class KeepSet:
 
     `variant[b]`: int64, the implementation of backward node b. `lead[i]`: int64, by how many stages x_i is recomputed
     before it is wanted, 0 for just in time: an earlier stage may have room for what it takes to make it.
+    `offloaded[i]`: bool, x_i, which is kept, spends the time between its last forward and its first backward use on the
+    host; None where nothing does.
     """
 
     kept: Mask
     dropped: Mask
     variant: Ints
     lead: Ints
+    offloaded: Mask | None = None
 
     @classmethod
     def just_in_time(cls, kept: Mask, variant: Ints) -> KeepSet:
@@ -49,13 +52,15 @@ class KeepSet:
 class Move:
     """How a keep-set differs from another: tensors that are kept or dropped where they were not, or the reverse.
 
-    `variants`: backward nodes with their new variants. `leads`: tensors with their new leads.
+    `variants`: backward nodes with their new variants. `leads`: tensors with their new leads. `offloaded`: tensors that
+    are kept on the host where they were not, or the reverse.
     """
 
     kept: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()
     variants: tuple[tuple[int, int], ...] = ()
     leads: tuple[tuple[int, int], ...] = ()
+    offloaded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,14 @@ class JustInTime:
         """The moment at which a node runs at a stage; the stage's backward node is numbered after the forward ones."""
         return (stage * self._width + node) * _TURN + RUNS
 
+    def moment_of(self, stage: int, node: int) -> int:
+        """`moment` of plain numbers."""
+        return (stage * self._width + node) * _TURN + RUNS
+
+    def users(self, node: int) -> list[int]:
+        """The forward nodes that read a node's output."""
+        return self._users[node]
+
     def place(self, moments: Ints) -> tuple[Ints, Ints]:
         """The stage of each moment, and the node whose turn it is."""
         return np.divmod(moments // _TURN, self._width)
@@ -108,20 +121,21 @@ class JustInTime:
         In its plainest form it is without tensors without a use, with exactly the intermediates that the variants
         read, with only those drops that have a gap to be dropped over, and with leads that don't pass what came before.
         """
-        keep = KeepSet(keep.kept & self._plain, keep.dropped & self._plain, keep.variant.copy(), keep.lead.copy())
+        away = None if keep.offloaded is None else keep.offloaded.copy()
+        keep = KeepSet(keep.kept & self._plain, keep.dropped & self._plain, keep.variant.copy(), keep.lead.copy(), away)
         moments = np.zeros((4, self._nodes + 1), dtype=np.int64)
         moments[:, self._nodes] = _NO_TENSOR
         stretches = Stretches(keep, self._needed_at(keep.variant).copy(), [()] * self._nodes, moments)
         self._settle(stretches, (1 << self._nodes) - 1)
+        _only_kept(keep)
         return stretches
 
     def moved(self, origin: Stretches, move: Move) -> Stretches:
         """The stretches of a neighbour; `origin` itself if the move changes nothing."""
         kept, dropped, variant = origin.keep.kept.copy(), origin.keep.dropped.copy(), origin.keep.variant.copy()
-        lead = origin.keep.lead.copy()
-        stretches = Stretches(
-            KeepSet(kept, dropped, variant, lead), origin.needed.copy(), origin.runs.copy(), origin.moments.copy()
-        )
+        lead, before = origin.keep.lead.copy(), origin.keep.offloaded
+        keep = KeepSet(kept, dropped, variant, lead, None if before is None else before.copy())
+        stretches = Stretches(keep, origin.needed.copy(), origin.runs.copy(), origin.moments.copy())
         changed = self._choose_variants(stretches, move.variants)
         for node in move.kept:
             kept[node] = not kept[node]
@@ -132,7 +146,10 @@ class JustInTime:
         for node, stages in move.leads:
             lead[node] = stages
             changed |= 1 << node
+        changed |= _toggle_offloaded(keep, move.offloaded)
         differs = self._settle(stretches, changed)
+        _only_kept(keep)
+        differs |= before is not None and keep.offloaded is not None and bool((before != keep.offloaded).any())
         differs |= any(variant[number] != origin.keep.variant[number] for number, _ in move.variants)
         return stretches if differs else origin
 
@@ -223,6 +240,26 @@ class JustInTime:
         """The moment after the last use: a tensor that only a recomputation used is gone when backward runs."""
         is_read = last in stretches.needed[node]
         return last * self.stage_length + (self.stage_length if is_read else self._after_last_use[node])
+
+
+def _toggle_offloaded(keep: KeepSet, nodes: Iterable[int]) -> int:
+    """Offload tensors, which are kept then, or don't; returns which have changed, a bit for each."""
+    changed = 0
+    offloaded = keep.offloaded
+    if offloaded is None:
+        return changed
+    for node in nodes:
+        offloaded[node] = not offloaded[node]
+        if offloaded[node]:
+            keep.kept[node], keep.dropped[node] = True, False
+        changed |= 1 << node
+    return changed
+
+
+def _only_kept(keep: KeepSet) -> None:
+    """Nothing is offloaded but what is kept all along."""
+    if keep.offloaded is not None:
+        np.logical_and(keep.offloaded, keep.kept & ~keep.dropped, out=keep.offloaded)
 
 
 def _longest_gap(uses: Iterable[int]) -> tuple[int, int] | None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate, unlimited_s
+from gapless.encodings.monet.offload.search import optimise_travelling
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.joint import optimise
 from gapless.encodings.monet.search.retention import fit_implementations
 from gapless.encodings.monet.search.state import SOLVER, SOLVER_TOLERANCE, Attempt, stopped
-from gapless.encodings.monet.study import baselines, checkmate
+from gapless.encodings.monet.study import baselines, checkmate, offloading
 from gapless.encodings.monet.study.ablation import ABLATIONS, ablation, carry_over
 from gapless.encodings.monet.study.gist import encoded_graph
 from gapless.options import Deadline, SolveOptions
@@ -58,6 +59,11 @@ class _Named:
     def run(self, search: Asking) -> Iterator[Attempt]:
         """Its one answer."""
         yield self.answer(search.problem, search.options, search.parameters)
+
+
+def _best(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+    """MONeT's own search, with offloading where there is a link."""
+    return (optimise if problem.link is None else optimise_travelling)(problem, options, parameters)
 
 
 def _ablated(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
@@ -185,12 +191,14 @@ CARRIED = "carried"
 """What a problem with a carried plan is answered by; no method by name, since it takes a plan."""
 METHODS = (
     _Named(CARRIED, _carried),
-    _Named("auto", optimise),
+    _Named("auto", _best),
     *(_Named(name, _ablated) for name in ABLATIONS),
     _Named("checkmate", _checkmate),
     _Named("checkmate-d", _checkmate),
     _by_rule("lean", lambda graph, budget_bytes: baselines.lean(graph)),
     _Named("gist", _gist),
+    _Named("offload-all", offloading.in_order),
+    _Named("offload-layers", offloading.by_layers),
     _by_rule("greedy", baselines.greedy_eviction),
     _by_rule("sqrt", lambda graph, budget_bytes: baselines.sqrt_checkpoints(graph)),
     _by_rule("revolve", lambda graph, budget_bytes: baselines.revolve(graph)),

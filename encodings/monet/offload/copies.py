@@ -1,0 +1,117 @@
+"""Copies to the host and back: in which order, what waits for them, and when all of it happens on a link.
+
+Memory is a matter of order, not of time. A step waits until the copies out are over whose bytes it needs, and a copy
+back begins once the step is over from which on there is room for it. So a plan fits its budget however fast steps and
+link turn out to be, and times are what follows from the order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gapless.errors import InputError
+from gapless.topologies.topology import Link as TopologyLink
+from gapless.topologies.topology import Topology
+
+__all__ = ["Copy", "Link", "Times", "timed"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects a device with its host: one copy each way at a time, each at `bytes_per_s`.
+
+    `host_bytes`: the most that the host may hold.
+    """
+
+    bytes_per_s: float
+    host_bytes: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.bytes_per_s) and self.bytes_per_s > 0):
+            raise InputError(f"offload: must be a bandwidth above 0, got {self.bytes_per_s}")
+        if self.host_bytes < 1:
+            raise InputError(f"host_memory: must be >= 1 byte, got {self.host_bytes}")
+
+    def copy_s(self, size_bytes: float) -> float:
+        """How long a copy takes."""
+        return size_bytes / self.bytes_per_s
+
+    @property
+    def description(self) -> dict[str, object]:
+        """What was asked, for the plan file."""
+        return {"offload_bytes_per_s": self.bytes_per_s, "host_bytes": self.host_bytes}
+
+    def topology(self, budget_bytes: float) -> Topology:
+        """A device with a budget, its host, and a link each way."""
+        beta = 1.0 / self.bytes_per_s
+        return Topology(
+            "one device and its host", (0, 0), (TopologyLink(0, 1, 0.0, beta), TopologyLink(1, 0, 0.0, beta)),
+            engines=((0, "compute"),), memory_bytes=(budget_bytes, float(self.host_bytes)),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One tensor's way to the host and back, by the numbers of steps, in the order in which they run on the device.
+
+    `out_after`: its last forward use, after which it is copied out. `gone_by`: the step that waits until it is gone.
+    `back_after`: the step at whose end the copy back may begin. `needed_by`: the step that waits until it is back.
+    """
+
+    node: int
+    out_after: int
+    gone_by: int
+    back_after: int
+    needed_by: int
+
+    def check(self, nodes: int, steps: int) -> None:
+        """Raise `InputError` unless it is one of so many nodes, and waits for no step that waits for it."""
+        is_order = 0 <= self.out_after < self.gone_by <= self.needed_by < steps
+        if not (0 <= self.node < nodes and is_order and self.out_after <= self.back_after < self.needed_by):
+            rule = "must have out_after < gone_by <= needed_by and out_after <= back_after < needed_by"
+            raise InputError(f"decisions: copies {rule}, of {nodes} nodes and {steps} steps, got {self}")
+
+
+@dataclass(frozen=True)
+class Times:
+    """When what begins, in seconds: each step, each copy out, and each copy back; the copies as they are listed."""
+
+    start_s: list[float]
+    out_s: list[float]
+    back_s: list[float]
+    end_s: float
+
+
+def timed(duration_s: Sequence[float], copies: Sequence[Copy], copy_s: Sequence[float]) -> Times:
+    """The earliest times of steps that run one after the other, and of copies.
+
+    Copies go out in the order of their list, and come back in the order in which they are needed. A copy back also
+    waits for the copies out that the step after `back_after` waits for: it may take their bytes.
+    """
+    out_s, back_s = [0.0] * len(copies), [0.0] * len(copies)
+    start_s, free_s = [0.0] * len(duration_s), [0.0] * len(duration_s)  # free: when a step's bytes are, but for returns
+    returns = sorted(range(len(copies)), key=lambda k: (copies[k].needed_by, copies[k].node))
+    outward = gone = homeward = back = 0  # how many copies are out, are gone, are on their way back, are back
+    now_s = out_free_s = back_free_s = 0.0
+    for step, run_s in enumerate(duration_s):
+        while outward < len(copies) and copies[outward].out_after < step:
+            out_s[outward] = max(now_s, out_free_s)
+            out_free_s = out_s[outward] + copy_s[outward]
+            outward += 1
+        while gone < outward and copies[gone].gone_by <= step:
+            now_s = max(now_s, out_s[gone] + copy_s[gone])
+            gone += 1
+        free_s[step] = now_s
+        while homeward < len(copies) and copies[returns[homeward]].back_after < step:
+            copy = returns[homeward]
+            back_s[copy] = max(free_s[copies[copy].back_after + 1], back_free_s, out_s[copy] + copy_s[copy])
+            back_free_s = back_s[copy] + copy_s[copy]
+            homeward += 1
+        while back < homeward and copies[returns[back]].needed_by <= step:
+            now_s = max(now_s, back_s[returns[back]] + copy_s[returns[back]])
+            back += 1
+        start_s[step] = now_s
+        now_s += run_s
+    return Times(start_s, out_s, back_s, now_s)

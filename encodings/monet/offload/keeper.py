@@ -1,0 +1,232 @@
+"""What a keep-set comes to whose tensors may travel: its steps on a timeline, beside the copies out and back.
+
+Steps run in order. A copy out begins with the tensor's last forward use, in the order of these. A step takes the
+implementation with which it ends first: a fast one may have to wait until copies out have left it the bytes that it
+needs. Copies back begin as late as their deadlines allow, the last one first, as in a schedule of jobs with deadlines,
+or later where there is no room; then all is played forward.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.monet.offload.copies import Copy, Link, Times, timed
+from gapless.encodings.monet.problem import Problem
+from gapless.encodings.monet.search.keepset import Keeper, Outcome, State, Steps
+from gapless.encodings.monet.search.stretches import KeepSet, Stretches
+from gapless.profiles.training.graph import TrainingGraph
+
+__all__ = ["Journey", "OffloadKeeper", "keeper_of"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Away:
+    """A tensor that may be away from step `first` on, in whose row it would be, until step `needed`, which reads it."""
+
+    node: int
+    size_bytes: float
+    first: int
+    needed: int
+
+
+@dataclass(frozen=True)
+class Journey:
+    """The copies of a keep-set, how many seconds each takes, and when all happens."""
+
+    copies: tuple[Copy, ...]
+    copy_s: tuple[float, ...]
+    times: Times
+
+
+@dataclass
+class _Ahead:
+    """The steps with their choices as if nothing had to come back: `slack` is what each leaves of the budget."""
+
+    duration_s: list[float]
+    start_s: list[float]
+    slack: Floats
+    gone_by: list[int]
+    gone_s: list[float]
+    overflow_bytes: float
+    picks: list[int]
+
+
+class OffloadKeeper(Keeper):
+    """Evaluates keep-sets of one graph under one budget, beside a link to the host."""
+
+    def __init__(self, graph: TrainingGraph, budget_bytes: int, link: Link) -> None:
+        super().__init__(graph, budget_bytes)
+        self.link = link
+        self._size = graph.output_bytes.astype(np.float64)
+        self._choices = [
+            [(option.duration_s, float(option.workspace_bytes)) for option in menu] for menu in self._menus.options
+        ]
+        self._last_reader = list(self._just_in_time.last_use)
+        for number, node in enumerate(graph.forward):
+            if node.creator is not None:
+                self._last_reader[node.creator] = max(self._last_reader[node.creator], number)
+
+    @property
+    def travellers(self) -> list[int]:
+        """The tensors that may be offloaded: of some bytes, and no loss."""
+        return np.flatnonzero(self._size[: self.graph.loss] > 0).tolist()
+
+    def journey(self, keep: KeepSet) -> Journey:
+        """The copies of a keep-set, and when they happen."""
+        stretches = self._just_in_time.of(keep)
+        return self._travel(stretches, self._steps(stretches))[0]
+
+    def state(self, keep: KeepSet) -> State:
+        """Evaluate a keep-set, from which others with tensors on the host may be reached."""
+        if keep.offloaded is None:
+            keep = replace(keep, offloaded=np.zeros(len(self.graph.forward), dtype=np.bool_))
+        return super().state(keep)
+
+    def _picked(self, stretches: Stretches, steps: Steps) -> tuple[NDArray[np.int64], tuple[Copy, ...]]:
+        offloaded = stretches.keep.offloaded
+        if offloaded is None or not offloaded.any():
+            return super()._picked(stretches, steps)
+        journey, ahead = self._travel(stretches, steps)
+        picks = np.zeros(len(steps.menu), dtype=np.int64)
+        picks[self._in_order(steps)[0]] = ahead.picks
+        return picks, journey.copies
+
+    def _state(self, stretches: Stretches) -> State:
+        offloaded = stretches.keep.offloaded
+        if offloaded is None or not offloaded.any():
+            return super()._state(stretches)
+        journey, ahead = self._travel(stretches, self._steps(stretches))
+        over_bytes = float(self._size[offloaded].sum()) - self.link.host_bytes
+        return State(stretches, Outcome(journey.times.end_s, max(ahead.overflow_bytes, over_bytes, 0.0)))
+
+    def _travel(self, stretches: Stretches, steps: Steps) -> tuple[Journey, _Ahead]:
+        order, moments = self._in_order(steps)
+        away, room = self._away(stretches, moments), steps.room[order]
+        for tensor in away:
+            room[tensor.first : tensor.needed] += tensor.size_bytes
+        copy_s = [self.link.copy_s(tensor.size_bytes) for tensor in away]
+        ahead = self._run_ahead(steps.menu[order].tolist(), room.tolist(), away, copy_s)
+        gates = _latest_returns(away, copy_s, ahead)
+        copies = tuple(
+            Copy(tensor.node, tensor.first - 1, gone, gate - 1, tensor.needed)
+            for tensor, gone, gate in zip(away, ahead.gone_by, gates, strict=True)
+        )
+        return Journey(copies, tuple(copy_s), timed(ahead.duration_s, copies, copy_s)), ahead
+
+    def _in_order(self, steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The steps that run, in their order, and their moments."""
+        moments = np.concatenate((self._always, self._just_in_time.moment(steps.stage, steps.again)))
+        order = moments.argsort(kind="stable")
+        order = order[self._menus.least_bytes[steps.menu[order]] > -np.inf]
+        return order, moments[order]
+
+    def _away(self, stretches: Stretches, moments: NDArray[np.int64]) -> list[_Away]:
+        """The tensors that travel, in the order of their last forward uses."""
+        offloaded = stretches.keep.offloaded
+        assert offloaded is not None
+        found, at, last = [], self._just_in_time.moment_of, len(self.graph.forward)
+        for node in np.flatnonzero(offloaded & (self._size > 0)).tolist():
+            uses = [at(stage, last) for stage in stretches.needed[node]]
+            uses += [at(stage, user) for user in self._just_in_time.users(node) for stage in stretches.runs[user]]
+            first, needed = moments.searchsorted((at(0, self._last_reader[node]) + 1, min(uses))).tolist()
+            if first < needed:
+                found.append(_Away(node, float(self._size[node]), first, needed))
+        return sorted(found, key=lambda tensor: (tensor.first, tensor.node))
+
+    def _run_ahead(self, menus: Sequence[int], room: list[float], away: Sequence[_Away], copy_s: list[float]) -> _Ahead:
+        """Choose how each step runs, and what it waits for of the copies out."""
+        count = len(away)
+        needed = {tensor.needed: k + 1 for k, tensor in enumerate(away)}
+        gone_by, gone_s = [0] * count, [0.0] * count
+        durations, starts, picks, slack = list[float](), list[float](), list[int](), np.array(room)
+        out = gone = 0
+        now_s = free_s = held = overflow = 0.0
+        for step, menu in enumerate(menus):
+            while out < count and away[out].first == step:
+                free_s = gone_s[out] = max(now_s, free_s) + copy_s[out]
+                held += away[out].size_bytes
+                out += 1
+            upto, left = gone, held
+            if gone < out:
+                must = needed.get(step, 0)
+                while upto < out and (upto < must or gone_s[upto] <= now_s):
+                    left -= away[upto].size_bytes
+                    upto += 1
+            run_s, workspace = self._choices[menu][0]
+            pick, start_s, gone_after, lacks = 0, now_s, upto, 0.0
+            if left + workspace > room[step] or (upto > gone and gone_s[upto - 1] > now_s):
+                pick, start_s, gone_after, lacks = self._waiting(
+                    self._choices[menu],
+                    room[step] - left,
+                    now_s,
+                    upto,
+                    gone_s[:out],
+                    [t.size_bytes for t in away[:out]],
+                )
+                run_s, workspace = self._choices[menu][pick]
+            while gone < gone_after:
+                gone_by[gone] = step
+                held -= away[gone].size_bytes
+                gone += 1
+            if lacks > overflow:
+                overflow = lacks
+            slack[step] -= held + workspace
+            durations.append(run_s)
+            starts.append(start_s)
+            picks.append(pick)
+            now_s = start_s + run_s
+        return _Ahead(durations, starts, slack, gone_by, gone_s, overflow, picks)
+
+    def _waiting(
+        self, choices: Sequence[tuple[float, float]], free: float, now_s: float, upto: int, gone_s: Sequence[float],
+        sizes: Sequence[float],
+    ) -> tuple[int, float, int, float]:  # fmt: skip
+        """The option with which a step ends first, which lacks least where none fits; its start, how many tensors are
+        gone then, and what it lacks.
+
+        `free`: the bytes that are left for workspace once the first `upto` tensors are gone, which it waits for anyway.
+        """
+        found, best = (0, now_s, upto, 0.0), (float("inf"), float("inf"))
+        for number, (run_s, workspace) in enumerate(choices):
+            k, room = upto, free
+            while k < len(gone_s) and workspace > room:
+                room += sizes[k]
+                k += 1
+            lack = max(workspace - room, 0.0)
+            begin_s = max(now_s, gone_s[k - 1]) if k else now_s
+            if (lack, begin_s + run_s) < best:
+                found, best = (number, begin_s, k, lack), (lack, begin_s + run_s)
+            if k == upto and not lack:
+                break
+        return found
+
+
+def _latest_returns(away: Sequence[_Away], copy_s: Sequence[float], ahead: _Ahead) -> list[int]:
+    """The first step in whose row each tensor is again: the latest that is in time, later where there is no room."""
+    gates = [0] * len(away)
+    next_s, slack = float("inf"), ahead.slack
+    for k in sorted(range(len(away)), key=lambda k: (-away[k].needed, -away[k].node)):
+        tensor = away[k]
+        begin_s = max(min(ahead.start_s[tensor.needed], next_s) - copy_s[k], ahead.gone_s[k])
+        gate = max(min(bisect_right(ahead.start_s, begin_s) - 1, tensor.needed), ahead.gone_by[k])
+        lacking = np.flatnonzero(slack[gate : tensor.needed] < tensor.size_bytes)
+        if len(lacking):
+            gate += int(lacking[-1]) + 1
+            begin_s = ahead.start_s[gate]
+        slack[gate : tensor.needed] -= tensor.size_bytes
+        gates[k], next_s = gate, begin_s
+    return gates
+
+
+def keeper_of(problem: Problem) -> Keeper:
+    """What evaluates the keep-sets of a problem."""
+    if problem.link is None:
+        return Keeper(problem.graph, problem.budget_bytes)
+    return OffloadKeeper(problem.graph, problem.budget_bytes, problem.link)
