@@ -29,12 +29,13 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     plan, report = plan_to_run(question.plan, "cache")
     if not report.valid:
         return not_run(report)
-    from gapless.torch.cache.generation import compare
-    from gapless.torch.cache.measurement import FullModel
-    from gapless.torch.heads.models import load_language_model, sequences_of
+    from gapless.torch.heads.models import load_language_model, sequences_of  # names the extra that is missing
 
     decision = CacheDecision.of(plan, question.plan)
     model = load_language_model(question.model, session.options.seed, question.device, question.dtype)
+    from gapless.torch.cache.generation import compare
+    from gapless.torch.cache.measurement import FullModel
+
     tokens, where = model.tokens(question.text), f"text: {question.text}"
     prompts = sequences_of(tokens, question.prompt, question.batch, where)
     sequences = sequences_of(tokens, question.sequence, question.sequences, where)
