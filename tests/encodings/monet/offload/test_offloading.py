@@ -29,7 +29,9 @@ from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.networks import build
 
-QUICK = Parameters(bounding=Bounding(steps=20), cooling=Cooling(steps_per_node=5, patience=2), least_budget_steps=100)
+QUICK = Parameters(
+    bounding=Bounding(steps=20, small_cells=0), cooling=Cooling(steps_per_node=5, patience=2), least_budget_steps=100
+)
 UNET = build("unet", 2)
 
 
