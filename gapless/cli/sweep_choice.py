@@ -120,18 +120,23 @@ def _table(answer: Answer) -> str:
     titles = [name if unit in ("", "bytes", "s") else f"{name} ({unit})" for name, unit in units.items()]
     lines = [
         [*(str(row["fields"].get(name, "-")) for name in names), str(row["repeats"])]
-        + [_interval(row["metrics"].get(name), unit) for name, unit in units.items()]
+        + [_measured_or_predicted(row, name, unit) for name, unit in units.items()]
         + [_on_front(row), row["standing"]]
         for row in answer.rows
     ]
     return table([[*names, "runs", *titles, "on the front", "standing"], *lines])
 
 
-def _interval(found: dict[str, float] | None, unit: str) -> str:
+def _measured_or_predicted(row: AnswerRow, name: str, unit: str) -> str:
+    """The interval that was measured; without two runs, what the model expects, after a `~`."""
+    if name in row["metrics"]:
+        return _interval(row["metrics"][name], unit)
+    return f"~ {_interval(row['predicted'][name], unit)}" if name in row["predicted"] else "-"
+
+
+def _interval(found: dict[str, float], unit: str) -> str:
     from gapless.units import format_bytes, format_seconds
 
-    if found is None:
-        return "-"
     in_words: dict[str, Callable[[float], str]] = {"bytes": format_bytes, "s": format_seconds}
     mean, half = found["mean"], found["high"] - found["mean"]
     if unit in in_words:
@@ -154,6 +159,10 @@ def _sentences(answer: Answer) -> list[str]:
     counted = f"{len(answer.race.measured)} runs, {answer.new_runs} of them new"
     head = f"{asked}: {counted}{ended.get(answer.race.stop_reason, '')}"
     level = f"{100 * file.confidence:.4g} %"
+    if file.goes_by_model:
+        tried = len({place for place, _ in answer.race.measured})
+        head += f"; a model of {tried} of {len(file.configurations)} configurations judges all of them"
+        level += ", if the model is right,"
     if found.chosen is None:
         why = f"every configuration breaks a limit, with {level} confidence"
         return [head, why if found.status == "infeasible" else "no configuration is known to keep the limits"]

@@ -37,6 +37,7 @@ class Use:
 
 EXTRAS = {
     "chakra": Use("Chakra traces", (("export", "chakra"),)),
+    "choose": Use("choices of measured configurations from few runs"),
     "cli": Use("the live progress line, completion", (("completion",),)),
     "docs": Use("this documentation as a site"),
     "examples": Use("the example that measures an index library"),

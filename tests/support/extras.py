@@ -13,6 +13,7 @@ __all__ = ["LIBRARIES", "extra_of", "is_here", "needs_torch", "needs_transformer
 
 LIBRARIES = {
     "docs": ("ipykernel", "mkdocs", "mkdocstrings", "nbclient", "nbformat"),
+    "choose": ("sklearn",),
     "fast": ("numba",),
     "hf": ("torch", "transformers"),
     "ray": ("ray",),

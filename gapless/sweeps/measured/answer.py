@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gapless.sweeps.measured.measure_file import MeasureFile
 from gapless.sweeps.measured.question import Question
 from gapless.sweeps.measured.race import Race
@@ -23,13 +26,16 @@ CHOSEN, LEFT, WAITING = "chosen", "not ruled out", "not measured"
 
 
 class AnswerRow(TypedDict):
-    """A configuration as files have it. `metrics`: as `Answer` measured them, the mean and the ends of its interval."""
+    """A configuration as files have it. `metrics`: as `Answer` measured them, the mean and the ends of its interval;
+    `predicted`: what the model expects where one was asked, likewise.
+    """
 
     hash: str
     fields: dict[str, Value]
     standing: str
     repeats: int
     metrics: dict[str, dict[str, float]]
+    predicted: dict[str, dict[str, float]]
     front: bool
     front_likelihood: float | None
     error: str | None
@@ -57,7 +63,7 @@ class Answer:
             return CHOSEN
         if place in self.race.out:
             return self.race.out[place]
-        return LEFT if place in self.race.estimates else WAITING
+        return LEFT if place in self.race.judged() else WAITING
 
     @property
     def data(self) -> dict[str, object]:
@@ -76,6 +82,7 @@ class Answer:
             "status": found.status,
             "stop_reason": self.race.stop_reason,
             "confidence": self.file.confidence,
+            "by_model": self.file.goes_by_model,
             "chosen": None if chosen is None else {"hash": chosen.hash, "fields": dict(chosen.values)},
             "keeps_limits": found.is_kept,
             "likelihood": found.likelihood,
@@ -88,25 +95,26 @@ class Answer:
     def _row(self, place: int) -> AnswerRow:
         configuration = self.file.configurations[place]
         estimate = self.race.estimates.get(place)
+        by_model = self.file.goes_by_model and place in self.race.judged()
+        alpha = (1 - self.file.confidence) / 2
         return {
             "hash": configuration.hash,
             "fields": dict(configuration.values),
             "standing": self.standing(place),
             "repeats": sum(of == place for of, _ in self.race.measured),
-            "metrics": {} if estimate is None else self._intervals(place),
+            "metrics": {} if estimate is None else self._intervals(estimate.mean, estimate.half_width(alpha)),
+            "predicted": self._intervals(self.race.mean(place), self.race.half_width(place, alpha)) if by_model else {},
             "front": place in self.verdict.on_front,
             "front_likelihood": self.verdict.front.get(place),
             "error": self.race.errors.get(place),
             "command": shlex.join(configuration.command(self.file.seed)),
         }
 
-    def _intervals(self, place: int) -> dict[str, dict[str, float]]:
+    def _intervals(self, mean: NDArray[np.float64], half: NDArray[np.float64]) -> dict[str, dict[str, float]]:
         """By metric, the mean and the ends of its own interval with the file's confidence."""
-        estimate = self.race.estimates[place]
-        half = estimate.half_width((1 - self.file.confidence) / 2)
         return {
-            metric.name: {"mean": float(mean), "low": float(mean - width), "high": float(mean + width)}
-            for metric, mean, width in zip(self.file.metrics, estimate.mean, half, strict=True)
+            metric.name: {"mean": float(value), "low": float(value - width), "high": float(value + width)}
+            for metric, value, width in zip(self.file.metrics, mean, half, strict=True)
         }
 
 
@@ -123,10 +131,10 @@ def _flat(row: AnswerRow) -> dict[str, object]:
     for name, value in row.items():
         if name == "fields":
             flat |= {f"fields.{key}": entry for key, entry in row["fields"].items()}
-        elif name == "metrics":
-            flat |= {
-                f"{metric}.{key}": number for metric, found in row["metrics"].items() for key, number in found.items()
-            }
+        elif name in ("metrics", "predicted"):
+            of = row["metrics"] if name == "metrics" else row["predicted"]
+            end = "" if name == "metrics" else f"{name}."
+            flat |= {f"{end}{metric}.{key}": number for metric, found in of.items() for key, number in found.items()}
         else:
             flat[name] = value
     return flat

@@ -15,10 +15,12 @@ from gapless.io.atomic import check_writable, make_folder
 from gapless.options import Progress
 from gapless.sweeps.measured.answer import Answer, write_answer
 from gapless.sweeps.measured.commands import Stopped, measured
+from gapless.sweeps.measured.few_runs import few_runs
 from gapless.sweeps.measured.log import Log
 from gapless.sweeps.measured.measure_file import MeasureFile
+from gapless.sweeps.measured.model import check_installed, placed
 from gapless.sweeps.measured.question import Question
-from gapless.sweeps.measured.race import Run, race
+from gapless.sweeps.measured.race import Measure, Race, Run, race
 from gapless.sweeps.measured.verdict import verdict
 from gapless.sweeps.summary import SUMMARY_JSON
 
@@ -44,14 +46,24 @@ def choose(
     lost, and the answer says what is known by then. Raises `InputError` for a folder that can't be written to, or that
     holds measurements of another machine.
     """
+    if file.goes_by_model:
+        check_installed()
     root = Path(folder)
     make_folder(root)
     check_writable(root / SUMMARY_JSON)
     bench = _Bench(file, Log(root, file.metrics), workers, on_progress, stop or threading.Event())
-    course = race(len(file.configurations), file.runs, question, file.confidence, bench.measure, file.seed)
+    course = _course(file, question, bench.measure)
     answer = Answer(file, question, course, verdict(course, file.seed), bench.new_runs)
     write_answer(root, answer)
     return answer
+
+
+def _course(file: MeasureFile, question: Question, measure: Measure) -> Race:
+    """A race where the budget pays for one; otherwise few runs, which a model asks for."""
+    if not file.goes_by_model:
+        return race(len(file.configurations), file.runs, question, file.confidence, measure, file.seed)
+    points = placed([configuration.values for configuration in file.configurations])
+    return few_runs(points, file.runs, question, file.confidence, measure, file.seed)
 
 
 class _Bench:

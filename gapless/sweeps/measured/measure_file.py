@@ -60,6 +60,8 @@ _MOST_RUNS = 100_000
 _HASH_DIGITS = 16
 _FEWEST, _FIRST, _DOUBLED = 2, 4, 8
 """Repeats: fewer than two have no interval; the defaults of `first`, and of `most` as a multiple of it."""
+_FEWEST_RUNS = 12
+"""A model that says which configurations are worth a run has a few settings to learn from, and a few best to repeat."""
 _OF_THE_RUN = ("seed", "python")
 _PLACE = re.compile(r"\{(\w+)\}")
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
@@ -100,7 +102,7 @@ class Metric:
 @dataclass(frozen=True)
 class Runs:
     """How often to run: `first` times each configuration, one that is left at the end at most `most` times, and no
-    more than `budget` runs in all.
+    more than `budget` runs in all; with a budget below the first runs of each, some of them, by a model.
     """
 
     first: int
@@ -148,6 +150,11 @@ class MeasureFile:
     time_out_s: float
     seed: int
     confidence: float
+
+    @property
+    def goes_by_model(self) -> bool:
+        """Whether the budget doesn't pay for the first runs of each, so that a model says which are worth one."""
+        return self.runs.budget < self.runs.first * len(self.configurations)
 
 
 def read_measure_file(path: str | Path) -> MeasureFile:
@@ -210,9 +217,10 @@ def _runs(record: Record, configurations: int) -> Runs:
     most = record.integer("most", first, _MOST_RUNS, default=min(_DOUBLED * first, _MOST_RUNS))
     needed = configurations * first
     budget = record.integer("budget", 1, default=configurations * most)
-    if budget < needed:
+    if budget < min(needed, _FEWEST_RUNS):
         rule = f">= {needed}, the first {first} runs of each of {configurations} configurations"
-        raise record.fail("budget", rule, budget)
+        by_model = f">= {_FEWEST_RUNS}, the fewest that a model learns from"
+        raise record.fail("budget", rule if needed <= _FEWEST_RUNS else by_model, budget)
     record.close()
     return Runs(first, most, budget)
 

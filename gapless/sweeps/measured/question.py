@@ -7,6 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gapless.errors import InputError
 from gapless.io.record import suggestion
 from gapless.sweeps.measured.measure_file import Metric
@@ -45,6 +48,16 @@ class Question:
         for limit in self.limits:
             found.setdefault(limit.metric, -limit.sign)
         return list(found.items())
+
+    def values(self, worlds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How good each configuration is, minus infinity where it breaks a limit, of shape (worlds, configurations).
+
+        `worlds`: true means, of shape (worlds, configurations, metrics).
+        """
+        keeps = np.ones(worlds.shape[:2], dtype=bool)
+        for limit in self.limits:
+            keeps &= limit.sign * worlds[:, :, limit.metric] <= limit.sign * limit.value
+        return np.where(keeps, self.sign * worlds[:, :, self.metric], -np.inf)
 
 
 def read_question(metrics: Sequence[Metric], choose: str, subject_to: Sequence[str] = ()) -> Question:

@@ -52,18 +52,37 @@ class Race:
         """The configurations with an estimate that are not out."""
         return [place for place in sorted(self.estimates) if place not in self.out]
 
+    def judged(self) -> list[int]:
+        """The configurations that something is known of, out or not; such as failed are not."""
+        return sorted({*self.left(), *self.out} - set(self.errors))
+
+    def mean(self, place: int) -> NDArray[np.float64]:
+        """By metric, the mean of what was measured."""
+        return self.estimates[place].mean
+
+    def half_width(self, place: int, alpha: float) -> NDArray[np.float64]:
+        """By metric, what the true mean exceeds the mean by with a probability of at most `alpha`."""
+        return self.estimates[place].half_width(alpha)
+
     def keeps(self, place: int) -> bool:
         """Whether the intervals of a configuration keep all limits."""
-        found = self.estimates[place]
-        half = found.half_width(self.alpha)
+        mean, half = self.mean(place), self.half_width(place, self.alpha)
         return all(
-            limit.sign * found.mean[limit.metric] + half[limit.metric] <= limit.sign * limit.value
+            limit.sign * mean[limit.metric] + half[limit.metric] <= limit.sign * limit.value
+            for limit in self.question.limits
+        )
+
+    def breaks(self, place: int) -> bool:
+        """Whether the interval of a configuration breaks a limit."""
+        mean, half = self.mean(place), self.half_width(place, self.alpha)
+        return any(
+            limit.sign * mean[limit.metric] - half[limit.metric] > limit.sign * limit.value
             for limit in self.question.limits
         )
 
     def seems_to_keep(self, place: int) -> bool:
         """Whether the means of a configuration keep all limits."""
-        mean = self.estimates[place].mean
+        mean = self.mean(place)
         return all(limit.sign * mean[limit.metric] <= limit.sign * limit.value for limit in self.question.limits)
 
     def ranked(self) -> list[int]:
@@ -72,7 +91,7 @@ class Race:
 
         def rank(place: int) -> tuple[bool, bool, float, int]:
             keeps, seems = self.keeps(place), self.seems_to_keep(place)
-            return not keeps, not seems, -sign * float(self.estimates[place].mean[metric]), place
+            return not keeps, not seems, -sign * float(self.mean(place)[metric]), place
 
         return sorted(self.left(), key=rank)
 
@@ -80,6 +99,12 @@ class Race:
         """By how much at least, and at most, the one is better than the other."""
         first, second = self.estimates[place], self.estimates[other]
         return first.exceeds(second, self.question.metric, self.question.sign, self.alpha)
+
+    def worlds(self, places: Sequence[int], count: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        """True means that may be, of shape (count, places, metrics): means and a Student t times their errors."""
+        found = [self.estimates[place] for place in places]
+        drawn = [one.mean + one.error * generator.standard_t(one.repeats - 1, (count, len(one.mean))) for one in found]
+        return np.stack(drawn, axis=1) if drawn else np.empty((count, 0, 0))
 
     def hear(self, news: Iterable[tuple[Run, NDArray[np.float64] | str]]) -> int:
         """Keep what was measured; a configuration is out once it has failed. Returns how many runs there were."""
@@ -92,29 +117,24 @@ class Race:
                 self.measured[place, repeat] = found
         return count
 
-    def judge(self) -> None:
-        """Estimate anew, and put out what is ruled out."""
+    def estimate_again(self) -> None:
+        """Means and errors of all that was measured twice."""
         samples: dict[int, list[NDArray[np.float64]]] = {}
         for place, repeat in sorted(self.measured):
             samples.setdefault(place, []).append(self.measured[place, repeat])
         self.estimates = {place: estimate(np.array(rows)) for place, rows in samples.items() if len(rows) > 1}
+
+    def judge(self) -> None:
+        """Estimate anew, and put out what is ruled out."""
+        self.estimate_again()
         for place in self.left():
-            if self._breaks(place):
+            if self.breaks(place):
                 self.out[place] = INFEASIBLE
         ranked = self.ranked()
         if ranked and self.keeps(ranked[0]):
             for place in ranked[1:]:
                 if self.exceeds(ranked[0], place)[0] > 0:
                     self.out[place] = WORSE
-
-    def _breaks(self, place: int) -> bool:
-        """Whether the interval of a configuration breaks a limit."""
-        found = self.estimates[place]
-        half = found.half_width(self.alpha)
-        return any(
-            limit.sign * found.mean[limit.metric] - half[limit.metric] > limit.sign * limit.value
-            for limit in self.question.limits
-        )
 
     @property
     def is_decided(self) -> bool:

@@ -1,8 +1,7 @@
 """The verdict of a race: what is chosen, how likely it is the best, what isn't ruled out, and the Pareto front.
 
-Likelihoods are shares of worlds that are drawn as the measurements leave them possible: each metric's true mean is its
-mean and a Student t times its standard error. They say how the evidence lies; what is out of the race is so with the
-confidence that was asked for.
+Likelihoods are shares of worlds that are drawn as the measurements leave them possible. They say how the evidence lies;
+what is out of the race is so with the confidence that was asked for.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ class Verdict:
 
 def verdict(race: Race, seed: int) -> Verdict:
     """What a race has found."""
-    ranked = [place for place in race.ranked() if race.seems_to_keep(place)]
-    places = sorted(place for place in race.estimates if place not in race.errors)
-    worlds = _worlds(race, places, seed)
+    ranked = [place for place in race.ranked() if place in race.estimates and race.seems_to_keep(place)]
+    places = race.judged()
+    worlds = race.worlds(places, _WORLDS, np.random.default_rng(seed))
     front, on_front = _front(race, places, worlds)
     if not ranked:
         is_proven = bool(race.out) and set(race.out.values()) == {INFEASIBLE} and not race.left()
@@ -56,30 +55,17 @@ def verdict(race: Race, seed: int) -> Verdict:
     is_kept = race.keeps(chosen)
     ends_early = race.stop_reason == INTERRUPTED
     status = DECIDED if is_kept and not others and not ends_early else OPEN
-    value = abs(float(race.estimates[chosen].mean[race.question.metric]))
+    value = abs(float(race.mean(chosen)[race.question.metric]))
     most = max((race.exceeds(place, chosen)[1] for place in others), default=0.0)
     gap = max(most, 0.0) / value if value else None
     likelihood = _likelihood(race.question, worlds, places.index(chosen))
     return Verdict(status, chosen, is_kept, likelihood, others, gap, front, on_front)
 
 
-def _worlds(race: Race, places: list[int], seed: int) -> NDArray[np.float64]:
-    """True means that may be, of shape (worlds, configurations, metrics)."""
-    generator = np.random.default_rng(seed)
-    found = [race.estimates[place] for place in places]
-    drawn = [
-        one.mean + one.error * generator.standard_t(one.repeats - 1, size=(_WORLDS, len(one.mean))) for one in found
-    ]
-    return np.stack(drawn, axis=1) if drawn else np.empty((_WORLDS, 0, 0))
-
-
 def _likelihood(question: Question, worlds: NDArray[np.float64], chosen: int) -> float:
     """The share of worlds in which the chosen one keeps the limits, and is as good as any that does."""
-    keeps = np.ones(worlds.shape[:2], dtype=bool)
-    for limit in question.limits:
-        keeps &= limit.sign * worlds[:, :, limit.metric] <= limit.sign * limit.value
-    values = np.where(keeps, question.sign * worlds[:, :, question.metric], -np.inf)
-    return float((keeps[:, chosen] & (values[:, chosen] >= values.max(axis=1))).mean())
+    values = question.values(worlds)
+    return float((np.isfinite(values[:, chosen]) & (values[:, chosen] >= values.max(axis=1))).mean())
 
 
 def _front(race: Race, places: list[int], worlds: NDArray[np.float64]) -> tuple[dict[int, float], frozenset[int]]:
@@ -87,7 +73,7 @@ def _front(race: Race, places: list[int], worlds: NDArray[np.float64]) -> tuple[
     if not places:
         return {}, frozenset()
     metrics, signs = (np.array(part) for part in zip(*race.question.axes, strict=True))
-    means = np.array([race.estimates[place].mean for place in places])[None]
+    means = np.array([race.mean(place) for place in places])[None]
     shares = _undominated(worlds[:, :, metrics] * signs).mean(axis=0)
     now = _undominated(means[:, :, metrics] * signs)[0]
     front = {place: float(share) for place, share in zip(places, shares, strict=True)}
