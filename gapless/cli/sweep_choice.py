@@ -158,24 +158,24 @@ def _sentences(answer: Answer) -> list[str]:
     ended = {"budget": "; the budget of runs is used up", "interrupted": "; it was stopped"}
     counted = f"{len(answer.race.measured)} runs, {answer.new_runs} of them new"
     head = f"{asked}: {counted}{ended.get(answer.race.stop_reason, '')}"
-    level = f"{100 * file.confidence:.4g} %"
+    level, ifs = f"{100 * file.confidence:.4g} % confidence", ""
     if file.goes_by_model:
         tried = len({place for place, _ in answer.race.measured})
         head += f"; a model of {tried} of {len(file.configurations)} configurations judges all of them"
-        level += ", if the model is right,"
+        ifs = ", if the model is right"
     if found.chosen is None:
-        why = f"every configuration breaks a limit, with {level} confidence"
+        why = f"every configuration breaks a limit, with {level}{ifs}"
         return [head, why if found.status == "infeasible" else "no configuration is known to keep the limits"]
     lines = [head, f"chosen: {file.configurations[found.chosen].title}"]
     if not found.is_kept:
-        lines.append(f"its means keep the limits; its intervals don't, with {level} confidence")
+        lines.append(f"its means keep the limits; its intervals don't, with {level}{ifs}")
     lines.append(f"likelihood that it is the best: {100 * (found.likelihood or 0):.1f} %")
     if not found.others:
-        return [*lines, f"all others are ruled out, with {level} confidence together"]
+        return [*lines, f"all others are ruled out, with {level} together{ifs}"]
     titles = "; ".join(file.configurations[place].title for place in found.others[:_MOST_NAMED])
     more = f"; and {len(found.others) - _MOST_NAMED} more" if len(found.others) > _MOST_NAMED else ""
     gap = "" if found.gap is None else f" (better by at most {100 * found.gap:.2g} %)"
-    return [*lines, f"not ruled out, with {level} confidence{gap}: {titles}{more}"]
+    return [*lines, f"not ruled out, with {level}{ifs}{gap}: {titles}{more}"]
 
 
 _MOST_NAMED = 8

@@ -33,7 +33,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip instal
 
 NOISE, BUDGET = 3.0, 60
 METRICS = (Metric("value", "value", "", 1.0),)
-TITLE = "Mean regret after 60 runs, noise of 3; in brackets the race, with at least three runs of each configuration"
+TITLE = "Mean regret after 60 runs, noise of 3; of the race after at least three runs of each configuration"
 
 Values = NDArray[np.float64]
 Grid = list[dict[str, Any]]

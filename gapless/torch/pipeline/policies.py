@@ -1,4 +1,4 @@
-"""Policies of recomputation of a model's layers: what MONeT plans for each within smaller and smaller memory.
+"""Policies of recomputation of a model's layers: what plans of each keep within smaller and smaller memory.
 
 Needs the extra `torch`.
 """
@@ -61,5 +61,5 @@ def _policies(plans: list[BlockPlan], stash_bytes: int, whole_s: float) -> tuple
             continue
         again_s = max(plan.duration_s / plans[0].duration_s - 1, 0.0) * whole_s
         working = max(stash_bytes + plan.backward_bytes - plans[0].backward_bytes, plan.kept_bytes)
-        found.append(Policy(f"monet-{number}", plan.kept_bytes, again_s, working))
+        found.append(Policy(f"plan-{number}", plan.kept_bytes, again_s, working))
     return tuple(found)
