@@ -1,8 +1,8 @@
 """Evidence: the printed tables that a command can make again, and whether it still makes them.
 
-A system's folder may hold `evidence.toml`: tables by name, with the page that prints each, and rows of a command and
-the figures that it gave; or a benchmark of the checkout, which asserts its answers itself and writes its rows. `rerun`
-runs a command in a process of its own and holds what it says against the page.
+A system's folder, and that of measured sweeps, may hold `evidence.toml`: tables by name, with the page that prints
+each, and rows of a command and the figures that it gave; or a benchmark of the checkout, which asserts its answers
+itself and writes its rows. `rerun` runs a command in a process of its own and holds what it says against the page.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ _TIME_NOISE = 2.0
 """Processor times that differ by less are called the same: machines differ, and so do runs."""
 
 _SCALES = {"": 1.0, "%": 0.01, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "x": 1.0}
+_OTHERS = {"sweep": "gapless.sweeps.measured"}
+"""Packages of no system that have tables, by the first word of their names."""
 _TIMES = "times"
 """The table that any benchmark has: the median processor time of each test."""
 
@@ -173,10 +175,10 @@ class Found:
 
 
 def evidence() -> tuple[Table, ...]:
-    """Every table of every system that is there, by the systems' names."""
+    """Every table of every system that is there, by the systems' names, and of what belongs to none."""
+    packages = {name: find_system(name).package for name in system_names()} | _OTHERS
     tables: list[Table] = []
-    for name in system_names():
-        package = find_system(name).package
+    for name, package in packages.items():
         file = files(package) / "evidence.toml" if package else None
         if file is not None and file.is_file():
             tables += _read(tomllib.loads(file.read_text(encoding="utf-8")), name)

@@ -104,7 +104,7 @@ def fitted(points: NDArray[np.float64], places: Sequence[int], values: NDArray[n
 def _kernel(columns: int) -> Any:
     """A quadratic, a smooth rest that has its own length in each column, and noise; sizes in standard deviations.
 
-    No length is below the distance of a sixth of a field's values, so that a dozen points can tell a slope from noise.
+    No length is below a sixth of a field's values, so that a dozen points show a slope in spite of noise.
     """
     from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
 
