@@ -30,7 +30,7 @@ SMOOTH = 100 - 60 * ((PLACES[:, 0] - 0.12) ** 2 + (PLACES[:, 1] + 0.17) ** 2)
 """144 values with one top; a random one is 15 below it in the mean."""
 MEMORY = 500 + 500 * PLACES[:, 0]
 RUNS = Runs(3, 24, 60)
-SEEDS = 20 if is_thorough() else 4
+SEEDS = 20 if is_thorough() else 3
 
 Truth = NDArray[np.float64]
 
