@@ -81,7 +81,7 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 def test_every_published_system_has_a_question_here() -> None:
-    assert set(SYSTEMS) == set(PUBLISHED)
+    assert set(SYSTEMS) >= set(PUBLISHED)
 
 
 @pytest.mark.thorough(but=("size", "budget", "nodes", "chunks", "seed", "ranks"))

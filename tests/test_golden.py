@@ -9,7 +9,7 @@ import pytest
 from golden import RECORD, golden_questions, golden_row, name_of
 from questions import write_inputs
 
-QUICK = ("ring:5", "chai", "ranks", "sharding instance=drawn:nodes=12")
+QUICK = ("ring:5", "cache profile", "chai", "ranks", "sharding instance=drawn:nodes=12")
 """In the default run, those whose names have one of these."""
 
 ALL = [(system, question) for system, asked in golden_questions().items() for question in asked]

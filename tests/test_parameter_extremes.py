@@ -23,6 +23,7 @@ from gapless.system import find_system
 QUESTIONS: dict[str, dict[str, Any]] = {
     "bagpipe": {"trace": "zipf", "trainers": 2, "batch_size": 32, "batches": 4, "lookahead": 2, "examples": 400,
                 "table_rows": "50,40", "design": "lrpp-fine-grained"},
+    "cache": {"profile": "synthetic:layers=2,heads=4,dimension=16", "cache": "0.3x"},
     "chai": {"profile": "synthetic:layers=3,heads=6", "kv_saving": 0.2},
     "cupcake": {"profile": "vgg16"},
     "monet": {"graph": "vgg16", "batch": 176, "budget": "0.8x"},
@@ -34,7 +35,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """A small one of each system."""
 
-QUICK = ("chai", "cupcake")
+QUICK = ("cache", "chai", "cupcake")
 """Of which every run looks at all fields."""
 
 EXTREMES = (

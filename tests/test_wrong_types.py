@@ -18,6 +18,7 @@ from gapless.system import find_system
 WRONG = (3, -1, 2.5, float("nan"), b"x", [], [1, 2], {}, {"a": 1}, object(), (), "", lambda: 0, range(3))
 RIGHT: dict[str, dict[str, Any]] = {
     "bagpipe": {"trace": "zipf", "table_rows": "40,300", "examples": 64, "trainers": 2, "batch_size": 8},
+    "cache": {"profile": "synthetic:layers=2,heads=4", "cache": "0.3x"},
     "chai": {"profile": "synthetic:layers=2,heads=4", "kv_saving": 0.2},
     "cupcake": {"profile": "resnet50"},
     "monet": {"graph": "vgg16", "batch": 1, "budget": "0.9x"},
@@ -44,8 +45,12 @@ def refusal(ask: Callable[[], object]) -> str:
     return ""
 
 
-@pytest.mark.thorough(but=("chai", "cupcake", "ranks"))
-@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_system_has_a_question_here() -> None:
+    assert set(RIGHT) >= set(PUBLISHED)
+
+
+@pytest.mark.thorough(but=("cache", "chai", "cupcake", "ranks"))
+@pytest.mark.parametrize("name", RIGHT)
 def test_each_field_refuses_what_is_of_another_type(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     system = find_system(name)

@@ -161,6 +161,8 @@ class Options:
         yield high
         for _ in range(prices):
             price = (low + high) / 2
+            if price in (low, high):
+                return  # floats have none between
             low, high = (price, high) if self._priced(price, budget)[1] > budget else (low, price)
             yield price
 

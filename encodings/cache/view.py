@@ -64,8 +64,11 @@ def draw_front(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     for name in beside.names():
         row = beside.record(name)
         place, error = 100 * row.number("cache_bytes", 0) / full, row.number("error", 0)
-        ax.plot(place, error, "o" if name in UNIFORM else "s", color=_COLOURS.get(name, BLUE), markersize=4, mfc="none")
-        ax.annotate(name, (place, error), textcoords="offset points", xytext=(5, 4), fontsize=7)
+        if name in UNIFORM:
+            ax.plot(place, error, "o", color=BLUE, markersize=4, mfc="none")
+            ax.annotate(name, (place, error), textcoords="offset points", xytext=(5, 4), fontsize=7)
+        else:
+            ax.plot(place, error, "s", color=_COLOURS[name], markersize=4, mfc="none", label=name)
     error, share = details.number("error", 0), 100 * details.number("cache_bytes", 0) / full
     ax.plot(share, error, "o", color=VERMILION, label=f"plan ({details.text('method')})")
     positive = points[points[:, 1] > 0, 1]

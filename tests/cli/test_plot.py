@@ -24,7 +24,9 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_plan_of_every_system_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path, system: str) -> None:
     path = small_plan(system, tmp_path)
     assert main(["plot", str(path), "-o", str(tmp_path / "out.svg")]) == 0
-    kind = {"monet": "memory", "pipeline": "pipeline", "chai": "front", "ranks": "modes"}.get(system, "gantt")
+    kind = {"monet": "memory", "pipeline": "pipeline", "cache": "front", "chai": "front", "ranks": "modes"}.get(
+        system, "gantt"
+    )
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'out.svg'}: {kind} of ")
 
 

@@ -17,6 +17,7 @@ from random_training import training_graphs
 from sharding_instances import random_instance
 
 from gapless.encodings.bagpipe import question as bagpipe
+from gapless.encodings.cache import question as cache
 from gapless.encodings.chai import question as chai
 from gapless.encodings.cupcake import question as cupcake
 from gapless.encodings.oktopk import question as oktopk
@@ -25,6 +26,8 @@ from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.encodings.ranks import question as ranks
 from gapless.encodings.taccl.parameters import Parameters
 from gapless.ir.collective import COLLECTIVES
+from gapless.profiles.cache.layout import FORMATS, MEASURES, PARTS, Layout
+from gapless.profiles.cache.profile import CacheProfile
 from gapless.profiles.compression.trace import CompressionTrace
 from gapless.profiles.compressors.compressor import ERRORS
 from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, PointsCost
@@ -217,6 +220,27 @@ def _chai(chance: Random) -> Question:
     }  # fmt: skip
 
 
+def _cache(chance: Random) -> Question:
+    """Down to one layer, head, token and byte, with modes that spoil nothing."""
+    layers, key_heads, group = chance.choice((1, 2, 3)), chance.choice((1, 2, 3)), chance.choice((1, 1, 2))
+    layout = Layout(chance.choice((8, 16)), *chance.choice(((1, 1, 0), (8, 1, 4), (8, 20, 8))))
+    windows = chance.choice(((), (layout.recent,), (layout.recent, 40)))
+    counts, measures, formats = tuple(range(1, key_heads)), len(MEASURES), len(FORMATS) - 1
+    rows = np.zeros((layers, len(counts), key_heads * group), dtype=np.int64)
+    profile = CacheProfile(
+        "drawn", layout, key_heads * group, key_heads, 1, 1, 1, _times(chance, measures, layers, len(PARTS), formats),
+        _times(chance, layers, len(PARTS), key_heads, formats), windows, _times(chance, measures, layers, len(windows)),
+        counts, rows, _times(chance, measures, layers, len(counts)),
+    )  # fmt: skip
+    return {
+        "profile": profile, "cache": chance.choice((1, 10**9, 10**9, *map(Share, (0.4, 0.6, 0.8, 0.9, 1.0, 1.0)))),
+        **_some(
+            chance, tokens=(None, 1, 20, 100), batch=(None, 3), element_bytes=(None, 1), measure=tuple(MEASURES),
+            modes=(None, None, ("formats",), ("windows", "sharing")), method=(*["exact"] * 8, *cache.METHODS),
+        ),
+    }  # fmt: skip
+
+
 def _ranks(chance: Random) -> Question:
     """Down to one epoch, one layer, one mode and one step, with errors and times of nothing."""
     epochs, layers, modes = chance.choice((1, 1, 3)), chance.choice((1, 2, 4)), chance.choice((1, 2, 3))
@@ -291,8 +315,8 @@ def _sharding(chance: Random) -> Question:
 
 
 _DRAWN: dict[str, Callable[[Random], Question]] = {
-    "taccl": _taccl, "cupcake": _cupcake, "bagpipe": _bagpipe, "oktopk": _oktopk, "chai": _chai, "ranks": _ranks,
-    "pipeline": _pipeline, "sharding": _sharding,
+    "taccl": _taccl, "cupcake": _cupcake, "bagpipe": _bagpipe, "oktopk": _oktopk, "cache": _cache, "chai": _chai,
+    "ranks": _ranks, "pipeline": _pipeline, "sharding": _sharding,
 }  # fmt: skip
 DRAWN = ("monet", *_DRAWN)
 """The systems whose questions are drawn."""

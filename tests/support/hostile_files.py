@@ -22,6 +22,7 @@ from more_read_cases import ALL, use_description
 from read_cases import command, use_trace, void
 
 from gapless.io.text_file import load_toml
+from gapless.profiles.cache.profile_file import read_cache_profile
 from gapless.profiles.heads.profile_file import read_head_profile
 from gapless.profiles.sparsity.index_file import read_index_sets
 
@@ -111,6 +112,9 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "zeros as heads": Hostile(
         "h.npz", lambda run: _zeros("meta.npy", SIZE, COUNT), lambda path: void(read_head_profile(path)), _INFLATED
+    ),
+    "zeros as a cache": Hostile(
+        "c.npz", lambda run: _zeros("meta.npy", SIZE, COUNT), lambda path: void(read_cache_profile(path)), _INFLATED
     ),
     "zeros as a trace": Hostile("t.npz", lambda run: _zeros("ids.npy", SIZE, COUNT), use_trace, _INFLATED),
     "size that isn't there": _run("the file has 9", meta=header_of("'|u1'", "(900000,)") + b"123456789"),

@@ -17,6 +17,8 @@ from gapless.io.formats.collective_file import read_collective
 from gapless.io.formats.groups_file import read_groups
 from gapless.io.formats.measured_file import Measured, read_measured, write_measured
 from gapless.io.formats.tuned_file import Selector, Served, WinningPlan, read_selector_file, selector_text
+from gapless.profiles.cache.named import find_cache_profile
+from gapless.profiles.cache.profile_file import read_cache_profile, write_cache_profile
 from gapless.profiles.compression.trace import read_compression_trace, write_compression_trace
 from gapless.profiles.heads.named import find_head_profile
 from gapless.profiles.heads.profile_file import read_head_profile, write_head_profile
@@ -57,6 +59,11 @@ GROUPS: dict[str, Any] = {
 def make_heads(path: Path) -> None:
     """A small profile of attention heads."""
     write_head_profile(path, find_head_profile("synthetic:layers=2,heads=4,key_heads=2,dimension=16"))
+
+
+def make_cache(path: Path) -> None:
+    """A small profile of a cache of keys and values."""
+    write_cache_profile(path, find_cache_profile("synthetic:layers=2,heads=4,key_heads=2,dimension=16"))
 
 
 def make_sets(path: Path) -> None:
@@ -154,6 +161,7 @@ def _zoo() -> dict[str, ReadCase]:
     nccl = nccl_text(4, [(0, "0000:10:00.0", 2), (1, "0000:00:00.0", 2)], 2)
     table = table_text([(2**k, 10.0 + 2**k / 1e4) for k in range(3, 20)])
     archives = {
+        "cache-profile": ("cache.npz", make_cache, _reads(read_cache_profile)),
         "head-profile": ("heads.npz", make_heads, _reads(read_head_profile)),
         "index-sets": ("sets.npz", make_sets, _reads(read_index_sets)),
         "compression-trace": (

@@ -19,6 +19,7 @@ TRACE = {"trace": "zipf", "table_rows": "40,300", "examples": "64", "trainers": 
 UNIFORM = {"profile": "uniform:f=10,b=12,w=8", "ranks": "3", "micro_batches": "6", "hop": "2"}
 SPARSE = {"indices": "clustered:elements=4000,steps=2", "ranks": "4", "density": "0.02"}
 HEADS = "synthetic:layers=3,heads=8"
+CACHED = {"profile": "synthetic:layers=3,heads=4,dimension=16", "cache": "0.3x"}
 TRACED = {"trace": "trace.npz"}
 NETWORK = {"ranks": "8", "bandwidth": "10Gbps"}
 
@@ -67,6 +68,18 @@ QUESTIONS: dict[str, list[Question]] = {
         {"profile": f"{HEADS},seed=4", "kv_saving": "0.3", "context": "4096", "batch": "8"},
         {"profile": f"{HEADS},dimension=64", "kv_saving": "0.3", "device": "v100", "element_bytes": "4"},
         {"profile": HEADS, "kv_saving": "0"},
+    ],
+    "cache": [
+        CACHED,
+        {**CACHED, "cache": "0.15x", "tokens": "8192", "batch": "4"},
+        {**CACHED, "modes": "formats"},
+        {**CACHED, "cache": "0.7x", "modes": "sharing,windows", "measure": "loss"},
+        {**CACHED, "cache": "0.5x", "method": "int4"},
+        {**CACHED, "cache": "0.8x", "method": "share"},
+        {**CACHED, "cache": "0.6x", "method": "window", "device": "v100"},
+        {**CACHED, "method": "random", "seed": "3"},
+        {**CACHED, "profile": "synthetic:layers=3,heads=8,key_heads=4,dimension=16,seed=4", "element_bytes": "4"},
+        {**CACHED, "cache": "1x"},
     ],
     "bagpipe": [
         TRACE,

@@ -13,7 +13,7 @@ from gapless.cli.main import main
 from gapless.profiles.compression.trace import write_compression_trace
 from gapless.profiles.training.graph_file import write_training_graph
 
-SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "oktopk", "pipeline", "chai", "ranks", "sharding")
+SYSTEMS = ("taccl", "monet", "bagpipe", "cupcake", "oktopk", "pipeline", "cache", "chai", "ranks", "sharding")
 
 
 def solve_command(system: str, folder: Path) -> list[str]:
@@ -28,6 +28,7 @@ def solve_command(system: str, folder: Path) -> list[str]:
         ],
         "cupcake": ["--profile", "resnet50", "--modes", "compress"],
         "oktopk": ["--indices", "clustered:elements=5000,steps=2", "--ranks", "4", "--density", "0.02"],
+        "cache": ["--profile", "synthetic:layers=3,heads=6,dimension=16", "--cache", "0.3x"],
         "chai": ["--profile", "synthetic:layers=3,heads=6", "--kv-saving", "0.25"],
         "pipeline": [
             *["--profile", "uniform:f=10,b=12,w=8", "--ranks", "3", "--micro-batches", "4"],
