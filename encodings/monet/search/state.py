@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.offload.keeper import keeper_of
@@ -16,12 +16,15 @@ from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
 
-__all__ = ["SOLVER", "SOLVER_TOLERANCE", "Attempt", "Found", "State", "stopped"]
+__all__ = ["SOLVER", "SOLVER_TOLERANCE", "UNCONFIRMED_GAP", "Attempt", "Found", "State", "stopped"]
 
 SOLVER = "highs"
 """Solves the models where the options name no other backend."""
 SOLVER_TOLERANCE = 5e-7
 """A MILP solver keeps rows to about 1e-6: its bound is lowered by what that can be worth, so that it stays a bound."""
+
+UNCONFIRMED_GAP = 10 * PROVEN_GAP
+"""The least gap of a plan whose bound is one solver's word."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,12 @@ class Found:
             return 0.0
         return self.solution.bound * self.unit_s * (1 - SOLVER_TOLERANCE)
 
+    def lowered(self, bound_s: float) -> Found:
+        """The same with a bound that is no higher, which it claims as well."""
+        if self.bound_s <= bound_s or self.solution.bound is None:
+            return self
+        return replace(self, solution=replace(self.solution, bound=self.solution.bound * bound_s / self.bound_s))
+
 
 @dataclass
 class State:
@@ -118,6 +127,16 @@ class State:
     def bound_s(self) -> float:
         """The best bound."""
         return max(self.own_bound_s, 0.0 if self.claim is None else self.claim.bound_s)
+
+    def bound_beside_s(self, cost_s: float) -> float:
+        """What is said beside a plan of that cost when the solve is cut short, whose claims nobody could confirm.
+
+        A claim that would call the plan optimal is lowered until it doesn't; one that the plan refutes is dropped.
+        """
+        claimed_s, most_s = self.bound_s, cost_s * (1 - UNCONFIRMED_GAP)
+        if claimed_s > cost_s * (1 + PROVEN_GAP):
+            return self.own_bound_s
+        return max(self.own_bound_s, min(claimed_s, most_s))
 
     @property
     def incumbent_s(self) -> float | None:
@@ -168,8 +187,12 @@ class State:
             bound_s = self.bound_s or None
             self.options.on_progress(Progress(self.deadline.elapsed_s, self.incumbent_s, bound_s, phase))
         if self.options.on_plan is not None and self.incumbent_s is not None:
-            best, solver, bound_s = self.best_plan(), self.solver_title, self.own_bound_s
-            self.options.on_plan(self.incumbent_s, lambda: Attempt(best(), StopReason.INTERRUPTED, solver, bound_s))
+            best, cost_s = self.best_plan(), self.incumbent_s
+
+            def attempt() -> Attempt:  # asked for later, with what is proven by then: relaxations go on
+                return Attempt(best(), StopReason.INTERRUPTED, self.solver_title, self.bound_beside_s(cost_s))
+
+            self.options.on_plan(cost_s, attempt)
 
     @property
     def solver_title(self) -> str:

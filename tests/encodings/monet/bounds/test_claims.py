@@ -21,7 +21,7 @@ from gapless.encodings.monet.bounds.claims import confirm, linear_least_bytes
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.search.annealing import Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
-from gapless.encodings.monet.search.state import Found, State, stopped
+from gapless.encodings.monet.search.state import SOLVER_TOLERANCE, UNCONFIRMED_GAP, Found, State, stopped
 from gapless.model import Model
 from gapless.options import Deadline
 from gapless.profiles.training.graph import TrainingGraph
@@ -106,6 +106,48 @@ def test_a_false_bound_is_dropped_where_a_plan_beats_it() -> None:
     assert "was claimed" in str(state.details["alarm"])
     assert state.incumbent_s is not None
     assert state.bound_s <= state.incumbent_s
+
+
+def state_at_its_bound(bound_share: float) -> State:
+    """A state whose best plan keeps all, and whose relaxation claims that share of what it costs."""
+    graph = build("vgg16", 2)
+    state, true = state_of(graph, 2**40, with_plan=True), claimed(graph, 2**40)
+    assert state.incumbent_s is not None
+    bound = bound_share * state.incumbent_s / true.unit_s / (1 - SOLVER_TOLERANCE)
+    state.offer(replace(true, solution=replace(true.solution, bound=bound)))
+    return state
+
+
+def test_an_optimum_that_there_was_no_time_to_confirm_keeps_its_bound_short_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = state_at_its_bound(1.0)
+    assert state.is_close(0.0)
+    assert state.claim is not None
+    none = replace(state.claim.solution, status=Status.NO_SOLUTION, objective=None, bound=None, values=None)
+    monkeypatch.setattr(claims, "_again", lambda *_: none)
+    confirm(state)
+    assert state.details["unconfirmed"] == "optimal"
+    assert state.bound_s == pytest.approx(state.incumbent_s, rel=1e-4)
+    assert not state.is_close(0.0)
+
+
+def test_a_claim_whose_model_has_a_better_point_goes_with_its_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = state_at_its_bound(1.0)
+    assert state.claim is not None
+    bound = state.claim.solution.bound
+    assert bound is not None
+    beaten = replace(state.claim.solution, status=Status.FEASIBLE, objective=0.9 * bound, bound=0.5 * bound)
+    monkeypatch.setattr(claims, "_again", lambda *_: beaten)
+    confirm(state)
+    assert state.bound_s == pytest.approx(0.5 * bound * state.claim.unit_s, rel=1e-5)
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.9, 0.9), (1.0, 1 - UNCONFIRMED_GAP), (1.1, 0.0)])
+def test_a_plan_of_a_solve_that_is_cut_short_is_not_called_optimal_on_one_claim(share: float, said: float) -> None:
+    state = state_at_its_bound(share)
+    assert state.incumbent_s is not None
+    assert state.bound_beside_s(state.incumbent_s) == pytest.approx(said * state.incumbent_s, rel=1e-9)
 
 
 @examples(30)

@@ -6,10 +6,13 @@ import pytest
 
 import gapless
 from gapless.encodings.monet.parameters import PARTS, Bounding, Cooling, Parameters
+from gapless.encodings.monet.search import joint
 from gapless.encodings.monet.search.joint import FIRST, IN_ORDER
+from gapless.encodings.monet.search.state import State
 from gapless.errors import InputError
 from gapless.methods import MethodChoice
 from gapless.result import Result
+from gapless.solution import StopReason
 
 LITTLE = {
     "cooling": Cooling(steps_per_node=5, patience=1),
@@ -41,6 +44,19 @@ def test_annealing_finds_better_plans_and_a_relaxation_a_better_bound() -> None:
     assert unbound.solution.bound < unsearched.solution.bound  # type: ignore[operator]
     assert "relaxation" not in unbound.timings
     assert "annealing" not in unsearched.timings
+
+
+def test_a_solve_that_is_cut_short_keeps_what_its_relaxations_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = solved(MethodChoice())
+
+    def cut_short(state: State) -> None:
+        raise KeyboardInterrupt  # as a late solve is left: with the best plan that was offered
+
+    monkeypatch.setattr(joint, "confirm", cut_short)
+    cut = solved(MethodChoice())
+    assert cut.solution.stop_reason is StopReason.INTERRUPTED
+    assert cut.solution.objective == whole.solution.objective
+    assert cut.solution.bound == whole.solution.bound > whole.details["unlimited_s"]  # type: ignore[operator]
 
 
 def test_rules_alone_give_a_plan() -> None:
