@@ -25,6 +25,11 @@ def _view(plan: SavedPlan, report: Report) -> str:
     return render(memory_timeline(plan.schedule))
 
 
+def _device_names(plan: SavedPlan) -> tuple[str, ...]:
+    """Those of a device that has a host to offload to; a device alone goes by number."""
+    return ("device", "host") if plan.schedule.topology.device_count == 2 else ()
+
+
 def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
     """What the method's plan needs, or the least budget, where the one that was given is too little."""
     from gapless.units import format_bytes
@@ -60,6 +65,7 @@ SYSTEM = System(
     lighter="--threads 1, or --method greedy",
     remarks=_remarks,
     view=_view,
+    device_names=_device_names,
     headline=("{graph}, batch {batch}", "within {budget_bytes}", "least {objective}"),
     budgets=lambda plan: plan.schedule.topology.memory_bytes,
     pictures=("memory",),

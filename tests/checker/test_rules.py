@@ -292,7 +292,9 @@ def test_violations_are_all_counted_and_the_first_of_each_rule_kept() -> None:
 
 
 def test_the_summary_of_a_valid_schedule_says_so_with_makespan_and_peak() -> None:
-    assert replay(SEND, RUN, RETURN).summary() == ("3 events: valid\nmakespan 7 s, peak memory 33 B on device 1")
+    report = replay(SEND, RUN, RETURN)
+    assert report.summary() == "3 events: valid\nmakespan 7 s, peak memory 33 B on device 1"
+    assert report.summary(("device", "host")).endswith("peak memory 33 B on host")
 
 
 def test_what_runs_spends_no_more_than_a_budget() -> None:

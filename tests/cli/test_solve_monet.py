@@ -30,6 +30,15 @@ def test_monet_plan_is_written_replayed_and_shown(capsys: pytest.CaptureFixture[
     assert "% of the budget" in out
 
 
+def test_the_replay_of_a_plan_that_offloads_says_host(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = str(tmp_path / "plan.json")
+    asked = ("--graph", "unet", "--batch", "2", "--budget", "0.4x", "--offload", "12GB/s", "--method", "offload-all")
+    assert run(capsys, "solve", "monet", *asked, "-o", plan)[0] == 0
+    for command in ("check", "show"):
+        out = run(capsys, command, plan)[1]
+        assert re.search(r"peak memory [\d.]+ GB on host\n", out), out
+
+
 def test_energy_is_minimised_printed_and_saved_in_joules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     graph, plan = tmp_path / "graph.json", tmp_path / "plan.json"
     write_training_graph(graph, fast_or_frugal())

@@ -96,7 +96,7 @@ def _check(arguments: argparse.Namespace) -> int:
         data = {"problem": plan.system, "file": arguments.file, **replay_data(report), "events": report.event_count}
         print_json({**data, "messages": [violation.message for violation in report.violations]})
     elif not arguments.quiet:
-        print(report.summary())
+        print(_summary(plan, report))
     return 0 if report.valid else EXIT_VIOLATIONS
 
 
@@ -165,7 +165,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if "command" in plan.run:
         print(f"made by\n  {plan.run['command']}")
     print("replay")
-    for line in report.summary().splitlines():
+    for line in _summary(plan, report).splitlines():
         print(f"  {line}")
     if Rule.UNKNOWN_ID in report.violation_counts:  # views and lines of events look up what the events name
         return EXIT_VIOLATIONS
@@ -224,7 +224,7 @@ def _export(arguments: argparse.Namespace) -> int:
     report = _replay(plan)
     plan = excerpt_of(plan, arguments.batches)
     if not report.valid:
-        print(f"gapless: not exported: {report.summary()}", file=sys.stderr)
+        print(f"gapless: not exported: {_summary(plan, report)}", file=sys.stderr)
         return EXIT_VIOLATIONS
     try:
         with naming_options(export.fields):
@@ -234,6 +234,13 @@ def _export(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         print(f"{arguments.output}: {written}")
     return 0
+
+
+def _summary(plan: SavedPlan, report: Report) -> str:
+    """What the replay found, with devices by the names that the plan's system has for them."""
+    from gapless.plot.names import device_names
+
+    return report.summary(device_names(plan))
 
 
 def _replay(plan: SavedPlan) -> Report:
