@@ -3,31 +3,24 @@ contributions to the gradients of weights."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from gapless.array_types import Floats
-from gapless.encodings.pipeline.compression.modes import Spoiling, compressor_bytes
+from gapless.encodings.pipeline.compression.modes import Spoiling
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, number, steps_of
 from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.programs.step_builder import PLAIN, StepBuilder
 from gapless.ir.graph import Budget, Implementation, Op
 from gapless.ir.schedule import Event, EventKind, Schedule
-from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["ERROR", "to_schedule"]
 
 ERROR = "compression error"
 """The budget of what compression spoils."""
-
-_PLAIN = 0
-_KEPT = {(Kind.FORWARD, Kind.WEIGHT): "kept", (Kind.FORWARD, Kind.BACKWARD): "stash",
-         (Kind.BACKWARD, Kind.WEIGHT): "deferred", (Kind.BACKWARD, Kind.BACKWARD): "recomputed"}  # fmt: skip
-"""What micro-batches keep, by the ops with which it comes and goes."""
 
 
 def to_schedule(
@@ -46,50 +39,9 @@ def to_schedule(
     return lowering.schedule()
 
 
-class _Half(NamedTuple):
-    """A forward or a backward of a cell: what `run` takes."""
-
-    name: str
-    stage: int
-    start_s: float
-    duration_s: float
-    reads: list[int]
-    writes: list[int]
-    frees: list[int]
-
-
 @dataclass
-class _Lowering:
-    """A step in the making; `ids` numbers the tensors by name; `cell`: the halves of the cell that is open, None where
-    none is; `later`: what its forward sends. `step`: the one that `timeline` is of; micro-batches of later ones are
-    numbered on.
-
-    Where there are two copies of the model, each rank has one more link, to the rank that has the same stages, over
-    which it sums gradients.
-    """
-
-    problem: Problem
-    stages: Stages
-    order: Order
-    timeline: Timeline
-    spoiling: Spoiling | None
-    cell: list[_Half] | None = None
-    later: list[tuple[str, int, int, int, float, float]] = field(default_factory=list)
-    step: int = 0
-    ids: dict[str, int] = field(default_factory=dict)
-    builder: ScheduleBuilder = field(default_factory=lambda: ScheduleBuilder(counts_contributions=True))
-
-    def __post_init__(self) -> None:
-        stages, rank = self.stages, self.stages.rank.tolist()
-        pairs = {pair for a, b in pairwise(rank) if a != b for pair in ((a, b), (b, a))}
-        self.links = {pair: k for k, pair in enumerate(sorted(pairs))}
-        self.shared_bytes = self.problem.profile.embedding_bytes if stages.embedding_s else 0
-        self.kept_bytes = compressor_bytes(self.problem, stages, self.order)
-        for stage in range(stages.count):
-            gradient_bytes = int(stages.parameter_bytes[stage])
-            self.tensor(f"state {stage}", int(stages.state_bytes[stage]) - gradient_bytes)
-            if self.kept_bytes[stage]:
-                self.tensor(f"compressors {stage}", self.kept_bytes[stage])
+class _Lowering(StepBuilder):
+    """Appends the ops of micro-batches, sums and updates, step by step."""
 
     def lower(self) -> None:
         """A step."""
@@ -108,128 +60,21 @@ class _Lowering:
         for stage in range(stages.count) if stages.is_repeated else ():  # a span lasts until weights can be updated
             self.update(stage)
 
-    def _is_end(self, stage: int) -> bool:
-        return stage in (0, self.stages.count - 1)
-
-    def at(self, stage: int, micro_batch: int) -> str:
-        """The names of both."""
-        stage, named = self.stages.names(stage, micro_batch)
-        return f"{stage} {named + self.step * self.stages.copies * self.stages.micro_batches}"
-
-    def of_step(self, name: str) -> str:
-        """The name of what each step has anew."""
-        return f"{name} of step {self.step}" if self.step else name
-
-    def tensor(self, name: str, size_bytes: float = 0) -> int:
-        """Its number; where it is named first it gets its size."""
-        if name not in self.ids:
-            self.ids[name] = self.builder.tensor(name, size_bytes)
-        return self.ids[name]
-
-    def run(
-        self, name: str, kind: str, stage: int, start_s: float, duration_s: float, reads: list[int], writes: list[int],
-        frees: list[int], adds: int | None = None, spends: float = 0.0, mode: str = "",
-    ) -> float:  # fmt: skip
-        """An op on its stage's rank, and the event that runs it; its end. What it reads and writes, it updates."""
-        rank = int(self.stages.rank[stage])
-        if self.cell is not None:
-            return self._into_cell(_Half(name, stage, start_s, duration_s, reads, writes, frees))
-        return self.builder.compute(
-            name, kind, rank, start_s, duration_s, reads, writes, [(tensor, rank) for tensor in frees],
-            spends=((0, spends),) if spends else (), mode=mode, adds=adds,
-            updates=tuple(tensor for tensor in reads if tensor in writes),
-        )  # fmt: skip
-
-    def _into_cell(self, half: _Half) -> float:
-        """The forward waits for the backward, and then both are one op; the end of both."""
-        assert self.cell is not None
-        self.cell.append(half)
-        own = [each.duration_s for each in self.cell]
-        if len(self.cell) == 1:
-            return half.start_s
-        forward, backward = self.cell
-        duration_s, self.cell = max(self.stages.overlap * sum(own), *own), None
-        name = f"{forward.name} {backward.name}"
-        end_s = self.run(name, "cell", half.stage, half.start_s, duration_s, [*forward.reads, *backward.reads],
-                         [*forward.writes, *backward.writes], [*forward.frees, *backward.frees])  # fmt: skip
-        for sending in self.later:
-            self.send(*sending)
-        self.later.clear()
-        return end_s
-
-    def send(self, what: str, size_bytes: int, source: int, target: int, start_s: float, hop_s: float) -> None:
-        """A message from a stage to its neighbour; the sender's copy goes when it is there.
-
-        Where sends block, the sender's engine is held as long as a message takes, and then it is there.
-        """
-        here, there = int(self.stages.rank[source]), int(self.stages.rank[target])
-        message = self.tensor(what, size_bytes)
-        if self.stages.blocks:
-            posted = self.tensor(f"posted {what}", size_bytes)
-            start_s, hop_s = (
-                self.run(f"send {what}", "send", source, start_s, hop_s, [message], [posted], [message]),
-                0.0,
-            )
-            message = posted
-        self.builder.move(self.links[here, there], (message,), start_s, hop_s, freed_on=(here,))
-
-    def arriving(self, what: str, source: int, target: int) -> int:
-        """The message as the receiver has it."""
-        crosses = self.stages.rank[source] != self.stages.rank[target]
-        return self.tensor(f"posted {what}" if crosses and self.stages.blocks else what, self._message_bytes(what))
-
-    def _message_bytes(self, what: str) -> float:
-        """Of a message that is named before it is sent, as where a stage's receiver comes first."""
-        kind, stage, micro_batch = what.rsplit(" ", 2)
-        plain_bytes = int(self.stages.boundary_bytes[int(stage)])
-        if kind != "encoded gradient":
-            return plain_bytes
-        return self.encoded_bytes(int(stage), int(micro_batch) % self.stages.micro_batches)
-
-    def encoded_bytes(self, hop: int, micro_batch: int) -> float:
-        """What is sent of the gradient that goes from stage hop + 1 to hop."""
-        mode, plain_bytes = int(self.order.hop_modes[hop, micro_batch]), int(self.stages.boundary_bytes[hop])
-        if mode == _PLAIN:
-            return plain_bytes
-        ratio = self.problem.modes[mode - 1].hop_ratio(self.problem.profile.boundary_shape)
-        return float(np.rint(plain_bytes * ratio))
-
-    def kept(self, stage: int, micro_batch: int, begin: Kind) -> dict[int, Kind]:
-        """What is kept of a micro-batch from that op on: tensors, and the kind of op with which each goes."""
-        spans = [span for span in self.stages.spans if span.begin is begin and span.size_bytes[stage]]
-        return {
-            self.tensor(f"{_KEPT[begin, span.end]} {self.at(stage, micro_batch)}", span.size_bytes[stage]): span.end
-            for span in spans
-        }
-
     def forward(self, stage: int, micro_batch: int) -> None:
         """Reads what the stage before it sent; keeps the stash, or only its input where that is recomputed."""
         stages, at = self.stages, self.at(stage, micro_batch)
         op = number(stages, Kind.FORWARD, stage, micro_batch)
         done = self.tensor(f"done {at}")
-        reads, writes = (
-            [self.tensor(f"state {stage}"), *self._updated(stage)],
-            [done, *self.kept(stage, micro_batch, Kind.FORWARD)],
-        )
-        used = (
-            [self.arriving(f"activation {self.at(stage - 1, micro_batch)}", stage - 1, stage)]
-            if stage % stages.depth
-            else []
-        )
+        reads, used = [self.tensor(f"state {stage}"), *self._updated(stage)], list[int]()
+        writes = [done, *self.kept(stage, micro_batch, Kind.FORWARD)]
+        if stage % stages.depth:
+            used.append(self.arriving(f"activation {self.at(stage - 1, micro_batch)}", stage - 1, stage))
         is_last = (stage + 1) % stages.depth == 0
         if not is_last:
             writes.append(self.tensor(f"activation {at}", stages.boundary_bytes[stage]))
-        start_s = float(self.timeline.start_s[op])
-        self.run(
-            f"F {at}",
-            "forward",
-            stage,
-            start_s,
-            stages.work_of(micro_batch) * float(stages.forward_s[stage]),
-            reads + used,
-            writes,
-            used,
-        )
+        start_s, duration_s = float(self.timeline.start_s[op]), float(stages.forward_s[stage])
+        duration_s *= stages.work_of(micro_batch)
+        self.run(f"F {at}", "forward", stage, start_s, duration_s, reads + used, writes, used)
         if not is_last and stages.crosses[stage]:
             sent_s, hop_s = float(self.timeline.sent_s[0, stage, micro_batch]), float(stages.forward_hop_s[stage])
             sending = f"activation {at}", int(stages.boundary_bytes[stage]), stage, stage + 1, sent_s, hop_s
@@ -255,11 +100,9 @@ class _Lowering:
             at_s = self.run(f"R {at}", "recompute", stage, at_s, again_s, [used[0], *kept], [again, *made], [])
             kept, made, used = kept | made, {}, [*used, again]
             duration_s -= again_s
-        writes = (
-            [self.tensor(f"gradient {self.at(stage - 1, micro_batch)}", stages.boundary_bytes[stage - 1])]
-            if follows
-            else []
-        )
+        writes = list[int]()
+        if follows:
+            writes.append(self.tensor(f"gradient {self.at(stage - 1, micro_batch)}", stages.boundary_bytes[stage - 1]))
         pending = self.tensor(f"pending {at}")
         frees = [*used, *(tensor for tensor, end in kept.items() if end is Kind.BACKWARD)]
         name = "I" if stages.splits else "B"
@@ -273,7 +116,7 @@ class _Lowering:
     def _received(self, stage: int, micro_batch: int, at_s: float) -> tuple[float, int]:
         """When the gradient of the stage's output can be used, and its tensor."""
         name, mode = self.at(stage, micro_batch), int(self.order.hop_modes[stage, micro_batch])
-        if mode == _PLAIN or not self.stages.crosses[stage]:
+        if mode == PLAIN or not self.stages.crosses[stage]:
             return at_s, self.arriving(f"gradient {name}", stage + 1, stage)
         message = self.arriving(f"encoded gradient {name}", stage + 1, stage)
         gradient = self.tensor(f"decoded gradient {name}", self.stages.boundary_bytes[stage])
@@ -284,7 +127,7 @@ class _Lowering:
         """Encoded as its mode says, to the stage before."""
         hop, name = stage - 1, self.at(stage - 1, micro_batch)
         mode, what = int(self.order.hop_modes[hop, micro_batch]), f"gradient {name}"
-        if mode != _PLAIN:
+        if mode != PLAIN:
             assert self.spoiling is not None
             message = self.tensor(f"encoded {what}", self.encoded_bytes(hop, micro_batch))
             gradient, spends = self.tensor(what), float(self.spoiling.hop[mode, hop])
@@ -308,27 +151,9 @@ class _Lowering:
         self, name: str, kind: str, stage: int, micro_batch: int, start_s: float, duration_s: float, used: list[int]
     ) -> None:
         """The micro-batch's part of the gradients is added to them, and what it was computed from goes."""
-        sums = self._sums(stage)
+        sums = self.sums(stage)
         adds = int(self.at(stage, micro_batch).rsplit(" ", 1)[1])
         self.run(name, kind, stage, start_s, duration_s, used + sums, sums, used, adds=adds)
-
-    def _sums(self, stage: int) -> list[int]:
-        """What the stage's micro-batches add to; copies of the model have the same, and each sums a half."""
-        size = int(self.stages.parameter_bytes[stage])
-        if self.stages.copies > 1:
-            name = f"gradients {stage % self.stages.depth}"
-            parts = {f"{name} a": size // 2, f"{name} b": size - size // 2}
-        else:
-            shared_bytes = self.shared_bytes if self._is_end(stage) else 0
-            parts = {f"gradients {stage}": size - shared_bytes}
-            parts |= {f"embedding gradients {stage}": shared_bytes} if shared_bytes else {}
-        return [self.tensor(self.of_step(name), size) for name, size in parts.items()]
-
-    @property
-    def _all(self) -> int:
-        """Every micro-batch's contribution to the step, as bits."""
-        each = self.stages.copies * self.stages.micro_batches
-        return ((1 << each) - 1) << (self.step * each)
 
     def _updated(self, stage: int) -> list[int]:
         """What a forward of a later step waits for: that the weights are updated."""
@@ -336,13 +161,13 @@ class _Lowering:
 
     def update(self, stage: int) -> None:
         """A stage's weights, when its rank is done, by gradients that have every micro-batch; then the next step's."""
-        rank, sums = int(self.stages.rank[stage]), self._sums(stage)
+        rank, sums = int(self.stages.rank[stage]), self.sums(stage)
         at_s, needed = float(self.timeline.finish_s[rank]), list(sums)
-        if self.shared_bytes and self._is_end(stage):
-            needed.append(self._sums(self.stages.count - 1 - stage)[-1])
+        if self.shared_bytes and self.is_end(stage):
+            needed.append(self.sums(self.stages.count - 1 - stage)[-1])
         if self.problem.replicas.count > 1:
             needed.append(self.tensor(self.of_step(f"summed {stage}")))
-        needs, is_last = dict.fromkeys(needed, self._all), self.step + 1 == self.stages.steps
+        needs, is_last = dict.fromkeys(needed, self.all_contributions), self.step + 1 == self.stages.steps
         frees = [] if is_last else [(tensor, rank) for tensor in needed]
         name = f"U {stage} {self.step}"
         token = self.tensor(f"updated {stage} for step {self.step + 1}")
@@ -350,13 +175,13 @@ class _Lowering:
         self.builder.run(op, rank, at_s, at_s, frees)
         if not is_last:
             self.step += 1
-            anew = self._sums(stage)
+            anew = self.sums(stage)
             self.step -= 1
             self.builder.compute(f"zero {stage} {self.step}", "update", rank, at_s, 0.0, [], anew)
 
     def sum_copies(self, stage: int) -> None:
         """The ranks of a stage's two copies each sum up a half of its gradients, and then send it to one another."""
-        stages, (a, b) = self.stages, self._sums(stage)
+        stages, (a, b) = self.stages, self.sums(stage)
         assert stages.copies_s is not None
         first, second = int(stages.rank[stage]), int(stages.rank[stage + stages.depth])
         step_s = float(stages.copies_s[stage]) / 2
@@ -374,12 +199,12 @@ class _Lowering:
         duration_s = float(stages.reduce_s[mode, stage] - (0.0 if stages.copies_s is None else stages.copies_s[stage]))
         if self.problem.replicas.count == 1:
             return
-        sums = self._sums(stage)
+        sums = self.sums(stage)
         summed = self.tensor(self.of_step(f"summed {stage}"))
         spends = 0.0 if self.spoiling is None else float(self.spoiling.reduce[mode, stage])
-        name = "" if mode == _PLAIN else self.problem.modes[mode - 1].name
+        name = "" if mode == PLAIN else self.problem.modes[mode - 1].name
         implementation = Implementation(duration_s, name=name, spends=((0, spends),) if spends else ())
-        needs = dict.fromkeys(sums, self._all)
+        needs = dict.fromkeys(sums, self.all_contributions)
         op = Op(f"sum {stage}", tuple(sums), (summed,), (implementation,), "sum", needs=needs)
         end_s, engine = float(self.timeline.reduced_s[stage]), stages.ranks + int(stages.rank[stage])
         self.builder.run(op, engine, end_s - duration_s, end_s, kind=EventKind.COLLECTIVE)
@@ -388,7 +213,7 @@ class _Lowering:
         """The ranks of the first and the last stage send each other their gradient of the shared weights."""
         stages, ends = self.stages, [0, self.stages.count - 1]
         start_s = float(self.timeline.reduced_s[np.isin(stages.rank, stages.rank[ends])].max())
-        end_s, shared = start_s + stages.embedding_s, [self._sums(stage)[-1] for stage in ends]
+        end_s, shared = start_s + stages.embedding_s, [self.sums(stage)[-1] for stage in ends]
         for side, moved in enumerate(shared):
             link = len(self.links) + side
             self.builder.events.append(Event(EventKind.TRANSFER, start_s, end_s, link, moves=(moved,)))
@@ -400,9 +225,9 @@ class _Lowering:
         if self.problem.replicas.count > 1:
             required += [(self.tensor(self.of_step(f"summed {stage}")), rank[stage]) for stage in range(stages.count)]
         if self.shared_bytes:
-            first, last = self._sums(0)[-1], self._sums(stages.count - 1)[-1]
+            first, last = self.sums(0)[-1], self.sums(stages.count - 1)[-1]
             required += [(first, rank[-1]), (last, rank[0])]
-        builder.required += [(*copy, self._all) for copy in required]
+        builder.required += [(*copy, self.all_contributions) for copy in required]
         self.step = 0
         builder.initial += [(self.tensor(f"state {stage}"), rank[stage], 0) for stage in range(stages.count)]
         builder.initial += [(*copy, 0) for copy in self._gradients()]
@@ -416,7 +241,7 @@ class _Lowering:
     def _gradients(self) -> list[tuple[int, int]]:
         """A step's, on their ranks."""
         rank = self.stages.rank.tolist()
-        return [(tensor, rank[stage]) for stage in range(self.stages.count) for tensor in self._sums(stage)]
+        return [(tensor, rank[stage]) for stage in range(self.stages.count) for tensor in self.sums(stage)]
 
     def _topology(self) -> Topology:
         """The ranks with a compute and a network engine each, and the links that the pipeline uses."""
