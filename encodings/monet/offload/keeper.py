@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,51 +143,66 @@ class OffloadKeeper(Keeper):
 
     def _run_ahead(self, menus: Sequence[int], room: list[float], away: Sequence[_Away], copy_s: list[float]) -> _Ahead:
         """Choose how each step runs, and what it waits for of the copies out."""
-        count = len(away)
-        needed = {tensor.needed: k + 1 for k, tensor in enumerate(away)}
-        gone_by, gone_s = [0] * count, [0.0] * count
+        copies = _CopiesOut(away, copy_s)
         durations, starts, picks, slack = list[float](), list[float](), list[int](), np.array(room)
-        out = gone = 0
-        now_s = free_s = held = overflow = 0.0
+        now_s = overflow = 0.0
         for step, menu in enumerate(menus):
-            while out < count and away[out].first == step:
-                free_s = gone_s[out] = max(now_s, free_s) + copy_s[out]
-                held += away[out].size_bytes
-                out += 1
-            upto, left = gone, held
-            if gone < out:
-                must = needed.get(step, 0)
-                while upto < out and (upto < must or gone_s[upto] <= now_s):
-                    left -= away[upto].size_bytes
-                    upto += 1
+            gone = copies.gone_at(step, now_s)
+            left = copies.held_bytes(gone)
             run_s, workspace = self._choices[menu][0]
-            pick, start_s, gone_after, lacks = 0, now_s, upto, 0.0
-            if left + workspace > room[step] or (upto > gone and gone_s[upto - 1] > now_s):
-                pick, start_s, gone_after, lacks = self._waiting(
-                    self._choices[menu],
-                    room[step] - left,
-                    now_s,
-                    upto,
-                    gone_s[:out],
-                    [t.size_bytes for t in away[:out]],
-                )
+            pick, start_s, lacks = 0, now_s, 0.0
+            if left + workspace > room[step] or copies.is_awaited(gone, now_s):
+                pick, start_s, gone, lacks = copies.first_end(self._choices[menu], room[step] - left, now_s, gone)
                 run_s, workspace = self._choices[menu][pick]
-            while gone < gone_after:
-                gone_by[gone] = step
-                held -= away[gone].size_bytes
-                gone += 1
-            if lacks > overflow:
-                overflow = lacks
-            slack[step] -= held + workspace
+            copies.let_go(step, gone)
+            overflow = max(overflow, lacks)
+            slack[step] -= copies.held_bytes(gone) + workspace
             durations.append(run_s)
             starts.append(start_s)
             picks.append(pick)
             now_s = start_s + run_s
-        return _Ahead(durations, starts, slack, gone_by, gone_s, overflow, picks)
+        return _Ahead(durations, starts, slack, copies.gone_by, copies.gone_s, overflow, picks)
 
-    def _waiting(
-        self, choices: Sequence[tuple[float, float]], free: float, now_s: float, upto: int, gone_s: Sequence[float],
-        sizes: Sequence[float],
+
+class _CopiesOut:
+    """The copies out while steps run one after the other: which have begun, and which the steps so far waited for.
+
+    `gone_by[k]`: the step that waits for copy k. `gone_s[k]`: when that is over.
+    """
+
+    def __init__(self, away: Sequence[_Away], copy_s: Sequence[float]) -> None:
+        self.gone_by, self.gone_s = [0] * len(away), [0.0] * len(away)
+        self._away, self._copy_s = away, copy_s
+        self._must = {tensor.needed: k + 1 for k, tensor in enumerate(away)}
+        self._until = [0.0, *accumulate(tensor.size_bytes for tensor in away)]
+        self._begun = self._gone = 0
+        self._free_s = 0.0
+
+    def gone_at(self, step: int, now_s: float) -> int:
+        """Begin what may begin; how many are gone by now, or must be as the step needs them back."""
+        while self._begun < len(self._away) and self._away[self._begun].first == step:
+            self._free_s = self.gone_s[self._begun] = max(now_s, self._free_s) + self._copy_s[self._begun]
+            self._begun += 1
+        gone, must = self._gone, self._must.get(step, 0)
+        while gone < self._begun and (gone < must or self.gone_s[gone] <= now_s):
+            gone += 1
+        return gone
+
+    def held_bytes(self, gone: int) -> float:
+        """What is on the device still of those that have begun, once the first `gone` are gone."""
+        return self._until[self._begun] - self._until[gone]
+
+    def is_awaited(self, gone: int, now_s: float) -> bool:
+        """Whether a step that begins when so many are gone has to wait."""
+        return gone > self._gone and self.gone_s[gone - 1] > now_s
+
+    def let_go(self, step: int, gone: int) -> None:
+        """Note that a step begins when so many are gone."""
+        self.gone_by[self._gone : gone] = [step] * (gone - self._gone)
+        self._gone = gone
+
+    def first_end(
+        self, choices: Sequence[tuple[float, float]], free: float, now_s: float, upto: int
     ) -> tuple[int, float, int, float]:  # fmt: skip
         """The option with which a step ends first, which lacks least where none fits; its start, how many tensors are
         gone then, and what it lacks.
@@ -196,11 +212,11 @@ class OffloadKeeper(Keeper):
         found, best = (0, now_s, upto, 0.0), (float("inf"), float("inf"))
         for number, (run_s, workspace) in enumerate(choices):
             k, room = upto, free
-            while k < len(gone_s) and workspace > room:
-                room += sizes[k]
+            while k < self._begun and workspace > room:
+                room += self._away[k].size_bytes
                 k += 1
             lack = max(workspace - room, 0.0)
-            begin_s = max(now_s, gone_s[k - 1]) if k else now_s
+            begin_s = max(now_s, self.gone_s[k - 1]) if k else now_s
             if (lack, begin_s + run_s) < best:
                 found, best = (number, begin_s, k, lack), (lack, begin_s + run_s)
             if k == upto and not lack:

@@ -9,9 +9,10 @@ Both are rebuilt from descriptions.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gapless.encodings.monet.evaluate import unlimited_s
 from gapless.encodings.monet.offload.keeper import OffloadKeeper
@@ -24,6 +25,7 @@ from gapless.encodings.monet.search.state import SOLVER, Attempt
 from gapless.encodings.monet.study.baselines import lean_variants
 from gapless.model import Model
 from gapless.options import Deadline, SolveOptions
+from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import StopReason
 from gapless.solvers.registry import solve_model
 
@@ -72,46 +74,73 @@ def _attempt(problem: Problem, keeper: OffloadKeeper, keep: KeepSet | None, reas
 
 def _solved(problem: Problem, claim_bytes: int, options: SolveOptions) -> KeepSet | None:
     """What a budget for the sum of what is kept suggests; None where the program has no solution."""
-    graph, link = problem.graph, problem.link
-    assert link is not None
-    variants, nodes = lean_variants(graph), graph.loss
-    needed = np.zeros(nodes, dtype=np.bool_)
-    for node, variant in zip(graph.backward, variants.tolist(), strict=True):
-        needed[list(node.variants[variant].needs)] = True
-    size, unit = graph.output_bytes[:nodes] / byte_unit(graph), cost_unit(unlimited_s(graph))
-    again_s = np.array([min(impl.duration_s for impl in node.again or node.implementations) for node in graph.forward])
-    model = Model("offload_layers")
-    kept, again, away = (model.binaries(name, nodes) for name in ("kept", "again", "away"))
-    waiting = model.continuous("waiting")
-    number, one = np.arange(nodes), np.ones(nodes)
-    model.add_sparse(
-        "one_mode", nodes, np.tile(number, 3), np.concatenate([kept, again, away]), np.tile(one, 3),
-        lower=needed.astype(float), upper=1.0,
-    )  # fmt: skip
-    made = [i for i in range(nodes) if graph.forward[i].creator is not None]
-    model.add_sparse("intermediates_are_kept", len(made), np.arange(len(made)), again[made], 1.0, upper=0.0)
-    edges = [(i, j) for i in range(nodes) for j in graph.forward[i].inputs if graph.forward[i].creator is None]
-    user, source = np.array(edges, dtype=np.int64).reshape(-1, 2).T
-    count = len(edges)
-    model.add_sparse(
-        "again_has_inputs", count, np.tile(np.arange(count), 4),
-        np.concatenate([again[user], kept[source], again[source], away[source]]),
-        np.repeat([1.0, -1.0, -1.0, -1.0], count), upper=0.0,
-    )  # fmt: skip
-    model.add_sparse("fits", 1, np.zeros(nodes, int), kept, size, upper=claim_bytes / byte_unit(graph))
-    copy_s = size * byte_unit(graph) / link.bytes_per_s / unit
-    for name, hidden_s in (("out", _forward_s(problem)), ("back", _backward_s(problem))):
-        columns, values = np.append(away, waiting), np.append(copy_s, -1.0)
-        model.add_sparse(name, 1, np.zeros(nodes + 1, int), columns, values, upper=hidden_s / unit)
-    model.minimize((np.append(again_s[:nodes] / unit, 1.0), np.append(again, waiting)))
+    program = _encode(problem, claim_bytes)
     quiet = replace(options, gap=_GAP, threads=1, on_progress=None, on_plan=None)
-    solution = solve_model(model, quiet, options.solver or SOLVER)
+    solution = solve_model(program.model, quiet, options.solver or SOLVER)
     if solution.values is None:
         return None
-    is_away = np.append(solution.values[away] > 0.5, False)
+    nodes = problem.graph.loss
+    is_away, is_kept = (np.append(solution.values[columns] > 0.5, False) for columns in (program.away, program.kept))
     return KeepSet(
-        is_away | np.append(solution.values[kept] > 0.5, False), np.zeros(nodes + 1, dtype=np.bool_), variants,
+        is_away | is_kept, np.zeros(nodes + 1, dtype=np.bool_), lean_variants(problem.graph),
         np.zeros(nodes + 1, dtype=np.int64), is_away,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The integer program, and its columns for each node's output: whether it is kept, made again, or offloaded."""
+
+    model: Model
+    kept: NDArray[np.int64]
+    again: NDArray[np.int64]
+    away: NDArray[np.int64]
+
+
+def _encode(problem: Problem, claim_bytes: int) -> _Program:
+    """Recomputation, and what the link can't hide, at their least, for a budget of the sum of what is kept."""
+    graph, nodes = problem.graph, problem.graph.loss
+    model, unit = Model("offload_layers"), cost_unit(unlimited_s(graph))
+    program = _Program(model, *(model.binaries(name, nodes) for name in ("kept", "again", "away")))
+    waiting = model.continuous("waiting")
+    _needed_is_there(program, graph)
+    _again_has_inputs(program, graph)
+    size = graph.output_bytes[:nodes] / byte_unit(graph)
+    model.add_sparse("fits", 1, np.zeros(nodes, int), program.kept, size, upper=claim_bytes / byte_unit(graph))
+    assert problem.link is not None
+    copy_s = size * byte_unit(graph) / problem.link.bytes_per_s / unit
+    for name, hidden_s in (("out", _forward_s(problem)), ("back", _backward_s(problem))):
+        columns, values = np.append(program.away, waiting), np.append(copy_s, -1.0)
+        model.add_sparse(name, 1, np.zeros(nodes + 1, int), columns, values, upper=hidden_s / unit)
+    again_s = np.array([min(impl.duration_s for impl in node.again or node.implementations) for node in graph.forward])
+    model.minimize((np.append(again_s[:nodes] / unit, 1.0), np.append(program.again, waiting)))
+    return program
+
+
+def _needed_is_there(program: _Program, graph: TrainingGraph) -> None:
+    """What the backward pass needs is kept, made again or offloaded; intermediates aren't made again."""
+    nodes, needed = graph.loss, np.zeros(graph.loss, dtype=np.bool_)
+    for node, variant in zip(graph.backward, lean_variants(graph).tolist(), strict=True):
+        needed[list(node.variants[variant].needs)] = True
+    program.model.add_sparse(
+        "one_mode", nodes, np.tile(np.arange(nodes), 3), np.concatenate([program.kept, program.again, program.away]),
+        np.ones(3 * nodes), lower=needed.astype(float), upper=1.0,
+    )  # fmt: skip
+    made = [i for i in range(nodes) if graph.forward[i].creator is not None]
+    columns = program.again[made]
+    program.model.add_sparse("intermediates_are_kept", len(made), np.arange(len(made)), columns, 1.0, upper=0.0)
+
+
+def _again_has_inputs(program: _Program, graph: TrainingGraph) -> None:
+    """What is made again has its inputs."""
+    nodes = range(graph.loss)
+    edges = [(i, j) for i in nodes for j in graph.forward[i].inputs if graph.forward[i].creator is None]
+    user, source = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+    count = len(edges)
+    columns = [program.again[user], program.kept[source], program.again[source], program.away[source]]
+    program.model.add_sparse(
+        "again_has_inputs", count, np.tile(np.arange(count), 4), np.concatenate(columns),
+        np.repeat([1.0, -1.0, -1.0, -1.0], count), upper=0.0,
     )  # fmt: skip
 
 
