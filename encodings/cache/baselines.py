@@ -48,7 +48,10 @@ def _window(problem: Problem, parameters: Parameters, seed: int) -> Layers | Non
 
 
 def _random(problem: Problem, parameters: Parameters, seed: int) -> Layers | None:
-    """An option and formats are drawn for each layer; then heads drawn one by one take fewer bits, until they fit."""
+    """An option and formats are drawn for each layer; then heads drawn one by one take fewer bits, until they fit.
+
+    Where that isn't enough, layers drawn one by one take their smallest option.
+    """
     rng, options = np.random.default_rng(seed), Options(problem, parameters.most_work)
     offered = len(FORMATS) if "formats" in problem.modes else 1
     chosen = [layer[int(rng.integers(len(layer)))] for layer in options.layers]
@@ -67,6 +70,11 @@ def _random(problem: Problem, parameters: Parameters, seed: int) -> Layers | Non
         if mode + 1 < offered:
             formats[layer][item] = mode + 1
             spent += int(cost[mode + 1] - cost[mode])
+    for layer in rng.permutation(len(chosen)).tolist():
+        if problem.bytes_of(made()) <= problem.cache_bytes:
+            break
+        chosen[layer] = min(options.layers[layer], key=lambda each: float(each.items.least_cost.sum()))
+        formats[layer] = chosen[layer].items.cost.argmin(axis=1)
     return made()
 
 

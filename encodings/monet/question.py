@@ -44,7 +44,7 @@ DEVICE = "p100"
 """Whose costs a named network has if nothing is said."""
 HOST_MEMORY = "64GB"
 """What a host has for tensors if nothing is said."""
-METHOD_HELP = f"what decides, or is compared with: {', '.join(METHODS)}; docs/monet.md says what each is"
+METHOD_HELP = f"what decides: {', '.join(METHODS)}; docs/monet.md says what each is"
 
 
 @dataclass(frozen=True, repr=False)

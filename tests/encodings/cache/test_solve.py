@@ -41,6 +41,13 @@ def test_a_baseline_that_takes_more_bytes_has_no_plan() -> None:
     assert plan.schedule is None
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_drawn_modes_fit_into_the_least_bytes(seed: int) -> None:
+    least = solve(problem(PROFILE, cache="0.01x"), SolveOptions()).details["least_bytes"]
+    plan = solve(problem(PROFILE, cache=least, method="random"), SolveOptions(seed=seed))
+    assert plan.details["cache_bytes"] == least
+
+
 def test_too_few_bytes_are_infeasible_and_the_least_is_said() -> None:
     least = solve(problem(PROFILE, cache="0.01x"), SolveOptions()).details["least_bytes"]
     assert solve(problem(PROFILE, cache=least), SolveOptions()).solution.status is Status.OPTIMAL
