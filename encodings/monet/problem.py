@@ -29,6 +29,7 @@ from gapless.units import Unit, parse_bytes
 
 __all__ = [
     "OBJECTIVES",
+    "OFFLOADING",
     "UNITS",
     "Objective",
     "Problem",

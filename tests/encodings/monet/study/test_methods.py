@@ -14,6 +14,8 @@ import gapless
 from gapless import SolveOptions, Status
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.offload.copies import Link
+from gapless.encodings.monet.problem import OFFLOADING
 from gapless.encodings.monet.question import METHODS as NAMES
 from gapless.encodings.monet.study.methods import CARRIED, METHODS
 from gapless.errors import InputError
@@ -27,7 +29,8 @@ LITTLE, AMPLE = 58, 1000
 
 
 def solved(graph: TrainingGraph, budget_bytes: int, method: str) -> Result:
-    return gapless.solve(Problem(graph, budget_bytes, method=method), OPTIONS)
+    link = Link(10.0, 2**40) if method in OFFLOADING else None
+    return gapless.solve(Problem(graph, budget_bytes, method=method, link=link), OPTIONS)
 
 
 def test_every_name_has_a_method() -> None:
@@ -67,7 +70,7 @@ def test_plans_fit_a_small_budget_or_there_is_none(method: str) -> None:
 @given(
     graph=training_graphs(4),
     less_mib=st.integers(0, 12),
-    method=st.sampled_from(sorted(set(NAMES) - {"revolve", "gist"})),
+    method=st.sampled_from(sorted(set(NAMES) - {"revolve", "gist", *OFFLOADING})),
 )
 def test_bound_holds_for_the_question_whatever_the_method(graph: TrainingGraph, less_mib: int, method: str) -> None:
     budget_bytes = max(1, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)
