@@ -52,9 +52,11 @@ def work_bound_s(relaxed: Stages, total: float) -> float:
 
 def _turns_s(sizes: Ints, each_s: Floats, room: float) -> float:
     """How long it takes until bytes of each stage were kept for so many seconds in all, as many at once as fit."""
+    if np.isinf(room):
+        return 0.0
     if len(sizes) == 1 and sizes[0]:
         room = room // sizes[0] * sizes[0]
-    return float((sizes * each_s).sum() / room) if 0 < room < np.inf else 0.0
+    return float((sizes * each_s).sum() / room) if room > 0 else 0.0
 
 
 def with_work(candidate: Candidate, stages: Stages, most_ops: int) -> Candidate | None:

@@ -70,6 +70,7 @@ def lowered(question: Problem, name: str, stages: Stages | None = None) -> Sched
     return schedule
 
 
+@pytest.mark.thorough("[7]", "[14]", "[15]")
 @pytest.mark.parametrize("seed", range(share(300)))
 def test_no_bound_is_above_the_optimum_which_is_found_and_proven(seed: int) -> None:
     stages = two_copies(seed)
@@ -87,6 +88,7 @@ def test_no_bound_is_above_the_optimum_which_is_found_and_proven(seed: int) -> N
     assert found.best.timeline.step_s == best_s or best_s > proven_s
 
 
+@pytest.mark.thorough("[0]", "[4]")
 @pytest.mark.parametrize("seed", range(share(60, 5)))
 def test_the_least_longest_span_is_found(seed: int) -> None:
     """Of times in whole numbers; others can be less than one shorter. Ranks wait for the sums of both copies."""

@@ -105,6 +105,12 @@ def test_with_room_for_one_micro_batch_all_of_them_take_turns() -> None:
     assert plan.solution.bounds[-1].value == pytest.approx(plan.solution.objective)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_where_memory_is_not_limited_bounds_are_of_computing() -> None:
+    plan = solve(problem("uniform:f=5,b=6,w=4", ranks=1, micro_batches=3, work=(1, 3, 2)), ONE, FEW)
+    assert plan.solution.objective == plan.solution.bound == 6 * (5 + 6 + 4)
+
+
 def test_equal_work_is_no_other_question_than_longer_ops() -> None:
     how: dict[str, Any] = {"ranks": 3, "micro_batches": 4, "hop": 2.0, "in_flight": 3}
     found = solve(problem("uniform:f=5,b=6,w=4", work=(2, 2, 2, 2), **how), ONE)

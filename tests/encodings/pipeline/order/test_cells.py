@@ -35,6 +35,7 @@ def solved(**values: Any) -> Plan:
     return plan
 
 
+@pytest.mark.thorough("[15]")
 @pytest.mark.parametrize("seed", range(share(150)))
 def test_no_bound_is_above_the_optimum_and_no_plan_below_it(seed: int) -> None:
     """Bounds are those of forwards and backwards that take their share of a cell each."""

@@ -116,6 +116,7 @@ def test_the_question_is_no_narrower_than_any_placement() -> None:
     assert [each.plans for each in narrowing(asked(cut="even"), {})] == [PlanClass.CUT]
 
 
+@pytest.mark.thorough("[21]", "[23]")
 @pytest.mark.parametrize("seed", range(share(100)))
 def test_ranks_with_unlike_numbers_of_stages_are_bounded_and_proven(seed: int) -> None:
     stages = few_stages(seed, is_uneven=True)
