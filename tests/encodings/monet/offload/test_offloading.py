@@ -30,7 +30,7 @@ from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.networks import build
 
 QUICK = Parameters(
-    bounding=Bounding(steps=20, small_cells=0), cooling=Cooling(steps_per_node=5, patience=2), least_budget_steps=100
+    bounding=Bounding(steps=2, small_cells=0), cooling=Cooling(steps_per_node=2, patience=1), least_budget_steps=100
 )
 UNET = build("unet", 2)
 
