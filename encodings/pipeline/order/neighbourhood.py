@@ -15,7 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
-from gapless.encodings.pipeline.order.exact import Kept, after, in_turn, kept_between
+from gapless.encodings.pipeline.order.exact import after, in_turn
+from gapless.encodings.pipeline.order.kept import Kept, kept_between
 from gapless.encodings.pipeline.order.messages import (
     held,
     hops_s,
