@@ -15,17 +15,7 @@ from gapless.profiles.cache.modes import SHARED, LayerModes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CacheDecision", "LayerDecision"]
-
-
-@dataclass(frozen=True)
-class LayerDecision:
-    """As `LayerModes`."""
-
-    window: Annotated[int, Stored(0)]
-    keys: tuple[str, ...]
-    values: tuple[str, ...]
-    representatives: Annotated[tuple[int, ...], Stored(each="whole numbers >= 0", is_filled=True)]
+__all__ = ["CacheDecision"]
 
 
 @dataclass(frozen=True)
@@ -39,14 +29,14 @@ class CacheDecision(Decision):
     group: Annotated[int, Stored(1)]
     recent: Annotated[int, Stored(1)]
     sinks: Annotated[int, Stored(0)]
-    layers: Annotated[tuple[LayerDecision, ...], Stored(is_filled=True)]
+    layers: Annotated[tuple[LayerModes, ...], Stored(is_filled=True)]
 
     def __post_init__(self) -> None:
         for number, layer in enumerate(self.layers):
             where = f"layers[{number}]"
             self._check_layer(where, layer)
 
-    def _check_layer(self, where: str, layer: LayerDecision) -> None:
+    def _check_layer(self, where: str, layer: LayerModes) -> None:
         heads, key_heads = len(layer.representatives), len(layer.keys)
         if not key_heads or heads % key_heads or len(layer.values) != key_heads:
             rule = f"must be of as many key heads, a divisor of {heads} heads"
@@ -65,15 +55,9 @@ class CacheDecision(Decision):
     @classmethod
     def made_of(cls, layers: Sequence[LayerModes], layout: Layout) -> CacheDecision:
         """Of the layers' modes."""
-        rows = tuple(LayerDecision(each.window, each.keys, each.values, each.representatives) for each in layers)
-        return cls(layout.dimension, layout.group, layout.recent, layout.sinks, rows)
+        return cls(layout.dimension, layout.group, layout.recent, layout.sinks, tuple(layers))
 
     @property
     def layout(self) -> Layout:
         """How the cache lies in memory."""
         return Layout(self.dimension, self.group, self.recent, self.sinks)
-
-    @property
-    def modes(self) -> tuple[LayerModes, ...]:
-        """Of each layer."""
-        return tuple(LayerModes(each.window, each.keys, each.values, each.representatives) for each in self.layers)

@@ -9,7 +9,8 @@ from gapless.profiles.cache.layout import MEASURES
 from gapless.profiles.devices import device_names
 from gapless.question import Asked, asked, said
 from gapless.question.command_fields import PLAN, output
-from gapless.question.fields import Choice, Field, Listed, Object, SizeOrShare, Text, Whole
+from gapless.question.fields import Choice, Listed, Object, SizeOrShare, Text, Whole
+from gapless.question.language_models import DTYPE, MODEL, PLACE, SEQUENCE, SEQUENCES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,25 +64,14 @@ class Question(Asked):
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "exact", metavar="NAME")
 
 
-_MODEL_HELP = "hf:tiny-llama, -llama-gqa, -gpt2, -opt, hf:small-llama, or the folder of a saved model"
-_MODEL = Field("model", Text(), _MODEL_HELP, is_required=True, metavar="NAME|FOLDER", extra="hf")
-_PLACE = Field("device", Text(), "where the model runs: cpu, cuda, cuda:N", "cpu", metavar="NAME")
-_DTYPE = Field(
-    "dtype", Choice(("float32", "bfloat16", "float16")), "numbers of weights and cache: float32, bfloat16, float16",
-    "float32",
-)  # fmt: skip
-_SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
-_SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N")
-
-
 @dataclass(frozen=True, repr=False)
 class ProfileQuestion(Asked):
     """What each mode of each layer spoils on a text."""
 
-    model: str = said(_MODEL)
+    model: str = said(MODEL)
     calibration: str = asked(Text(), "a text", is_required=True, metavar="FILE")
-    sequence: int = said(_SEQUENCE)
-    sequences: int = said(_SEQUENCES)
+    sequence: int = said(SEQUENCE)
+    sequences: int = said(SEQUENCES)
     group: int = asked(
         Whole(1, 4096), "tokens of keys, and channels of a token's values, with one scale", 32, metavar="N"
     )
@@ -92,15 +82,15 @@ class ProfileQuestion(Asked):
         metavar="N,...",
     )  # fmt: skip
     output: str = said(output("the profile to write"))
-    device: str = said(_PLACE)
-    dtype: str = said(_DTYPE)
+    device: str = said(PLACE)
+    dtype: str = said(DTYPE)
 
 
 @dataclass(frozen=True, repr=False)
 class RunQuestion(Asked):
     """A plan in a model, beside the full cache."""
 
-    model: str = said(_MODEL)
+    model: str = said(MODEL)
     plan: str = said(PLAN)
     text: str = asked(
         Text(), "a text: prompts are its sequences, and what is spoiled is measured on it", is_required=True,
@@ -109,7 +99,7 @@ class RunQuestion(Asked):
     batch: int = asked(Whole(1, 10**6), "prompts at once", 2, metavar="N")
     prompt: int = asked(Whole(2, 10**6), "tokens of the longest prompt; each other has one less", 64, metavar="N")
     new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated", 32, metavar="N")
-    sequence: int = said(_SEQUENCE)
-    sequences: int = said(_SEQUENCES)
-    device: str = said(_PLACE)
-    dtype: str = said(_DTYPE)
+    sequence: int = said(SEQUENCE)
+    sequences: int = said(SEQUENCES)
+    device: str = said(PLACE)
+    dtype: str = said(DTYPE)

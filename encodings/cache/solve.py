@@ -87,7 +87,7 @@ def _front(asked: Problem, offered: Options, parameters: Parameters) -> list[lis
 def cost(problem: Problem, plan: SavedPlan, report: Report) -> float:
     """The error of the plan's modes, inf where they take more bytes. Raises `InputError` for modes that can't be."""
     decision, profile = CacheDecision.of(plan), problem.profile
-    chosen = decision.modes
+    chosen = decision.layers
     if len(chosen) != profile.layers or decision.layout != profile.layout:
         raise InputError(f"plan: must be of the profile's {profile.layers} layers and its layout")
     if any((len(each.keys), len(each.representatives)) != (profile.key_heads, profile.heads) for each in chosen):

@@ -13,6 +13,7 @@ from gapless.profiles.heads import named
 from gapless.question import Asked, asked, said
 from gapless.question.command_fields import PLAN, output, plot
 from gapless.question.fields import Choice, Field, Listed, Number, Object, Text, Whole
+from gapless.question.language_models import DTYPE, DTYPES, MODEL, MODEL_HELP, PLACE, SEQUENCE, SEQUENCES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,6 @@ COPY = "copy"
 """The task of repeating what was read."""
 DROPPING = ("spatten", "dejavu")
 """What drops heads, beside heads that share."""
-_MODEL_HELP = "hf:tiny-llama, -llama-gqa, -gpt2, -opt, hf:small-llama, or the folder of a saved model"
 
 _STEP, _SWAPS = "decode step", "swaps"
 
@@ -76,38 +76,32 @@ class Question(Asked):
     swaps: int = asked(
         Whole(0, 10**6), "how many swaps of heads are tried on the true loss", 0, metavar="N", group=_SWAPS
     )
-    model: str | None = asked(Text(), f"of the profile: {_MODEL_HELP}", metavar="NAME|FOLDER", group=_SWAPS, extra="hf")
+    model: str | None = asked(Text(), f"of the profile: {MODEL_HELP}", metavar="NAME|FOLDER", group=_SWAPS, extra="hf")
     calibration: str | None = asked(Text(), "the text on which swaps are measured", metavar="FILE", group=_SWAPS)
 
 
-_MODEL = Field("model", Text(), _MODEL_HELP, is_required=True, metavar="NAME|FOLDER", extra="hf")
-_PLACE = Field("device", Text(), "where the model runs: cpu, cuda, cuda:N", "cpu", metavar="NAME")
-_DTYPES = Choice(("float32", "bfloat16", "float16"))
-_DTYPE = Field("dtype", _DTYPES, "numbers of weights and cache: float32, bfloat16, float16", "float32")
 _FIRST = Field(
     "first_tokens", Whole(1, 10**6), "tokens of a request that all heads attend to; then heads are clustered", 5,
     metavar="N",
 )  # fmt: skip
-_SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
-_SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N")
 
 
 @dataclass(frozen=True, repr=False)
 class ProfileQuestion(Asked):
     """How far a model's heads are from each other on a text."""
 
-    model: str = said(_MODEL)
+    model: str = said(MODEL)
     calibration: str = asked(Text(), "a text", is_required=True, metavar="FILE")
-    sequence: int = said(_SEQUENCE)
-    sequences: int = said(_SEQUENCES)
+    sequence: int = said(SEQUENCE)
+    sequences: int = said(SEQUENCES)
     loss_sequences: int = asked(
         Whole(0, 10**6),
         "sequences at most on which the rise of the loss is measured, by layer and count of kept keys; 0 for none",
         8, metavar="N",
     )  # fmt: skip
     output: str = said(output("the profile to write"))
-    device: str = said(_PLACE)
-    dtype: str = said(_DTYPE)
+    device: str = said(PLACE)
+    dtype: str = said(DTYPE)
     plot: str | None = said(plot("correlations of heads, and errors of clusters, by layer"))
 
 
@@ -115,24 +109,24 @@ class ProfileQuestion(Asked):
 class RunQuestion(Asked):
     """A plan in a model, beside the full cache."""
 
-    model: str = said(_MODEL)
+    model: str = said(MODEL)
     plan: str = said(PLAN)
     text: str = asked(
         Text(), "a text: its beginning is the prompt, and the loss is measured on it", is_required=True, metavar="FILE"
     )
     prompt: int = asked(Whole(1, 10**6), "tokens of the prompt", 64, metavar="N")
     new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated", 32, metavar="N")
-    sequence: int = said(_SEQUENCE)
-    sequences: int = said(_SEQUENCES)
-    device: str = said(_PLACE)
-    dtype: str = said(_DTYPE)
+    sequence: int = said(SEQUENCE)
+    sequences: int = said(SEQUENCES)
+    device: str = said(PLACE)
+    dtype: str = said(DTYPE)
 
 
 @dataclass(frozen=True, repr=False)
 class RequestsQuestion(Asked):
     """A plan's counts in a model, with a membership for each request."""
 
-    model: str = said(_MODEL)
+    model: str = said(MODEL)
     plan: str = said(PLAN)
     text: str = asked(Text(), "a text: its sequences are the requests' prompts", is_required=True, metavar="FILE")
     first_tokens: int = said(_FIRST)
@@ -149,22 +143,24 @@ class RequestsQuestion(Asked):
     calibration_sequences: int = asked(Whole(1, 10**6), "sequences of it at most", 64, metavar="N")
     plot: str | None = said(plot("how many heads change their cluster, token by token"))
     batch: int = asked(Whole(1, 10**6), "requests that are served at once", 8, metavar="N")
-    sequence: int = said(_SEQUENCE)
-    sequences: int = said(_SEQUENCES)
-    device: str = said(_PLACE)
-    dtype: str = said(_DTYPE)
+    sequence: int = said(SEQUENCE)
+    sequences: int = said(SEQUENCES)
+    device: str = said(PLACE)
+    dtype: str = said(DTYPE)
 
 
 @dataclass(frozen=True, repr=False)
 class LatencyQuestion(Asked):
     """A plan's counts in a model: how long the first and the next token take."""
 
-    model: str = said(_MODEL)
+    model: str = said(MODEL)
     plan: str = said(PLAN)
     lengths: Sequence[int] = asked(Listed(Whole(2, 10**6)), "tokens of a prompt", (128, 512, 2048), metavar="N,...")
     batches: Sequence[int] = asked(Listed(Whole(1, 10**6)), "requests that are served at once", (1,), metavar="N,...")
-    dtypes: Sequence[str] = asked(Listed(_DTYPES), "numbers of weights and cache", ("float32",), metavar="NAME,...")
+    dtypes: Sequence[str] = asked(
+        Listed(Choice(DTYPES)), "numbers of weights and cache", ("float32",), metavar="NAME,..."
+    )
     first_tokens: int = said(_FIRST)
     new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated for each request", 9, metavar="N")
     repeats: int = asked(Whole(1, 10**6), "rounds of which the median is taken", 5, metavar="N")
-    device: str = said(_PLACE)
+    device: str = said(PLACE)

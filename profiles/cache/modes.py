@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from gapless.io.typed import Stored
 from gapless.profiles.cache.layout import FULL, Layout
 
 __all__ = ["SHARED", "LayerModes"]
@@ -18,10 +20,10 @@ class LayerModes:
     head g, or `shared`. `representatives[h]`: the query head whose attention head h uses; its keys are there.
     """
 
-    window: int
+    window: Annotated[int, Stored(0)]
     keys: tuple[str, ...]
     values: tuple[str, ...]
-    representatives: tuple[int, ...]
+    representatives: Annotated[tuple[int, ...], Stored(each="whole numbers >= 0", is_filled=True)]
 
     @classmethod
     def full(cls, heads: int, key_heads: int) -> LayerModes:

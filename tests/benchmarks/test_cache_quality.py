@@ -82,7 +82,7 @@ def planned(asked: Problem) -> Layers:
     plan = solve(asked, SolveOptions())
     assert plan.solution.status is Status.OPTIMAL
     assert isinstance(plan.decision, CacheDecision)
-    return plan.decision.modes
+    return plan.decision.layers
 
 
 def millionths(nats: float) -> float:

@@ -6,15 +6,11 @@ from gapless.encodings.cache.commands import profile, run
 from gapless.encodings.cache.question import ProfileQuestion, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of
+from gapless.question.language_models import MODELS_HELP
 from gapless.system import Command, asking
 
 __all__ = ["PROFILE", "RUNS"]
 
-MODELS_HELP = """\
-MODEL has the attention of Llama, Qwen or Mistral, its grouped queries too, of OPT, or of GPT-2. hf:tiny-llama,
-hf:tiny-llama-gqa, hf:tiny-gpt2, hf:tiny-opt and hf:small-llama have random weights; a folder is what
-save_pretrained of transformers writes. Nothing is downloaded. Without a tokenizer in the folder, a token is a byte.
-"""
 _PROFILE_HELP = f"""\
 {MODELS_HELP}
 Measures what each mode of one layer spoils, while all others are in full: keys or values in few bits, a window of

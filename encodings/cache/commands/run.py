@@ -39,16 +39,16 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     tokens, where = model.tokens(question.text), f"text: {question.text}"
     prompts = sequences_of(tokens, question.prompt, question.batch, where)
     sequences = sequences_of(tokens, question.sequence, question.sequences, where)
-    found = compare(model, decision.modes, decision.layout, prompts, question.new_tokens, session.say)
+    found = compare(model, decision.layers, decision.layout, prompts, question.new_tokens, session.say)
     session.say("what the plan spoils ...")
     full = FullModel(model, sequences, decision.layout)
     cached = question.prompt + question.new_tokens - 1
     size = found.plan.logits.element_size()
-    planned = len(prompts) * sum(each.cache_bytes(decision.layout, cached, size) for each in decision.modes)
+    planned = len(prompts) * sum(each.cache_bytes(decision.layout, cached, size) for each in decision.layers)
     whole = len(prompts) * sum(each.cache_bytes(decision.layout, cached, size) for each in full.full)
     predicted = Record(dict(plan.details), f"{question.plan}: details").number("error", 0)
     measure = Record(dict(plan.problem), f"{question.plan}: problem").text("measure")
-    measured = full.measured(decision.modes)
+    measured = full.measured(decision.layers)
     run = _Run(found, measured, full.loss, predicted, measure, planned, whole, cached, question.dtype)
     asked = {name: getattr(question, name) for name in ("model", "dtype", "plan", "prompt", "new_tokens")}
     return Answer({**run.data, **asked, "batch": len(prompts)}, run.text, is_valid=run.is_valid)

@@ -6,17 +6,13 @@ from gapless.encodings.chai.commands import latency, profile, requests, run
 from gapless.encodings.chai.question import LatencyQuestion, ProfileQuestion, RequestsQuestion, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of
+from gapless.question.language_models import MODELS_HELP
 from gapless.system import Command, asking
 
 __all__ = ["PROFILE", "RUNS"]
 
-_MODELS_HELP = """\
-MODEL has the attention of Llama, its grouped queries too, of OPT, or of GPT-2. hf:tiny-llama, hf:tiny-llama-gqa,
-hf:tiny-gpt2, hf:tiny-opt and hf:small-llama have random weights; a folder is what save_pretrained of transformers
-writes. Nothing is downloaded. Without a tokenizer in the folder, a token is a byte.
-"""
 _PROFILE_HELP = f"""\
-{_MODELS_HELP}
+{MODELS_HELP}
 Measures what it costs when a head takes over another one's attention: by how much the attention changes, and by how
 much the layer's output. Both are squared distances, means over the text's tokens. It also measures by how much the loss
 rises when one layer alone keeps the keys of some heads, the best by output. Counts of heads are all up to 8 key heads,
@@ -26,7 +22,7 @@ example:
   gapless profile heads --model hf:tiny-llama --calibration text.txt -o heads.npz
 """
 _RUN_HELP = f"""\
-{_MODELS_HELP}
+{MODELS_HELP}
 Generates with the full cache, with the plan's, and with a plain model whose rows of queries and keys are copies of the
 representatives'. exit codes: 0 the last two have equal logits, and the cache has the plan's bytes, 2 bad input, 5
 something differs
@@ -36,7 +32,7 @@ example:
 """
 
 _REQUESTS_HELP = f"""\
-{_MODELS_HELP}
+{MODELS_HELP}
 CHAI as published: each request is begun with all heads. From the scores of its first tokens, k-means clusters the heads
 of each layer, as many clusters as the plan keeps key heads. The cache drops the others' keys. Beside it: the full
 cache, the plan's map for all requests, and the least errors that the first and all later tokens allow.
@@ -49,7 +45,7 @@ example:
 """
 
 _LATENCY_HELP = f"""\
-{_MODELS_HELP}
+{MODELS_HELP}
 Prompts are drawn tokens. The full model attends as transformers does by default. Requests are clustered in their time
 to the first token, which counts it. A round that doesn't count comes first.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,28 +10,12 @@ from gapless.profiles.cache.layout import Layout
 from gapless.profiles.cache.modes import LayerModes
 from gapless.torch.cache.planned import planned_cache
 from gapless.torch.cache.simulated import simulating
+from gapless.torch.heads.generation import Generated
 from gapless.torch.heads.models import Cache, LanguageModel, cached_logits, check_length
 from gapless.torch.heads.sharing import cache_bytes, kept_cache
 from gapless.torch.library import Tensor, torch
 
-__all__ = ["Comparison", "Generated", "compare", "padded"]
-
-
-@dataclass(frozen=True)
-class Generated:
-    """Greedy tokens after prompts, (batch, new tokens), with their logits, (batch, new tokens, vocabulary); the cache's
-    bytes in the end, and seconds of each token but the first.
-    """
-
-    tokens: Tensor
-    logits: Tensor
-    cache_bytes: int
-    token_s: tuple[float, ...]
-
-    @property
-    def median_s(self) -> float:
-        """Of a token of each prompt."""
-        return statistics.median(self.token_s)
+__all__ = ["Comparison", "compare", "padded"]
 
 
 @dataclass(frozen=True)

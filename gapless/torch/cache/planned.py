@@ -1,6 +1,6 @@
 """A cache that stores what a plan says, for models of `transformers`. Needs the extra `hf`.
 
->>> with planned_cache(model, decision.modes, decision.layout) as cache:                              # doctest: +SKIP
+>>> with planned_cache(model, decision.layers, decision.layout) as cache:                              # doctest: +SKIP
 ...     model.model.generate(tokens, attention_mask=mask, cache=cache)
 
 Each token meets the cache as `simulated` says, whether it comes in a prompt or one by one: bits in groups, dropped

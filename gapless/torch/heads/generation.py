@@ -17,8 +17,8 @@ __all__ = ["Comparison", "Generated", "compare", "generated"]
 
 @dataclass(frozen=True)
 class Generated:
-    """Greedy tokens after a prompt, (new tokens,), with their logits, (new tokens, vocabulary); the cache's bytes in
-    the end, and seconds of each token but the first.
+    """Greedy tokens after a prompt, (new tokens,), or after some at once, (batch, new tokens), with their logits,
+    (..., new tokens, vocabulary); the cache's bytes in the end, and seconds of each token but the first.
     """
 
     tokens: Tensor

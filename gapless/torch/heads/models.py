@@ -19,7 +19,6 @@ from gapless.io.record import suggestion
 from gapless.io.text_file import load_text
 
 __all__ = [
-    "DTYPES",
     "Attention", "Cache", "DynamicLayer", "LanguageModel", "cache_argument", "cached_logits", "check_length",
     "cross_entropy",
     "eager_mask", "load_language_model", "mean_loss", "sequences_of", "transformers",
@@ -117,11 +116,8 @@ class LanguageModel:
         return found
 
 
-DTYPES = ("float32", "bfloat16", "float16")
-
-
 def load_language_model(text: str, seed: int = 0, device: str = "cpu", dtype: str = "float32") -> LanguageModel:
-    """A model by name or folder, ready for inference on a device in a precision of `DTYPES`, with `eager` attention.
+    """A model by name or folder, ready for inference on a device in one of `DTYPES`, with `eager` attention.
 
     Raises `InputError` for a name that is none, for a model whose heads aren't those of Llama, OPT or GPT-2, and for a
     device that isn't here.

@@ -92,8 +92,8 @@ def test_the_error_is_the_least_of_all_choices(seed: int) -> None:
     assert isinstance(plan.decision, CacheDecision)
     assert plan.schedule is not None
     assert check(plan.schedule).valid
-    assert asked.error(plan.decision.modes) == plan.solution.objective
-    assert asked.bytes_of(plan.decision.modes) == plan.details["cache_bytes"] <= asked.cache_bytes
+    assert asked.error(plan.decision.layers) == plan.solution.objective
+    assert asked.bytes_of(plan.decision.layers) == plan.details["cache_bytes"] <= asked.cache_bytes
 
 
 @pytest.mark.parametrize("seed", range(share(200)))
@@ -111,7 +111,7 @@ def test_with_little_work_a_plan_is_within_its_bytes_and_above_its_bound(seed: i
     if not math.isfinite(least):
         return
     assert isinstance(plan.decision, CacheDecision)
-    assert asked.bytes_of(plan.decision.modes) <= asked.cache_bytes
+    assert asked.bytes_of(plan.decision.layers) <= asked.cache_bytes
     assert plan.solution.bound is not None
     assert plan.solution.objective is not None
     assert plan.solution.bound <= least * (1 + 1e-9) + 1e-12

@@ -73,7 +73,7 @@ def test_a_plan_that_uses_shared_keys_does_not_replay() -> None:
     asked = problem(PROFILE, cache="0.7x", modes="sharing")
     plan = solve(asked, SolveOptions())
     assert isinstance(plan.decision, CacheDecision)
-    modes = list(plan.decision.modes)
+    modes = list(plan.decision.layers)
     layer = next(number for number, each in enumerate(modes) if "shared" in each.keys)
     modes[layer] = replace(modes[layer], representatives=(0, 1, 2, 3))
     assert "input-missing" in {each.rule.value for each in check(to_schedule(asked, modes)).violations}
@@ -83,8 +83,8 @@ def test_a_byte_too_many_is_over_the_budget() -> None:
     asked = problem(PROFILE, cache="0.3x")
     chosen = solve(asked, SolveOptions()).decision
     assert isinstance(chosen, CacheDecision)
-    tight = replace(asked, cache_bytes=asked.bytes_of(chosen.modes) - 1)
-    assert "budget-exceeded" in {each.rule.value for each in check(to_schedule(tight, chosen.modes)).violations}
+    tight = replace(asked, cache_bytes=asked.bytes_of(chosen.layers) - 1)
+    assert "budget-exceeded" in {each.rule.value for each in check(to_schedule(tight, chosen.layers)).violations}
 
 
 def test_a_saved_plan_costs_what_it_was_charged(tmp_path: object) -> None:
