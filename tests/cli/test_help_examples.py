@@ -21,6 +21,8 @@ from compression_traces import small_trace
 from machine_texts import matrix_text
 
 from gapless.cli.commands import build_parser
+from gapless.profiles.cache.named import find_cache_profile
+from gapless.profiles.cache.profile_file import write_cache_profile
 from gapless.profiles.compression.trace import write_compression_trace
 from gapless.profiles.sparsity.index_file import find_index_sets, write_index_sets
 
@@ -65,6 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     with as_file(files("gapless.profiles.heads") / "small-lm.npz") as path:
         shutil.copy(path, folder / "heads.npz")
+    write_cache_profile(folder / "cache.npz", find_cache_profile("synthetic:layers=6,heads=8,dimension=128"))
     write_index_sets(folder / "grads.npz", find_index_sets("clustered:steps=8", 16))
     write_compression_trace(folder / "trace.npz", small_trace())
     rows = ["X NV2 NV1 NV1", "NV2 X NV1 NV1", "NV1 NV1 X NV2", "NV1 NV1 NV2 X"]
