@@ -81,6 +81,7 @@ def test_a_plan_is_carried_out_beside_other_designs(tmp_path: Path, capsys: pyte
         assert len(row["steps"]["emulated_s"]) == found["batches"] == 6
 
 
+@needs_torch
 def test_a_plan_has_its_own_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("run", "bagpipe", "--plan", str(tmp_path / "run.npz"), *SMALL, "--quiet") == 2
     assert "--trace: goes without --plan, which has its own, got 'zipf'" in capsys.readouterr().err

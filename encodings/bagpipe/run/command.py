@@ -83,7 +83,5 @@ example:
   gapless run bagpipe --trace zipf --table-rows 500,40,9000 --pooling-factors 1,4,2 --trainers 2 --batch-size 64 \\
     --optimizer rowwise-adagrad
   gapless run bagpipe --trace zipf --table-rows 500,40,9000 --trainers 3 --batch-size 64 --kill-trainer 1 --at-batch 12
-  gapless solve bagpipe --trace zipf --table-rows 500,40,9000 --trainers 2 --batch-size 64 --lookahead 5 --batches 10 \
-    -o run.npz
   gapless run bagpipe --plan run.npz --beside lfu --emulate instants
 """
