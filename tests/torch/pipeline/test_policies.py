@@ -35,4 +35,4 @@ def test_plans_of_a_block_are_policies_of_its_layer(tmp_path: Path, monkeypatch:
     assert again_s[0] > 0
     question = problem(profile, ranks=1, micro_batches=2, recomputation="curve")
     (curve,) = curve_of(question, (), splits=False)
-    assert any(name.startswith("monet") for policy in curve for name in policy.layers)
+    assert any(name.startswith("plan-") for policy in curve for name in policy.layers)
