@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from extras import needs_torch
 
 from gapless.profiles.compressors.grammar import sent_names
 from gapless.profiles.compressors.steps_to_loss import STEPS, steps_to_loss
@@ -21,10 +22,10 @@ def test_spellings_do_not_matter_and_no_mode_takes_fewer_steps_than_plain() -> N
     assert steps_to_loss("signsgd") == math.inf
 
 
+@needs_torch
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("mode", ["topk:0.01", "rand-k:0.01"])
 def test_what_is_held_is_what_a_training_takes(mode: str) -> None:
-    pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
     from virtual_ranks import steps_beside_plain
 
     assert steps_beside_plain(mode) == pytest.approx(STEPS[mode], rel=0.05)
