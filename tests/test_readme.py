@@ -77,7 +77,7 @@ def test_a_picture_of_each_system_takes_fewer_than_ten_commands() -> None:
 def test_what_ci_types_first_is_what_stands_here() -> None:
     first, tests = runpy.run_path(str(ROOT / ".ci" / "readme"))["blocks"]()
     assert first == f'pip install ".[plot]" && {FIRST}\n'
-    assert tests == 'pip install -e ".[test]" && pytest\n'
+    assert tests == 'pip install -e ".[test]" && pytest -n auto\n'
     steps = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line[:1] not in "# "]
     assert steps[4].startswith(".ci/readme "), "after `set`, `cd` and what holds its log, before anything else"
     assert steps[-3:] == [
