@@ -1,7 +1,7 @@
 """How many more steps training takes in each mode than with plain gradients, on one small model.
 
 `pytest tests/benchmarks/test_compressor_steps.py --tables FOLDER` writes the table, which
-`gapless.profiles.compressors.steps_to_loss` holds. What is asserted is that it does.
+`gapless.encodings.cupcake.commands.steps_to_loss` holds. What is asserted is that it does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 from virtual_ranks import steps_beside_plain
 
-from gapless.profiles.compressors.steps_to_loss import STEPS
+from gapless.encodings.cupcake.commands.steps_to_loss import STEPS
 
 _ROUNDING = 0.05
 """Machines round sums otherwise, which tips a look at the loss by some steps."""

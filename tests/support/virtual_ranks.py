@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from gapless.encodings.cupcake.commands.steps_to_loss import MOST
 from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Bucket, Method
-from gapless.profiles.compressors.steps_to_loss import MOST
 from gapless.torch.pipeline.layers import load_layers
 
 __all__ = ["losses", "steps_beside_plain"]

@@ -26,6 +26,7 @@ from gapless.encodings.cupcake.commands.compared import (
     limit_words,
     pays_in_range,
 )
+from gapless.encodings.cupcake.commands.steps_to_loss import BASIS
 from gapless.encodings.cupcake.methods.baselines import Baseline, buckets
 from gapless.encodings.cupcake.question import DEVICE
 from gapless.encodings.cupcake.solve import BestFusion, best_fusion
@@ -35,7 +36,6 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.compressors.casts import NONE
 from gapless.profiles.compressors.compressor import ERRORS, Compressor, relative_speed
 from gapless.profiles.compressors.grammar import compressor_names, named_compressor
-from gapless.profiles.compressors.steps_to_loss import BASIS
 from gapless.profiles.devices import Device
 from gapless.profiles.gradients.communication import (
     Network,

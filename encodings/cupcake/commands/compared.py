@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypedDict
 
+from gapless.encodings.cupcake.commands.steps_to_loss import MOST, steps_to_loss
 from gapless.profiles.compressors.compressor import Compressor
-from gapless.profiles.compressors.steps_to_loss import MOST, steps_to_loss
 from gapless.report.text import described
 
 __all__ = ["Crossover", "Option", "Pays", "PaysInRange", "finite", "in_words", "limit_words", "pays", "pays_in_range"]

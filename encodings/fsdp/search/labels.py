@@ -13,20 +13,19 @@ but for the labels that are dropped past a cap, whose bounds count; and it bound
 from __future__ import annotations
 
 import heapq
-import math
 from bisect import bisect_right, insort
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gapless.encodings.fsdp.search.bounds import Tails, tails_of
-from gapless.encodings.fsdp.search.dominance import undominated
+from gapless.encodings.fsdp.search.label_setting import Searched, set_labels
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.step.timeline import Change, freed_s, taken_s
 from gapless.options import Deadline
 
-__all__ = ["Searched", "greedy", "search"]
+__all__ = ["greedy", "search"]
 
 _SHARE = 1e-9
 """Of memory: what exceeds it by less is a rounding error."""
@@ -35,17 +34,6 @@ Kept = tuple[tuple[int, int], ...]
 """Groups of layers that wait for their backward passes, (first, last) each, the last of the layers last."""
 Pending = tuple[float, float]
 """Of a position that hasn't run: when its parameters are there, and bytes of them that are freed when it is over."""
-
-
-@dataclass(frozen=True)
-class Searched:
-    """`order`: the best, None where none was found below the end that was given; `bound_s`: where gradients take no
-    memory, no plan ends sooner, but for that given end. `step_s`: when the order ends. `labels`: how many were made."""
-
-    order: Order | None
-    step_s: float
-    bound_s: float
-    labels: int
 
 
 class _Label:
@@ -85,30 +73,11 @@ def search(costs: Costs, most_labels: int, most_layers: int, best_s: float, dead
     `most_labels`: kept of as many layers gathered and scattered. `most_layers`: of a group.
     """
     extending = _Extending(costs, tails_of(costs), most_layers)
-    last = costs.positions + costs.layers
-    stages: list[list[_Label]] = [[] for _ in range(last + 1)]
-    stages[0].append(_Label())
-    best: _Label | None = None
-    dropped_s, made = math.inf, 0
-    for stage in range(last):
-        labels, left_s = undominated(
-            [label for label in stages[stage] if label.bound_s < best_s], most_labels, _alike, _beats
-        )
-        stages[stage] = []
-        dropped_s = min(dropped_s, left_s)
-        for label in labels:
-            if deadline.over:
-                dropped_s = min(dropped_s, label.bound_s)
-                continue
-            for longer in extending.extended(label):
-                made += 1
-                if longer.bound_s >= best_s:
-                    continue
-                if longer.done == costs.positions and longer.scattered == costs.layers:
-                    best, best_s = longer, longer.bound_s
-                else:
-                    stages[longer.at + longer.scattered].append(longer)
-    return Searched(None if best is None else _order_of(costs, best), best_s, min(dropped_s, best_s), made)
+    found = set_labels(
+        _Label(), costs.positions + costs.layers, lambda label: label.at + label.scattered, extending.extended,
+        _alike, _beats, most_labels, best_s, deadline,
+    )  # fmt: skip
+    return found.with_order(lambda best: _order_of(costs, best))
 
 
 def greedy(costs: Costs) -> Order | None:

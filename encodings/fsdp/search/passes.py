@@ -11,15 +11,13 @@ the labels that are dropped past a cap, whose bounds count.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from gapless.array_types import Floats
 from gapless.encodings.fsdp.search.bounds import Tails, tails_of
-from gapless.encodings.fsdp.search.dominance import undominated
-from gapless.encodings.fsdp.search.labels import Searched
+from gapless.encodings.fsdp.search.label_setting import Searched, set_labels
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.step.timeline import carried
 from gapless.options import Deadline
@@ -63,32 +61,13 @@ def search_passes(costs: Costs, most_labels: int, most_scatters: int, best_s: fl
     """The best order of single layers that ends before `best_s`, with at most so many scatters under way when another
     backward pass begins. `most_labels`: kept of as many layers gathered and passes run."""
     extending = _Extending(costs, [tails_of(each) for each in costs.networks], most_scatters)
-    last = 2 * costs.positions
-    stages: list[list[_Label]] = [[] for _ in range(last + 1)]
     first = _Label()
     first.free_s = (0.0,) * len(costs.networks)
-    stages[0].append(first)
-    best: _Label | None = None
-    dropped_s, made = math.inf, 0
-    for stage in range(last):
-        there = [label for label in stages[stage] if label.bound_s < best_s]
-        labels, left_s = undominated(there, most_labels, _alike, _beats)
-        stages[stage] = []
-        dropped_s = min(dropped_s, left_s)
-        for label in labels:
-            if deadline.over:
-                dropped_s = min(dropped_s, label.bound_s)
-                continue
-            for longer in extending.extended(label):
-                made += 1
-                if longer.bound_s >= best_s:
-                    continue
-                if longer.done == costs.positions:
-                    best, best_s = longer, longer.bound_s
-                else:
-                    stages[longer.at + longer.done].append(longer)
-    order = None if best is None else _order_of(costs, best, most_scatters)
-    return Searched(order, best_s, min(dropped_s, best_s), made)
+    found = set_labels(
+        first, 2 * costs.positions, lambda label: label.at + label.done, extending.extended, _alike, _beats,
+        most_labels, best_s, deadline,
+    )  # fmt: skip
+    return found.with_order(lambda best: _order_of(costs, best, most_scatters))
 
 
 class _Extending:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 from gapless.encodings.fsdp.search.baselines import Groups, each_alone, ungrouped
-from gapless.encodings.fsdp.search.labels import Searched
+from gapless.encodings.fsdp.search.label_setting import Searched
 from gapless.encodings.fsdp.search.passes import search_passes
 from gapless.encodings.fsdp.step.costs import Costs, Order
 from gapless.options import Deadline

@@ -7,8 +7,8 @@ import math
 import pytest
 from extras import needs_torch
 
+from gapless.encodings.cupcake.commands.steps_to_loss import STEPS, steps_to_loss
 from gapless.profiles.compressors.grammar import sent_names
-from gapless.profiles.compressors.steps_to_loss import STEPS, steps_to_loss
 
 
 def test_every_compressor_as_it_is_sent_was_measured() -> None:
