@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gapless.solution import Solution, Status, StopReason
     from gapless.system import System, register
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 _MODULE_OF = {
     "Report": "checker", "check": "checker",
