@@ -10,7 +10,7 @@ from gapless.profiles.devices import device_names
 from gapless.question import Asked, asked, said
 from gapless.question.command_fields import PLAN, output
 from gapless.question.fields import Choice, Listed, Object, SizeOrShare, Text, Whole
-from gapless.question.language_models import DTYPE, MODEL, PLACE, SEQUENCE, SEQUENCES
+from gapless.question.language_models import MODEL, OnSequences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,13 +65,11 @@ class Question(Asked):
 
 
 @dataclass(frozen=True, repr=False)
-class ProfileQuestion(Asked):
+class ProfileQuestion(OnSequences):
     """What each mode of each layer spoils on a text."""
 
     model: str = said(MODEL)
     calibration: str = asked(Text(), "a text", is_required=True, metavar="FILE")
-    sequence: int = said(SEQUENCE)
-    sequences: int = said(SEQUENCES)
     group: int = asked(
         Whole(1, 4096), "tokens of keys, and channels of a token's values, with one scale", 32, metavar="N"
     )
@@ -82,12 +80,10 @@ class ProfileQuestion(Asked):
         metavar="N,...",
     )  # fmt: skip
     output: str = said(output("the profile to write"))
-    device: str = said(PLACE)
-    dtype: str = said(DTYPE)
 
 
 @dataclass(frozen=True, repr=False)
-class RunQuestion(Asked):
+class RunQuestion(OnSequences):
     """A plan in a model, beside the full cache."""
 
     model: str = said(MODEL)
@@ -99,7 +95,3 @@ class RunQuestion(Asked):
     batch: int = asked(Whole(1, 10**6), "prompts at once", 2, metavar="N")
     prompt: int = asked(Whole(2, 10**6), "tokens of the longest prompt; each other has one less", 64, metavar="N")
     new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated", 32, metavar="N")
-    sequence: int = said(SEQUENCE)
-    sequences: int = said(SEQUENCES)
-    device: str = said(PLACE)
-    dtype: str = said(DTYPE)

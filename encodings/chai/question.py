@@ -13,7 +13,7 @@ from gapless.profiles.heads import named
 from gapless.question import Asked, asked, said
 from gapless.question.command_fields import PLAN, output, plot
 from gapless.question.fields import Choice, Field, Listed, Number, Object, Text, Whole
-from gapless.question.language_models import DTYPE, DTYPES, MODEL, MODEL_HELP, PLACE, SEQUENCE, SEQUENCES
+from gapless.question.language_models import DTYPES, MODEL, MODEL_HELP, PLACE, OnSequences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,26 +87,22 @@ _FIRST = Field(
 
 
 @dataclass(frozen=True, repr=False)
-class ProfileQuestion(Asked):
+class ProfileQuestion(OnSequences):
     """How far a model's heads are from each other on a text."""
 
     model: str = said(MODEL)
     calibration: str = asked(Text(), "a text", is_required=True, metavar="FILE")
-    sequence: int = said(SEQUENCE)
-    sequences: int = said(SEQUENCES)
     loss_sequences: int = asked(
         Whole(0, 10**6),
         "sequences at most on which the rise of the loss is measured, by layer and count of kept keys; 0 for none",
         8, metavar="N",
     )  # fmt: skip
     output: str = said(output("the profile to write"))
-    device: str = said(PLACE)
-    dtype: str = said(DTYPE)
     plot: str | None = said(plot("correlations of heads, and errors of clusters, by layer"))
 
 
 @dataclass(frozen=True, repr=False)
-class RunQuestion(Asked):
+class RunQuestion(OnSequences):
     """A plan in a model, beside the full cache."""
 
     model: str = said(MODEL)
@@ -116,14 +112,10 @@ class RunQuestion(Asked):
     )
     prompt: int = asked(Whole(1, 10**6), "tokens of the prompt", 64, metavar="N")
     new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated", 32, metavar="N")
-    sequence: int = said(SEQUENCE)
-    sequences: int = said(SEQUENCES)
-    device: str = said(PLACE)
-    dtype: str = said(DTYPE)
 
 
 @dataclass(frozen=True, repr=False)
-class RequestsQuestion(Asked):
+class RequestsQuestion(OnSequences):
     """A plan's counts in a model, with a membership for each request."""
 
     model: str = said(MODEL)
@@ -143,10 +135,6 @@ class RequestsQuestion(Asked):
     calibration_sequences: int = asked(Whole(1, 10**6), "sequences of it at most", 64, metavar="N")
     plot: str | None = said(plot("how many heads change their cluster, token by token"))
     batch: int = asked(Whole(1, 10**6), "requests that are served at once", 8, metavar="N")
-    sequence: int = said(SEQUENCE)
-    sequences: int = said(SEQUENCES)
-    device: str = said(PLACE)
-    dtype: str = said(DTYPE)
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from gapless.question.fields import Choice, Field, Text, Whole
+from dataclasses import KW_ONLY, dataclass
 
-__all__ = ["DTYPE", "DTYPES", "MODEL", "MODELS_HELP", "MODEL_HELP", "PLACE", "SEQUENCE", "SEQUENCES"]
+from gapless.question.fields import Choice, Field, Text, Whole
+from gapless.question.question import Asked, asked, said
+
+__all__ = ["DTYPE", "DTYPES", "MODEL", "MODELS_HELP", "MODEL_HELP", "PLACE", "OnSequences"]
 
 MODELS_HELP = """\
 MODEL has the attention of Llama, Qwen or Mistral, its grouped queries too, of OPT, or of GPT-2. hf:tiny-llama,
@@ -16,5 +19,14 @@ MODEL = Field("model", Text(), MODEL_HELP, is_required=True, metavar="NAME|FOLDE
 PLACE = Field("device", Text(), "where the model runs: cpu, cuda, cuda:N", "cpu", metavar="NAME")
 DTYPES = ("float32", "bfloat16", "float16")
 DTYPE = Field("dtype", Choice(DTYPES), f"numbers of weights and cache: {', '.join(DTYPES)}", DTYPES[0])
-SEQUENCE = Field("sequence", Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
-SEQUENCES = Field("sequences", Whole(1, 10**6), "sequences at most", 16, metavar="N")
+
+
+@dataclass(frozen=True, repr=False)
+class OnSequences(Asked):
+    """What is asked of a language model on the sequences of a text, and where it runs."""
+
+    _: KW_ONLY
+    sequence: int = asked(Whole(2, 10**6), "tokens of a sequence", 128, metavar="N")
+    sequences: int = asked(Whole(1, 10**6), "sequences at most", 16, metavar="N")
+    device: str = said(PLACE)
+    dtype: str = said(DTYPE)
