@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from gapless.encodings.cache.choice import Options
+from gapless.encodings.cache.fronts import Fronts
 from gapless.encodings.cache.parameters import Parameters
 from gapless.encodings.cache.problem import Problem
 from gapless.encodings.cache.question import UNIFORM
@@ -33,9 +34,10 @@ def _uniform(name: str, problem: Problem, parameters: Parameters, seed: int) -> 
 
 def _share(problem: Problem, parameters: Parameters, seed: int) -> Layers | None:
     """The exact choice with sharing alone: the p-medians of each layer, and their numbers."""
-    options = Options(replace(problem, modes=("sharing",), method="exact"), parameters.most_work)
-    choice = options.best(problem.cache_bytes)
-    return None if choice is None else options.layers_of(choice)
+    fronts = Fronts.of(Options(replace(problem, modes=("sharing",), method="exact")), parameters.most_work)
+    assert fronts is not None, "nothing ends it"
+    choice = fronts.best(problem.cache_bytes)
+    return None if choice is None else fronts.layers_of(choice)
 
 
 def _window(problem: Problem, parameters: Parameters, seed: int) -> Layers | None:
@@ -52,7 +54,7 @@ def _random(problem: Problem, parameters: Parameters, seed: int) -> Layers | Non
 
     Where that isn't enough, layers drawn one by one take their smallest option.
     """
-    rng, options = np.random.default_rng(seed), Options(problem, parameters.most_work)
+    rng, options = np.random.default_rng(seed), Options(problem)
     offered = len(FORMATS) if "formats" in problem.modes else 1
     chosen = [layer[int(rng.integers(len(layer)))] for layer in options.layers]
     formats = [rng.integers(offered, size=len(each.items)) for each in chosen]
@@ -73,7 +75,7 @@ def _random(problem: Problem, parameters: Parameters, seed: int) -> Layers | Non
     for layer in rng.permutation(len(chosen)).tolist():
         if problem.bytes_of(made()) <= problem.cache_bytes:
             break
-        chosen[layer] = min(options.layers[layer], key=lambda each: float(each.items.least_cost.sum()))
+        chosen[layer] = options.least(layer)
         formats[layer] = chosen[layer].items.cost.argmin(axis=1)
     return made()
 

@@ -1,12 +1,12 @@
-"""The exact choice: formats of a layer's heads for each window and number of kept keys, then the modes of all layers.
+"""What layers may choose, and the choice by prices: windows and numbers of kept keys, formats of the heads in each.
 
-Given a layer's window and which keys are kept, its heads are items of a multiple-choice knapsack, whose front is a
-dynamic programme. The fronts of a layer's windows and counts together are the modes of one item of another one, over
-layers. A price on bytes makes all heads and layers independent, and bounds every choice (Lagrange).
+A price on bytes makes all heads and layers independent. It bounds every choice (Lagrange's relaxation), and its own
+choice is a plan where it is within the budget; what the budget leaves buys formats of more bits.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.cache.problem import Problem
-from gapless.model.knapsack import Choice, Front, Items, best, front
+from gapless.model.knapsack import Items, Relaxation
 from gapless.profiles.cache.layout import FORMATS, FULL, PARTS
 from gapless.profiles.cache.modes import LayerModes
 
-__all__ = ["LayerOption", "Options", "options_of"]
+__all__ = ["LayerOption", "Options", "Priced", "options_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_HIGHEST = 1e6
+"""A price of a byte, in nats, at which nothing is worth its bytes."""
 
 
 @dataclass(frozen=True)
@@ -81,104 +84,77 @@ def _items(problem: Problem, layer: int, window: int, kept: Sequence[int]) -> It
     return Items(np.array(cost, dtype=np.float64), np.array(error))
 
 
-class Options:
-    """All layers' options, their fronts, and the choices that these allow."""
+@dataclass(frozen=True)
+class Priced:
+    """The modes of all layers, within the budget, and what no choice within it is charged less than."""
 
-    def __init__(self, problem: Problem, most_work: int) -> None:
-        self.problem, self.most_work = problem, most_work
+    layers: tuple[LayerModes, ...]
+    bound: float
+
+
+class Options:
+    """All layers' options, and what they come to at a price of a byte."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
         self.layers = [options_of(problem, layer) for layer in range(problem.profile.layers)]
+
+    def least(self, layer: int) -> LayerOption:
+        """The layer's option that may take fewest bytes."""
+        return min(self.layers[layer], key=lambda each: float(each.items.least_cost.sum()))
 
     @property
     def least_bytes(self) -> int:
         """Of the smallest cache that is offered."""
-        return int(sum(min(float(option.items.least_cost.sum()) for option in layer) for layer in self.layers))
+        return int(sum(float(self.least(layer).items.least_cost.sum()) for layer in range(len(self.layers))))
 
-    @cached_property
-    def _fronts(self) -> list[list[Front]]:
-        """Of each layer and option."""
-        work = max(1, self.most_work // sum(map(len, self.layers)))
-        return [[front(option.items, work) for option in layer] for layer in self.layers]
+    def priced(self, budget: int, prices: int) -> Priced:
+        """The best of so many prices, found by bisection; the budget is at least `least_bytes`."""
+        chosen, least = [self.least(layer) for layer in range(len(self.layers))], math.inf
+        bound = 0.0
+        for price in self._prices(budget, prices):
+            here, charge, spent = self._at(price)
+            bound = max(bound, charge - price * budget)
+            if spent <= budget and price < least:
+                chosen, least = [layer[each] for layer, each in zip(self.layers, here, strict=True)], price
+        return Priced(self._filled(chosen, budget), bound)
 
-    @cached_property
-    def _points(self) -> list[tuple[Floats, Floats, Ints]]:
-        """Of each layer the bytes, the errors and the options that no other point beats, from the fewest bytes on."""
-        found = []
-        for options, fronts in zip(self.layers, self._fronts, strict=True):
-            cost = np.concatenate([each.budgets for each in fronts])
-            errors = [option.error + each.errors for option, each in zip(options, fronts, strict=True)]
-            error = np.concatenate(errors)
-            number = np.repeat(np.arange(len(options)), [len(each) for each in errors])
-            order = np.lexsort((error, cost))
-            least = np.concatenate([[np.inf], np.minimum.accumulate(error[order])[:-1]])
-            useful = order[error[order] < least]
-            found.append((cost[useful], error[useful], number[useful]))
-        return found
-
-    @cached_property
-    def items(self) -> Items:
-        """A layer each, in modes that are its points."""
-        most = max(len(cost) for cost, _, _ in self._points)
-        costs, errors = np.zeros((len(self.layers), most)), np.full((len(self.layers), most), np.inf)
-        for row, (cost, error, _) in enumerate(self._points):
-            costs[row, : len(cost)], errors[row, : len(error)] = cost, error
-        return Items(costs, errors)
-
-    @cached_property
-    def front(self) -> Front:
-        """The least error within every budget."""
-        return front(self.items, self.most_work)
-
-    def best(self, budget: int) -> Choice | None:
-        """The best choice of points within a budget; its bound holds where the points are exact."""
-        return best(self.items, float(budget), self.most_work)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether no layer's point could be better."""
-        return all(each.is_exact for layer in self._fronts for each in layer)
-
-    def layers_of(self, choice: Choice) -> tuple[LayerModes, ...]:
-        """The modes of each layer in a choice."""
-        return tuple(self._layer(number, int(mode)) for number, mode in enumerate(choice.modes))
-
-    def _layer(self, layer: int, point: int) -> LayerModes:
-        cost, _, number = self._points[layer]
-        option = int(number[point])
-        found = self._fronts[layer][option].at(float(cost[point]))
-        assert found is not None, "a point of the front is within its own bytes"
-        return self.layers[layer][option].with_formats(found.modes.tolist())
-
-    def bound(self, budget: int, prices: int) -> float:
-        """No choice within the budget is charged less: the best of so many prices of a byte, found by bisection."""
-        low, high, most = 0.0, 1.0 / max(1, budget), 0.0
-        while self._priced(high, budget)[1] > budget and high < 1.0:
-            high *= 4.0
-        for price in self._prices(low, high, budget, prices):
-            most = max(most, self._priced(price, budget)[0])
-        return most
-
-    def _prices(self, low: float, high: float, budget: int, prices: int) -> Iterator[float]:
+    def _prices(self, budget: int, prices: int) -> Iterator[float]:
+        low, high = 0.0, 1.0 / max(1, budget)
+        while self._at(high)[2] > budget and high < _HIGHEST:
+            low, high = high, 4 * high
         yield high
         for _ in range(prices):
             price = (low + high) / 2
             if price in (low, high):
                 return  # floats have none between
-            low, high = (price, high) if self._priced(price, budget)[1] > budget else (low, price)
+            low, high = (price, high) if self._at(price)[2] > budget else (low, price)
             yield price
 
-    def _priced(self, price: float, budget: int) -> tuple[float, float]:
-        """What every choice within the budget is charged at least, by a price of a byte; the bytes that attain it."""
-        total, spent = [-price * budget], 0.0
-        for options in self.layers:
-            sums = []
-            for option in options:
-                value = option.items.error + price * option.items.cost
-                modes = value.argmin(axis=1)
-                rows = np.arange(len(modes))
-                sums.append(
-                    (option.error + float(value[rows, modes].sum()), float(option.items.cost[rows, modes].sum()))
-                )
-            charge, cost = min(sums)
-            total.append(charge)
-            spent += cost
-        return math.fsum(total), spent
+    @cached_property
+    def _flat(self) -> tuple[Items, Ints, Floats, Ints]:
+        """The items of all options, where each option begins, what it is charged by itself, where each layer begins."""
+        options = [option for layer in self.layers for option in layer]
+        items = Items(*(np.concatenate([getattr(each.items, name) for each in options]) for name in ("cost", "error")))
+        starts = np.cumsum([0, *(len(each.items) for each in options)])[:-1]
+        return items, starts, np.array([each.error for each in options]), np.cumsum([0, *map(len, self.layers)])
+
+    def _at(self, price: float) -> tuple[list[int], float, float]:
+        """The option of each layer that is charged least, with a price of a byte; what all are charged, and spend."""
+        items, starts, errors, layers = self._flat
+        charges = items.error + price * items.cost
+        modes, rows = charges.argmin(axis=1), np.arange(len(items))
+        charge = np.add.reduceat(charges[rows, modes], starts) + errors
+        spent = np.add.reduceat(items.cost[rows, modes], starts)
+        chosen = [int(charge[first:end].argmin()) for first, end in itertools.pairwise(layers)]
+        places = layers[:-1] + np.array(chosen)
+        return chosen, math.fsum(charge[places].tolist()), float(spent[places].sum())
+
+    def _filled(self, chosen: Sequence[LayerOption], budget: int) -> tuple[LayerModes, ...]:
+        """These options, with the formats that Dantzig's rule finds."""
+        items = [each.items for each in chosen]
+        both = Items(*(np.concatenate([getattr(each, name) for each in items]) for name in ("cost", "error")))
+        choice = Relaxation(both).at(budget)
+        assert choice is not None, "the options' smallest formats are within the budget"
+        modes = np.split(choice.modes, np.cumsum([len(each) for each in items])[:-1])
+        return tuple(each.with_formats(here.tolist()) for each, here in zip(chosen, modes, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ from gapless import __version__
 from gapless.encodings.cache.baselines import BASELINES, Layers, baseline
 from gapless.encodings.cache.choice import Options
 from gapless.encodings.cache.decision import CacheDecision
+from gapless.encodings.cache.fronts import Fronts
 from gapless.encodings.cache.lowering import step_s, to_schedule
 from gapless.encodings.cache.parameters import Parameters
 from gapless.encodings.cache.problem import Problem
@@ -27,40 +29,96 @@ if TYPE_CHECKING:
 __all__ = ["cost", "solve"]
 
 
+_LOWERING_S = 1e-3
+"""What lowering, replaying and writing take for each layer at most; kept of a time limit."""
+
+
 def solve(asked: Problem, options: SolveOptions, given: object = None) -> Plan:
     """The modes that spoil least within the bytes; without a plan where even the smallest modes take more."""
     parameters, deadline = parameters_of(Parameters, given), Deadline(options)
-    offered = Options(asked, parameters.most_work)
-    choice = None if offered.least_bytes > asked.cache_bytes else offered.best(asked.cache_bytes)
-    chosen = None
-    if choice is not None and asked.method == "exact":
-        chosen = offered.layers_of(choice)
-    elif choice is not None:
-        chosen = baseline(asked.method, asked, parameters, options.seed)
-    if choice is None or chosen is None:
-        status = Status.INFEASIBLE if choice is None else Status.NO_SOLUTION
-        claim = Solution(
-            status, StopReason.FINISHED, "gapless", __version__, options.seed, deadline.elapsed_s, unit="error"
-        )
-        return Plan(claim, None, {"method": asked.method, "least_bytes": offered.least_bytes})
-    bound = offered.bound(asked.cache_bytes, parameters.prices)
-    if offered.is_exact:
-        bound = max(bound, choice.bound)
-    claim = claim_of(
-        asked.error(chosen), min(bound, choice.error), options, solver="gapless", version=__version__,
-        wall_s=deadline.elapsed_s, unit="error", source="knapsack", otherwise=StopReason.FINISHED,
-    )  # fmt: skip
-    decision = CacheDecision.made_of(chosen, asked.profile.layout)
-    return Plan(claim, to_schedule(asked, chosen), {
-        "method": asked.method, **_row(asked, chosen),
-        "saved": 1 - asked.bytes_of(chosen) / asked.full_bytes,
-        "full_bytes": asked.full_bytes,
-        "full_step_s": step_s(asked, asked.full),
-        "layer_bytes": [asked.bytes_of([each]) for each in chosen],
-        "layer_errors": [math.fsum(asked.charges(layer, each)) for layer, each in enumerate(chosen)],
-        "baselines": _beside(asked, parameters, options.seed),
-        "front": _front(asked, offered, parameters),
-    }, decision=decision)  # fmt: skip
+    deadline.keep(_LOWERING_S * asked.profile.layers)
+    offered = Options(asked)
+    if offered.least_bytes > asked.cache_bytes:
+        return _nothing(Status.INFEASIBLE, asked, offered, options, deadline)
+    priced = offered.priced(asked.cache_bytes, parameters.prices)
+    chosen = priced.layers if asked.method == "exact" else baseline(asked.method, asked, parameters, options.seed)
+    if chosen is None:
+        return _nothing(Status.NO_SOLUTION, asked, offered, options, deadline)
+    search = _Search(asked, options, parameters, deadline, chosen, priced.bound)
+    search.offer()
+    search.improve(offered)
+    return search.plan()
+
+
+def _nothing(status: Status, asked: Problem, offered: Options, options: SolveOptions, deadline: Deadline) -> Plan:
+    claim = Solution(
+        status, StopReason.FINISHED, "gapless", __version__, options.seed, deadline.elapsed_s, unit="error"
+    )
+    return Plan(claim, None, {"method": asked.method, "least_bytes": offered.least_bytes})
+
+
+@dataclass
+class _Search:
+    """The best modes so far, a bound on all, and what stands beside, as far as there was time for it."""
+
+    asked: Problem
+    options: SolveOptions
+    parameters: Parameters
+    deadline: Deadline
+    chosen: Layers
+    bound: float
+    baselines: dict[str, object] = field(default_factory=dict)
+    front: list[list[float]] = field(default_factory=list)
+
+    def offer(self) -> None:
+        """What is known so far is a plan."""
+        if self.options.on_plan is not None:
+            known = replace(self)
+            self.options.on_plan(self.asked.error(self.chosen), known.plan)
+
+    def improve(self, offered: Options) -> None:
+        """The exact choice, then the baselines and the front, while there is time."""
+        asked, deadline = self.asked, self.deadline
+        fronts = Fronts.of(offered, self.parameters.most_work, lambda: deadline.over)
+        if fronts is None or deadline.over:
+            return
+        choice = fronts.best(asked.cache_bytes)
+        assert choice is not None, "the smallest modes are within the budget"
+        if fronts.is_exact:
+            self.bound = max(self.bound, choice.bound)
+        made = fronts.layers_of(choice)
+        if asked.method == "exact" and asked.error(made) <= asked.error(self.chosen):
+            self.chosen = made
+        self.bound = min(self.bound, choice.error)
+        self.front = _front(fronts, self.parameters)
+        self.offer()
+        if not deadline.over:
+            self.baselines = _beside(asked, self.parameters, self.options.seed)
+
+    def plan(self) -> Plan:
+        """The plan of what is known."""
+        asked, chosen = self.asked, self.chosen
+        claim = claim_of(
+            asked.error(chosen), self.bound, self.options, solver="gapless", version=__version__,
+            wall_s=self.deadline.elapsed_s, unit="error", source="knapsack", otherwise=self._reason,
+        )  # fmt: skip
+        return Plan(claim, to_schedule(asked, chosen), {
+            "method": asked.method, **_row(asked, chosen),
+            "saved": 1 - asked.bytes_of(chosen) / asked.full_bytes,
+            "full_bytes": asked.full_bytes,
+            "full_step_s": step_s(asked, asked.full),
+            "layer_bytes": [asked.bytes_of([each]) for each in chosen],
+            "layer_errors": [math.fsum(asked.charges(layer, each)) for layer, each in enumerate(chosen)],
+            "baselines": self.baselines,
+            "front": self.front,
+        }, decision=CacheDecision.made_of(chosen, asked.profile.layout))  # fmt: skip
+
+    @property
+    def _reason(self) -> StopReason:
+        """Why the search ended, where nothing is proven: the time, or the work; a baseline has no more to do."""
+        if self.deadline.has_struck:
+            return StopReason.TIME_LIMIT
+        return StopReason.WORK_LIMIT if self.asked.method == "exact" else StopReason.FINISHED
 
 
 def _row(asked: Problem, chosen: Layers) -> dict[str, object]:
@@ -77,9 +135,9 @@ def _beside(asked: Problem, parameters: Parameters, seed: int) -> dict[str, obje
     return rows
 
 
-def _front(asked: Problem, offered: Options, parameters: Parameters) -> list[list[float]]:
+def _front(fronts: Fronts, parameters: Parameters) -> list[list[float]]:
     """Pairs of bytes and least error, from the fewest bytes on."""
-    budgets, errors = offered.front.budgets, offered.front.errors
+    budgets, errors = fronts.front.budgets, fronts.front.errors
     places = np.unique(np.linspace(0, len(budgets) - 1, min(len(budgets), parameters.front_points)).round().astype(int))
     return [[float(budgets[place]), float(errors[place])] for place in places]
 

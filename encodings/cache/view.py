@@ -58,8 +58,11 @@ def draw_front(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     details, ax = Record(dict(plan.details), "details"), ax or new_axes(6.5, 4.0)
     full = details.number("full_bytes", 0)
     pairs = [Record({"pair": each}, "details: front").array("pair") for each in details.array("front")]
-    points = np.array([[details.real("front", value, 0.0) for value in pair] for pair in pairs])
-    ax.plot(100 * points[:, 0] / full, points[:, 1], color=BLUE, label="least error")
+    least = [1.0]
+    if pairs:  # there was time for them
+        points = np.array([[details.real("front", value, 0.0) for value in pair] for pair in pairs])
+        ax.plot(100 * points[:, 0] / full, points[:, 1], color=BLUE, label="least error")
+        least = points[points[:, 1] > 0, 1].tolist() or least
     beside = details.record("baselines")
     for name in beside.names():
         row = beside.record(name)
@@ -71,8 +74,7 @@ def draw_front(plan: SavedPlan, ax: Axes | None = None) -> Axes:
             ax.plot(place, error, "s", color=_COLOURS[name], markersize=4, mfc="none", label=name)
     error, share = details.number("error", 0), 100 * details.number("cache_bytes", 0) / full
     ax.plot(share, error, "o", color=VERMILION, label=f"plan ({details.text('method')})")
-    positive = points[points[:, 1] > 0, 1]
-    ax.set_yscale("symlog", linthresh=max(float(positive.min()), 1e-7) if len(positive) else 1.0)
+    ax.set_yscale("symlog", linthresh=max(min(least), 1e-7))
     ax.set_xlabel("cache, share of the full one (%)")
     ax.set_ylabel(f"{Record(dict(plan.problem), 'problem').text('measure')}, in sum over layers (nats)")
     ax.set_title(

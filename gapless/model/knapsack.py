@@ -157,6 +157,14 @@ class Front:
             return None
         return self._choice(int(min((budget - self.least_cost) // self.unit, len(self._error) - 1)), budget)
 
+    def best_at(self, budget: float) -> Choice | None:
+        """As `at`, or Dantzig's choice where that is better, with the better bound."""
+        found, rounded = self.at(budget), self.relaxation.at(budget)
+        if found is None or rounded is None:
+            return None
+        choice = found if found.error <= rounded.error else rounded
+        return self.items.choice(choice.modes, max(found.bound, rounded.bound))
+
     @cached_property
     def budgets(self) -> Floats:
         """The budgets at which the least error falls, ascending, the cheapest modes' first; float, shape (points,)."""
@@ -213,12 +221,7 @@ def front(items: Items, most_work: int = MOST_WORK) -> Front:
 
 def best(items: Items, budget: float, most_work: int = MOST_WORK) -> Choice | None:
     """The best choice within a budget that `front` and `Relaxation` find; None where the cheapest modes cost more."""
-    found = front(items, most_work).at(budget)
-    rounded = Relaxation(items).at(budget)
-    if found is None or rounded is None:
-        return None
-    choice = found if found.error <= rounded.error else rounded
-    return items.choice(choice.modes, max(found.bound, rounded.bound))
+    return front(items, most_work).best_at(budget)
 
 
 class Relaxation:

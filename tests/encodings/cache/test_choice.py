@@ -97,11 +97,14 @@ def test_the_error_is_the_least_of_all_choices(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(share(200)))
-def test_prices_of_a_byte_never_bound_above_the_least_error(seed: int) -> None:
+def test_prices_of_a_byte_bound_the_least_error_and_their_own_choice_fits(seed: int) -> None:
     asked = some_problem(seed)
-    least, options = least_error(asked), Options(asked, 10**8)
+    least = least_error(asked)
     if math.isfinite(least):
-        assert options.bound(asked.cache_bytes, 60) <= least * (1 + 1e-9) + 1e-12
+        made = Options(asked).priced(asked.cache_bytes, 60)
+        assert made.bound <= least * (1 + 1e-9) + 1e-12
+        assert asked.bytes_of(made.layers) <= asked.cache_bytes
+        assert asked.error(made.layers) >= least * (1 - 1e-9) - 1e-12
 
 
 @pytest.mark.parametrize("seed", range(share(100)))

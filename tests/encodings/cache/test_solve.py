@@ -48,6 +48,31 @@ def test_drawn_modes_fit_into_the_least_bytes(seed: int) -> None:
     assert plan.details["cache_bytes"] == least
 
 
+@pytest.mark.parametrize("method", ["exact", "int4"])
+def test_without_time_there_is_a_plan_within_its_bytes_and_a_bound(method: str) -> None:
+    asked = problem(PROFILE, cache="0.5x", method=method)
+    best, options = solve(replace(asked, method="exact"), SolveOptions()).solution, SolveOptions()
+    options.stop.set()
+    plan = solve(asked, options)
+    assert plan.schedule is not None
+    assert check(plan.schedule).valid
+    assert plan.solution.bound is not None
+    assert plan.solution.objective is not None
+    assert best.objective is not None
+    assert 0.9 * best.objective <= plan.solution.bound <= best.objective * (1 + 1e-9)
+    assert plan.solution.objective >= best.objective * (1 - 1e-9)
+    assert plan.details["baselines"] == {}
+    assert plan.details["front"] == []
+
+
+def test_the_best_so_far_is_offered_before_the_exact_choice() -> None:
+    offers: list[float] = []
+    asked = problem(PROFILE, cache="0.3x")
+    plan = solve(asked, SolveOptions(on_plan=lambda error, make: offers.append(error)))
+    assert offers[0] >= offers[-1] == plan.solution.objective
+    assert len(offers) > 1
+
+
 def test_too_few_bytes_are_infeasible_and_the_least_is_said() -> None:
     least = solve(problem(PROFILE, cache="0.01x"), SolveOptions()).details["least_bytes"]
     assert solve(problem(PROFILE, cache=least), SolveOptions()).solution.status is Status.OPTIMAL
