@@ -16,9 +16,10 @@ from gapless.cli.main import main
 from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.policies import choices_of
 from gapless.encodings.pipeline.cut.search import CutSearch
+from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import EvenHops, Problem, problem
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
-from gapless.encodings.pipeline.solve import solve
+from gapless.encodings.pipeline.solve import planned
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.profile import PipelineProfile, write_pipeline_profile
 from gapless.system import Plan
@@ -35,8 +36,8 @@ def measured(seed: int, low: float, high: float, layers: int = 4) -> PipelinePro
                            np.ones(layers, dtype=np.int64), whole_backward_s=whole_s)  # fmt: skip
 
 
-def solved(question: Problem) -> Plan:
-    plan = solve(question, ONE)
+def solved(question: Problem, parameters: Parameters | None = None) -> Plan:
+    plan = planned(question, ONE, parameters)
     assert plan.schedule is not None
     assert check(plan.schedule).valid
     return plan
@@ -60,7 +61,7 @@ def test_the_best_of_all_orders_cuts_and_shapes_is_found_and_none_is_below_a_bou
             best_s = min(best_s, *(best_cost_s(stages_of(question, cut, choice, splits)) for splits in shapes))
     next(iter(search))
     assert search.bound <= best_s * (1 + 1e-9)
-    plan = solved(question)
+    plan = solved(question, Parameters(heuristic_ops=500, quick_ops=200))
     assert plan.solution.objective == pytest.approx(best_s)
     assert all(one.value <= best_s * (1 + 1e-9) for one in plan.solution.bounds)
 

@@ -82,7 +82,8 @@ def test_no_bound_is_above_the_optimum_which_is_found_and_proven(seed: int) -> N
     refuted = time_indexed_bound(ticked.stages, least, 1.2 * best_s + 2, POINTS[seed % 4], 4, Deadline(SolveOptions()))
     assert refuted * ticked.tick_s <= best_s
     question = asked(ranks=stages.ranks, micro_batches=2 * stages.micro_batches)
-    found = best_orders(question, (), stages, SolveOptions(), Deadline(SolveOptions()), DEFAULTS)
+    quick = replace(DEFAULTS, heuristic_ops=1000)
+    found = best_orders(question, (), stages, SolveOptions(), Deadline(SolveOptions()), quick)
     assert found.best is not None
     assert found.proven
     assert found.best.timeline.step_s == best_s or best_s > proven_s

@@ -19,12 +19,13 @@ from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.policies import StagePolicy, are_all_choices, choices_of, curve_of, relaxed_of
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import EvenHops, Problem, problem
-from gapless.encodings.pipeline.solve import planned, solve
+from gapless.encodings.pipeline.solve import planned
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.profiles.pipelines.profile import PipelineProfile, Policy, read_pipeline_profile, write_pipeline_profile
 
 ONE = SolveOptions(threads=1)
+QUICK = Parameters(heuristic_ops=500, quick_ops=200)
 
 
 def layered(seed: int, layers: int = 4, own: int = 1) -> PipelineProfile:
@@ -105,7 +106,7 @@ def test_the_best_of_all_cuts_policies_and_orders_is_found_and_none_is_below_a_b
                        for choice in product(*(_useful(mixes(profile, *end, splits)) for end in ends)))  # fmt: skip
         assert any_policy_s(question, cut, splits, np.inf) <= of_mixes * (1 + 1e-9)
         best_s, best_real_s = min(best_s, of_curve), min(best_real_s, of_mixes)
-    plan = solve(question, ONE)
+    plan = planned(question, ONE, QUICK)
     if plan.schedule is None:
         assert np.isinf(best_s)
         return
