@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from gapless.encodings.monet import problem
@@ -21,7 +22,7 @@ __all__ = ["CURVE", "RUN"]
 _CURVE = (
     *picked(Question, "graph", "batch", "device"),
     Field("budgets", Listed(SizeOrShare()), "such as 5GiB,6GB,0.5x", is_required=True, metavar="B,B,..."),
-    *picked(Question, "objective"),
+    *picked(Question, "optimizer", "gradients", "objective"),
     Field("methods", Listed(Choice(tuple(METHODS))), "curves to overlay: " + METHOD_HELP, ("auto",), metavar="M,M,..."),
     Field("output", Text(), "folder for the plans and the table", is_required=True, metavar="DIR", short="-o"),
     plot("the curve"),
@@ -42,6 +43,7 @@ _RUN = (
         "budget", SizeOrShare(), "8GiB, 8GB (10^9), or 0.5x: of eager's peak; above parameters and inputs",
         is_required=True, metavar="SIZE",
     ),
+    *picked(Question, "offload", "host_memory"),
     Field("cache", Text(), "times of operators, read and written", metavar="FILE"),
     Field(
         "close", Listed(Choice((*CLOSE, "all"))),
@@ -73,10 +75,12 @@ example:
 _RUN_HELP = """\
 FACTORY makes what is to be trained: (model, inputs), where the model returns its loss, or
 (model, inputs, loss, targets) for loss(model(*inputs), *targets). Inputs are a tuple, or a mapping by name.
-A plan whose step is further from eager's than the tolerance ends with exit code 5.
+A plan whose step is further from eager's than the tolerance ends with exit code 5. With --offload a GPU copies over its
+own link, which should have the rate that is given; on a CPU threads copy, as if at that rate.
 
 example:
   gapless run monet --model train:small_gpt --budget 0.5x --cache ops.json
+  gapless run monet --model train:small_gpt --budget 0.3x --offload 25GB/s
   gapless run monet --model train:small_gpt --budget 0.2x --close attention,loss
 """
 
@@ -86,8 +90,9 @@ def _execute(values: Mapping[str, Any], session: Session) -> Answer:
     from gapless.solution import Status
     from gapless.torch.run import load_workload, reason_without_plan, run_and_compare
 
+    question = partial(problem.Problem, link=problem.link_of(values["offload"], values["host_memory"]))
     found = run_and_compare(
-        load_workload(values["model"]), problem.Problem, values["budget"], session.options,
+        load_workload(values["model"]), question, values["budget"], session.options,
         name=values["model"], close=CLOSE if "all" in values["close"] else values["close"], cache=values["cache"],
         steps=values["steps"], tolerance=values["tolerance"], parameters=session.parameters, command=session.command,
         output=values["output"], report=session.say,

@@ -22,6 +22,7 @@ from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import Implementation, TrainingGraph
 from gapless.profiles.training.graph_file import read_training_graph
 from gapless.profiles.training.networks import build, network_names
+from gapless.profiles.training.optimizer import with_optimizer
 from gapless.question import from_question
 from gapless.question.fields import Share
 from gapless.report.short_repr import BriefQuestion
@@ -36,6 +37,8 @@ __all__ = [
     "budget_bytes",
     "costed",
     "find_graph",
+    "found_graph",
+    "link_of",
     "problem",
     "problem_of",
 ]
@@ -159,22 +162,40 @@ class Problem(BriefQuestion):
 
 def problem_of(asked: Question) -> Problem:
     """A training step within a budget. Raises `InputError` naming a field that doesn't go with the others."""
-    if asked.host_memory is not None and asked.offload is None:
-        raise InputError("host_memory: goes with offload, which is not given; give both, or neither")
-    host_bytes = parse_bytes(HOST_MEMORY) if asked.host_memory is None else asked.host_memory
-    graph = find_graph(asked.graph, asked.batch, asked.device)
+    graph = found_graph(asked.graph, asked.batch, asked.device, asked.optimizer, asked.gradients)
     return Problem(
         graph,
         budget_bytes(asked.budget, graph),
         objective=cast("Objective", asked.objective),
         method=asked.method,
         carried=None if asked.carry is None else carried_from(asked.carry),
-        link=None if asked.offload is None else Link(asked.offload, host_bytes),
+        link=link_of(asked.offload, asked.host_memory),
     )
+
+
+def link_of(bytes_per_s: float | None, host_bytes: int | None) -> Link | None:
+    """The link to a host, None where none is asked for. Raises `InputError` for memory of a host without a link."""
+    if bytes_per_s is None:
+        if host_bytes is not None:
+            raise InputError("host_memory: goes with offload, which is not given; give both, or neither")
+        return None
+    return Link(bytes_per_s, parse_bytes(HOST_MEMORY) if host_bytes is None else host_bytes)
 
 
 problem = from_question(Question)(problem_of)
 """`problem_of` the question that the arguments ask."""
+
+
+def found_graph(
+    graph: str | TrainingGraph, batch: int | None, device: str | None, optimizer: str, gradients: str
+) -> TrainingGraph:
+    """The graph of a question, with its optimiser. Raises `InputError` for applied gradients without one."""
+    if optimizer == "none" and gradients == "applied":
+        raise InputError(
+            "gradients: must be kept where there is no optimizer to apply them; give --optimizer, such as sgd"
+        )
+    found = find_graph(graph, batch, device)
+    return found if optimizer == "none" else with_optimizer(found, optimizer, gradients == "applied")
 
 
 def find_graph(graph: str | TrainingGraph, batch: int | None, device: str | None) -> TrainingGraph:

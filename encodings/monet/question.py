@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.training import networks
+from gapless.profiles.training.optimizer import OPTIMIZERS
 from gapless.question import Asked, asked
 from gapless.question.fields import Bandwidth, Choice, Object, Share, Size, SizeOrShare, Text, Whole
 
@@ -76,6 +77,14 @@ class Question(Asked):
         "the most that the step may hold: 8GiB, 8GB (10^9 bytes), or 0.5x of what it holds without any saving",
         is_required=True,
         metavar="SIZE",
+    )
+    optimizer: str = asked(
+        Choice(("none", *OPTIMIZERS)), "count its states as well, each as large as the gradients", "none"
+    )
+    gradients: str = asked(
+        Choice(("kept", "applied")),
+        "with --optimizer: kept until the step is over, or each applied in the backward pass as it is made, and freed",
+        "kept",
     )
     objective: str = asked(
         Choice(("time", "energy")), "least time, or least energy, for graphs whose power is known", "time"

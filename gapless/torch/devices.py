@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -15,12 +16,16 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from gapless.errors import InputError
 from gapless.torch.cuda_allocator import CUDA_BLOCK_BYTES
+from gapless.torch.emulated_copies import EmulatedQueue
 from gapless.torch.library import Tensor, torch
 
 __all__ = [
     "KINDS",
+    "CopyQueue",
     "Cpu",
     "Cuda",
     "Device",
@@ -51,6 +56,18 @@ class Usage:
     peak_bytes: int
     reserved_bytes: int | None = None
     left_bytes: int = 0
+
+
+class CopyQueue(Protocol):
+    """One copy at a time."""
+
+    def copy(self, target: Tensor, source: Tensor, after: Any = None) -> Any:
+        """Begin a copy once the device has done what it was given, and copy `after` is over; its ticket."""
+        ...
+
+    def wait(self, ticket: Any) -> None:
+        """Let the device wait for a copy. What it is given then may take the memory of the source."""
+        ...
 
 
 class Device(Protocol):
@@ -109,6 +126,23 @@ class Device(Protocol):
         """Give memory back that nothing uses: of the allocator, and workspaces that libraries keep."""
         ...
 
+    def host_memory(self, size_bytes: int) -> Tensor:
+        """Bytes of the host to copy to and from, which don't count as its own."""
+        ...
+
+    def copy_queue(self, beta_s_per_byte: float) -> CopyQueue:
+        """A queue of copies between it and the host, beside its work; of that rate where copies are emulated."""
+        ...
+
+
+class _Emulated(threading.local):
+    """What this thread has waited for devices that are emulated, by its processor clock."""
+
+    waited_s = 0.0
+
+
+_EMULATED = _Emulated()
+
 
 @dataclass(frozen=True)
 class Cpu:
@@ -136,10 +170,21 @@ class Cpu:
 
     def timed_s(self, run: Callable[[], object]) -> float:
         """Of one thread its processor time, which other work on the machine doesn't change; of several, the clock's."""
-        clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-        begin_s = clock()
+        begin_s = self.now_s()
         run()
-        return clock() - begin_s
+        return self.now_s() - begin_s
+
+    def now_s(self) -> float:
+        """What the clock says by which `timed_s` measures."""
+        return time.thread_time() + _EMULATED.waited_s if torch.get_num_threads() == 1 else time.perf_counter()
+
+    def wait_until(self, instant_s: float) -> None:
+        """Wait for a device that is at work until then. Processor time stands still meanwhile: it is added to."""
+        left_s = max(instant_s - self.now_s(), 0.0)
+        if torch.get_num_threads() == 1:
+            _EMULATED.waited_s += left_s
+        else:
+            time.sleep(left_s)
 
     def mark(self) -> float:
         """See `Device`."""
@@ -174,6 +219,14 @@ class Cpu:
 
     def give_back(self) -> None:
         """PyTorch keeps none."""
+
+    def host_memory(self, size_bytes: int) -> Tensor:
+        """NumPy's, since PyTorch's allocations are measured."""
+        return torch.from_numpy(np.empty(size_bytes, dtype=np.uint8))
+
+    def copy_queue(self, beta_s_per_byte: float) -> CopyQueue:
+        """See `Device`."""
+        return EmulatedQueue(self, beta_s_per_byte)
 
 
 @dataclass(frozen=True)
@@ -254,6 +307,35 @@ class Cuda:
         self.synchronize()
         torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  (there is no public name)
         torch.cuda.empty_cache()
+
+    def host_memory(self, size_bytes: int) -> Tensor:
+        """Pinned."""
+        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+
+    def copy_queue(self, beta_s_per_byte: float) -> CopyQueue:
+        """See `Device`."""
+        return _StreamQueue(self.device, torch.cuda.Stream(self.device))
+
+
+@dataclass(frozen=True)
+class _StreamQueue:
+    """Copies of a stream of their own, at the rate that they take."""
+
+    device: torch.device
+    stream: torch.cuda.Stream
+
+    def copy(self, target: Tensor, source: Tensor, after: torch.cuda.Event | None = None) -> torch.cuda.Event:
+        """See `CopyQueue`."""
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        if after is not None:
+            self.stream.wait_event(after)
+        with torch.cuda.stream(self.stream):
+            target.copy_(source, non_blocking=True)
+        return self.stream.record_event()
+
+    def wait(self, ticket: torch.cuda.Event) -> None:
+        """See `CopyQueue`."""
+        torch.cuda.current_stream(self.device).wait_event(ticket)
 
 
 KINDS: dict[str, Callable[[torch.device], Device]] = {"cpu": Cpu, "cuda": Cuda}

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 import torch
 from torch_closeness import distance
 from torch_models import Case, cases
-from torch_steps import keep_all, left_by_eager, left_by_plan, random_plan
+from torch_steps import keep_all, left_by_eager, left_by_plan, offloading_plan, random_plan
 
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
@@ -54,6 +54,19 @@ def test_plans_equal_eager_and_keep_to_their_peak(models: dict[str, Case], kind:
     expected = left_by_eager(model, lambda its: its(*arguments))
     for planned in (keep_all(step), *(random_plan(step, seed) for seed in range(4))):
         found = left_by_plan(model, planned, *arguments)
+        assert found.differs_from(expected) == []
+        assert found.peak_bytes <= planned.peak_bytes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plans_that_offload_copy_by_streams_and_equal_eager(models: dict[str, Case], kind: str) -> None:
+    model, arguments = models[kind]
+    step = profile(capture(model, arguments, name=kind), repeats=1)
+    left_by_eager(model, lambda its: its(*arguments))
+    expected = left_by_eager(model, lambda its: its(*arguments), steps=3)
+    for seed in range(4):
+        planned = offloading_plan(step, seed)
+        found = left_by_plan(model, planned, *arguments, steps=3)
         assert found.differs_from(expected) == []
         assert found.peak_bytes <= planned.peak_bytes
 

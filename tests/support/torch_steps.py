@@ -12,12 +12,15 @@ import torch
 from torch import nn
 
 from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.offload.copies import Link
+from gapless.encodings.monet.offload.keeper import OffloadKeeper
+from gapless.encodings.monet.search.keepset import KeepSet, Move
 from gapless.encodings.monet.search.retention import just_in_time
 from gapless.torch.capture.program import CapturedStep
 from gapless.torch.devices import device_of, measure_peak
 from gapless.torch.run import StepPlan, run
 
-__all__ = ["Left", "keep_all", "left_by_eager", "left_by_plan", "random_plan"]
+__all__ = ["Left", "keep_all", "left_by_eager", "left_by_plan", "offloading_plan", "random_plan"]
 
 _SEED = 7
 
@@ -91,3 +94,23 @@ def random_plan(step: CapturedStep, seed: int) -> StepPlan:
     variants = np.array([chance.integers(len(node.variants)) for node in graph.backward])
     kept = chance.random(len(graph.forward)) < chance.random()
     return StepPlan.of(step, to_schedule(graph, just_in_time(graph, kept, variants)))
+
+
+def offloading_plan(step: CapturedStep, seed: int, step_copies: float = 1.0, moves: int = 40) -> StepPlan:
+    """A plan that keeps, recomputes, offloads and picks variants by chance, half of the seeds within little memory.
+
+    `step_copies`: how often all outputs could be copied in the time of a forward pass.
+    """
+    chance, graph = np.random.default_rng(seed), step.graph
+    forward_s = sum(node.implementations[0].duration_s for node in graph.forward)
+    rate = step_copies * float(graph.output_bytes.sum()) / max(forward_s, 1e-9)
+    budget_bytes = 2**50 if seed % 2 else keep_all(step).peak_bytes * 2 // 3
+    keeper = OffloadKeeper(graph, budget_bytes, Link(rate, 2**60))
+    variants = np.array([chance.integers(len(node.variants)) for node in graph.backward])
+    state = keeper.state(KeepSet.just_in_time(np.ones(len(graph.forward), dtype=np.bool_), variants))
+    for _ in range(moves):
+        kept, dropped, offloaded = (
+            (int(chance.integers(graph.loss)),) if chance.random() < share else () for share in (0.2, 0.1, 0.7)
+        )
+        state = keeper.moved(state, Move(kept=kept, dropped=dropped, offloaded=offloaded))
+    return StepPlan.of(step, to_schedule(graph, keeper.decide(state.keep), None, keeper.link))

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 import torch
 from torch import nn
-from torch_steps import keep_all, left_by_eager, left_by_plan, random_plan
+from torch_steps import keep_all, left_by_eager, left_by_plan, offloading_plan, random_plan
 
 from gapless.errors import InputError
 from gapless.torch import devices
@@ -70,7 +70,7 @@ def test_a_third_device_is_asked_for_all_that_depends_on_devices(called: list[st
     step = profile(capture(model, arguments, name="small"), repeats=1)
     assert all(size % CUDA_BLOCK_BYTES == 0 for size in step.storages.size_bytes)
     expected = left_by_eager(model, lambda its: its(*arguments))
-    for plan in (keep_all(step), random_plan(step, 1)):
+    for plan in (keep_all(step), random_plan(step, 1), offloading_plan(step, 1)):
         found = left_by_plan(model, plan, *arguments)
         assert found.differs_from(expected) == []
         assert found.peak_bytes <= plan.peak_bytes

@@ -24,7 +24,7 @@ from gapless import __version__
 from gapless.encodings.monet.curve.rows import Row, closed
 from gapless.encodings.monet.decisions import StepDecision
 from gapless.encodings.monet.parameters import Parameters
-from gapless.encodings.monet.problem import UNITS, Objective, Problem, budget_bytes, find_graph
+from gapless.encodings.monet.problem import UNITS, Objective, Problem, budget_bytes, found_graph
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.errors import GaplessError, InputError
@@ -62,7 +62,8 @@ def answer(values: Mapping[str, Any], session: Session) -> Answer:
     """Solve every budget, and what came of it as data and as a table."""
     if values["plot"] is not None:
         check_plot(values["plot"])
-    graph, objective = find_graph(values["graph"], values["batch"], values["device"]), values["objective"]
+    graph = found_graph(*(values[name] for name in ("graph", "batch", "device", "optimizer", "gradients")))
+    objective = values["objective"]
     budgets = sorted({budget_bytes(budget, graph) for budget in values["budgets"]})
     folder = Path(values["output"])
     parameters = parameters_of(Parameters, session.parameters)

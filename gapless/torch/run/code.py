@@ -20,7 +20,8 @@ from gapless.torch.library import (
     torch,
 )
 from gapless.torch.run.bindings import Bindings
-from gapless.torch.run.events import PlannedCall, drawn_again, planned_calls
+from gapless.torch.run.events import PlannedCall, PlannedCopy, drawn_again, planned_calls, planned_copies
+from gapless.torch.run.host_link import HostLink, link_of
 from gapless.torch.run.statistics import norm_in_place, updating_norms
 from gapless.torch.run.step_plan import StepPlan
 
@@ -40,15 +41,21 @@ class Program:
 
     def __init__(self, plan: StepPlan, parameters: dict[str, Tensor]) -> None:
         self._step, self._calls, self._parameters = plan.step, planned_calls(plan), parameters
+        self._copies = planned_copies(plan)
+        self._link = link_of(plan.schedule, plan.step.device) if self._copies else None
         self._mended: dict[Node, Mend] = {}
         self._function: Callable[[Sequence[Tensor]], Tensor] | None = None
 
     def __call__(self, placed: Sequence[Tensor]) -> Tensor:
         """Run it. `placed`: a tensor for each placeholder and constant, in the order of `roles` and `constants`."""
-        if self._function is not None:
-            return self._function(placed)
-        loss = self._written(looking(self._step, self._mended))(placed)
-        self._function = self._written(None)
+        function = self._function or self._written(looking(self._step, self._mended))
+        try:
+            loss = function(placed)
+        finally:
+            if self._link is not None:
+                self._link.stop()
+        if self._function is None:
+            self._function = self._written(None)
         return loss
 
     def close(self) -> dict[str, int]:
@@ -62,7 +69,10 @@ class Program:
         return tuple((self._step.roles[gamma].name, self._step.roles[beta].name) for gamma, beta in pairs)
 
     def _written(self, look: Look | None) -> Callable[[Sequence[Tensor]], Tensor]:
-        return Writer(self._step, self._calls, self._parameters, self._mended, look).function()
+        writer = Writer(self._step, self._calls, self._parameters, self._mended, look)
+        if self._link is not None:
+            writer.let_travel(self._copies, self._link)
+        return writer.function()
 
 
 def looking(step: CapturedStep, mended: dict[Node, Mend]) -> Look:
@@ -113,10 +123,19 @@ class Writer:
         self._left = Counter(id(parameters[gradient.parameter]) for gradient in self._gradients())
         """How many gradients of a parameter, by its identity, are still to come."""
         self._summed: set[int] = set()
+        self._copies: Sequence[PlannedCopy] = ()
+        self._away: dict[int, list[Node]] = {}
+        """The values that each copy has taken along."""
+
+    def let_travel(self, copies: Sequence[PlannedCopy], link: HostLink) -> None:
+        """Write these copies beside the calls."""
+        self._copies = copies
+        self._globals |= {"leave": link.leave, "gone": link.gone, "come": link.come, "back": link.back}
 
     def function(self) -> Callable[[Sequence[Tensor]], Tensor]:
         """Compile what the plan says."""
-        for event in self._calls:
+        for place, event in enumerate(self._calls):
+            self._travel(place)
             self._call(event)
         for gradient in self._step.late_gradients:
             self._collect(gradient)
@@ -140,6 +159,25 @@ class Writer:
     def _gradients(self) -> list[Gradient]:
         operators = [operator for operator in self._step.operators if operator is not None]
         return [*(gradient for operator in operators for gradient in operator.gradients), *self._step.late_gradients]
+
+    def _travel(self, place: int) -> None:
+        """What begins, and what is awaited, before a call."""
+        copies = list(enumerate(self._copies))
+        for number, copy in copies:
+            if copy.leaves == place:
+                self._away[number] = [value for value in copy.values if value in self._defined]
+                self._lines.append(f"leave({number}, {self._text(tuple(self._away[number]))})")
+        for number, copy in copies:
+            if copy.gone == place:
+                self._delete(self._away[number])
+                self._lines.append(f"gone({number})")
+        for number, _ in sorted(copies, key=lambda each: each[1].place):
+            if self._copies[number].returns == place:
+                self._lines.append(f"come({number})")
+        for number, copy in copies:
+            if copy.back == place:
+                self._lines.append(f"{self._text(tuple(self._away[number]))} = back({number})")
+                self._defined.update(self._away[number])
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

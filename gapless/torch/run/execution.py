@@ -47,6 +47,7 @@ class Execution:
         return {
             **self.result.data,
             "budget_bytes": self.budget_bytes,
+            "predicted_peak_bytes": None if self.train is None else self.train.plan.peak_bytes,
             "close": {} if self.train is None else self.train.close,
             "methods": [vars(method) for method in self.methods],
             "plan": self.plan,
@@ -58,7 +59,14 @@ class Execution:
         lines = [self.result.summary()]
         if self.train is not None and self.train.close:
             lines.append(f"{'close':<16} {', '.join(f'{kind} {count}' for kind, count in self.train.close.items())}")
-        return "\n".join([*lines, _table(self.methods)] if self.methods else lines)
+        return "\n".join([*lines, _table(self.methods, self._predicted)] if self.methods else lines)
+
+    @property
+    def _predicted(self) -> tuple[str, str, str, str]:
+        assert self.result.report is not None
+        assert self.train is not None
+        times = format_bytes(self.train.plan.peak_bytes), format_seconds(self.result.report.makespan_s)
+        return "gapless, predicted", *times, ""
 
 
 def run_and_compare(
@@ -117,7 +125,7 @@ def _refusal(method: Method, tolerance: float) -> str:
     return f"{rule}; train without the plan, or give a --tolerance that allows for it"
 
 
-def _table(methods: tuple[Method, ...]) -> str:
+def _table(methods: tuple[Method, ...], predicted: tuple[str, str, str, str]) -> str:
     rows = [("method", "measured peak", "time a step", "gradients")]
     for method in methods:
         if method.peak_bytes is None or method.step_s is None:
@@ -127,5 +135,7 @@ def _table(methods: tuple[Method, ...]) -> str:
             if not method.keeps_buffers:
                 equal += ", buffers differ"
             rows.append((method.name, format_bytes(method.peak_bytes), format_seconds(method.step_s), equal))
+    rows.append(predicted)
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}" for a, b, c, d in rows)
+    lines = (f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}" for a, b, c, d in rows)
+    return "\n".join(line.rstrip() for line in lines)
