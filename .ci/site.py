@@ -1,16 +1,20 @@
 """What mkdocs runs while it builds the site: references are made from the parsers and the systems of this checkout, and
-pages from the notebooks.
+pages from the notebooks, and a report of each system by the commands of docs/reports.md.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import os
+import re
+import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,23 +67,88 @@ def on_page_markdown(markdown: str, **page: Any) -> str:
     """Put references where a page has their marks, and lead to the notebooks' pages instead of their files."""
     if page["page"].file.generated_by is None:
         markdown = markdown.replace(".ipynb)", ".md)")
-    if str(_ROOT) not in sys.path:
-        sys.path.insert(0, str(_ROOT))
+    _make_importable()
     for mark, made in _MARKS.items():
         if mark in markdown:
             markdown = markdown.replace(mark, made())
     return markdown
 
 
+def _make_importable() -> None:
+    if str(_ROOT) not in sys.path:
+        sys.path.insert(0, str(_ROOT))
+
+
 def on_files(files: Any, config: Any) -> Any:
-    """Make a page of each notebook: its text, its code, and what it showed when it was last executed."""
+    """Make a page of each notebook, with what it showed when it was last executed, and the reports."""
     from mkdocs.structure.files import File
 
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         name = notebook.src_uri.removesuffix(".ipynb")
         text = _page_of(json.loads(Path(notebook.abs_src_path).read_text(encoding="utf-8")), Path(name).name)
         files.append(File.generated(config, f"{name}.md", content=text))
+    for name, text in _reports().items():
+        files.append(File.generated(config, f"reports/{name}.html", content=text))
     return files
+
+
+@cache
+def _reports() -> dict[str, str]:
+    """The pages below reports/, by name: one of each plan that docs/reports.md makes, and one of all pictures.
+
+    A plan whose block needs what isn't installed has a page that says so.
+    """
+    _make_importable()
+    from gapless.cli.main import main
+
+    pages, before = {}, Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            text = (_ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
+            for words in map(shlex.split, re.findall(r"^gapless (.*)$", text, re.MULTILINE)):
+                main([*words, "--quiet"])
+            for name in re.findall(r"-o (\w+\.(?:json|npz))$", text, re.MULTILINE):
+                if name != "trace.npz":
+                    pages[Path(name).stem] = _report(name)
+            pages["pictures"] = _sheet([*sorted(Path().glob("*.json")), Path("bagpipe.npz")])
+        finally:
+            os.chdir(before)
+    return pages
+
+
+def _report(plan: str) -> str:
+    from gapless.cli.main import main
+
+    if not Path(plan).exists():
+        return f"<!DOCTYPE html><title>{plan}</title><p>Not made: this site was built without what it needs.\n"
+    pictures = [] if find_spec("matplotlib") else ["--no-pictures"]
+    main(["report", plan, "-o", "report.html", "--quiet", *pictures])
+    return Path("report.html").read_text(encoding="utf-8")
+
+
+def _sheet(plans: list[Path]) -> str:
+    """Every kind of picture of every plan, on white and on dark paper."""
+    from gapless.errors import InputError
+    from gapless.plot.pictures import draw, kinds
+    from gapless.plot.style import svg_text
+    from gapless.result import read_saved
+
+    drawn = []
+    for path in filter(Path.exists, plans) if find_spec("matplotlib") else ():
+        plan = read_saved(path)
+        drawn.append(f"<h2>{path.stem}</h2>")
+        for kind in kinds():
+            try:
+                drawn.append(svg_text(draw(plan, kind).figure, f"{path.stem}-{kind}"))
+            except InputError:  # none of this plan
+                continue
+    style = "body{font:14px sans-serif;margin:0} section{padding:1rem} .dark{background:#16181b;color:#eee}"
+    head = (
+        f"<!DOCTYPE html><meta charset='utf-8'><title>Pictures</title><style>{style} svg{{max-width:48%;height:auto}}"
+    )
+    papers = [f"<section class='{paper}'>{''.join(drawn)}</section>" for paper in ("light", "dark")]
+    return "\n".join([f"{head}</style>", *papers])
 
 
 def _page_of(notebook: dict[str, Any], name: str) -> str:

@@ -66,6 +66,7 @@ SYSTEM = System(
     remarks=_remarks,
     headline=("{profile} on {ranks} ranks", "{memory_bytes} for parameters and gradients"),
     budgets=_budgets,
+    pictures=("gantt", "memory"),
     exports=(Export("fsdp2", "calls of fully_shard, and what they gather ahead", lazy(lambda: views.export_fsdp2)),),
     runs=(
         Command(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gapless.ir.schedule import Schedule
 from gapless.plot.lanes import (
+    AGAIN,
     BETWEEN_NODES,
     IN_NODE,
     LINK,
@@ -25,6 +26,7 @@ from gapless.plot.lanes import (
 )
 from gapless.plot.style import (
     BLUE,
+    BROWN,
     GREEN,
     ORANGE,
     PALETTE,
@@ -63,15 +65,19 @@ _STRIPS = 24
 
 _COLOURS = {
     "forward": BLUE, "backward": GREEN, "encode": ORANGE, "decode": PURPLE, "collective": VERMILION, "compute": BLUE,
-    IN_NODE: BLUE, BETWEEN_NODES: ORANGE, REDUCING: VERMILION, LINK: SKY,
+    IN_NODE: BLUE, BETWEEN_NODES: ORANGE, REDUCING: VERMILION, LINK: SKY, AGAIN: BROWN, "gather": SKY,
+    "scatter": ORANGE,
 }  # fmt: skip
 """The colours of well-known kinds, the same in every picture; others take what is left of the palette."""
 
 
-def plot_gantt(schedule: Schedule, ax: Axes | None = None, device_names: Sequence[str] = ()) -> Axes:
+def plot_gantt(
+    schedule: Schedule, ax: Axes | None = None, device_names: Sequence[str] = (), until_s: float = 0.0
+) -> Axes:
     """Draw when each link and each stream is busy, and with what; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device_names`: by device, numbers if empty.
+    `until_s`: how far the axis goes at least.
     Up to `MOST_LANES` links and streams have a row each, with a bar an event. With more, the links of a device share a
     row, and so do its streams; and then, or where a row would have more than `MOST_BARS` bars, a row has a strip for
     each kind of its events, paler the less of the time there is any of that kind: no number of events makes a
@@ -82,7 +88,8 @@ def plot_gantt(schedule: Schedule, ax: Axes | None = None, device_names: Sequenc
     is_by_device = len(lanes.names) > MOST_LANES
     if is_by_device:
         lanes = by_device(lanes, device_names, MOST_ROWS)
-    return _draw(schedule, lanes, ax, is_by_device)
+    name = f"{schedule.name}: {format_seconds(lanes.span_s)}"
+    return _draw(replace(lanes, until_s=until_s), ax, is_by_device, name)
 
 
 def plot_resources(schedule: Schedule, ax: Axes | None = None, device_names: Sequence[str] = ()) -> Axes:
@@ -99,14 +106,15 @@ def plot_resources(schedule: Schedule, ax: Axes | None = None, device_names: Seq
     names = tuple(f"{name}, {_percent(share)}" for name, share in zip(shown.names, shares.tolist(), strict=True))
     left_out = len(every.names) - len(names)
     title = f", the {len(names)} busiest of {len(every.names)} resources" if left_out else ""
-    return _draw(schedule, replace(shown, names=names), ax, len(names) > MOST_LANES, title)
+    name = f"{schedule.name}: {format_seconds(every.span_s)}{title}"
+    return _draw(replace(shown, names=names), ax, len(names) > MOST_LANES, name)
 
 
 def _percent(share: float) -> str:
     return "< 1 %" if 0 < share < 1 else f"{share:.0f} %"
 
 
-def _draw(schedule: Schedule, lanes: Lanes, ax: Axes | None, is_dense: bool, title: str = "") -> Axes:
+def _draw(lanes: Lanes, ax: Axes | None, is_dense: bool, title: str) -> Axes:
     """Bars, or shades where there would be too many; `is_dense`: the rows are many."""
     bars = joined(lanes, _NARROW * lanes.span_s)
     is_shaded = is_dense or int(np.bincount(bars.row).max(initial=0)) > MOST_BARS
@@ -116,7 +124,7 @@ def _draw(schedule: Schedule, lanes: Lanes, ax: Axes | None, is_dense: bool, tit
         (_draw_shades if is_shaded else _draw_bars)(ax, lanes if is_shaded else bars, scale_s)
     _draw_frame(ax, lanes, scale_s)
     ax.set_xlabel(f"time ({unit})" + (", a strip a kind, paler where it is idle in between" if is_shaded else ""))
-    ax.set_title(f"{schedule.name}: {format_seconds(lanes.span_s)}{title}", loc="left", fontsize=10)
+    ax.set_title(title, loc="left", fontsize=10)
     return ax
 
 

@@ -21,6 +21,8 @@ MOST_KINDS = 8
 MOST_NAMED = 100_000
 """Of more events than this, none has room for its name."""
 IN_NODE, BETWEEN_NODES, REDUCING, LINK = "send in a node", "send between nodes", "send and reduce", "transfer"
+AGAIN = "recompute"
+"""Ops that ran before."""
 
 
 @dataclass(frozen=True)
@@ -155,13 +157,14 @@ def _kinds(schedule: Schedule, numbers: Ints) -> tuple[tuple[str, ...], Ints]:
     topology = schedule.topology
     transfers = np.flatnonzero(schedule.is_transfer[numbers])
     of_ops = [op.kind for op in schedule.graph.ops]
-    names, code = np.unique([*of_ops, LINK, IN_NODE, BETWEEN_NODES, REDUCING], return_inverse=True)
+    names, code = np.unique([*of_ops, LINK, IN_NODE, BETWEEN_NODES, REDUCING, AGAIN], return_inverse=True)
     sent = np.zeros(len(transfers), dtype=np.int64)
     if 1 < topology.node_count < topology.device_count:
         sent = np.where(topology.is_inter_node[schedule.place[numbers[transfers]]], 2, 1)
     sent[schedule.reduces[numbers[transfers]]] = 3
     kind = code[schedule.op[numbers]]
     kind[transfers] = code[len(of_ops) + sent]
+    kind[_runs_again(schedule, numbers)] = code[-1]
     time_s = np.bincount(kind, weights=(schedule.end_s - schedule.start_s)[numbers], minlength=len(names))
     order = np.argsort(-time_s, kind="stable")
     order = order[np.isin(order, kind)]
@@ -171,6 +174,17 @@ def _kinds(schedule: Schedule, numbers: Ints) -> tuple[tuple[str, ...], Ints]:
     if len(titles) > MOST_KINDS:
         titles[MOST_KINDS - 1 :] = ["other"]
     return tuple(titles), np.minimum(rank[kind], MOST_KINDS - 1)
+
+
+def _runs_again(schedule: Schedule, numbers: Ints) -> NDArray[np.bool_]:
+    """Whether each event computes what an earlier one has computed in the same place."""
+    computes = np.flatnonzero(schedule.kind[numbers] == EventKind.COMPUTE)
+    computes = computes[np.argsort(schedule.start_s[numbers[computes]], kind="stable")]
+    op_and_place = np.stack([schedule.op[numbers[computes]], schedule.place[numbers[computes]]])
+    _, first = np.unique(op_and_place, axis=1, return_index=True)
+    again = np.zeros(len(numbers), dtype=np.bool_)
+    again[np.delete(computes, first)] = True
+    return again
 
 
 def _label(schedule: Schedule, number: int) -> str:

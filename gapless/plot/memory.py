@@ -15,8 +15,8 @@ from gapless.errors import InputError
 from gapless.ir.schedule import EventKind, Schedule
 from gapless.plot.style import (
     BLUE,
+    BROWN,
     GREEN,
-    ORANGE,
     VERMILION,
     bytes_scale,
     finish,
@@ -41,15 +41,15 @@ Floats = NDArray[np.float64]
 
 def plot_memory(
     schedule: Schedule, ax: Axes | None = None, device: int | None = None, device_names: Sequence[str] = (),
-    steps: Sequence[MemorySteps] | None = None, budgets: Sequence[float] = (),
+    steps: Sequence[MemorySteps] | None = None, budgets: Sequence[float] = (), until_s: float = 0.0,
 ) -> Axes:  # fmt: skip
     """Draw the bytes that a device holds over time, as the replay has them; returns the axes.
 
     `ax`: the matplotlib axes to draw on, None for a figure of its own. `device`: None for the one with the highest
     peak, of those with a budget, or else a capacity, if there are any. `steps`: the replay's, where there is one
     already. `budgets`: the bytes that were asked for, by device, inf for none: a line. Shaded are runs of ops that ran
-    before (recomputation) and, in a training step, the backward pass. Raises `InputError` for a device that isn't
-    there.
+    before (recomputation) and, in a training step, the backward pass. `until_s`: how far the axis goes at least. Raises
+    `InputError` for a device that isn't there.
     """
     steps = memory_steps(replayed(schedule)) if steps is None else steps
     budgets = budgets or (math.inf,) * len(steps)
@@ -59,7 +59,7 @@ def plot_memory(
     chosen = _fullest(limits, steps) if device is None else device
     numbers = known_events(schedule)
     span_s = float(schedule.end_s[numbers].max(initial=0.0))
-    scale_s, time_unit = time_scale(span_s)
+    scale_s, time_unit = time_scale(max(span_s, until_s))
     peak_bytes, budget_bytes = int(steps[chosen].live_bytes.max(initial=0)), budgets[chosen]
     most_bytes = max(peak_bytes, budget_bytes if math.isfinite(budget_bytes) else 0.0, 1.0)
     scale_bytes, unit = bytes_scale(most_bytes)
@@ -74,7 +74,11 @@ def plot_memory(
         ax.axhline(budget_bytes / scale_bytes, color=VERMILION, linestyle="--", linewidth=1.4, label=label)
     _shade(ax, schedule, numbers, chosen, scale_s, span_s)
     where = "" if len(steps) == 1 else f" of {plain(device_names[chosen]) if device_names else f'device {chosen}'}"
-    ax.set(xlim=(0.0, span_s / scale_s or 1.0), xlabel=f"time ({time_unit})", ylabel=f"memory{where} ({unit})")
+    ax.set(
+        xlim=(0.0, max(span_s, until_s) / scale_s or 1.0),
+        xlabel=f"time ({time_unit})",
+        ylabel=f"memory{where} ({unit})",
+    )
     ax.set_ylim(0.0, 1.12 * most_bytes / scale_bytes)
     ax.set_title(f"{schedule.name}: {format_seconds(span_s)}", loc="left", fontsize=10)
     legend_above(ax)
@@ -120,7 +124,7 @@ def _shade(
     is_again[first] = False
     is_backward = np.array([schedule.graph.ops[number].kind == "backward" for number in op.tolist()], dtype=np.bool_)
     for mask, colour, alpha, title in (
-        (is_again, ORANGE, 0.45, "recomputation"),
+        (is_again, BROWN, 0.45, "recomputation"),
         (is_backward & ~is_again, GREEN, 0.10, "backward"),
     ):
         rows = numbers[mask]

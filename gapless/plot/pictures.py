@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from gapless.plot.lanes import taking_time
 from gapless.plot.memory import plot_memory
 from gapless.plot.names import device_names
 from gapless.plot.network import plot_topology
-from gapless.plot.style import headline, plain
+from gapless.plot.style import check_plot, headline, plain
 from gapless.report.headline import question_of, verdict_of
 from gapless.system import find_system, known_system, system_names
 
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-__all__ = ["Point", "convergence_in", "draw", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables"]
+__all__ = ["Point", "convergence_in", "draw", "draw_beside", "is_sweep", "kinds", "pictures_of", "read_sweep", "tables"]
 
 _KINDS = ("gantt", "resources", "memory", "topology", "convergence", "tradeoff")
 """The kinds of pictures that any system may have; `tradeoff` is of a sweep, the others are of a plan."""
 _LONGEST_TITLE = 160
+_BESIDE = ("gantt", "memory")
+"""The kinds that two plans have on one axis of time."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,14 @@ def pictures_of(plan: SavedPlan) -> list[str]:
 
 def draw(
     plan: SavedPlan, kind: str = "auto", ax: Axes | None = None, seen: Inspection | None = None,
-    verdict: str | None = None,
+    verdict: str | None = None, until_s: float = 0.0,
 ) -> Axes:  # fmt: skip
     """Draw one kind of picture of a plan, the most telling one if `auto`; returns the axes.
 
     `seen`: what its replay has to show, where there is one already. The title is the question, its answer and the
-    `verdict`, how far from optimal the plan can be. Raises `InputError` where the picture would be empty, or is none of
-    this plan; it says what to draw instead.
+    `verdict`, how far from optimal the plan can be. `until_s`: how far the axis of time goes at least, of `gantt` and
+    `memory`. Raises `InputError` where the picture would be empty, or is none of this plan; it says what to draw
+    instead.
     """
     kind = next(iter(pictures_of(plan)), "gantt") if kind == "auto" else kind
     if lack := _lacks(plan, kind):
@@ -79,10 +82,33 @@ def draw(
         raise InputError(f"--kind {kind}: {lack}; {instead}")
     question = question_of(plan.system, plan.problem, plan.schedule.name or plan.system)
     titled = replace(plan, schedule=replace(plan.schedule, name=plain(question, _LONGEST_TITLE)))
-    axes = _drawn(titled, kind, ax, seen)
+    axes = _drawn(titled, kind, ax, seen, until_s)
     said = verdict or verdict_of(plan, None if seen is None else seen.report)
     headline(axes, f"{axes.get_title(loc='left')}, {said}")
     return axes
+
+
+def draw_beside(plans: Sequence[SavedPlan], seen: Sequence[Inspection], kind: str = "auto") -> Figure:
+    """Draw plans one above the other, by name of their methods, on one axis of time; returns the figure.
+
+    `seen`: what their replays have to show. `kind`: `gantt`, `memory`, or `auto`, the first of these that suits the
+    first plan. Raises `InputError` for another kind, and where a picture would be empty.
+    """
+    check_plot()
+    from matplotlib.figure import Figure
+
+    suiting = [own for own in pictures_of(plans[0]) if own in _BESIDE]
+    kind = next(iter(suiting), "gantt") if kind == "auto" else kind
+    if kind not in _BESIDE:
+        raise InputError(f"--kind {kind}: plans stand beside each other as {' or '.join(_BESIDE)}")
+    until_s = max(float(plan.schedule.end_s.max(initial=0.0)) for plan in plans)
+    figure = Figure(figsize=(10.0, 2.6 * len(plans)), layout="constrained")
+    for number, (plan, replay) in enumerate(zip(plans, seen, strict=True)):
+        axes = figure.add_subplot(len(plans), 1, number + 1)
+        draw(plan, kind, axes, replay, until_s=until_s)
+        method = plan.details.get("method") or plan.claim.get("solver") or f"plan {number + 1}"
+        headline(axes, f"{plain(str(method))}: {axes.get_title(loc='left')}")
+    return figure
 
 
 def _lacks(plan: SavedPlan, kind: str) -> str:
@@ -115,7 +141,7 @@ def _links_used(schedule: Schedule) -> NDArray[np.int64]:
     return np.asarray(schedule.place[events[schedule.is_transfer[events]]])
 
 
-def _drawn(plan: SavedPlan, kind: str, ax: Axes | None, seen: Inspection | None) -> Axes:
+def _drawn(plan: SavedPlan, kind: str, ax: Axes | None, seen: Inspection | None, until_s: float) -> Axes:
     system = known_system(plan.system)
     if system is not None and kind in system.drawers:
         return system.drawers[kind](plan, ax)
@@ -128,8 +154,10 @@ def _drawn(plan: SavedPlan, kind: str, ax: Axes | None, seen: Inspection | None)
     if kind == "memory":
         budgets = () if system is None else system.budgets(plan)
         steps = None if seen is None else seen.memory
-        return plot_memory(plan.schedule, ax, None, device_names(plan), steps, budgets)
-    drawers = {"gantt": plot_gantt, "resources": plot_resources, "topology": plot_topology}
+        return plot_memory(plan.schedule, ax, None, device_names(plan), steps, budgets, until_s)
+    if kind == "gantt":
+        return plot_gantt(plan.schedule, ax, device_names(plan), until_s)
+    drawers = {"resources": plot_resources, "topology": plot_topology}
     return drawers[kind](plan.schedule, ax, device_names=device_names(plan))
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLUE",
+    "BROWN",
     "GREEN",
     "GREY",
     "ORANGE",
@@ -46,7 +47,9 @@ __all__ = [
 # Okabe and Ito's colours, which people with any kind of colour blindness can distinguish; yellow is too pale on white.
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, GREY, PALE = "#56B4E9", "#CC79A7", "#7F7F7F", "#E8E8E8"
-PALETTE = (BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, "#A6761D", "#BBBBBB")
+BROWN = "#A6761D"
+"""What is computed again, in every picture, and nothing else."""
+PALETTE = (BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, "#882255", "#BBBBBB")
 
 _KINDS = ("pdf", "png", "svg")
 _DPI = 150
@@ -171,9 +174,9 @@ def _bytes_of(figure: Figure | SubFigure, kind: str, salt: str = "gapless") -> b
 
 
 def time_scale(span_s: float) -> tuple[float, str]:
-    """Seconds in the unit that fits a span, and the unit's name."""
+    """Seconds in the unit that fits a span, and the unit's name: 1,300 ms rather than 1.3 s."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if span_s >= scale:
+        if span_s >= 2 * scale:
             return scale, unit
     return (1e-9, "ns") if span_s > 0 else (1.0, "s")
 

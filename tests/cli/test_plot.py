@@ -12,6 +12,8 @@ from small_plans import SYSTEMS, small_plan
 from gapless.checker import inspection
 from gapless.cli.commands import plot as drawing
 from gapless.cli.main import main
+from gapless.plot.pictures import draw_beside
+from gapless.result import read_saved
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,22 @@ def test_a_picture_of_a_large_plan_does_not_wait_for_the_replay(
     monkeypatch.setattr(inspection, "judged", None)
     assert main(["plot", str(plan), "-o", str(tmp_path / "out.svg")]) == 0
     assert "not replayed, `gapless check` does that" in capsys.readouterr().out
+
+
+def test_two_plans_stand_on_one_axis_of_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    question = ["--profile", "gpt-2.5b", "--ranks", "8", "--bandwidth", "10GB/s"]
+    for method in ("fsdp2", "one-by-one"):
+        assert main(["solve", "fsdp", *question, "--method", method, "-o", f"{tmp_path / method}.json", "--quiet"]) == 0
+    plans = [read_saved(tmp_path / f"{method}.json") for method in ("one-by-one", "fsdp2")]
+    figure = draw_beside(plans, [inspection.inspected(plan.schedule) for plan in plans])
+    ends = {axes.get_xlim()[1] for axes in figure.axes}
+    assert len(ends) == 1
+    assert [axes.get_title(loc="left").split(":")[0] for axes in figure.axes] == ["one-by-one", "fsdp2"]
+    files = [str(tmp_path / "fsdp2.json"), "--beside", str(tmp_path / "one-by-one.json"), "-o", str(tmp_path / "a.svg")]
+    assert main(["plot", *files]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'a.svg'}: 2 plans, ")
+    assert main(["plot", *files, "--kind", "topology"]) == 2
+    assert "plans stand beside each other as gantt or memory" in capsys.readouterr().err
 
 
 def test_plan_with_violations_is_drawn_and_ends_with_5(

@@ -17,7 +17,7 @@ from questions import content
 
 from gapless.cli.commands import build_parser
 from gapless.installation.extras import EXTRAS
-from gapless.system import _elsewhere, find_system
+from gapless.system import _elsewhere, find_system, system_names
 
 ALL = [*pages(), ROOT / "CONTRIBUTING.md"]
 RUN = [page for page in ALL if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
@@ -146,10 +146,15 @@ def test_every_page_can_be_reached() -> None:
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(site)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert built.returncode == 0, built.stderr
     assert (site / "tutorials" / "taccl" / "index.html").is_file()
     assert "data:image/" in (site / "notebooks" / "chai" / "index.html").read_text(encoding="utf-8")
+    for system in system_names():  # with a time line, pictures, and nothing to fetch
+        report = (site / "reports" / f"{system}.html").read_text(encoding="utf-8")
+        assert "explorer-data" in report, system
+        assert "<svg" in report, system
+        assert f'href="{system}.html"' in (site / "reports" / "index.html").read_text(encoding="utf-8")
     assert 'href="taccl/"' in (site / "notebooks" / "index.html").read_text(encoding="utf-8")
     assert "gapless sweep file" in (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
     assert 'id="gapless.result.Result"' in (site / "reference" / "python" / "index.html").read_text(encoding="utf-8")

@@ -16,11 +16,11 @@ from gapless.io.record import Record
 from gapless.ir.schedule import EventKind, Schedule
 from gapless.plot.style import (
     BLUE,
+    BROWN,
     GREEN,
     GREY,
     ORANGE,
     PURPLE,
-    SKY,
     VERMILION,
     finish,
     legend_above,
@@ -85,7 +85,7 @@ def _baselines(baselines_s: Mapping[str, float], step_s: float) -> str:
 
 
 COLOURS = {
-    "forward": BLUE, "backward": GREEN, "weight": ORANGE, "recompute": SKY, "encode": PURPLE, "decode": PURPLE,
+    "forward": BLUE, "backward": GREEN, "weight": ORANGE, "recompute": BROWN, "encode": PURPLE, "decode": PURPLE,
     "send": GREY, "sum": VERMILION, "cell": PURPLE,
 }  # fmt: skip
 NAMES = {

@@ -31,6 +31,7 @@ millions of transfers is drawn without replaying it.
 example:
   gapless plot plan.json -o plan.svg
   gapless plot plan.json --kind topology -o links.png
+  gapless plot plan.json --beside default.json -o both.svg
   gapless plot curve/summary.json -o curve.pdf
   gapless plot results/summary.json --x batch --y peak_bytes -o memory.png
 """
@@ -55,6 +56,11 @@ def add_commands(commands: Commands) -> None:
     plot.add_argument(
         "--y", metavar="COLUMN", help="of a sweep's file: makespan_s, peak_bytes, details.NAME, ... (default: the cost)"
     )
+    plot.add_argument(
+        "--beside",
+        metavar="PLAN",
+        help="of a plan: another one, drawn above it on the same axis of time (gantt, memory)",
+    )
     add_quiet(plot)
     add_batches(plot)
     add_time_limit(plot, "of a plan: seconds of wall time, after which it isn't replayed (default: none)")
@@ -77,13 +83,16 @@ def _plot(arguments: argparse.Namespace) -> int:
     for option, is_for in (("x", sweep in ("file", "measured")), ("y", sweep not in ("", "budgets"))):
         if not is_for and getattr(arguments, option) is not None:
             raise InputError(f"--{option}: goes with the summary.json of a sweep's file, got {arguments.file}")
+    if arguments.beside is not None and (sweep or arguments.batches is not None):
+        raise InputError("--beside: goes with a whole plan, not with --batches or the table of a sweep")
     if sweep:
         return _plot_sweep(arguments, sweep)
     if kind == "tradeoff":
         raise InputError(f"{arguments.file}: --kind tradeoff takes the summary.json of a sweep, got a plan")
     stop = threading.Event()
     with Listening(stop, "stopping: what isn't finished is left out"):
-        return _plot_plan(arguments, Patience(arguments.time_limit, stop))
+        draws = _plot_plan if arguments.beside is None else _plot_beside
+        return draws(arguments, Patience(arguments.time_limit, stop))
 
 
 def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
@@ -129,6 +138,32 @@ def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
         print(f"gapless: drawn, but it does not replay clean: {seen.report.summary()}", file=sys.stderr)
         return EXIT_VIOLATIONS
     return 0
+
+
+def _plot_beside(arguments: argparse.Namespace, patience: Patience) -> int:
+    """Two plans, both replayed, on one axis of time."""
+    from gapless.cli.output import EXIT_CODES, EXIT_VIOLATIONS
+    from gapless.cli.plan_to_view import look
+    from gapless.plot.pictures import draw_beside
+    from gapless.plot.style import save
+    from gapless.solution import Status
+
+    looked = [patience.given(lambda path=path: look(path)) for path in (arguments.beside, arguments.file)]
+    seen = [None if one is None else one.seen or patience.given(lambda plan=one.plan: _seen(plan)) for one in looked]
+    found = [(one.plan, replay) for one, replay in zip(looked, seen, strict=True) if one and replay]
+    if len(found) < len(looked):
+        print(f"gapless: no picture: {patience.why_over} before it was finished", file=sys.stderr)
+        return EXIT_CODES[Status.NO_SOLUTION]
+    plans, replays = zip(*found, strict=True)
+    save(draw_beside(plans, replays, arguments.kind), arguments.output)
+    if not arguments.quiet:
+        print(
+            f"{arguments.output}: {len(plans)} plans, {' and '.join(str(len(plan.schedule)) for plan in plans)} events"
+        )
+    broken = [replay.report.summary() for replay in replays if not replay.report.valid]
+    for summary in broken:
+        print(f"gapless: drawn, but it does not replay clean: {summary}", file=sys.stderr)
+    return EXIT_VIOLATIONS if broken else 0
 
 
 def _picture(plan: SavedPlan, kind: str, path: str, seen: Inspection | None, verdict: str) -> bytes:
