@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gapless.cli.options import add_batches, add_quiet, add_time_limit
@@ -148,8 +149,8 @@ def _plot_beside(arguments: argparse.Namespace, patience: Patience) -> int:
     from gapless.plot.style import save
     from gapless.solution import Status
 
-    looked = [patience.given(lambda path=path: look(path)) for path in (arguments.beside, arguments.file)]
-    seen = [None if one is None else one.seen or patience.given(lambda plan=one.plan: _seen(plan)) for one in looked]
+    looked = [patience.given(partial(look, path)) for path in (arguments.beside, arguments.file)]
+    seen = [None if one is None else one.seen or patience.given(partial(_seen, one.plan)) for one in looked]
     found = [(one.plan, replay) for one, replay in zip(looked, seen, strict=True) if one and replay]
     if len(found) < len(looked):
         print(f"gapless: no picture: {patience.why_over} before it was finished", file=sys.stderr)
