@@ -8,7 +8,9 @@ COPY . /opt/gapless
 WORKDIR /opt/gapless
 RUN pip install --no-cache-dir ".[plot]"
 WORKDIR /plans
-RUN gapless solve taccl --topology ndv2 --nodes 2 --collective allgather --size 1MB -o plan.json --xml allgather.xml --instances 8
+RUN gapless solve fsdp --profile llama-8b --ranks 64 --ranks-per-node 8 --bandwidth 50Gbps --inner-bandwidth 300GB/s --memory 17GB -o plan.json
+RUN gapless report plan.json -o plan.html
+RUN gapless export plan.json --format fsdp2 -o wrapping.json
 
 FROM installed AS tests
 WORKDIR /opt/gapless

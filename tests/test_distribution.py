@@ -30,7 +30,9 @@ def text(*parts: str) -> str:
 def test_the_image_is_built_by_what_the_readme_has_a_newcomer_type() -> None:
     runs = [line.removeprefix("RUN ") for line in text("Dockerfile").splitlines() if line.startswith("RUN ")]
     typed = [
-        part.strip() for block in runpy.run_path(str(ROOT / ".ci" / "readme"))["blocks"]() for part in block.split("&&")
+        part.strip()
+        for block in runpy.run_path(str(ROOT / ".ci" / "readme"))["blocks"]()
+        for part in re.split(r"&&|\n", block.rstrip())
     ]
     built = [part.strip().replace("--no-cache-dir ", "") for run in runs for part in run.split("&&")]
     assert built == typed
