@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gapless.encodings.fsdp.question import EXECUTORS, GATHERS, METHODS, SCATTERS, Question
-from gapless.encodings.fsdp.step.costs import Costs, Inner
+from gapless.encodings.fsdp.question import EXECUTORS, GATHERS, METHODS, SCATTERS, SHARDINGS, Question
+from gapless.encodings.fsdp.step.costs import Costs, Inner, Replicas
 from gapless.errors import InputError
 from gapless.io.record import check_known
 from gapless.options import SolveOptions
@@ -48,14 +48,16 @@ class Problem(BriefQuestion):
     ranks_per_node: int = Question.ranks_per_node
     inner_bytes_per_s: float | None = None
     inner_latency_s: float = Question.inner_latency
+    sharding: tuple[str, ...] = ("full",)
+    state_bytes: float = Question.state_bytes
 
     def __post_init__(self) -> None:
         check_known("method", self.method, METHODS)
         check_known("executor", self.executor, EXECUTORS)
         check_known("stored", self.stored, ELEMENT_BYTES)
-        for title, known in (("gather", GATHERS), ("scatter", SCATTERS)):
+        for title, known in (("gather", GATHERS), ("scatter", SCATTERS), ("sharding", SHARDINGS)):
             if not getattr(self, title):
-                raise InputError(f"{title}: must name at least one precision, got none")
+                raise InputError(f"{title}: must name at least one, got none")
             for name in getattr(self, title):
                 check_known(title, name, known)
         if not self.bytes_per_s > 0:
@@ -66,6 +68,12 @@ class Problem(BriefQuestion):
             raise InputError("inner_bandwidth: goes with ranks_per_node above 1, and that with inner_bandwidth")
         if self.inner_bytes_per_s is not None and self.executor != "fsdp2":
             raise InputError("inner_bandwidth: goes with executor fsdp2; any has one network")
+        if "full" not in self.sharding:
+            raise InputError(f"sharding: must have full among them, got {','.join(self.sharding)}")
+        if self.method in SHARDINGS[1:] and self.method not in self.sharding:
+            raise InputError(f"method: {self.method} goes with sharding full,{self.method}")
+        if len(self.sharding) > 1 and not 1 < self.ranks_per_node < self.ranks:
+            raise InputError("sharding: goes with several nodes; give ranks_per_node and inner_bandwidth")
 
     @cached_property
     def costs(self) -> Costs:
@@ -91,6 +99,16 @@ class Problem(BriefQuestion):
             memory_bytes=self.memory_bytes,
             takes_when_begun=self.executor == "fsdp2",
             inner=inner,
+            replicas=self._replicas,
+        )
+
+    @property
+    def _replicas(self) -> Replicas:
+        """What is offered besides sharding over all ranks."""
+        more = self.state_bytes * (1 / self.ranks_per_node - 1 / self.ranks)
+        return Replicas(
+            1 / self.ranks_per_node if "secondary" in self.sharding else 1.0,
+            more if "hybrid" in self.sharding else None,
         )
 
     def _rates(self, each_s: float) -> tuple[dict[str, float], dict[str, float]]:
@@ -122,6 +140,8 @@ class Problem(BriefQuestion):
             "inner_bandwidth_bytes_per_s": self.inner_bytes_per_s,
             "inner_latency_s": self.inner_latency_s,
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
+            "sharding": list(self.sharding),
+            "state_bytes": self.state_bytes,
             "gather": list(self.gather),
             "scatter": list(self.scatter),
             "executor": self.executor,
@@ -144,7 +164,8 @@ def problem_of(asked: Question) -> Problem:
     return Problem(
         profile, asked.ranks, asked.bandwidth, asked.latency, memory_bytes, tuple(dict.fromkeys(asked.gather)),
         tuple(dict.fromkeys(asked.scatter)), asked.executor, asked.stored, asked.method,
-        asked.ranks_per_node, asked.inner_bandwidth, asked.inner_latency,
+        asked.ranks_per_node, asked.inner_bandwidth, asked.inner_latency, tuple(dict.fromkeys(asked.sharding)),
+        asked.state_bytes,
     )  # fmt: skip
 
 

@@ -25,11 +25,13 @@ __all__ = [
     "LATENCY_S",
     "METHODS",
     "SCATTERS",
+    "SHARDINGS",
+    "STATE_BYTES",
     "Question",
     "RunQuestion",
 ]
 
-BASELINES = ("fsdp2", "last-kept", "kept", "saturated", "overlapped", "one-by-one")
+BASELINES = ("fsdp2", "last-kept", "kept", "secondary", "hybrid", "saturated", "overlapped", "one-by-one")
 """What is done today: see `gapless.encodings.fsdp.search.baselines`."""
 METHODS = ("auto", "labels", *BASELINES)
 """`auto`: labels from the best baseline."""
@@ -37,6 +39,10 @@ EXECUTORS = ("fsdp2", "any")
 GATHERS = ("fp32", "bf16", "fp8")
 SCATTERS = ("fp32", "bf16", "int8")
 """Precisions, the most exact first."""
+SHARDINGS = ("full", "secondary", "hybrid")
+"""What a layer's may be: `Sharding` of gapless.io.formats.fsdp2."""
+STATE_BYTES = 16.0
+"""Of a parameter: itself, its gradient and two moments of Adam in single precision."""
 LATENCY_S = 100e-6
 """Of a collective of some dozen ranks over a network, with what its launch costs."""
 INNER_LATENCY_S = 20e-6
@@ -73,6 +79,15 @@ class Question(Asked):
     memory: int | None = asked(
         Size(), "for gathered parameters and unscattered gradients, such as 4GiB", otherwise="no limit", metavar="SIZE"
     )
+    sharding: Sequence[str] = asked(
+        Listed(Choice(SHARDINGS)),
+        "what a layer's may be with nodes; secondary: after its forward pass it stays sharded in each node; hybrid: it "
+        "always is, with a replica in each", ("full",), metavar="KIND,...",
+    )  # fmt: skip
+    state_bytes: float = asked(
+        Number(0.0, maximum=10**3), "with hybrid: of a parameter, its gradient and the optimiser, in a shard",
+        STATE_BYTES, metavar="N",
+    )  # fmt: skip
     gather: Sequence[str] = asked(
         Listed(Choice(GATHERS)), "precisions in which parameters may be gathered", ("bf16",), metavar="TYPE,..."
     )

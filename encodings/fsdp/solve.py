@@ -14,7 +14,7 @@ from gapless.encodings.fsdp.search.bounds import tails_of
 from gapless.encodings.fsdp.search.labels import search
 from gapless.encodings.fsdp.search.precision import with_precisions
 from gapless.encodings.fsdp.search.shared import best_grouped, relaxed_bound, starts_of
-from gapless.encodings.fsdp.step.costs import Costs, Order
+from gapless.encodings.fsdp.step.costs import Costs, Order, Replicas
 from gapless.encodings.fsdp.step.lowering import to_schedule
 from gapless.encodings.fsdp.step.timeline import Timeline, timeline
 from gapless.methods import Method, MethodChoice, run_methods
@@ -136,7 +136,15 @@ def _grouped(search_: ShardedSearch) -> Iterator[Order]:
     found = relaxed_bound(costs, most, search_.best_s, search_.deadline)
     if found > search_.bound_s:
         search_.bound_s, search_.bound_source = found, "passes"
-    yield from best_grouped(costs, starts_of(costs), parameters.most_extensions, most, search_.deadline)
+    for offered in _offers(costs):
+        yield from best_grouped(offered, starts_of(costs), parameters.most_extensions, most, search_.deadline)
+
+
+def _offers(costs: Costs) -> list[Costs]:
+    """With ever more of what sharding may be, so that what is offered besides makes no plan slower."""
+    replicas = costs.replicas
+    offers = [Replicas(), replace(replicas, bytes=None), replicas]
+    return [replace(costs, replicas=each) for each in dict.fromkeys(offers)]
 
 
 def _bound(search_: ShardedSearch, most_labels: int) -> None:

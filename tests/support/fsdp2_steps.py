@@ -32,15 +32,22 @@ def _wrappings(costs: Costs) -> Iterator[Fsdp2Wrapping]:
     sizes = tuple(costs.parameters.tolist())
     for cuts in product((False, True), repeat=costs.layers - 1):
         bounds = [0, *(k + 1 for k, cut in enumerate(cuts) if cut), costs.layers]
-        for kept in product((False, True), repeat=len(bounds) - 1):
+        for shardings in product(_shardings(costs), repeat=len(bounds) - 1):
             groups = tuple(
-                Fsdp2Group(first, last - 1, is_kept, "bf16", "fp32")
-                for (first, last), is_kept in zip(pairwise(bounds), kept, strict=True)
+                Fsdp2Group(first, last - 1, is_kept, "bf16", "fp32", sharding=sharding)
+                for (first, last), (is_kept, sharding) in zip(pairwise(bounds), shardings, strict=True)
             )
-            bare = Fsdp2Wrapping("small", names, sizes, groups)
-            for ahead in _begun(kept):
+            bare = Fsdp2Wrapping("small", names, sizes, groups, ranks_per_node=2)
+            for ahead in _begun(tuple(is_kept for is_kept, _ in shardings)):
                 for most in range(1, len(groups) + 1):
                     yield _with(bare, ahead, most)
+
+
+def _shardings(costs: Costs) -> list[tuple[bool, str]]:
+    """Whether a group is kept, and how it is sharded."""
+    found = [(False, "full"), (True, "full")]
+    found += [(False, "secondary")] if costs.replicas.share < 1 else []
+    return found + ([(False, "hybrid"), (True, "hybrid")] if costs.replicas.bytes is not None else [])
 
 
 def _begun(kept: tuple[bool, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from gapless.encodings.fsdp.decision import ShardedDecision
 from gapless.encodings.fsdp.problem import ELEMENT_BYTES, Problem
+from gapless.encodings.fsdp.question import Question
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping
@@ -32,16 +33,21 @@ _REMEDY = "solve with --executor fsdp2"
 def wrapping_of_plan(plan: SavedPlan, where: str = "plan") -> Fsdp2Wrapping:
     """How FSDP2 wraps a model by a saved plan. Raises `InputError` as `wrapping_of` does."""
     asked = Record(dict(plan.problem), f"{where}: problem")
-    return wrapping_of(ShardedDecision.of(plan, where), costs_of(plan, where), asked.text("profile"))
+    ranks_per_node = asked.integer("ranks_per_node", 1)
+    return wrapping_of(ShardedDecision.of(plan, where), costs_of(plan, where), asked.text("profile"), ranks_per_node)
 
 
-def wrapping_of(decision: ShardedDecision, costs: Costs, profile: str) -> Fsdp2Wrapping:
+def wrapping_of(decision: ShardedDecision, costs: Costs, profile: str, ranks_per_node: int = 1) -> Fsdp2Wrapping:
     """Raises `InputError` for what FSDP2 can't do."""
     bounds = decision.groups
     if not bounds:
         raise InputError(f"groups: FSDP2 gathers and scatters a group of modules together; {_REMEDY}")
     passes = _Passes(bounds)
-    groups = [Fsdp2Group(*bound, _kept(decision, bound), *_precisions(decision, bound)) for bound in bounds]
+    shardings = (_sharding(decision, bound) for bound in bounds)
+    groups = [
+        Fsdp2Group(*bound, _kept(decision, bound), *_precisions(decision, bound), sharding=sharding)
+        for bound, sharding in zip(bounds, shardings, strict=True)
+    ]
     for each in decision.collectives:
         group = passes.number[each.first]
         if each.kind == Kind.SCATTER or each.after not in passes.begins:
@@ -55,7 +61,8 @@ def wrapping_of(decision: ShardedDecision, costs: Costs, profile: str) -> Fsdp2W
         else:
             groups[own] = replace(groups[own], backward_prefetch=(*groups[own].backward_prefetch, group))
     most = _scatters_in_flight(decision, passes)
-    wrapping = Fsdp2Wrapping(profile, decision.layers, tuple(costs.parameters.tolist()), tuple(groups), most)
+    sizes = tuple(costs.parameters.tolist())
+    wrapping = Fsdp2Wrapping(profile, decision.layers, sizes, tuple(groups), most, ranks_per_node)
     if order_of(wrapping) != decision.order:
         raise InputError(f"collectives: must be in an order that passes of FSDP2 can begin; {_REMEDY}")
     return wrapping
@@ -79,6 +86,13 @@ def _kept(decision: ShardedDecision, bound: tuple[int, int]) -> bool:
     return next(
         each.kept for each in decision.collectives if each.kind == Kind.FORWARD and (each.first, each.last) == bound
     )
+
+
+def _sharding(decision: ShardedDecision, bound: tuple[int, int]) -> str:
+    in_node = {each.kind for each in decision.collectives if each.in_node and (each.first, each.last) == bound}
+    if Kind.FORWARD in in_node:
+        return "hybrid"
+    return "secondary" if Kind.BACKWARD in in_node else "full"
 
 
 def _precisions(decision: ShardedDecision, bound: tuple[int, int]) -> tuple[str, str]:
@@ -121,7 +135,8 @@ def order_of(wrapping: Fsdp2Wrapping) -> Order:
                 kind = Kind.FORWARD if is_forward and each >= own else Kind.BACKWARD
                 order.append(_gather(wrapping.groups[each], kind, passes.begins[number]))
         if not is_forward:
-            order.append(Collective(Kind.SCATTER, group.first, group.last, precision=group.scatter))
+            is_hybrid = group.sharding == "hybrid"
+            order.append(Collective(Kind.SCATTER, group.first, group.last, precision=group.scatter, in_node=is_hybrid))
             scatters.append(len(order))
         if not (is_forward and group.kept):
             gathered.discard(own)
@@ -130,7 +145,8 @@ def order_of(wrapping: Fsdp2Wrapping) -> Order:
 
 def _gather(group: Fsdp2Group, kind: str, after: int) -> Collective:
     is_kept = kind == Kind.FORWARD and group.kept
-    return Collective(kind, group.first, group.last, is_kept, after, group.gather)
+    in_node = group.sharding == "hybrid" or (kind == Kind.BACKWARD and group.sharding == "secondary")
+    return Collective(kind, group.first, group.last, is_kept, after, group.gather, in_node)
 
 
 def costs_of(plan: SavedPlan, where: str = "plan") -> Costs:
@@ -156,4 +172,6 @@ def costs_of(plan: SavedPlan, where: str = "plan") -> Costs:
         if asked.raw("inner_bandwidth_bytes_per_s", None) is None
         else asked.number("inner_bandwidth_bytes_per_s"),
         inner_latency_s=asked.number("inner_latency_s", 0.0),
+        sharding=tuple(asked.texts("sharding", default=["full"])),
+        state_bytes=asked.number("state_bytes", 0.0, default=Question.state_bytes),
     ).costs  # fmt: skip

@@ -4,6 +4,8 @@
   gradients are scattered after their backward pass, and the pass after next waits for that.
 - `last-kept`: the same, but the last layer isn't gathered a second time, as torchtitan has it.
 - `kept`: no layer is (`reshard_after_forward=False`).
+- `secondary`: `fsdp2`, and each layer stays sharded over the ranks of a node until its backward pass, as ZeRO++ has it.
+- `hybrid`: `fsdp2`, and each layer is sharded over the ranks of a node, with a replica in each, as HSDP has it.
 - `saturated`: neighbours are gathered together up to a size at which latency is a small part of a collective, within
   50 to 2,000 MB, as inductor's buckets are; else as `last-kept`.
 - `one-by-one`: a layer is gathered once the pass before it is over, on the network behind the scatter of that: it needs
@@ -15,6 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from gapless.encodings.fsdp.search.labels import greedy
@@ -89,6 +92,21 @@ def _kept(costs: Costs) -> Order:
     return _one_ahead(costs, lambda layer: True)
 
 
+def _secondary(costs: Costs) -> Order | None:
+    return _in_nodes(_fsdp2(costs), (Kind.BACKWARD,)) if costs.replicas.share < 1 else None
+
+
+def _hybrid(costs: Costs) -> Order | None:
+    if costs.replicas.bytes is None:
+        return None
+    return _in_nodes(_fsdp2(costs), (Kind.FORWARD, Kind.BACKWARD, Kind.SCATTER))
+
+
+def _in_nodes(order: Order, kinds: tuple[str, ...]) -> Order:
+    collectives = (replace(each, in_node=each.kind in kinds) for each in order.collectives)
+    return replace(order, collectives=tuple(collectives))
+
+
 def _in_buckets(costs: Costs) -> Order:
     groups = _saturated(costs)
     return ungrouped(_last_kept(costs.merged(groups)), groups)
@@ -108,11 +126,12 @@ def _ungrouped(collective: Collective, groups: Groups, layers: int) -> Collectiv
     over = collective.after  # groups' passes that it waits for
     after = (groups[over - 1][1] + 1 if over else 0) if over <= count else 2 * layers - groups[2 * count - over][0]
     first, last = groups[collective.first][0], groups[collective.last][1]
-    return Collective(collective.kind, first, last, collective.kept, after, collective.precision)
+    return replace(collective, first=first, last=last, after=after)
 
 
 BUILDERS: dict[str, Callable[[Costs], Order | None]] = {
-    "fsdp2": _fsdp2, "last-kept": _last_kept, "kept": _kept, "saturated": _in_buckets, "overlapped": greedy,
+    "fsdp2": _fsdp2, "last-kept": _last_kept, "kept": _kept, "secondary": _secondary, "hybrid": _hybrid,
+    "saturated": _in_buckets, "overlapped": greedy,
     "one-by-one": _one_by_one,
 }  # fmt: skip
 

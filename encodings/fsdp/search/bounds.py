@@ -2,11 +2,15 @@
 
 All use that memory holds no more than so many parameters at any moment: of those that later positions need, the rest is
 gathered later. Only the bytes of collectives are charged, and a latency where at least one collective is left.
+
+Between nodes, shares hold parameters in less memory, from the forward passes on. Of replicated layers nothing is
+gathered there, and gradients are twice as long; memory has room for so many of them.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 
@@ -20,7 +24,9 @@ class Tails:
     """`after_s[p]`: the least time from when p positions are over to the end of the step. `forward_s[p]`,
     `backward_s[p]`: the most that gathers from position p on, their positions and what follows take after the network
     is free, with all gathers before them. `turn_s`: the same for what follows the forward passes. `kept_room`:
-    parameters that may be kept from forward to backward passes: the last layer has its gradients, too."""
+    parameters that may be kept from forward to backward passes, or shared: the last layer has its gradients, too.
+    `replicas`: parameters that may be replicated. `less_kept`: of those that may be kept, how many fewer are for each
+    of these."""
 
     costs: Costs
     after_s: tuple[float, ...]
@@ -28,41 +34,68 @@ class Tails:
     backward_s: tuple[float, ...]
     turn_s: float
     kept_room: float
+    replicas: float
+    less_kept: float
 
     @property
     def step_s(self) -> float:
         """No step takes less."""
         return self.from_s(0.0, 0.0, 0, 0, 0, 0)
 
-    def from_s(self, free_s: float, over_s: float, at: int, done: int, scattered: int, kept: int) -> float:
+    def from_s(
+        self, free_s: float, over_s: float, at: int, done: int, scattered: int, kept: int, summed: int = 0,
+        first: int = 0,
+    ) -> float:  # fmt: skip
         """The least end of a step in which the network is free at `free_s`, positions before `at` are gathered, those
-        before `done` over at `over_s`, `scattered` layers scattered, and `kept` parameters wait for backward passes."""
+        before `done` over at `over_s`, and `scattered` layers scattered. `kept`: parameters that aren't gathered here
+        again; `summed`: of layers that are known to be replicated, those whose gradients aren't scattered. `first`:
+        where backward passes are next, the first position whose gather this network has, unless that is `at`."""
         costs, layers = self.costs, self.costs.layers
         until, each_s, latency_s = costs.until, costs.gather_s, costs.latency_s
-        left = until[layers - scattered]
+        left = until[layers - scattered] + summed
+        gather_latency_s = 0.0 if self.replicas else latency_s
         passes_s = over_s + self.after_s[done]
         network_s = free_s + (latency_s + left * costs.scatter_s if scattered < layers else 0.0)
         if at < layers:
-            most_kept = min(self.kept_room, kept + until[-1] - until[at])
-            missing = until[-1] - most_kept  # what is gathered again, sooner or later
-            free_s += latency_s - until[at] * each_s
-            network_s += latency_s + (until[-1] - until[at] + missing) * each_s
+            at_of = at
+            network_s += gather_latency_s + self._gathers_s(until[-1] - until[at], kept, summed)
+            if self.replicas:  # the first whose gather this network has in any case
+                at = bisect_right(until, until[at] + self.replicas) - 1
+                if at >= layers:
+                    return max(passes_s, network_s)
+            free_s += gather_latency_s - (until[at_of] + self.replicas) * each_s
             return max(passes_s, network_s, free_s + self.forward_s[at], free_s + self.turn_s)
-        if at < costs.positions:
+        first = max(first, at)
+        if first < costs.positions:
             here = until[costs.layer_at[at] + 1]
             free_s += latency_s - kept * each_s
             network_s += latency_s + (here - kept) * each_s
-            return max(passes_s, network_s, free_s + self.backward_s[at] - (until[-1] - here) * each_s)
+            return max(passes_s, network_s, free_s + self.backward_s[first] - (until[-1] - here) * each_s)
         return max(passes_s, network_s)
+
+    def _gathers_s(self, ahead: int, kept: int, summed: int) -> float:
+        """The least that gathers take, with what else replicated layers scatter, where so many parameters of later
+        layers are `ahead`: it is convex in how many of them are replicated."""
+        costs, everything = self.costs, self.costs.until[-1]
+        more = 1 - self.less_kept  # of each replicated one
+        room = self.kept_room + more * summed  # for what isn't gathered again, sooner or later
+        choices = [0.0]
+        if most := min(self.replicas, ahead):
+            choices += [most, *([min(most, max(0.0, (kept + ahead - room) / more))] if more else [])]
+        return min(
+            (ahead - count + everything - min(room + more * count, kept + ahead)) * costs.gather_s
+            + count * costs.scatter_s
+            for count in choices
+        )
 
 
 _MOST_SUMS = 10**4
 """Sums of layers up to which it is worked out how far whole layers fill memory: models of equal blocks have few."""
 
 
-def room_of(costs: Costs, beside_bytes: float = 0.0) -> float:
-    """How many parameters of whole layers memory holds at once, beside something else."""
-    room = (costs.memory_bytes - beside_bytes) / costs.gathered_bytes
+def room_of(costs: Costs, beside_bytes: float = 0.0, share: float = 1.0) -> float:
+    """How many parameters of whole layers memory holds at once, or a share of each, beside something else."""
+    room = (costs.memory_bytes - beside_bytes) / (costs.gathered_bytes * share)
     if room >= costs.until[-1]:
         return room
     sums = {0}
@@ -75,16 +108,20 @@ def room_of(costs: Costs, beside_bytes: float = 0.0) -> float:
 
 def tails_of(costs: Costs) -> Tails:
     """From the last position to the first."""
-    count, layers, until, room = costs.positions, costs.layers, costs.until, room_of(costs)
-    kept_room = room_of(costs, float(costs.parameters[-1] * costs.gradient_bytes))
-    rooms: dict[float, float] = {}
+    count, layers, until, share = costs.positions, costs.layers, costs.until, costs.replicas.share
+    replicas, each_bytes = _replicas(costs), costs.replicas.bytes or 0.0
+    turn_room = room_of(costs, share=share) + replicas
+    last_bytes = float(costs.parameters[-1] * costs.gradient_bytes)
+    kept_room = room_of(costs, last_bytes, share)
+    if replicas:  # of any size: they take from it
+        kept_room = (costs.memory_bytes - last_bytes) / (costs.gathered_bytes * share)
+    rooms: dict[tuple[float, float], float] = {}
     after_s = [0.0] * (count + 1)
     for at in range(count, -1, -1):
-        beside_bytes = _still_there(costs, at)
-        if beside_bytes not in rooms:
-            rooms[beside_bytes] = room_of(costs, beside_bytes)
-        here = rooms[beside_bytes]
-        after_s[at] = _tail_s(costs, at, here, room, after_s)
+        key = _still_there(costs, at), share if at >= layers else 1.0
+        if key not in rooms:
+            rooms[key] = room_of(costs, *key) + replicas
+        after_s[at] = _tail_s(costs, at, rooms[key], turn_room, replicas, after_s)
     ends_s = [costs.duration_s[p] + after_s[p + 1] for p in range(count)]
     forward_s, backward_s = [0.0] * count, [0.0] * count
     latest_s = -math.inf
@@ -96,8 +133,17 @@ def tails_of(costs: Costs) -> Tails:
         gathered = until[-1] - until[costs.layer_at[p]]
         latest_s = max(latest_s, gathered * costs.gather_s + ends_s[p])
         backward_s[p] = latest_s
-        turn_s = max(turn_s, (until[-1] + max(0.0, gathered - room)) * costs.gather_s + ends_s[p])
-    return Tails(costs, tuple(after_s), tuple(forward_s), tuple(backward_s), turn_s, kept_room)
+        turn_s = max(turn_s, (until[-1] + max(0.0, gathered - turn_room)) * costs.gather_s + ends_s[p])
+    less_kept = each_bytes / (costs.gathered_bytes * share)
+    return Tails(costs, tuple(after_s), tuple(forward_s), tuple(backward_s), turn_s, kept_room, replicas, less_kept)
+
+
+def _replicas(costs: Costs) -> float:
+    """How many parameters may be replicated beside what a step needs at least."""
+    if costs.replicas.bytes is None:
+        return 0.0
+    room = (costs.memory_bytes - costs.least_bytes) / costs.replicas.bytes if costs.replicas.bytes else math.inf
+    return float(min(max(0.0, room), costs.until[-1]))
 
 
 def _still_there(costs: Costs, at: int) -> float:
@@ -112,9 +158,9 @@ def _still_there(costs: Costs, at: int) -> float:
 def _between_s(costs: Costs, at: int, room: float) -> float:
     """What the network has to do between two passes in any case: scatter the gradients of the first, where memory holds
     no parameters and gradients of the second beside them; gather the parameters of the second, where it holds none of
-    these beside the first, with its gradients. `room`: beside the latter."""
+    these beside the first, with its gradients. `room`: beside the latter; below 0 where none can be there."""
     between_s, second = 0.0, int(costs.parameters[costs.layer_at[at]])
-    if at == 0 or second > room:
+    if second > room:
         between_s += costs.latency_s + second * costs.gather_s
     if at > costs.layers:
         first = int(costs.parameters[costs.layer_at[at - 1]])
@@ -124,15 +170,19 @@ def _between_s(costs: Costs, at: int, room: float) -> float:
     return between_s
 
 
-def _tail_s(costs: Costs, at: int, room: float, turn_room: float, after_s: list[float]) -> float:
+def _tail_s(
+    costs: Costs, at: int, room: float, turn_room: float, replicas: float, after_s: list[float]
+) -> float:  # fmt: skip
     """The least time after the first `at` positions, from what is known of more positions. `room`: parameters that
-    memory may hold then for later positions; `turn_room`: once the forward passes are over."""
+    memory may hold then for later positions; `turn_room`: once the forward passes are over; both with `replicas`."""
     layers, until, latency_s = costs.layers, costs.until, costs.latency_s
     made = costs.layers if at <= layers else costs.layer_at[at - 1] + 1  # of whose gradients some are left to scatter
     sums_s = latency_s + until[made] * costs.scatter_s
     most_s = sums_s
     if at < costs.positions:
-        most_s = max(most_s, _between_s(costs, at, room) + costs.duration_s[at] + after_s[at + 1])
+        most_s = max(
+            most_s, _between_s(costs, at, room if at else replicas or -1.0) + costs.duration_s[at] + after_s[at + 1]
+        )
     if at >= layers:
         missing = max(0.0, (until[costs.layer_at[at] + 1] if at < costs.positions else 0) - room)
         most_s = max(most_s, sums_s + missing * costs.gather_s + (latency_s if missing else 0.0))

@@ -12,6 +12,7 @@ the labels that are dropped past a cap, whose bounds count.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,22 +29,49 @@ _SHARE = 1e-9
 """Of memory: what exceeds it by less is a rounding error."""
 
 
+class _Sharding(NamedTuple):
+    """What a forward gather decides: whether parameters stay until the backward pass, whether a node's share of them
+    does, and whether nodes have a replica each."""
+
+    is_kept: bool = False
+    is_secondary: bool = False
+    is_replicated: bool = False
+
+
+_OVER_ALL = _Sharding()
+
+
+def _shardings(costs: Costs) -> list[_Sharding]:
+    """Those that are offered."""
+    found = [_OVER_ALL, _Sharding(is_kept=True)]
+    if costs.replicas.share < 1:
+        found.append(_Sharding(is_secondary=True))
+    if costs.replicas.bytes is not None:
+        found += [_Sharding(is_replicated=True), _Sharding(is_kept=True, is_replicated=True)]
+    return found
+
+
 class _Label:
     """`done`: passes that have run, over at `over_s`; `at`: positions before it are gathered or begun, `ready_s`: when,
-    of those that haven't run. `free_s`: when networks are. `held`: bytes of gathered parameters, `freed`: by the last
-    pass. `kept`: layers that wait for backward passes, `waiting`: their parameters. `flying`: end and bytes of each
-    scatter since the first that wasn't over when the last pass was. `collective`: what it added to `parent`.
+    of those that haven't run. `free_s`: when networks are. `held`: bytes of gathered parameters, shares and replicas;
+    `peak`: the most so far; `freed`: by the last pass. `kept`: layers that wait for backward passes, `waiting`: their
+    parameters; `left`: bytes of these, of shares and of replicas. `in_node`: parameters of `secondary` and `replicated`
+    layers that are gathered again, in nodes; `summed`: of replicated ones whose gradients aren't scattered. `flying`:
+    end and bytes of each scatter since the first that wasn't over when the last pass was. `collective`: what it added
+    to `parent`.
     """
 
-    __slots__ = ("at", "bound_s", "collective", "done", "flying", "free_s", "freed", "held", "kept", "over_s", "parent",
-                 "ready_s", "waiting")  # fmt: skip
+    __slots__ = ("at", "bound_s", "collective", "done", "flying", "free_s", "freed", "held", "in_node", "kept", "left",
+                 "over_s", "parent", "peak", "ready_s", "replicated", "secondary", "summed", "waiting")  # fmt: skip
 
     def __init__(self) -> None:
-        self.at = self.done = self.waiting = 0
-        self.over_s = self.bound_s = self.held = self.freed = 0.0
+        self.at = self.done = self.waiting = self.in_node = self.summed = 0
+        self.over_s = self.bound_s = self.held = self.left = self.freed = self.peak = 0.0
         self.free_s: tuple[float, ...] = ()
         self.ready_s: tuple[float, ...] = ()
         self.kept: tuple[int, ...] = ()
+        self.secondary: frozenset[int] = frozenset()
+        self.replicated: frozenset[int] = frozenset()
         self.flying: tuple[tuple[float, float], ...] = ()
         self.parent: _Label | None = None
         self.collective: Collective | None = None
@@ -51,10 +79,13 @@ class _Label:
     def after(self, collective: Collective | None) -> _Label:
         """A copy, to become the label with a collective more."""
         longer = _Label()
-        for name in ("at", "done", "waiting", "free_s", "over_s", "held", "freed", "ready_s", "kept", "flying"):
+        for name in _COPIED:
             setattr(longer, name, getattr(self, name))
         longer.parent, longer.collective = self, collective
         return longer
+
+
+_COPIED = tuple(name for name in _Label.__slots__ if name not in ("bound_s", "collective", "parent"))
 
 
 def search_passes(costs: Costs, most_labels: int, most_scatters: int, best_s: float, deadline: Deadline) -> Searched:
@@ -79,13 +110,16 @@ class _Extending:
         self.most_bytes = costs.memory_bytes * (1 + _SHARE)
         self.sizes = (costs.parameters * costs.gathered_bytes).tolist()
         self.gradients = (costs.parameters * costs.gradient_bytes).tolist()
+        self.shardings = _shardings(costs)
+        self.secondary = [size * costs.replicas.share for size in self.sizes]
+        self.replicas = (costs.parameters * (costs.replicas.bytes or 0.0)).tolist()
         self.needs = [*np.maximum.accumulate(_needs(costs, most_scatters)[::-1])[::-1].tolist(), 0.0]
 
     def extended(self, label: _Label) -> Iterator[_Label]:
         """Every label with one gather more that its next pass begins, and with that pass."""
         layers = self.costs.layers
-        for kept in (False, True) if label.at < layers else (False,):
-            longer = self._gathered(label, kept)
+        for sharding in self.shardings if label.at < layers else (_OVER_ALL,):
+            longer = self._gathered(label, sharding)
             if longer is not None:
                 yield longer
         if label.at > label.done:
@@ -93,7 +127,7 @@ class _Extending:
             if longer is not None:
                 yield longer
 
-    def _gathered(self, label: _Label, is_kept: bool) -> _Label | None:
+    def _gathered(self, label: _Label, sharding: _Sharding) -> _Label | None:
         """With its next position's gather begun; None where there is none, or no room for it."""
         costs, done, at = self.costs, label.done, label.at
         if at == costs.positions:
@@ -101,31 +135,55 @@ class _Extending:
         layer = costs.layer_at[at]
         if at >= costs.layers and done <= layer:
             return None  # it is there for the forward pass
-        if (
-            is_kept
-            and (label.waiting + costs.parameters[layer]) * costs.gathered_bytes + self.needs[layer + 1]
-            > self.most_bytes
-        ):
+        share = self.secondary[layer] if sharding.is_secondary else 0.0
+        replica = self.replicas[layer] if sharding.is_replicated else 0.0
+        left = share + replica + (self.sizes[layer] if sharding.is_kept else 0.0)
+        if left and label.left + left + self.needs[layer + 1] > self.most_bytes:
             return None  # no later layer would have room for its backward pass
         begun_s = self._may_begin_s(label)
         start_s = max(begun_s, label.free_s[0])  # which is before the pass begins where its gather is still in nodes
         beside = sum(size for end_s, size in label.flying if end_s > (start_s if at > done else begun_s))
         if at > done:
             beside = max(beside, self._beside(label, max(begun_s, label.ready_s[0])))
-        if label.held + self.sizes[layer] + beside > self.most_bytes:
+        held = label.held + self.sizes[layer] + share + replica
+        peak = max(held + beside, label.peak + replica)
+        if peak > self.most_bytes:
             return None
-        kind = Kind.FORWARD if at < costs.layers else Kind.BACKWARD
-        collective = Collective(kind, layer, layer, is_kept, after=done)
-        longer = label.after(collective)
-        longer.held += self.sizes[layer]
-        longer.ready_s = (*label.ready_s, _sent(costs, longer, collective, begun_s))
+        longer = label.after(self._gather(label, layer, sharding))
+        longer.held, longer.peak, longer.left = held, self._noted(peak), label.left + left
+        longer.ready_s = (*label.ready_s, _sent(costs, longer, begun_s))
         longer.at += 1
-        if is_kept:
-            longer.kept, longer.waiting = (*label.kept, layer), label.waiting + int(costs.parameters[layer])
+        self._choose(longer, layer, sharding)
         while longer.kept and costs.layers <= longer.at == costs.positions - 1 - longer.kept[-1]:
             longer.waiting -= int(costs.parameters[longer.kept[-1]])
             longer.ready_s, longer.kept, longer.at = (*longer.ready_s, 0.0), longer.kept[:-1], longer.at + 1
         return self._bounded(longer) if self._leaves_room(longer) else None
+
+    def _gather(self, label: _Label, layer: int, sharding: _Sharding) -> Collective:
+        if label.at < self.costs.layers:
+            return Collective(Kind.FORWARD, layer, layer, sharding.is_kept, label.done, in_node=sharding.is_replicated)
+        in_node = layer in label.secondary or layer in label.replicated
+        return Collective(Kind.BACKWARD, layer, layer, after=label.done, in_node=in_node)
+
+    def _choose(self, longer: _Label, layer: int, sharding: _Sharding) -> None:
+        """Note what a forward gather decides, or that a backward gather is begun."""
+        count = int(self.costs.parameters[layer])
+        assert longer.collective is not None
+        if longer.collective.kind == Kind.BACKWARD:
+            longer.in_node -= count if longer.collective.in_node else 0
+            return
+        if sharding.is_kept:
+            longer.kept, longer.waiting = (*longer.kept, layer), longer.waiting + count
+        elif sharding.is_secondary or sharding.is_replicated:
+            longer.in_node += count
+        if sharding.is_secondary:
+            longer.secondary |= {layer}
+        if sharding.is_replicated:
+            longer.replicated, longer.summed = longer.replicated | {layer}, longer.summed + count
+
+    def _noted(self, peak: float) -> float:
+        """A peak, where it matters afterwards: replicas add to it."""
+        return peak if self.costs.replicas.bytes else 0.0
 
     def _leaves_room(self, label: _Label) -> bool:
         """Whether backward passes have room for their gradients while all is there that has been begun."""
@@ -138,25 +196,32 @@ class _Extending:
             layer = self.costs.layer_at[position]
             if held + self.gradients[layer] > self.most_bytes:
                 return False
-            held -= self.sizes[layer]
+            held -= self.sizes[layer] + self._share(label, layer)
         return True
+
+    def _share(self, label: _Label, layer: int) -> float:
+        """Bytes that a backward pass frees besides."""
+        return self.secondary[layer] if layer in label.secondary else 0.0
 
     def _ran(self, label: _Label) -> _Label | None:
         """With its next pass, and the scatter of its gradients; None where these have no room."""
         costs, position = self.costs, label.done
         layer, is_backward = costs.layer_at[position], position >= costs.layers
         begin_s = max(self._may_begin_s(label), label.ready_s[0])
-        collective = Collective(Kind.SCATTER, layer, layer) if is_backward else None
-        longer = label.after(collective)
+        is_summed = layer in label.replicated
+        longer = label.after(Collective(Kind.SCATTER, layer, layer, in_node=is_summed) if is_backward else None)
         longer.over_s, longer.ready_s = begin_s + costs.duration_s[position], label.ready_s[1:]
         longer.done += 1
         is_kept = not is_backward and self._is_kept(label, layer)
-        longer.freed = 0.0 if is_kept else self.sizes[layer]
+        longer.freed = 0.0 if is_kept else self.sizes[layer] + is_backward * self._share(label, layer)
         longer.held -= longer.freed
-        if collective is not None:
-            if label.held + self._beside(label, begin_s) > self.most_bytes:
+        if is_backward:
+            most = label.held + self._beside(label, begin_s)
+            if most > self.most_bytes:
                 return None
-            end_s = _sent(costs, longer, collective, longer.over_s)
+            longer.peak = max(label.peak, self._noted(most))
+            longer.summed -= int(costs.parameters[layer]) if is_summed else 0
+            end_s = _sent(costs, longer, longer.over_s)
             flying = [*label.flying, (end_s, self.gradients[layer])]
             while flying[0][0] < longer.over_s:
                 del flying[0]
@@ -187,15 +252,28 @@ class _Extending:
         freed = label.freed * (begin_s == label.over_s)
         return own + freed + sum(size for end_s, size in label.flying if end_s >= begin_s)
 
+    def _first_between_nodes(self, label: _Label) -> int:
+        """The first position from `at` on whose gather isn't in nodes alone, where backward passes are next."""
+        costs, at = self.costs, label.at
+        while costs.layers <= at < costs.positions:
+            layer = costs.layer_at[at]
+            if layer not in label.secondary and layer not in label.replicated and layer not in label.kept:
+                break
+            at += 1
+        return at
+
     def _bounded(self, longer: _Label) -> _Label:
         assert longer.parent is not None
         if longer.done == self.costs.positions:
             longer.bound_s = max(*longer.free_s, longer.over_s)
             return longer
         scattered = max(0, longer.done - self.costs.layers)
-        state = longer.over_s, longer.at, longer.done, scattered, longer.waiting
-        least_s = (tails.from_s(free_s, *state) for tails, free_s in zip(self.tails, longer.free_s, strict=True))
-        longer.bound_s = max(longer.parent.bound_s, *least_s)
+        state = longer.over_s, longer.at, longer.done, scattered
+        outer, *inner = zip(self.tails, longer.free_s, strict=True)
+        first = self._first_between_nodes(longer) if longer.in_node else longer.at
+        least_s = outer[0].from_s(outer[1], *state, longer.waiting + longer.in_node, longer.summed, first)
+        inner_s = (tails.from_s(free_s, *state, longer.waiting) for tails, free_s in inner)
+        longer.bound_s = max(longer.parent.bound_s, least_s, *inner_s)
         return longer
 
 
@@ -213,22 +291,25 @@ def _needs(costs: Costs, most_scatters: int) -> Floats:
     return in_flight
 
 
-def _sent(costs: Costs, longer: _Label, collective: Collective, from_s: float) -> float:
-    """When a collective is over that may begin at an instant; networks are free after it."""
+def _sent(costs: Costs, longer: _Label, from_s: float) -> float:
+    """When a label's collective is over that may begin at an instant; networks are free after it."""
     free_s = [*longer.free_s]
-    end_s = [end for _, _, end in carried(costs, collective, free_s, from_s)][-1]
+    assert longer.collective is not None
+    end_s = [end for _, _, end in carried(costs, longer.collective, free_s, from_s)][-1]
     longer.free_s = tuple(free_s)
     return end_s
 
 
 def _alike(label: _Label) -> tuple[object, ...]:
     """What labels have in common of which one may beat another."""
-    return (label.at, label.done, label.kept)
+    return (label.at, label.done, label.kept, label.secondary, label.replicated)
 
 
 def _beats(one: _Label, other: _Label) -> bool:
     """Whether one is nowhere later than another, and has no more gradients under way when its next pass begins."""
-    if one.over_s > other.over_s or any(early > late for early, late in zip(one.free_s, other.free_s, strict=True)):
+    if one.over_s > other.over_s or one.peak > other.peak:
+        return False
+    if any(early > late for early, late in zip(one.free_s, other.free_s, strict=True)):
         return False
     if any(early > late for early, late in zip(one.ready_s, other.ready_s, strict=True)):
         return False

@@ -15,7 +15,7 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 
-__all__ = ["Collective", "Costs", "Inner", "Kind", "Order"]
+__all__ = ["Collective", "Costs", "Inner", "Kind", "Order", "Replicas"]
 
 
 class Kind:
@@ -30,7 +30,9 @@ class Kind:
 class Collective:
     """`kind`: of `Kind`. `first`, `last`: its layers, both inclusive. `kept`: of a forward gather, whether parameters
     stay until the backward passes. `after`: positions that must be over before it may start, for want of memory.
-    `precision`: in which bytes travel; empty for the fastest that is offered.
+    `precision`: in which bytes travel; empty for the fastest that is offered. `in_node`: of a gather, that ranks of a
+    node have all of it: it isn't between nodes. Layers whose backward gather alone is leave a node's share in each rank
+    after their forward passes; of replicated layers both gathers are, and the scatter has its sums added between nodes.
     """
 
     kind: str
@@ -39,6 +41,12 @@ class Collective:
     kept: bool = False
     after: int = 0
     precision: str = ""
+    in_node: bool = False
+
+    @property
+    def layers(self) -> range:
+        """All of them."""
+        return range(self.first, self.last + 1)
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,16 @@ class Inner:
     latency_s: float
     gathers_s: Mapping[str, float]
     scatters_s: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """What else a layer's sharding may be. `share`: of its gathered bytes, what a rank holds after the forward pass
+    where that is resharded over the ranks of a node; 1 where this isn't offered. `bytes`: of a parameter, what a rank
+    holds more of it and of its optimiser where nodes have a replica each; None where this isn't offered."""
+
+    share: float = 1.0
+    bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +100,7 @@ class Costs:
     memory_bytes: float = math.inf
     takes_when_begun: bool = False
     inner: Inner | None = None
+    replicas: Replicas = Replicas()
 
     @cached_property
     def gather_s(self) -> float:
@@ -154,13 +173,30 @@ class Costs:
         rates = replace(
             self, latency_s=inner.latency_s, gathers_s=inner.gathers_s, scatters_s=inner.scatters_s, inner=None
         )
-        return replace(self, inner=None), rates
+        return replace(self, inner=None), replace(rates, replicas=Replicas())
 
     def parts_s(self, collective: Collective) -> list[tuple[int, float]]:
         """What a collective's parts take, one after the other: number of the network, and seconds. A gather begins
-        between nodes, a scatter inside them."""
+        between nodes, a scatter inside them; a sum of replicas is scattered and gathered between nodes."""
         parts = [(number, each.collective_s(collective)) for number, each in enumerate(self.networks)]
-        return parts[::-1] if collective.kind == Kind.SCATTER else parts
+        if collective.kind != Kind.SCATTER:
+            return parts[-1:] if collective.in_node else parts
+        if collective.in_node:
+            latency_s = self.networks[0].latency_s
+            parts[0] = (0, latency_s + 2 * (parts[0][1] - latency_s))
+        return parts[::-1]
+
+    def secondary_bytes(self, collectives: Sequence[Collective]) -> dict[int, float]:
+        """Of each layer that leaves a node's share in each rank, the bytes of that."""
+        forward = {layer for each in collectives if each.kind == Kind.FORWARD and each.in_node for layer in each.layers}
+        back = {layer for each in collectives if each.kind == Kind.BACKWARD and each.in_node for layer in each.layers}
+        size = self.gathered_bytes * self.replicas.share
+        return {layer: float(self.parameters[layer]) * size for layer in back - forward}
+
+    def replicated_bytes(self, collectives: Sequence[Collective]) -> float:
+        """Of all layers that nodes have replicas of, what a rank holds more during all of the step."""
+        replicated = (each for each in collectives if each.kind == Kind.FORWARD and each.in_node)
+        return sum(self.between(each.first, each.last) * (self.replicas.bytes or 0.0) for each in replicated)
 
     def without_gradients(self) -> Costs:
         """The same, had gradients no size in memory."""

@@ -37,6 +37,7 @@ def to_schedule(costs: Costs, names: Sequence[str], order: Order, times: Timelin
         gathers = (number for number, each in enumerate(order.collectives) if each.kind != Kind.SCATTER)
         events += [(times.taken_s[number], HOST, number) for number in gathers]
     lowering.gathers(order.collectives)
+    lowering.replicas(order.collectives)
     for when_s, engine, number in _in_turn(events, order, costs):
         if engine in _NETWORKS:
             lowering.part(number, order.collectives[number], _NETWORKS.index(engine), when_s)
@@ -55,10 +56,12 @@ def to_schedule(costs: Costs, names: Sequence[str], order: Order, times: Timelin
 def _in_turn(events: list[tuple[float, int, int]], order: Order, costs: Costs) -> list[tuple[float, int, int]]:
     """In the order of starts; of one instant what others wait for stands first: each is listed after what it needs."""
     needs: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    latest: dict[int, tuple[int, int]] = {}
     for number, each in enumerate(order.collectives):
         engines = [_NETWORKS[network] for network, _ in costs.parts_s(each)]
         for engine in engines:
-            needs[engine, number] = [(engine, number - 1)] if number else []
+            needs[engine, number] = [latest[engine]] if engine in latest else []
+            latest[engine] = engine, number
         for before, engine in pairwise(engines):
             needs[engine, number].append((before, number))
         if each.kind == Kind.SCATTER:
@@ -98,10 +101,21 @@ class _Lowering:
         self.gathered_at: dict[int, tuple[int, ...]] = {}
         self.gathered_of: dict[int, tuple[int, ...]] = {}
         self.last_use: dict[tuple[int, ...], int] = {}
+        self.secondary_of: dict[int, int] = {}
+
+    def replicas(self, collectives: Sequence[Collective]) -> None:
+        """What ranks hold more where nodes have replicas: it is there from the begin, and stays."""
+        for each in collectives:
+            size = self.costs.replicated_bytes([each])
+            if size:
+                tensor = self.builder.tensor(f"replica of {self._named(each)}", size)
+                self.builder.initial.append((tensor, 0, 0))
+                self.builder.required.append((tensor, 0, 0))
 
     def gathers(self, collectives: Sequence[Collective]) -> None:
         """A tensor of each gather, and its memory where that is taken before; the positions that read them, and the
-        last of them, which frees them."""
+        last of them, which frees them; and the shares that nodes keep of what is gathered."""
+        secondary_bytes = self.costs.secondary_bytes(collectives)
         for number, each in enumerate(collectives):
             if each.kind == Kind.SCATTER:
                 continue
@@ -110,6 +124,9 @@ class _Lowering:
             sizes = {f"memory of {name}": size, name: 0} if self.costs.takes_when_begun else {name: size}
             tensors = tuple(self.builder.tensor(name, size) for name, size in sizes.items())
             self.gathered_of[number] = tensors
+            shared = sum(secondary_bytes.get(layer, 0.0) for layer in each.layers)
+            if shared and each.kind == Kind.FORWARD:
+                self.secondary_of |= dict.fromkeys(each.layers, self.builder.tensor(f"share of {name}", shared))
             for layer in range(each.first, each.last + 1):
                 back = self.costs.positions - 1 - layer
                 for position in ([layer] if each.kind == Kind.FORWARD else []) + (
@@ -121,6 +138,8 @@ class _Lowering:
     def allocate(self, number: int, each: Collective, when_s: float) -> None:
         """The memory of a gather."""
         memory = self.gathered_of[number][:1]
+        if each.kind == Kind.FORWARD and each.first in self.secondary_of:
+            memory += (self.secondary_of[each.first],)
         self.builder.compute(f"begin {each.kind} {self._named(each)}", "begin", HOST, when_s, 0.0, (), memory)
 
     def part(self, number: int, each: Collective, network: int, start_s: float) -> None:
@@ -130,6 +149,8 @@ class _Lowering:
         is_scatter, is_last = each.kind == Kind.SCATTER, network == networks[-1]
         made = tuple(self.gradient[each.first : each.last + 1]) if is_scatter else ()
         reads = (made if is_scatter else self.gathered_of[number][:-1]) + self.begun.pop(number, ())
+        if each.kind == Kind.BACKWARD and each.first in self.secondary_of:
+            reads += (self.secondary_of[each.first],)
         name = f"{each.kind} {self._named(each)}"
         writes: tuple[int, ...]
         if not is_last:
@@ -149,6 +170,8 @@ class _Lowering:
         """A forward or a backward pass."""
         layer, parameters = self.costs.layer_at[position], self.gathered_at[position]
         frees = [(tensor, 0) for tensor in parameters] if self.last_use[parameters] == position else []
+        if frees and position >= self.costs.layers and layer in self.secondary_of:
+            frees.append((self.secondary_of[layer], 0))
         is_forward = position < self.costs.layers
         before = [self.left[layer - 1]] if is_forward and layer else [] if is_forward else [self.left[layer]]
         after = self.left[layer] if is_forward else self.gradient[layer]

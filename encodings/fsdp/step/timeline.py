@@ -132,8 +132,10 @@ def memory_changes(
     costs: Costs, order: Sequence[Collective], begun_s: Sequence[float], end_s: Sequence[float],
     begin_s: Sequence[float], over_s: Sequence[float],
 ) -> list[Change]:  # fmt: skip
-    """Bytes that are taken and freed, in order of time. `begun_s`: when each gather takes its memory."""
-    changes: list[Change] = []
+    """Bytes that are taken and freed, in order of time. `begun_s`: when each gather takes its memory. A node's share of
+    a layer counts from its forward gather to its backward pass, replicas from the step's begin to its end."""
+    changes: list[Change] = [(-math.inf, costs.replicated_bytes(order))]
+    secondary_bytes = costs.secondary_bytes(order)
     for number, each in enumerate(order):
         size = costs.between(each.first, each.last)
         if each.kind == Kind.SCATTER:
@@ -141,8 +143,11 @@ def memory_changes(
             continue
         is_forward = each.kind == Kind.FORWARD and not each.kept
         last_use = each.last if is_forward else costs.positions - 1 - each.first
-        changes.append((begun_s[number], size * costs.gathered_bytes))
-        changes.append((freed_s(over_s[last_use], costs.duration_s[last_use]), -size * costs.gathered_bytes))
+        taken = freed = size * costs.gathered_bytes
+        shared = sum(secondary_bytes.get(layer, 0.0) for layer in each.layers)
+        taken, freed = (taken + shared, freed) if each.kind == Kind.FORWARD else (taken, freed + shared)
+        changes.append((begun_s[number], taken))
+        changes.append((freed_s(over_s[last_use], costs.duration_s[last_use]), -freed))
     for layer, size in enumerate(costs.parameters.tolist()):
         position = costs.positions - 1 - layer
         changes.append((taken_s(begin_s[position], costs.duration_s[position]), size * costs.gradient_bytes))

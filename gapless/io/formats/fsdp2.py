@@ -14,7 +14,9 @@ JSON, format `gapless.fsdp2`, version 1; layers stand in order of use::
 
 A group is one call of `fully_shard`. `forward_prefetch`, `backward_prefetch`: the groups, by their first layers, that
 are gathered as soon as this one's pass begins. `gather`, `scatter`: `param_dtype` and `reduce_dtype` of its
-`MixedPrecisionPolicy`. `scatters_in_flight`: of `set_reduce_scatter_max_input_buffers`. `torchtitan_buckets`: what
+`MixedPrecisionPolicy`. `sharding`: full; secondary, for `reshard_after_forward` of the number
+`ranks_per_node`; hybrid, for a mesh of nodes by `ranks_per_node`, whose second dimension is sharded over.
+`scatters_in_flight`: of `set_reduce_scatter_max_input_buffers`. `torchtitan_buckets`: what
 torchtitan's passes over graphs take for buckets that are set by hand.
 """
 
@@ -30,12 +32,15 @@ from gapless.io.atomic import write_text
 from gapless.io.record import load_record
 from gapless.io.typed import Stored, located, read_record, text_of
 
-__all__ = ["ASSUMES", "PRECISIONS", "Fsdp2Group", "Fsdp2Wrapping", "read_fsdp2", "write_fsdp2"]
+__all__ = ["ASSUMES", "PRECISIONS", "SHARDINGS", "Fsdp2Group", "Fsdp2Wrapping", "read_fsdp2", "write_fsdp2"]
 
 _FORMAT, _VERSION = "gapless.fsdp2", 1
 _CHECKED_WITH_TORCH = "2.13.0"
 PRECISIONS = ("fp32", "bf16")
 """In which FSDP2 gathers and scatters."""
+SHARDINGS = ("full", "secondary", "hybrid")
+"""Over all ranks; the same, with secondary shards over the ranks of a node from the forward pass to the backward pass;
+over the ranks of a node, with a replica in each node."""
 
 ASSUMES = (
     "torch 2.13 or newer: fully_shard of lists of modules, set_reduce_scatter_max_input_buffers",
@@ -49,8 +54,8 @@ ASSUMES = (
 @dataclass(frozen=True)
 class Fsdp2Group:
     """Layers `first` to `last`, both inclusive, of one call of `fully_shard`. `kept`: not resharded after the forward
-    pass. `gather`, `scatter`: of `PRECISIONS`. `forward_prefetch`, `backward_prefetch`: groups that are gathered, in
-    this order, when the pass of this one begins.
+    pass. `sharding`: of `SHARDINGS`. `gather`, `scatter`: of `PRECISIONS`. `forward_prefetch`, `backward_prefetch`:
+    groups that are gathered, in this order, when the pass of this one begins.
     """
 
     first: int
@@ -60,12 +65,14 @@ class Fsdp2Group:
     scatter: str
     forward_prefetch: tuple[int, ...] = ()
     backward_prefetch: tuple[int, ...] = ()
+    sharding: str = "full"
 
 
 @dataclass(frozen=True)
 class Fsdp2Wrapping:
     """How a model is wrapped. `layer_names`, `parameters`: of each layer, in order of use; how many it has.
-    `scatters_in_flight`: how many scatters may be under way when another group's gradients are ready.
+    `scatters_in_flight`: how many scatters may be under way when another group's gradients are ready. `ranks_per_node`:
+    over which groups are sharded that aren't over all ranks.
 
     Raises `InputError` where groups don't cut the layers into consecutive parts, for a precision that FSDP2 hasn't, and
     for groups that don't exist.
@@ -76,6 +83,7 @@ class Fsdp2Wrapping:
     parameters: tuple[int, ...]
     groups: tuple[Fsdp2Group, ...]
     scatters_in_flight: int = 1
+    ranks_per_node: int = 1
 
     def __post_init__(self) -> None:
         if len(set(self.layer_names)) < len(self.layer_names):
@@ -91,6 +99,12 @@ class Fsdp2Wrapping:
                 if getattr(group, title) not in PRECISIONS:
                     rule = f"FSDP2 has {' and '.join(PRECISIONS)}, got {getattr(group, title)}"
                     raise InputError(f"groups[{number}]: {title}: {rule}; solve without it, see --{title}")
+            if group.sharding not in SHARDINGS:
+                raise InputError(f"groups[{number}]: sharding: must be one of {', '.join(SHARDINGS)}")
+            if group.sharding != "full" and self.ranks_per_node < 2:
+                raise InputError(f"groups[{number}]: sharding: {group.sharding} goes with ranks_per_node above 1")
+            if group.sharding == "secondary" and group.kept:
+                raise InputError(f"groups[{number}]: sharding: secondary goes with reshard_after_forward")
             if not set(group.forward_prefetch + group.backward_prefetch) <= set(range(len(self.groups))):
                 raise InputError(f"groups[{number}]: gathers a group ahead that there isn't")
 
@@ -114,6 +128,7 @@ class _Group:
     scatter: str
     forward_prefetch: tuple[str, ...]
     backward_prefetch: tuple[str, ...]
+    sharding: str = "full"
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,7 @@ class _File:
     layers: Annotated[tuple[_Layer, ...], Stored(is_filled=True)]
     groups: Annotated[tuple[_Group, ...], Stored(is_filled=True)]
     scatters_in_flight: Annotated[int, Stored(1)] = 1
+    ranks_per_node: Annotated[int, Stored(1)] = 1
     torch: str = ""
     assumes: tuple[str, ...] = ()
 
@@ -143,10 +159,10 @@ def write_fsdp2(path: str | Path, wrapping: Fsdp2Wrapping) -> None:
         tuple(map(_Layer, wrapping.layer_names, wrapping.parameters)),
         tuple(
             _Group(names, not group.kept, group.gather, group.scatter, first_of(group.forward_prefetch),
-                   first_of(group.backward_prefetch))
+                   first_of(group.backward_prefetch), group.sharding)
             for names, group in zip(buckets, wrapping.groups, strict=True)
         ),
-        wrapping.scatters_in_flight, _CHECKED_WITH_TORCH, ASSUMES, buckets,
+        wrapping.scatters_in_flight, wrapping.ranks_per_node, _CHECKED_WITH_TORCH, ASSUMES, buckets,
     )  # fmt: skip
     write_text(path, text_of(file, _FORMAT, _VERSION, ["layers", "groups"]))
 
@@ -173,7 +189,15 @@ def read_fsdp2(path: str | Path) -> Fsdp2Wrapping:
                     raise InputError(f"groups[{number}]: {title}: must be first layers of groups, got {unknown[0]!r}")
                 ahead.append(tuple(group_of[name] for name in getattr(group, title)))
             last = first + len(group.layers) - 1
-            groups.append(Fsdp2Group(first, last, not group.reshard_after_forward, group.gather, group.scatter, *ahead))
+            forward, backward = ahead
+            groups.append(
+                Fsdp2Group(
+                    first, last, not group.reshard_after_forward, group.gather, group.scatter, forward, backward,
+                    group.sharding,
+                )
+            )  # fmt: skip
             first = last + 1
         parameters = tuple(layer.parameters for layer in file.layers)
-        return Fsdp2Wrapping(file.profile, names, parameters, tuple(groups), file.scatters_in_flight)
+        return Fsdp2Wrapping(
+            file.profile, names, parameters, tuple(groups), file.scatters_in_flight, file.ranks_per_node
+        )

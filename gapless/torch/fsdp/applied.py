@@ -30,11 +30,11 @@ def apply(
     """The model, wrapped in place by `fully_shard` as a plan says; a module of FSDP2.
 
     `plan`: a plan file, or what `gapless export --format fsdp2` has written. `mesh`: the ranks that parameters are
-    sharded over; all of the process group unless it is given. `layers`: the plan's layers among the model's modules, by
-    name or in order; without them, the modules that have these names.
+    sharded over, node by node; all of the process group unless it is given. `layers`: the plan's layers among the
+    model's modules, by name or in order; without them, the modules that have these names.
 
     Raises `InputError` for layers that the model hasn't, that have other numbers of parameters, share some, or leave
-    some out.
+    some out, and for ranks that aren't whole nodes of the plan.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -45,13 +45,15 @@ def apply(
     if mesh is None:
         kind = next(model.parameters()).device.type
         mesh = init_device_mesh(kind, (torch.distributed.get_world_size(),))
+    nodes = _nodes(mesh, wrapping)
     heads: list[Any] = [modules[group.first] for group in wrapping.groups]
     for group in wrapping.groups:
         members = modules[group.first : group.last + 1]
         precisions = MixedPrecisionPolicy(param_dtype=DTYPES[group.gather], reduce_dtype=DTYPES[group.scatter])
+        is_secondary = group.sharding == "secondary"
         fully_shard(
-            members if len(members) > 1 else members[0], mesh=mesh, reshard_after_forward=not group.kept,
-            mp_policy=precisions,
+            members if len(members) > 1 else members[0], mesh=nodes if group.sharding == "hybrid" else mesh,
+            reshard_after_forward=wrapping.ranks_per_node if is_secondary else not group.kept, mp_policy=precisions,
         )  # fmt: skip
     whole = fully_shard(model, mesh=mesh)
     for head, group in zip(heads, wrapping.groups, strict=True):
@@ -60,6 +62,21 @@ def apply(
         head.set_modules_to_backward_prefetch([heads[each] for each in group.backward_prefetch] or [head])
     _limit_scatters(whole, wrapping.scatters_in_flight)
     return whole
+
+
+def _nodes(mesh: torch.distributed.DeviceMesh, wrapping: Fsdp2Wrapping) -> torch.distributed.DeviceMesh:
+    """Nodes by the ranks of each, where the plan has any; else the mesh as it is."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    kinds, count = {group.sharding for group in wrapping.groups}, wrapping.ranks_per_node
+    if kinds == {"full"}:
+        return mesh
+    if mesh.ndim != 1 or mesh.size() % count or mesh.size() <= count:
+        rule = f"must be several nodes of the plan's {count} ranks, in one dimension"
+        raise InputError(f"mesh: {rule}, got {' by '.join(map(str, mesh.shape))}")
+    if "hybrid" not in kinds:
+        return mesh
+    return DeviceMesh(mesh.device_type, mesh.mesh.view(-1, count), mesh_dim_names=("replicate", "shard"))
 
 
 def _read(path: str | Path) -> Fsdp2Wrapping:

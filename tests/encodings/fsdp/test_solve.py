@@ -47,7 +47,8 @@ def test_shared_groups_are_the_same_for_gathers_and_scatters() -> None:
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))
 def test_a_baseline_by_name_is_that(name: str) -> None:
-    result = solved(method=name, executor="any")
+    nodes = {"ranks_per_node": 4, "inner_bandwidth": "9GB/s", "sharding": "full,secondary,hybrid"}
+    result = solved(method=name, **(nodes if name in ("secondary", "hybrid") else {"executor": "any"}))
     assert result.valid
     assert result.solution.solver == name
 
@@ -62,6 +63,21 @@ def test_two_networks_are_planned_and_replayed_and_no_faster_inside_is_slower() 
         assert each.solution.bound is not None
         assert each.solution.bound <= step_s(each) * (1 + 1e-9)
         assert step_s(each) <= min(each.details["baselines_s"].values()) * (1 + 1e-9)
+
+
+def test_more_kinds_of_sharding_are_no_slower_and_keep_layers_in_nodes() -> None:
+    asked = {
+        "profile": "gpt:layers=6,hidden=1024,vocabulary=8000", "memory": "200MB", "bandwidth": "1GB/s",
+        "ranks_per_node": 4, "inner_bandwidth": "300GB/s",
+    }  # fmt: skip
+    full, more = solved(**asked), solved(**asked, sharding="full,secondary,hybrid")
+    assert full.valid
+    assert more.valid
+    assert step_s(more) < step_s(full)
+    assert isinstance(more.decision, ShardedDecision)
+    assert any(each.in_node for each in more.decision.collectives)
+    assert more.solution.bound is not None
+    assert more.solution.bound <= step_s(more)
 
 
 def test_more_memory_is_never_slower() -> None:
@@ -95,6 +111,9 @@ def test_exact_precisions_are_taken_where_they_cost_nothing() -> None:
         ({"ranks_per_node": 3, "inner_bandwidth": "9GB/s"}, "ranks_per_node: must divide the 8 ranks, got 3"),
         ({"ranks_per_node": 4}, "inner_bandwidth: goes with ranks_per_node above 1"),
         ({"ranks_per_node": 4, "inner_bandwidth": "9GB/s", "executor": "any"}, "any has one network"),
+        ({"sharding": "hybrid"}, "sharding: must have full among them"),
+        ({"sharding": "full,secondary"}, "sharding: goes with several nodes"),
+        ({"method": "hybrid"}, "method: hybrid goes with sharding full,hybrid"),
         ({"executor": "all"}, "executor: must be one of fsdp2, any"),
     ],
 )

@@ -13,7 +13,7 @@ from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping, read_fsdp2, writ
 
 WRAPPING = Fsdp2Wrapping(
     "three", ("embedding", "block", "head"), (8, 4, 8),
-    (Fsdp2Group(0, 0, False, "bf16", "fp32", (1,)), Fsdp2Group(1, 2, True, "bf16", "fp32", (), (0,))), 2,
+    (Fsdp2Group(0, 0, False, "bf16", "fp32", (1,)), Fsdp2Group(1, 2, True, "bf16", "fp32", (), (0,), "hybrid")), 2, 8,
 )  # fmt: skip
 
 
@@ -38,6 +38,9 @@ def test_a_wrapping_is_read_as_it_was_written(tmp_path: Path) -> None:
         (lambda data: data.update(scatters_in_flight=0), "scatters_in_flight"),
         (lambda data: data["layers"][0].update(parameters=-1), "parameters"),
         (lambda data: data.update(version=2), "version"),
+        (lambda data: data["groups"][0].update(sharding="zero"), "sharding: must be one of full, secondary, hybrid"),
+        (lambda data: data["groups"][1].update(sharding="secondary"), "secondary goes with reshard_after_forward"),
+        (lambda data: data.update(ranks_per_node=1), "hybrid goes with ranks_per_node above 1"),
         (lambda data: data["layers"][2].update(name="block"), "must"),
     ],
 )

@@ -52,11 +52,14 @@ def test_fsdp2s_default_gathers_one_ahead() -> None:
 
 
 @examples(100)
-@given(a_step(most_layers=6, least_backward=0, takes_when_begun=True))
+@given(
+    a_step(most_layers=6, least_backward=0, takes_when_begun=True)
+    | a_step(most_layers=4, takes_when_begun=True, is_two_level=True, has_replicas=True)
+)
 def test_fsdp2_runs_every_plan_as_it_is(costs: Costs) -> None:
     for found in best_grouped(costs, starts_of(costs), 2000, 8, FREE):
         decision = decided(costs, found)
-        assert order_of(wrapping_of(decision, costs, "small")) == decision.order
+        assert order_of(wrapping_of(decision, costs, "small", 2)) == decision.order
 
 
 def test_an_order_that_fsdp2_cannot_have_is_refused() -> None:

@@ -11,13 +11,13 @@ from hypothesis import given
 from small_steps import a_step, costs_of
 
 from gapless.encodings.fsdp.search.baselines import BUILDERS, fits
-from gapless.encodings.fsdp.step.costs import Costs, Kind
+from gapless.encodings.fsdp.step.costs import Costs, Kind, Replicas
 from gapless.encodings.fsdp.step.timeline import timeline
 
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))
 def test_every_layer_is_gathered_and_scattered_within_any_memory(name: str) -> None:
-    costs = costs_of([2, 3, 1, 4], [3] * 4, [5] * 4)
+    costs = costs_of([2, 3, 1, 4], [3] * 4, [5] * 4, inner_s=0.1, replicas=Replicas(0.5, 1.0))
     order = BUILDERS[name](costs)
     assert order is not None
     times = timeline(costs, order)
@@ -25,6 +25,20 @@ def test_every_layer_is_gathered_and_scattered_within_any_memory(name: str) -> N
     assert times.step_s >= costs.compute_s
     scattered = [k for each in order.collectives if each.kind == Kind.SCATTER for k in range(each.first, each.last + 1)]
     assert sorted(scattered) == [0, 1, 2, 3]
+
+
+def test_what_is_not_offered_is_no_baseline() -> None:
+    costs = costs_of([2, 3, 1, 4], [3] * 4, [5] * 4)
+    assert [name for name in BUILDERS if BUILDERS[name](costs) is None] == ["secondary", "hybrid"]
+
+
+def test_nodes_hold_a_share_of_each_layer_or_replicas_of_all() -> None:
+    """Without gradients FSDP2's default holds two layers of ten parameters at most, and shares or replicas of four."""
+    costs = costs_of([10] * 4, [50] * 4, [50] * 4, gradient_bytes=0, inner_s=0.1, replicas=Replicas(0.25, 0.5))
+    times = {name: fits(costs, BUILDERS[name](costs)) for name in ("fsdp2", "secondary", "hybrid")}
+    assert {name: each and each.peak_bytes for name, each in times.items()} == {
+        "fsdp2": 20, "secondary": 20 + 4 * 2.5, "hybrid": 20 + 40 * 0.5,
+    }  # fmt: skip
 
 
 @examples(200)

@@ -15,7 +15,7 @@ from gapless.encodings.fsdp.search.baselines import fits
 from gapless.encodings.fsdp.search.bounds import tails_of
 from gapless.encodings.fsdp.search.passes import search_passes
 from gapless.encodings.fsdp.search.shared import best_grouped, relaxed_bound, starts_of
-from gapless.encodings.fsdp.step.costs import Costs, Kind
+from gapless.encodings.fsdp.step.costs import Costs, Kind, Replicas
 
 
 def found_s(costs: Costs) -> float:
@@ -24,8 +24,13 @@ def found_s(costs: Costs) -> float:
     return min((each.step_s for each in times if each is not None), default=math.inf)
 
 
+A_STEP = a_step(most_layers=3, takes_when_begun=True)
+TWO_LEVELS = a_step(most_layers=3, takes_when_begun=True, is_two_level=True)
+WITH_REPLICAS = a_step(most_layers=2, takes_when_begun=True, is_two_level=True, has_replicas=True)
+
+
 @examples(500, cases=10)
-@given(a_step(most_layers=3, takes_when_begun=True) | a_step(most_layers=3, takes_when_begun=True, is_two_level=True))
+@given(A_STEP | TWO_LEVELS | WITH_REPLICAS)
 def test_no_bound_is_above_the_fastest_wrapping_and_labels_find_it(costs: Costs) -> None:
     optimum_s = least_fsdp2_step(costs)
     assert (optimum_s < math.inf) == (costs.least_bytes <= costs.memory_bytes)
@@ -34,7 +39,29 @@ def test_no_bound_is_above_the_fastest_wrapping_and_labels_find_it(costs: Costs)
         return
     assert all(tails_of(each).step_s <= optimum_s + 1e-6 for each in costs.networks)
     assert relaxed_bound(costs, 100, math.inf, FREE) <= optimum_s + 1e-6
-    assert optimum_s - 1e-6 <= found_s(costs) <= optimum_s * 1.1 + 1e-6  # a group takes all its gradients at once
+    most_s = optimum_s * (1.1 if costs.replicas == Replicas() else 1.2)  # a group takes all its gradients at once
+    assert optimum_s - 1e-6 <= found_s(costs) <= most_s + 1e-6
+
+
+def test_a_node_keeps_shares_where_memory_has_no_room_for_parameters() -> None:
+    """Of three layers of four bytes, gathered between nodes at a byte a second, ten bytes hold two, and quarters."""
+    costs = costs_of(
+        [4, 4, 4], [1, 1, 1], [1, 1, 1], latency_s=0, gather_s=1, scatter_s=1, gradient_bytes=0, memory_bytes=10.0,
+        takes_when_begun=True, inner_s=0.01,
+    )  # fmt: skip
+    quarters, three_quarters = (found_s(replace(costs, replicas=Replicas(share))) for share in (0.25, 0.75))
+    assert quarters + 4 < found_s(costs)
+    assert quarters < three_quarters < found_s(costs)
+
+
+def test_replicas_pay_where_gradients_are_short_and_memory_has_room() -> None:
+    """Nothing is gathered between nodes, and a gradient of a fifth goes twice."""
+    costs = costs_of(
+        [4, 4], [1, 1], [1, 1], latency_s=0, gather_s=5, scatter_s=1, gradient_bytes=0, memory_bytes=16.0,
+        takes_when_begun=True, inner_s=0.01,
+    )  # fmt: skip
+    assert 19 < found_s(replace(costs, replicas=Replicas(bytes=1.0))) < 20 < 40 < found_s(costs)
+    assert found_s(replace(costs, replicas=Replicas(bytes=5.0))) == found_s(costs)
 
 
 def test_parts_of_collectives_on_two_networks_overlap() -> None:

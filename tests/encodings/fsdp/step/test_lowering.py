@@ -42,7 +42,7 @@ def test_plans_replay_within_memory_and_at_their_time(costs: Costs) -> None:
 @examples(100)
 @given(
     a_step(most_layers=5, least_backward=0, takes_when_begun=True)
-    | a_step(most_layers=5, least_backward=0, takes_when_begun=True, is_two_level=True)
+    | a_step(most_layers=5, least_backward=0, takes_when_begun=True, is_two_level=True, has_replicas=True)
 )
 def test_plans_of_fsdp2_replay_with_the_memory_that_their_time_lines_have(costs: Costs) -> None:
     for order in best_grouped(costs, starts_of(costs), 1000, 8, FREE):
