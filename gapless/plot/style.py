@@ -53,6 +53,8 @@ PALETTE = (BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, "#882255", "#BBBBBB")
 
 _KINDS = ("pdf", "png", "svg")
 _DPI = 150
+_GROUPED = 10_000
+"""From here on, numbers at an axis have commas."""
 _TITLE_PT = 10
 _NOTHING: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None},
@@ -87,8 +89,19 @@ def axis_label(name: str, unit: str = "") -> str:
 
 
 def finish(ax: Axes, grid: bool = False, legend: str = "") -> Axes:
-    """Nothing at the top and on the right of the axes, maybe a pale grid, and a legend "inside" or "beside" them."""
+    """Nothing at the top and on the right of the axes, numbers without offsets; maybe a pale grid, and a legend that is
+    "inside" or "beside" the axes.
+    """
+    from matplotlib.ticker import ScalarFormatter, StrMethodFormatter
+
     ax.spines[["top", "right"]].set_visible(False)
+    for axis in (ax.xaxis, ax.yaxis):
+        if isinstance(axis.get_major_formatter(), ScalarFormatter) and axis.get_scale() == "linear":
+            low, high = sorted(map(abs, axis.get_view_interval()))
+            if max(low, high) >= _GROUPED:  # in full, as a person writes it, not as a number to be multiplied
+                axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            else:
+                axis.get_major_formatter().set_useOffset(False)
     if grid:
         ax.grid(alpha=0.3)
     if legend:

@@ -72,7 +72,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Page:
-    """The content of the page, all in words: the pictures stand after the first three tables.
+    """The content of the page, all in words: the time line and the pictures stand before the tables.
 
     `messages`: what is wrong, a line each. `command`: empty where it is not known. `explorer`: a part in HTML that
     stands before the pictures, and `script`, the only one that the page runs. `facts`: names and values in words with
@@ -111,13 +111,12 @@ def page_text(page: Page) -> str:
     if page.messages:
         rows = "\n".join(f"<li>{escape(message)}</li>" for message in page.messages)
         parts.append(f"<ul>\n{rows}\n</ul>")
-    parts += [table_html(table) for table in page.tables[:3]]
     if page.explorer:
         parts.append(page.explorer)
     if page.pictures:
         parts.append("<h2>Pictures</h2>")
         parts += [_figure(picture) for picture in page.pictures]
-    parts += [table_html(table) for table in page.tables[3:]]
+    parts += [table_html(table) for table in page.tables]
     command = f"<pre>{escape(page.command)}</pre>" if page.command else "<p>The plan does not say.</p>"
     parts.append(f"<h2>The command that makes this plan</h2>\n{command}")
     parts.append(f"<footer>{escape(page.footer)}</footer>")

@@ -31,16 +31,26 @@ def described(name: str, value: Any) -> str:
     """A named value in words; the name's ending says the unit."""
     if value is None or value == "":
         return "-"
-    if isinstance(value, list) and (len(value) > _MOST_LISTED or any(isinstance(part, Mapping) for part in value)):
-        return f"{len(value)} entries"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return _listed(name, value)
     if isinstance(value, Mapping):
         inner = name if name.endswith("_s") else f"{name}_s" if name == "stages" else ""
-        return ", ".join(f"{key} {described(inner or key, part)}" for key, part in value.items())
+        return ", ".join(f"{words(key)} {described(inner or key, part)}" for key, part in value.items())
     if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:  # a file may hold any whole number
         for ending, in_words in _UNITS.items():
             if name.endswith(ending):
                 return in_words(value)
     return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _listed(name: str, values: Sequence[Any]) -> str:
+    """A short list in words, each part with its unit, lists in it apart by semicolons; a long one by its length."""
+    if len(values) > _MOST_LISTED or any(isinstance(part, Mapping) for part in values):
+        return f"{len(values)} {'entry' if len(values) == 1 else 'entries'}"
+    between = "; " if any(isinstance(part, (list, tuple)) for part in values) else ", "
+    return between.join(described(name, part) for part in values) or "none"
 
 
 def words(name: str) -> str:

@@ -129,6 +129,10 @@ def test_a_tutorial_leads_from_a_problem_to_the_plan_in_use(page: Path) -> None:
     languages = [block.language for block in blocks(parts["The plan in use"]) if not block.mark.startswith("not run")]
     assert {"sh", "python"} <= set(languages)
     assert "| instead of | take |" in parts["Your own"]
+    gain = parts["Next"].split("\n\n")[1]
+    assert gain.startswith("**The gain.** "), "it ends with what that person has"
+    figures = re.findall(r"\d[\d.,]*\d(?= (?:ms|us|%|users|rows|bytes))", gain)
+    assert all(figure in start or figure in "".join(parts[title] for title in list(parts)[:-1]) for figure in figures)
 
 
 def test_every_page_can_be_reached() -> None:

@@ -21,10 +21,11 @@ from gapless.io.plan import SavedPlan
 from gapless.ir.graph import Graph, Placement
 from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.plot import plot_convergence, plot_gantt, plot_memory, plot_resources, plot_topology
-from gapless.plot.gantt import MOST_BARS, MOST_ROWS, _shades
-from gapless.plot.lanes import lanes_of
+from gapless.plot.gantt import MOST_BARS, MOST_ROWS, _shades, kind_colours
+from gapless.plot.lanes import AGAIN, lanes_of
+from gapless.plot.network import _layout
 from gapless.plot.pictures import draw, pictures_of
-from gapless.plot.style import svg_text
+from gapless.plot.style import BROWN, PALETTE, finish, new_axes, svg_text
 from gapless.result import read_saved
 from gapless.topologies.topology import Link, Topology
 
@@ -211,6 +212,43 @@ def test_topology_is_arrows_for_few_ranks_and_a_matrix_for_many() -> None:
     assert np.nanmax(shown) == pytest.approx(100 * 2 / 3)  # two rounds of one second in three
     assert np.isfinite(shown).sum() == 80
     assert "80 of 80 links in use" in many.get_title(loc="left")
+
+
+def test_links_swing_clear_of_ranks_that_they_do_not_join_and_never_lie_on_each_other() -> None:
+    ends = [(0, 9), (9, 0), (8, 1), (0, 4), (4, 0), *((k, (k + 1) % 8) for k in range(8))]
+    topology = Topology("two", tuple(k // 8 for k in range(16)), tuple(Link(a, b, 1.0, 0.0) for a, b in ends))
+    layout = _layout(topology, np.ones(len(ends)))
+    share = np.linspace(0, 1, 101)[:, None]
+    curves = {}
+    for (first, last), bend in zip(ends, layout.bends, strict=True):
+        start, end = layout.place[first], layout.place[last]
+        control = (start + end) / 2 + bend * np.array([(end - start)[1], -(end - start)[0]])
+        curves[first, last] = (1 - share) ** 2 * start + 2 * share * (1 - share) * control + share**2 * end
+        others = np.delete(layout.place, [first, last], axis=0)
+        others = others[~np.isnan(others[:, 0])]
+        assert np.linalg.norm(curves[first, last][:, None] - others, axis=2).min() > 0.15, (first, last)
+        assert np.all(curves[first, last] >= layout.corners[0])
+        assert np.all(curves[first, last] <= layout.corners[1])
+    assert np.abs(curves[0, 4] - curves[4, 0][::-1]).max() > 0.05
+    assert np.abs(curves[0, 9] - curves[9, 0][::-1]).max() > 0.05
+    assert np.isnan(layout.place[[10, 11, 12, 13, 14, 15]]).all(), "no link in use joins them"
+
+
+def test_what_runs_again_has_a_colour_of_its_own(tmp_path: Path) -> None:
+    plan = read_saved(small_plan("monet", tmp_path))
+    lanes = lanes_of(plan.schedule)
+    assert AGAIN in lanes.kinds
+    assert kind_colours(lanes.kinds)[lanes.kinds.index(AGAIN)] == BROWN
+    assert BROWN not in PALETTE
+
+
+def test_large_numbers_at_an_axis_are_in_full() -> None:
+    axes = new_axes(4.0, 3.0)
+    axes.plot([1_000_000, 1_000_010], [1.0, 1.1])
+    finish(axes)
+    axes.figure.draw_without_rendering()
+    assert {text.get_text() for text in axes.get_xticklabels()} & {"1,000,000", "1,000,004"}
+    assert axes.xaxis.get_offset_text().get_text() == ""
 
 
 def test_convergence_of_an_error_has_no_unit() -> None:

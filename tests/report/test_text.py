@@ -18,7 +18,16 @@ def test_the_ending_of_a_name_says_the_unit() -> None:
 def test_long_lists_are_described_by_their_length() -> None:
     assert described("groups", [[0, 1]] * 9) == "9 entries"
     assert described("costs", [{"name": "plain"}] * 2) == "2 entries"
-    assert described("groups", [[0, 1]]) == "[[0, 1]]"
+    assert described("cells", [{"name": "plain"}]) == "1 entry"
+
+
+def test_short_lists_and_answers_are_words() -> None:
+    assert described("groups", [[0, 1], [2]]) == "0, 1; 2"
+    assert described("gather", ["bf16"]) == "bf16"
+    assert described("layer_bytes", [5_000_000, 2_000]) == "5 MB, 2 KB"
+    assert described("recomputed", []) == "none"
+    assert (described("fits", True), described("fits", False)) == ("yes", "no")
+    assert described("median", {"fetched_rows": 2, "step_s": 0.001}) == "fetched rows 2, step 1 ms"
 
 
 def test_the_parts_of_a_time_are_times() -> None:
