@@ -149,7 +149,8 @@ def _draw_arrows(ax: Axes, topology: Topology, busy: Floats, names: list[str], l
         ax.scatter(place[:, 0], place[:, 1], s=210, color="white", edgecolors=GREY, zorder=3)
     box = {"boxstyle": "round", "facecolor": "white", "edgecolor": GREY} if _are_long(names) else None
     for rank in np.flatnonzero(~np.isnan(place[:, 0])).tolist():
-        ax.text(*place[rank], names[rank], ha="center", va="center", fontsize=7.5, bbox=box, zorder=4)
+        x, y = place[rank].tolist()
+        ax.text(x, y, names[rank], ha="center", va="center", fontsize=7.5, bbox=box, zorder=4)
     ax.set_aspect("equal", anchor="W")  # below the beginning of its title
     ax.set_xlim(*layout.corners[:, 0])
     ax.set_ylim(*layout.corners[:, 1])

@@ -96,12 +96,13 @@ def finish(ax: Axes, grid: bool = False, legend: str = "") -> Axes:
 
     ax.spines[["top", "right"]].set_visible(False)
     for axis in (ax.xaxis, ax.yaxis):
-        if isinstance(axis.get_major_formatter(), ScalarFormatter) and axis.get_scale() == "linear":
+        formatter = axis.get_major_formatter()
+        if isinstance(formatter, ScalarFormatter) and axis.get_scale() == "linear":
             low, high = sorted(map(abs, axis.get_view_interval()))
             if max(low, high) >= _GROUPED:  # in full, as a person writes it, not as a number to be multiplied
                 axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
             else:
-                axis.get_major_formatter().set_useOffset(False)
+                formatter.set_useOffset(False)
     if grid:
         ax.grid(alpha=0.3)
     if legend:
