@@ -85,14 +85,17 @@ def minimise_end(
 
 
 class _Clock:
-    """Columns of times in the model's unit: the starts of forward nodes and of the backward pass (V + 1), the begin of
-    each stage and the end of the last (B + 1), the starts of backward nodes (B).
+    """Columns of times in the model's unit: the starts of forward nodes and of the backward pass (V + 1), the ends of
+    forward nodes (V), the begin of each stage and the end of the last (B + 1), the starts of backward nodes (B).
+
+    A node that waits for a copy starts after the end of the one before.
     """
 
     def __init__(self, model: Relaxation, again: list[Again], made: Mapping[int, tuple[int, float]]) -> None:
         graph, milp = model.graph, model.milp
         nodes, count = len(graph.forward), len(graph.backward)
         self.node: Ids = milp.continuous("clock_forward", nodes + 1)
+        self.over: Ids = milp.continuous("clock_forward_end", nodes)
         self.begin: Ids = np.append(self.node[-1:], milp.continuous("clock_stage", count))
         self.start: Ids = milp.continuous("clock_backward", count)
         spent: Ids = milp.continuous("recomputing", count)
@@ -100,7 +103,8 @@ class _Clock:
         for node in range(nodes):
             beside = [made[node]] if node in made else []
             work = [*((column, option.duration_s) for option, column in model.forward[node]), *beside]
-            self._after(int(self.node[node]), int(self.node[node + 1]), work)
+            self._after(int(self.node[node]), int(self.over[node]), work)
+            self._after(int(self.over[node]), int(self.node[node + 1]), ())
         for number in range(count):
             self._after(int(self.begin[number]), int(self.start[number]), [(int(spent[number]), self._unit_s)])
             work = [(column, option.duration_s) for option, column in model.backward[number]]
@@ -192,7 +196,7 @@ class _Flow:
         """What is away has left since it was released."""
         parts = self._split(total, self._by_free, held)
         for group in parts:
-            released = int(self._clock.node[self._by_free.low[group] + 1])
+            released = int(self._clock.over[self._by_free.low[group]])
             self._carried([parts[later] for later in parts if later >= group], released, now)
         self.rows.begin(self._host)
         self.rows.put(total, 1.0)

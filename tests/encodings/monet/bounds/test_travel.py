@@ -19,7 +19,7 @@ from gapless.encodings.monet.bounds.travel import deadlines, last_readers
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.offload.copies import Link
 from gapless.encodings.monet.parameters import Bounding, Cooling, Parameters
-from gapless.profiles.training.graph import TrainingGraph
+from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 from gapless.profiles.training.networks import build
 from gapless.solvers.registry import solve_model
 
@@ -107,3 +107,28 @@ def test_releases_and_deadlines_are_of_the_graph() -> None:
     for stage, node in enumerate(graph.backward, 1):
         always = set.intersection(*(set(variant.needs) for variant in node.variants))
         assert all(due[need] <= stage for need in always)
+
+
+def test_a_copy_that_the_loss_waits_for_is_in_the_bound() -> None:
+    """The first tensor leaves between the end of the last operator and the start of the loss, which has no room for it.
+
+    Its copies out and back take a tick each, which the step waits for; making it again takes five.
+    """
+
+    def node(name: str, mib: int, ticks: int, inputs: tuple[int, ...] = ()) -> ForwardNode:
+        return ForwardNode(name, name, mib * MIB, inputs, (Implementation(ticks * TICK_S),))
+
+    def back(of: int, mib: int, gradient: int, needs: tuple[int, ...]) -> BackwardNode:
+        variant = Variant(needs, (Implementation(TICK_S),))
+        return BackwardNode(f"grad{of}", "grad", of, mib * MIB, (gradient,), (variant,), 0)
+
+    forward = (node("op0", 8, 5), node("op1", 2, 4, (0,)), node("loss", 8, 1, (1,)))
+    graph = TrainingGraph("waits", 1, forward, (back(1, 0, 2, (1,)), back(0, 0, 3, (0,))), 0)
+    best_s = quickest_s(graph, 17 * MIB, 8 * MIB)
+    assert best_s == (5 + 4 + 1 + 1 + 1 + 1 + 1) * TICK_S
+    assert best_s < quickest_s(graph, 17 * MIB, None)
+    for cuts in ((1,), (2,), (1, 2)):
+        model = relaxation.encode(graph, 17 * MIB, cuts, Link(8 * MIB / TICK_S, 2**60))
+        bound = solve_model(model.milp, SolveOptions(threads=1)).bound
+        assert bound is not None
+        assert bound * model.unit_s <= best_s * (1 + 1e-6)
