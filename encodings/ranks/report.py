@@ -77,6 +77,8 @@ def draw_modes(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     strays = sorted({mode for row in by_epoch for mode in row if mode not in modes})
     if strays:
         raise InputError(f"modes: must be of the plan's problem, got {strays[0]!r}")
+    from matplotlib.ticker import MaxNLocator
+
     grid = np.array([[modes.index(mode) for mode in row] for row in by_epoch]).T
     ax = ax or new_axes(7.0, 1.4 + 0.16 * min(len(layers), _MOST_NAMES))
     colours = amounts().resampled(max(len(modes), 2))
@@ -85,6 +87,7 @@ def draw_modes(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     bar.ax.set_yticklabels([plain(str(mode)) for mode in modes], fontsize=8)
     if len(layers) <= _MOST_NAMES:
         ax.set_yticks(range(len(layers)), [plain(str(layer)) for layer in layers], fontsize=6)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("epoch; layers stand in the order in which their gradients are ready")
     ax.set_ylabel("layer")
     error = described("objective_error", plan.claim.get("objective_error"))

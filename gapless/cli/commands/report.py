@@ -42,6 +42,14 @@ _CAPTIONS = {
     "topology": "How much of the time each link is in use.",
     "resources": "When each exclusive resource is held, and for what share of the makespan.",
     "convergence": "How incumbent and bound converged while it was solved.",
+    "front": "The least error of each size, with simpler choices and the plan beside it.",
+    "heads": "Which heads of each layer share one's keys.",
+    "layouts": "How the tensors of each module are laid out.",
+    "loads": "What each rank receives.",
+    "density": "Where in the gradient the selected entries lie, with the boundaries of regions.",
+    "modes": "The mode of each layer in each epoch.",
+    "pipeline": "What each rank computes when, by micro-batch.",
+    "usage": "Bytes in use at each time point, with the limit.",
 }
 _MOST_RESOURCES = 8
 
