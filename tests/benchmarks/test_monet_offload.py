@@ -44,16 +44,18 @@ def test_offloading_is_not_behind_others(
     }
     ours = found["with"]
     assert ours.solution.bound is not None
-    for title, result in found.items():
-        assert result.valid, title
-        assert ours.solution.bound * (1 - 1e-9) <= seconds(result)
-        assert seconds(ours) <= seconds(result) * (1 + 1e-9)
+    assert ours.valid
+    plans = {title: seconds(result) for title, result in found.items() if result.valid}  # the others may have none
+    for title, taken_s in plans.items():
+        assert ours.solution.bound * (1 - 1e-9) <= taken_s, title
     least_s = ours.details["unlimited_s"]
-    row = {title: f"{100 * (seconds(result) / least_s - 1):.1f}" for title, result in found.items()}
-    row["without"] = f"{100 * (ours.details['without_offload_s'] / least_s - 1):.1f}"
+    row = {title: f"{100 * (plans[title] / least_s - 1):.1f}" if title in plans else "none" for title in METHODS}
+    without_s = ours.details.get("without_offload_s")
+    row["without"] = "none" if without_s is None else f"{100 * (without_s / least_s - 1):.1f}"
     row["least"] = f"{100 * ours.details['overhead_bound']:.1f}"
     key = f"{name}-{share}-{rate}" if device == "p100" else f"{name}-{device}-{share}-{rate}"
     tables.table("monet_offload", "Overhead in % over a step without a budget").add(key, **row)
+    assert plans["with"] == min(plans.values())
 
 
 def seconds(result: Result) -> float:

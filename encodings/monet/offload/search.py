@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,15 +24,19 @@ _SHARE = 1 / 3
 """Of the time limit, for the plan without a link."""
 
 
-def optimise_travelling(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
-    """The best plan without a link, then the same search with one, from that plan and from one that keeps all."""
+def optimise_travelling(
+    problem: Problem, options: SolveOptions, parameters: Parameters, others: Sequence[KeepSet] = ()
+) -> Attempt:
+    """The best plan without a link, then the same search with one, from that plan, from one that keeps all, and from
+    `others`.
+    """
     assert problem.link is not None
     graph, deadline = problem.graph, Deadline(options)
     alone = replace(problem, link=None)
     stage = replace(deadline.stage(deadline.remaining_s * _SHARE), on_plan=None, on_progress=None)
     without = optimise(alone, stage, parameters)
     keeper = OffloadKeeper(graph, problem.budget_bytes, problem.link)
-    starts = [first_offloaded(keeper)]
+    starts = [first_offloaded(keeper), *others]
     if without.decisions is not None:
         starts.insert(0, keep_set_of(graph, without.decisions))
     found = optimise(replace(problem, starts=(*problem.starts, *starts)), deadline.stage(), parameters)

@@ -11,7 +11,7 @@ from gapless.encodings.monet.offload.search import optimise_travelling
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.joint import optimise
-from gapless.encodings.monet.search.retention import fit_implementations
+from gapless.encodings.monet.search.retention import fit_implementations, keep_set_of
 from gapless.encodings.monet.search.state import SOLVER, SOLVER_TOLERANCE, Attempt, stopped
 from gapless.encodings.monet.study import baselines, checkmate, offloading
 from gapless.encodings.monet.study.ablation import ABLATIONS, ablation, carry_over
@@ -22,6 +22,9 @@ from gapless.solution import StopReason
 from gapless.solvers.registry import solve_model
 
 __all__ = ["CARRIED", "METHODS", "Asking"]
+
+_LAYERS_SHARE = 0.15
+"""Of the time limit, for the plan by layers that the search with a link begins with."""
 
 Rule = Callable[[TrainingGraph, int], Decisions | None]
 
@@ -62,8 +65,14 @@ class _Named:
 
 
 def _best(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
-    """MONeT's own search, with offloading where there is a link."""
-    return (optimise if problem.link is None else optimise_travelling)(problem, options, parameters)
+    """MONeT's own search; where there is a link, with offloading, from the plan by layers on if there is one."""
+    if problem.link is None:
+        return optimise(problem, options, parameters)
+    deadline = Deadline(options)
+    stage = replace(deadline.stage(deadline.remaining_s * _LAYERS_SHARE), on_plan=None, on_progress=None)
+    layers = offloading.by_layers(problem, stage, parameters).decisions
+    others = () if layers is None else (keep_set_of(problem.graph, layers),)
+    return optimise_travelling(problem, deadline.stage(), parameters, others)
 
 
 def _ablated(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:

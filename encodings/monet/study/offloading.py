@@ -109,9 +109,10 @@ def _encode(problem: Problem, claim_bytes: int) -> _Program:
     model.add_sparse("fits", 1, np.zeros(nodes, int), program.kept, size, upper=claim_bytes / byte_unit(graph))
     assert problem.link is not None
     copy_s = size * byte_unit(graph) / problem.link.bytes_per_s / unit
+    scale = max(float(copy_s.max(initial=0.0)), 1.0)  # of a slow link, so that its rows have coefficients near 1
     for name, hidden_s in (("out", _forward_s(problem)), ("back", _backward_s(problem))):
-        columns, values = np.append(program.away, waiting), np.append(copy_s, -1.0)
-        model.add_sparse(name, 1, np.zeros(nodes + 1, int), columns, values, upper=hidden_s / unit)
+        columns, values = np.append(program.away, waiting), np.append(copy_s, -1.0) / scale
+        model.add_sparse(name, 1, np.zeros(nodes + 1, int), columns, values, upper=hidden_s / unit / scale)
     again_s = np.array([min(impl.duration_s for impl in node.again or node.implementations) for node in graph.forward])
     model.minimize((np.append(again_s[:nodes] / unit, 1.0), np.append(program.again, waiting)))
     return program
