@@ -39,6 +39,7 @@ def check_step(step: Step) -> None:
     _check_objective(step)
     _check_cells(step)
     _check_work(step)
+    _check_slices(step)
     _check_cut(step)
     _check_method(step)
     pairs = [(a, b) for a, b in pairwise(step.rank_of_stage.tolist()) if a != b]
@@ -80,11 +81,10 @@ def _check_size(step: Step) -> None:
         most = _MOST_OPS // (3 * step.stage_count * step.micro_batches)
         rule = f"must be at most {most} for {step.stage_count} stages and {step.micro_batches} micro-batches"
         raise InputError(f"steps: {rule}, all of which are replayed, got {step.steps}; or minimise span")
-    if step.stage_count * step.micro_batches * 3 > _MOST_OPS:
-        most = _MOST_OPS // (3 * step.stage_count)
-        raise InputError(
-            f"micro_batches: must be at most {most} for {step.stage_count} stages, got {step.micro_batches}"
-        )
+    if step.stage_count * step.micro_batches * step.slices * 3 > _MOST_OPS:
+        most, of = _MOST_OPS // (3 * step.stage_count * step.slices), f"{step.stage_count} stages"
+        of += f" of {step.slices} slices" if step.slices > 1 else ""
+        raise InputError(f"micro_batches: must be at most {most} for {of}, got {step.micro_batches}")
 
 
 def _check_objective(step: Step) -> None:
@@ -125,6 +125,21 @@ def _check_work(step: Step) -> None:
     _check_alone("work", left_out)
 
 
+def _check_slices(step: Step) -> None:
+    """Whether what is said of slices goes with their number, and what they leave out is left out."""
+    if step.slices == 1:
+        extra = next((name for name in ("attention", "slice_lengths") if getattr(step, name)), None)
+        if extra is not None:
+            raise InputError(f"{extra}: goes with slices, 2 or more, got slices 1")
+        return
+    if step.slice_lengths and len(step.slice_lengths) != step.slices:
+        raise InputError(f"slice_lengths: must be one for each of {step.slices} slices, got {len(step.slice_lengths)}")
+    left_out = {"minimise span": step.by_span, "steps": step.steps > 1, "overlap_cost": step.overlap_cost != 1,
+                "compression": step.compression is not None, "recomputation": step.recomputation != "none",
+                "work": bool(step.work), "placement bidirectional": step.copies > 1}  # fmt: skip
+    _check_alone("slices", left_out)
+
+
 def _check_alone(name: str, left_out: dict[str, bool]) -> None:
     """Whether nothing is there that the field leaves out."""
     wrong = next((other for other, is_there in left_out.items() if is_there), None)
@@ -151,6 +166,9 @@ def _check_method(step: Step) -> None:
         return
     if baseline.placement != step.placement:
         raise InputError(f"method: {step.method} is for placement {baseline.placement}, got {step.placed}")
+    if baseline.is_sliced != (step.slices > 1):
+        rule = "needs slices, 2 or more" if baseline.is_sliced else "is for whole micro-batches"
+        raise InputError(f"method: {step.method} {rule}, got slices {step.slices}")
     if baseline.splits and step.backward == "whole":
         raise InputError(f"method: {step.method} needs backward split, got whole")
     if baseline.chunks not in (None, step.chunks):

@@ -55,11 +55,12 @@ def _any_placement_s(problem: Problem, splits: bool, total: float) -> tuple[floa
     profile, ranks, is_whole = problem.profile, problem.ranks, not splits
     firsts = copies_of("bidirectional") if _is_bidirectional_possible(problem) else 1
     others = 0 if profile.is_uniform or problem.by_span else ranks - firsts
+    first, each = problem.shares.least, problem.shares.most  # of slices: the first to come, one there and back
     backward_s, weight_s = profile.backwards_s(splits)
     own_s = profile.forward_s + backward_s + weight_s
     last_s = own_s[0] - profile.forward_s[0] if is_whole else 0.0
-    load_s = (problem.steps * total * own_s.sum() + others * (profile.forward_s[0] + last_s)) / ranks
-    path_s = own_s.sum() if is_whole else (profile.forward_s + profile.backward_s).sum()
+    load_s = (problem.steps * total * own_s.sum() + others * first * (profile.forward_s[0] + last_s)) / ranks
+    path_s = each * (own_s.sum() if is_whole else (profile.forward_s + profile.backward_s).sum())
     return max((float(load_s), "load"), (problem.steps * float(path_s), "path"))
 
 

@@ -80,7 +80,7 @@ class Orders:
     @property
     def is_small(self) -> bool:
         """Whether the whole order is left to the exact method."""
-        return self.stages.ranks * self.stages.micro_batches <= self.parameters.exact_ops
+        return self.stages.ranks * self.stages.micro_batches * self.stages.slices <= self.parameters.exact_ops
 
     @property
     def choice(self) -> MethodChoice:
@@ -261,7 +261,7 @@ class TimeIndexed:
 class Exact:
     """The order as one model, from the best that is known; never worse than that. Adds the bound `exact`.
 
-    `most_ops`: where ranks have several stages. It hardly ever gets far with more without the neighbourhoods.
+    `most_ops`: where ranks have several stages, or slices. It hardly ever gets far with more without neighbourhoods.
     """
 
     most_ops: float = math.inf
@@ -269,7 +269,8 @@ class Exact:
 
     def supports(self, problem: Problem) -> bool:
         """One stage a rank, or few enough ops; a search has to be small besides."""
-        return problem.chunks == 1 or len(Kind) * problem.stage_count * problem.micro_batches <= self.most_ops
+        ops = len(Kind) * problem.stage_count * problem.micro_batches * problem.slices
+        return problem.chunks * problem.slices == 1 or ops <= self.most_ops
 
     def run(self, search: Orders) -> Iterator[Candidate]:
         """One thread, so that the plan doesn't depend on their number. An optimum counts as proven where a bound of our
@@ -350,7 +351,8 @@ def first_orders(problem: Problem, cut: Cut, stages: Stages) -> list[Candidate]:
     """One order, in a time that grows with the ops: the placement's 1F1B, or the heuristic's first rules, which keep to
     any memory that has room for a micro-batch; none where there is no room.
     """
-    usual = {"linear": "1f1b", "looped": "interleaved-1f1b", "v": "zb-v", "bidirectional": "chimera"}.get(
+    of_line = "1f1b" if stages.slices == 1 else "seq1f1b"
+    usual = {"linear": of_line, "looped": "interleaved-1f1b", "v": "zb-v", "bidirectional": "chimera"}.get(
         str(problem.placement), "zero-bubble"
     )
     name = problem.method if problem.method in BASELINES else usual

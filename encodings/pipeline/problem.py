@@ -129,6 +129,8 @@ class Problem(Step):
             **({} if self.steps == Question.steps else {"steps": self.steps}),
             **({} if self.overlap_cost == 1 else {"overlap_cost": self.overlap_cost}),
             **({"work": list(self.work)} if self.work else {}),
+            **({} if self.slices == 1 else {"slices": self.slices, "attention": self.attention}),
+            **({"slice_lengths": list(self.slice_lengths)} if self.slice_lengths else {}),
             "method": self.method,
             "source": self.profile.source,
         }
@@ -157,7 +159,8 @@ def problem_of(asked: Question) -> Problem:
         math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
         asked.recomputation, None if asked.compression is None else find_compression(asked.compression),
         asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory, asked.minimise,
-        overlap_cost=asked.overlap_cost, steps=asked.steps, work=tuple(asked.work or ()),
+        overlap_cost=asked.overlap_cost, steps=asked.steps, work=tuple(asked.work or ()), slices=asked.slices,
+        attention=asked.attention, slice_lengths=tuple(asked.slice_lengths or ()),
     )  # fmt: skip
 
 

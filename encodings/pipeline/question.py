@@ -42,8 +42,9 @@ __all__ = [
 ]  # fmt: skip
 
 SCHEDULES = (
-    "auto", "search", "gpipe", "1f1b", "eager-1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-h1",
-    "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo", "chimera", "dualpipe", "squeezed", "zero-bubble",
+    "auto", "search", "gpipe", "1f1b", "eager-1f1b", "seq1f1b", "interleaved-1f1b", "looped-bfs", "interleaved-zb",
+    "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo", "chimera", "dualpipe", "squeezed",
+    "zero-bubble",
 )  # fmt: skip
 _RECIPES = ", or a recipe such as 1f1b+cb+fe+sc75"
 METHODS = (*SCHEDULES, *RECIPES)
@@ -136,6 +137,24 @@ class Question(Asked):
         Listed(Number(0.001, maximum=1000)),
         "what computing each micro-batch takes, as a multiple of the profile's times: 1,1.3,0.8,...",
         otherwise="all alike",
+        metavar="X,X,...",
+    )
+    slices: int = asked(
+        Whole(1, 64),
+        "slices of its sequence that each micro-batch is cut into, first to last forward, last to first backward",
+        1,
+        metavar="K",
+    )
+    attention: float = asked(
+        Number(0, maximum=1),
+        "of slices: the share of a forward, and of a gradient of inputs, that is causal attention",
+        0.0,
+        metavar="X",
+    )
+    slice_lengths: Sequence[float] | None = asked(
+        Listed(Number(0.001, maximum=10**6)),
+        "tokens of each slice, relative: 1,1,1,1",
+        otherwise="slices of equal work",
         metavar="X,X,...",
     )
     minimise: str = asked(

@@ -13,8 +13,9 @@ from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
 from gapless.encodings.pipeline.cut.search import least_memory_bytes
 from gapless.encodings.pipeline.order.cells import saved_s
+from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages, each_rank
-from gapless.encodings.pipeline.order.timeline import Candidate, peak_bytes
+from gapless.encodings.pipeline.order.timeline import Candidate
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.placement.search import best_placed
 from gapless.encodings.pipeline.problem import Problem
@@ -50,7 +51,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
 def planned(problem: Problem, options: SolveOptions, parameters: Parameters | None = None) -> Plan:
     """Cuts by their bound, orders of the best of them, and then what is compressed; the fastest is lowered."""
     deadline, parameters = Deadline(options), parameters or DEFAULTS
-    deadline.keep(_LOWERING_S * 3 * problem.steps * problem.stage_count * problem.micro_batches)
+    deadline.keep(_LOWERING_S * 3 * problem.steps * problem.slices * problem.stage_count * problem.micro_batches)
     if not problem.error_budget:
         problem = replace(problem, compression=None)
     memory: dict[str, float] = {}

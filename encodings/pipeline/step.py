@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gapless.array_types import Ints
+from gapless.encodings.pipeline.cut.slices import Shares, shares_of
 from gapless.encodings.pipeline.order.stages import Placement, copies_of, rank_of_stages
 from gapless.encodings.pipeline.placement.network import EvenHops, Hops, Replicas
 from gapless.encodings.pipeline.question import Question
@@ -33,7 +34,8 @@ class Step(BriefQuestion):
     receiver. `minimise`: the step's makespan, or the longest span of a rank. `steps`: how many follow one another in
     the same order, where a rank begins the next one when it is done itself. `overlap_cost`: what a forward and a
     backward take in one cell, of their sum. `work`: what computing each micro-batch takes, as a multiple; none where
-    all are alike.
+    all are alike. `slices`: those of the sequence into which micro-batches are cut; `attention`: the share of causal
+    attention in forwards and gradients of inputs; `slice_lengths`: tokens of each, relative, none for equal work.
     """
 
     profile: PipelineProfile
@@ -57,6 +59,14 @@ class Step(BriefQuestion):
     overlap_cost: float = Question.overlap_cost
     steps: int = Question.steps
     work: tuple[float, ...] = ()
+    slices: int = Question.slices
+    attention: float = Question.attention
+    slice_lengths: tuple[float, ...] = ()
+
+    @cached_property
+    def shares(self) -> Shares:
+        """What slices have of a micro-batch."""
+        return shares_of(self.slices, self.attention, self.slice_lengths)
 
     @property
     def copies(self) -> int:

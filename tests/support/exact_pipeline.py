@@ -28,6 +28,7 @@ def exact_step(stages: Stages, time_limit_s: float = 60.0) -> tuple[float, float
 class _Exact:
     def __init__(self, stages: Stages) -> None:
         self.stages, self.model = stages, cp_model.CpModel()
+        self.depth = stages.count // (stages.copies * stages.slices)
         parts = [stages.forward_s, stages.backward_s, stages.weight_s][: 3 if stages.splits else 2]
         hops = [stages.forward_hop_s, stages.hop_s[0]]
         total = sum(int(part.sum()) for part in parts + hops) * stages.micro_batches
@@ -58,7 +59,10 @@ class _Exact:
         for kind, stage, m in self.own:
             op, to = (kind, stage, m), stage + 1 if kind == Kind.FORWARD else stage - 1
             end = self.start[op] + self.own[op]
-            is_end = (stage + 1 if kind == Kind.FORWARD else stage) % (stages.count // stages.copies) == 0
+            is_end = (stage + 1 if kind == Kind.FORWARD else stage) % self.depth == 0
+            after = stage + (self.depth if kind == Kind.FORWARD else -self.depth)  # the same stage of another slice
+            if stages.slices > 1 and kind != Kind.WEIGHT and 0 <= after < stages.count:
+                self.model.add(self.start[kind, after, m] >= end)
             if kind == Kind.FORWARD and is_end:
                 self.model.add(self.start[Kind.BACKWARD, stage, m] >= end)
             if kind == Kind.BACKWARD and stages.splits:
@@ -140,17 +144,17 @@ class _Exact:
     def _sums(self) -> None:
         """Among replicas, after a stage's last gradient, one at a time on a rank; then the embedding's exchange.
 
-        Two copies of the model sum a stage together, when both are done with it.
+        Two copies of the model sum a stage together, when both are done with it; slices of micro-batches have one sum.
         """
         stages, networks = self.stages, defaultdict[int, list[Any]](list)
-        depth = stages.count // stages.copies
-        begins = [self._time(f"sum {stage}") for stage in range(depth)]
+        begins = [self._time(f"sum {stage}") for stage in range(self.depth)]
         for stage in range(stages.count):
-            begin, size = begins[stage % depth], int(stages.reduce_s[0, stage])
+            begin, size = begins[stage % self.depth], int(stages.reduce_s[0, stage])
             for m in range(stages.micro_batches):
                 op = self.last, stage, m
                 self.model.add(begin >= self.start[op] + self.own[op])
-            networks[int(stages.rank[stage])].append(self._interval(begin, size, f"sums {stage}"))
+            if stages.slices == 1 or stage < self.depth:
+                networks[int(stages.rank[stage])].append(self._interval(begin, size, f"sums {stage}"))
             rank = int(stages.rank[stage])
             self.model.add(self.step >= begin + size - self.first[rank])
             for end in {int(stages.rank[0]), int(stages.rank[-1])} if stages.exchange_s[stage] else ():
@@ -208,6 +212,37 @@ def two_copies(seed: int) -> Stages:
         reduce_s=times(0, 40)[None] * rng.integers(2), embedding_s=0.0,
         memory_bytes=(room + np.bincount(rank, minlength=ranks)).astype(float), blocks=bool(rng.integers(5) == 0),
         copies=2, copies_s=np.zeros(count),
+    )  # fmt: skip
+
+
+def in_slices(seed: int) -> Stages:
+    """Micro-batches of two or three slices, whose costs are their own, on a line of ranks or a V; with sums, and with
+    messages that take memory, or sends that block, or neither."""
+    rng = np.random.default_rng(seed)
+    ranks, slices = int(rng.integers(1, 4)), int(rng.integers(2, 4))
+    micro_batches = int(rng.integers(1, 4)) if ranks * slices < 6 else 2
+    line = rank_of_stages("v", ranks, 2) if ranks < 3 and rng.integers(4) == 0 else np.arange(ranks)
+    rank, depth, splits = np.tile(line, slices), len(line), bool(rng.integers(3))
+    count = len(rank)
+    is_hop = (rank[1:] != rank[:-1]) & (np.arange(1, count) % depth > 0)
+    stash, first = rng.integers(1, 4, count), np.arange(count) < depth
+    whole = np.bincount(rank, weights=stash, minlength=ranks)
+    hops = np.where(is_hop, rng.integers(0, int(rng.choice([4, 12, 30])), (2, count - 1)), 0).astype(float)
+    message = np.where(np.arange(1, count) % depth > 0, rng.integers(1, 3), 0) * float(rng.integers(3) == 0)
+    room = whole * rng.integers(4, 4 * micro_batches + 1) // 4 + 4 * message.max(initial=0.0)
+    sums = rng.integers(0, 30, depth).astype(float) * rng.integers(2)
+    return Stages(
+        ranks=ranks, micro_batches=micro_batches, rank=rank,
+        forward_s=rng.integers(1, 20, count).astype(float), backward_s=rng.integers(1, 20, count).astype(float),
+        weight_s=(rng.integers(0, 20, count) if splits else np.zeros(count)).astype(float), splits=splits,
+        stash_bytes=stash, saved_bytes=stash, recomputes=np.zeros(count, dtype=np.bool_),
+        weight_stash_bytes=stash if rng.integers(2) else rng.integers(0, stash + 1),
+        state_bytes=first.astype(np.int64), parameter_bytes=first.astype(np.int64),
+        boundary_bytes=np.ones(count - 1, dtype=np.int64), forward_hop_s=hops[0], hop_s=hops[1:],
+        message_bytes=message[None], encode_s=np.zeros((1, count - 1)), decode_s=np.zeros((1, count - 1)),
+        reduce_s=np.tile(sums, slices)[None], embedding_s=0.0,
+        memory_bytes=room + np.bincount(line, minlength=ranks), blocks=bool(rng.integers(5) == 0) and not message.any(),
+        slices=slices,
     )  # fmt: skip
 
 

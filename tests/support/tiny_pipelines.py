@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
-from gapless.encodings.pipeline.order.timeline import Kind, number, peak_bytes, plain, timed
+from gapless.encodings.pipeline.order.timeline import Kind, number, plain, timed
 from gapless.encodings.pipeline.problem import Problem, problem
 
 MOST_ORDERS = 2500
@@ -82,6 +83,9 @@ def sequences(stages: Stages, rank: int) -> Iterator[list[int]]:
         for kind, stage in done:
             at = done[kind, stage]
             is_open = at < stages.micro_batches and (kind is Kind.FORWARD or at < done[Kind(kind - 1), stage])
+            other = stage + (stages.weighted if kind is Kind.BACKWARD else -stages.weighted)
+            if stages.slices > 1 and kind is not Kind.WEIGHT and 0 <= other < stages.count:
+                is_open = is_open and at < done[kind, other]  # of the slice whose turn is before
             after = live + grows[kind][stage]
             if is_open and after <= room:
                 after -= drops[kind][stage]

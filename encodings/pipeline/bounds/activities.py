@@ -67,7 +67,7 @@ def of_rank(heads: Heads, rank: int) -> Activities:
         column[:, here].reshape(kinds * len(here), *column.shape[2:])
         for column in (heads.held_s, heads.head_s, heads.own_s[:, :, None] + heads.tail_s)
     )
-    lags = _chained(chain, turn, _passes(heads)[:, here].reshape(-1))
+    lags = [*_chained(chain, turn, _passes(heads)[:, here].reshape(-1)), *_slice_turns(stages, here, hold)]
     if stages.splits:
         lags += [Lag(k, k + len(here), float(hold[k])) for k in range(len(here), 2 * len(here))]
     return Activities(hold, head, rest, tuple(lags), (np.arange(len(hold)),), _memory(stages, rank, here))
@@ -95,12 +95,13 @@ def _passes(heads: Heads) -> Floats:
 
 
 def _pass(heads: Heads, chain: slice) -> Floats:
-    """Through the stages of a copy."""
-    hops = slice(chain.start, chain.stop - 1)
+    """Through the stages of a copy, or of a slice."""
+    stages, hops = heads.stages, slice(chain.start, chain.stop - 1)
     own_s = heads.own_s[:, chain]
-    forward_s = np.concatenate([[0.0], np.cumsum(own_s[Kind.FORWARD, :-1] + heads.stages.forward_hop_s[hops])])
-    back_s = own_s[Kind.BACKWARD, 1:] + heads.stages.hop_s[:, hops].min(axis=0)
-    turn_s = forward_s[-1] + own_s[Kind.FORWARD, -1]
+    forward_s = np.concatenate([[0.0], np.cumsum(own_s[Kind.FORWARD, :-1] + stages.forward_hop_s[hops])])
+    back_s = own_s[Kind.BACKWARD, 1:] + stages.hop_s[:, hops].min(axis=0)
+    later = heads.own_s[:, stages.depth * np.arange(chain.stop // stages.depth + 1, stages.slices + 1) - 1]
+    turn_s = forward_s[-1] + own_s[Kind.FORWARD, -1] + later[: Kind.WEIGHT].sum()  # of later slices, forth and back
     return np.stack([forward_s, turn_s + np.concatenate([np.cumsum(back_s[::-1])[::-1], [0.0]])])
 
 
@@ -108,6 +109,16 @@ def _chained(chain: Ints, turn: Ints, when: Floats) -> list[Lag]:
     """Between what a micro-batch of a copy comes to one after the other: in its `turn`, and `when` it does."""
     turns = np.lexsort((turn, chain)).tolist()
     return [Lag(a, b, float(when[b] - when[a])) for a, b in pairwise(turns) if chain[a] == chain[b]]
+
+
+def _slice_turns(stages: Stages, here: Ints, hold: Floats) -> list[Lag]:
+    """Between the slices of a micro-batch on a rank, which go forth one after the other, and back in reverse."""
+    if stages.slices == 1:
+        return []
+    forward = np.arange(len(here)).reshape(stages.slices, -1)
+    pairs = list(zip(forward[:-1].reshape(-1).tolist(), forward[1:].reshape(-1).tolist(), strict=True))
+    back = [(then + len(here), first + len(here)) for first, then in pairs]
+    return [Lag(before, after, float(hold[before])) for before, after in (*pairs, *back)]
 
 
 def _memory(stages: Stages, rank: int, here: Ints) -> Memory | None:

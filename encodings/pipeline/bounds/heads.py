@@ -79,7 +79,7 @@ class _Paths:
 
     def heads(self) -> Floats:
         """Longest paths to the starts of ops."""
-        count, own, held = self.stages.count, self.own, self.held
+        count, own, held, each = self.stages.count, self.own, self.held, self.stages.weighted
         head = np.tile(self.before[:, None], (len(own), 1, self.end)).tolist()
         forward, backward, last = head[0], head[1], head[-1]
         for m in range(self.end):
@@ -92,17 +92,22 @@ class _Paths:
                         forward[s][m] = max(forward[s][m], head[kind][s][m - most[s]] + held[kind][s])
                 if self.follows[s]:
                     forward[s][m] = max(forward[s][m], forward[s - 1][m] + own[0][s - 1] + self.hops[0][s - 1])
+                if s >= each:
+                    forward[s][m] = max(forward[s][m], forward[s - each][m] + held[0][s - each])
             for s in self.lasts:
                 backward[s][m] = max(backward[s][m], forward[s][m] + own[0][s])
-            for s in (s for s in range(count - 2, -1, -1) if self.follows[s + 1]):
-                backward[s][m] = max(backward[s][m], backward[s + 1][m] + own[1][s + 1] + self.hops[1][s])
+            for s in range(count - 1, -1, -1):
+                if s + 1 < count and self.follows[s + 1]:
+                    backward[s][m] = max(backward[s][m], backward[s + 1][m] + own[1][s + 1] + self.hops[1][s])
+                if s + each < count:
+                    backward[s][m] = max(backward[s][m], backward[s + each][m] + held[1][s + each])
             for s in range(count) if self.stages.splits else ():
                 last[s][m] = max(last[s][m], backward[s][m] + held[1][s])
         return np.array(head)
 
     def tails(self) -> Floats:
         """Longest paths from the ends of ops, before their messages, to the step's end."""
-        count, own = self.stages.count, self.own
+        count, own, each = self.stages.count, self.own, self.stages.weighted
         late = (self.held_s - self.own_s).tolist()
         tail = np.tile(self.before[:, None], (len(own), 1, self.end)).tolist()
         forward, backward, last = tail[0], tail[1], tail[-1]
@@ -122,8 +127,13 @@ class _Paths:
                 if self.follows[s]:
                     there = self.hops[1][s - 1] + own[1][s - 1] + backward[s - 1][m]
                     backward[s][m] = max(backward[s][m], there)
+                if s >= each:
+                    backward[s][m] = max(backward[s][m], late[1][s] + own[1][s - each] + backward[s - each][m])
             for s in self.lasts:
                 forward[s][m] = max(forward[s][m], own[1][s] + backward[s][m])
-            for s in (s for s in range(count - 2, -1, -1) if self.follows[s + 1]):
-                forward[s][m] = max(forward[s][m], self.hops[0][s] + own[0][s + 1] + forward[s + 1][m])
+            for s in range(count - 1, -1, -1):
+                if s + 1 < count and self.follows[s + 1]:
+                    forward[s][m] = max(forward[s][m], self.hops[0][s] + own[0][s + 1] + forward[s + 1][m])
+                if s + each < count:
+                    forward[s][m] = max(forward[s][m], late[0][s] + own[0][s + each] + forward[s + each][m])
         return np.array(tail)

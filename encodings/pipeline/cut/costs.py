@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from gapless.array_types import Floats, Ints
@@ -10,6 +12,9 @@ from gapless.encodings.pipeline.order.stages import Cut, Stages, each_rank
 from gapless.encodings.pipeline.problem import Problem
 
 __all__ = ["even_cut", "stages_of", "sums_s"]
+
+_LEAST_S = 1e-300
+"""What takes no time has no parts."""
 
 
 def even_cut(layers: int, stages: int) -> Cut:
@@ -22,7 +27,7 @@ def stages_of(problem: Problem, cut: Cut, choice: Choice | None = None, splits: 
     """The costs of the stages, each with its policy of recomputation; by default they keep all. `splits`: whether
     backwards are split, by default the first choice that there is.
 
-    Each copy of the model has all of them.
+    Each copy of the model has all of them, and each slice of micro-batches its share.
     """
     profile, count = problem.profile, problem.stage_count
     firsts, copies = np.array([0, *cut], dtype=np.int64), problem.copies
@@ -45,7 +50,7 @@ def stages_of(problem: Problem, cut: Cut, choice: Choice | None = None, splits: 
     forward_hop_s, hop_s, encode_s, decode_s = _hop_costs(problem, rank, boundary_bytes)
     reduce_s, embedding_s = _reduce_costs(problem, rank, parameter_bytes)
     copies_s = copies_sum_s(problem, parameter_bytes) if copies > 1 else np.zeros(count)
-    return Stages(
+    stages = Stages(
         ranks=problem.ranks,
         micro_batches=problem.micro_batches // copies,
         rank=rank,
@@ -78,11 +83,38 @@ def stages_of(problem: Problem, cut: Cut, choice: Choice | None = None, splits: 
         working_bytes=working_bytes if recomputes.any() else None,
         policies=tuple(" ".join(policy.layers) for policy in choice) if recomputes.any() else (),
     )
+    return stages if problem.slices == 1 else _sliced(problem, stages, firsts)
+
+
+def _sliced(problem: Problem, stages: Stages, firsts: Ints) -> Stages:
+    """The same for slices of micro-batches: every stage once for each slice, with weights in the first one."""
+    profile, shares, slices = problem.profile, problem.shares, problem.slices
+    gradients_s = profile.backward_s if stages.splits else profile.backward_s + profile.weight_s
+    by_work = np.add.reduceat(profile.backward_s, firsts) / np.maximum(np.add.reduceat(gradients_s, firsts), _LEAST_S)
+    back = np.outer(shares.work, by_work) + np.outer(shares.tokens, 1 - by_work)
+    rank, later = np.tile(stages.rank, slices), np.zeros((slices - 1) * stages.count, dtype=np.int64)
+    stash_bytes, deferred_bytes, boundary_bytes = (
+        shares.cut(sizes).reshape(-1)
+        for sizes in (stages.stash_bytes, stages.weight_stash_bytes, np.append(stages.boundary_bytes, 0))
+    )
+    forward_hop_s, hop_s, encode_s, decode_s = _hop_costs(problem, rank, boundary_bytes[:-1])
+    return replace(
+        stages, slices=slices, rank=rank, recomputes=np.tile(stages.recomputes, slices), copies_s=None,
+        forward_s=np.outer(shares.work, stages.forward_s).reshape(-1),
+        backward_s=(back * stages.backward_s).reshape(-1),
+        weight_s=np.outer(shares.tokens, stages.weight_s).reshape(-1), stash_bytes=stash_bytes,
+        saved_bytes=stash_bytes, weight_stash_bytes=deferred_bytes,
+        state_bytes=np.concatenate([stages.state_bytes, later]),
+        parameter_bytes=np.concatenate([stages.parameter_bytes, later]), boundary_bytes=boundary_bytes[:-1],
+        message_bytes=problem.sent_bytes(boundary_bytes[:-1]) * problem.counts_messages, forward_hop_s=forward_hop_s,
+        hop_s=hop_s, encode_s=encode_s, decode_s=decode_s, reduce_s=np.tile(stages.reduce_s, slices),
+    )  # fmt: skip
 
 
 def _hop_costs(problem: Problem, rank: Ints, sizes: Ints) -> tuple[Floats, Floats, Floats, Floats]:
     """Hops forward; those of gradients, encoding and decoding, in each mode. Within a rank nothing is sent."""
-    pairs = list(zip(rank[:-1].tolist(), rank[1:].tolist(), strict=True))
+    ends = (np.arange(1, len(rank)) % problem.stage_count) == 0  # of a copy, or a slice
+    pairs = list(zip(rank[:-1].tolist(), np.where(ends, rank[:-1], rank[1:]).tolist(), strict=True))
     forward_s = np.array([_seconds(problem, a, b, size) for (a, b), size in zip(pairs, sizes.tolist(), strict=True)])
     crosses = np.array([a != b for a, b in pairs], dtype=np.bool_)
     hop_s, encode_s, decode_s = (np.zeros((1 + len(problem.modes), len(pairs))) for _ in range(3))

@@ -34,6 +34,9 @@ class RangeCosts:
         counted = float(problem.counts_messages)
         self.input_bytes = np.array([0.0, *profile.boundary_bytes[:-1].tolist(), 0.0])
         self.message_bytes = counted * self.input_bytes
+        shares = problem.shares  # of slices: the first one comes to a rank first, and goes back last
+        self.first_share = shares.least
+        self.first_tokens, self.last_tokens = float(shares.tokens[0]), float(shares.tokens[-1])
         is_shared = bool(profile.embedding_bytes) and problem.ranks > 1 and problem.chunks == 1
         self.shared_bytes = profile.embedding_bytes if is_shared and problem.replicas.fuses_embedding else 0
         copies = (2 * problem.replicas.count, 2)[self.shared_bytes == 0]
@@ -55,9 +58,9 @@ class RangeCosts:
     def turn_s(self, stage: int, first: int, ends: Ints) -> Floats:
         """All micro-batches, as many at once as memory has room for: each is kept from its forward, through all later
         stages and back, and some of it to its gradient of weights; or the stage runs its forwards twice, where it may.
-        0 where stages have no rank of their own, or all recompute.
+        0 where stages have no rank of their own, or all recompute, and for slices.
         """
-        if self.problem.chunks > 1 or self.problem.recomputation == "all":
+        if self.problem.chunks * self.problem.slices > 1 or self.problem.recomputation == "all":
             return np.zeros(len(ends))
         stash, kept, deferred = (column[ends] - column[first] for column in (self.stash, self.kept, self.deferred))
         kept = np.minimum(kept, self.input_bytes[first]) if self.problem.recomputation == "curve" else kept
@@ -86,7 +89,7 @@ class RangeCosts:
         """
         stash = self.kept[ends] - self.kept[first]
         if self.problem.chunks == 1:
-            stash = stash + self.message_bytes[first] + self.message_bytes[ends]
+            stash = stash + self.last_tokens * (self.message_bytes[first] + self.message_bytes[ends])
         elif self.problem.recomputation != "none":
             stash = np.minimum(stash, self.input_bytes[first])
         stash = stash / self.problem.copies
@@ -102,11 +105,11 @@ class RangeCosts:
     def last_s(self, ends: Ints) -> Floats:
         """After the last gradient is back at the first stage: that of its weights, and its sum."""
         summed = self.summed_s(0, 0, ends) if self.problem.chunks == 1 else np.zeros(len(ends))
-        return np.asarray(self.weight[ends] + summed)
+        return np.asarray(self.first_tokens * self.weight[ends] + summed)
 
     def hop_s(self, stage: int, ends: Ints, is_backward: bool) -> Floats:
-        """Seconds of a message over the boundary after the stage, a gradient in the fastest mode, of the copy of the
-        model in which it is faster."""
+        """Seconds of a message over the boundary after the stage, of the first slice, a gradient in the fastest mode,
+        of the copy of the model in which it is faster."""
         count = self.problem.stage_count
         if stage == count - 1:
             return np.zeros(len(ends))
@@ -122,7 +125,7 @@ class RangeCosts:
         if is_backward:
             source, target = target, source
         alpha_s, beta_s_per_byte = problem.hops.cost(source, target)
-        sizes = problem.profile.boundary_bytes[ends - 1].astype(np.float64)
+        sizes = self.first_tokens * problem.profile.boundary_bytes[ends - 1].astype(np.float64)
         plain_s = alpha_s + beta_s_per_byte * sizes
         if not is_backward or not problem.modes:
             return np.asarray(plain_s)

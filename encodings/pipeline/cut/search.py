@@ -116,8 +116,8 @@ class CutSearch:
         """What the rank of the stage has with it, for each of its ends."""
         costs, seen = self.costs, node.arrival[rank] >= 0
         load, chain = costs.load_s(first, ends), costs.chain_s(first, ends)
-        arrival = node.arrival[rank] if seen else float(costs.forward[first]) + node.hops[0]
-        tail = node.tail[rank] if seen else float(costs.backward[first]) + node.hops[1]
+        arrival = node.arrival[rank] if seen else costs.first_share * float(costs.forward[first]) + node.hops[0]
+        tail = node.tail[rank] if seen else costs.first_share * float(costs.backward[first]) + node.hops[1]
         last_s = costs.last_s(ends) if stage == 0 else np.full(len(ends), node.last_s)
         summed = costs.summed_s(stage, first, ends) if self.problem.chunks == 1 else np.zeros(len(ends))
         return {
@@ -194,7 +194,7 @@ def least_memory_bytes(problem: Problem, most: int, deadline: Deadline | None = 
     """What a rank needs at least for there to be a plan, over all cuts that the question allows; and whether that is
     enough, or only a lower bound: several stages of a rank keep messages too, and so do sends that block.
     """
-    is_enough = problem.chunks == 1 and not problem.blocking_sends and problem.recomputation != "curve"
+    is_enough = problem.chunks * problem.slices == 1 and not problem.blocking_sends and problem.recomputation != "curve"
     costs = RangeCosts(problem)
     cut = fixed_cut(problem)
     if cut is not None:

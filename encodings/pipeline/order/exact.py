@@ -69,6 +69,7 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
     ordered = OrderModel(model, stages, starts, sent, summed, int(step), first, begins)
     _forwards_follow(ordered)
     _backwards_follow(ordered)
+    _slices_take_turns(ordered)
     _weights_follow(ordered)
     _first_in_first_out(ordered)
     _one_op_at_a_time(ordered)
@@ -119,6 +120,14 @@ def _backwards_follow(ordered: OrderModel) -> None:
     after(ordered.model, "backward_after_backward", ordered.starts[Kind.BACKWARD, hops], columns[hops], late[hops])
     forward, backward = (ordered.starts[kind, lasts] for kind in (Kind.FORWARD, Kind.BACKWARD))
     after(ordered.model, "backward_after_forward", backward, forward, stages.forward_s[lasts, None])
+
+
+def _slices_take_turns(ordered: OrderModel) -> None:
+    """On each stage a micro-batch's slices go forth one after the other, and back in the reverse order."""
+    first, then = ordered.stages.slice_turns
+    late, (forward, backward) = held(ordered.stages)[:, :, None], ordered.starts[: Kind.WEIGHT]
+    after(ordered.model, "slices_go_forth", forward[then], forward[first], late[Kind.FORWARD, first])
+    after(ordered.model, "slices_come_back", backward[first], backward[then], late[Kind.BACKWARD, then])
 
 
 def _weights_follow(ordered: OrderModel) -> None:
@@ -218,16 +227,16 @@ def _take_turns(ordered: OrderModel, stage: int) -> None:
 
 def _sums_follow(ordered: OrderModel) -> None:
     """A stage's gradients are summed among copies and replicas after its last micro-batch, one stage at a time on a
-    rank; all copies of a stage at once."""
+    rank; all copies of a stage at once, and all of its slices together."""
     stages = ordered.stages
     if (ordered.summed < 0).all():
         return
     last_s = stages.weight_s if stages.splits else stages.backward_s
     after(ordered.model, "sum_after_last", ordered.summed, ordered.starts[-1, :, -1], last_s)
-    if stages.copies > 1:
-        every = ordered.summed.reshape(stages.copies, stages.depth)
-        after(ordered.model, "copies_are_summed_at_once", np.roll(every, 1, axis=0), every, 0.0)
-    here = [stages.rank == rank for rank in range(stages.ranks)]
+    if stages.depth < stages.count:
+        every = ordered.summed.reshape(-1, stages.depth)
+        after(ordered.model, "all_are_summed_at_once", np.roll(every, 1, axis=0), every, 0.0)
+    here = [np.flatnonzero(stages.rank[: stages.weighted] == rank) for rank in range(stages.ranks)]
     activities = [(ordered.summed[own], stages.reduce_s[0, own]) for own in here]
     ordered.model.no_overlap("one_sum_at_a_time", activities)
 

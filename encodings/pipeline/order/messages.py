@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -76,10 +75,10 @@ def waiting_links(stages: Stages) -> dict[tuple[int, int], list[tuple[int, int]]
 def _senders(stages: Stages) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """The messages (kind, hop) by directed link."""
     senders: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for hop, (a, b) in enumerate(pairwise(stages.rank.tolist())):
-        if a != b:
-            senders.setdefault((a, b), []).append((Kind.FORWARD, hop))
-            senders.setdefault((b, a), []).append((Kind.BACKWARD, hop))
+    for hop in np.flatnonzero(stages.crosses).tolist():
+        a, b = stages.rank[hop : hop + 2].tolist()
+        senders.setdefault((a, b), []).append((Kind.FORWARD, hop))
+        senders.setdefault((b, a), []).append((Kind.BACKWARD, hop))
     return senders
 
 

@@ -142,7 +142,8 @@ class _Window:
     def flow(self) -> tuple[Ints, Ints, Floats]:
         """Pairs of ops of which the second starts so much after the first does: what a micro-batch passes through.
 
-        The first pairs are those of messages, by number; between two copies of the model nothing waits.
+        The first pairs are those of messages, by number; between two copies of the model nothing waits, and
+        slices of a micro-batch take turns.
         """
         stages = self.stages
         numbers = np.arange(len(self.held)).reshape(-1, stages.count, stages.micro_batches)
@@ -154,6 +155,9 @@ class _Window:
                  (forward[stages.lasts], backward[stages.lasts], stages.forward_s[stages.lasts])]  # fmt: skip
         if stages.splits:
             pairs.append((backward, numbers[Kind.WEIGHT], stages.backward_s))
+        first, then = stages.slice_turns
+        pairs += [(forward[first], forward[then], held(stages)[Kind.FORWARD, first]),
+                  (backward[then], backward[first], held(stages)[Kind.BACKWARD, then])]  # fmt: skip
         by = [np.broadcast_to(each[:, None], first.shape).reshape(-1) for first, _, each in pairs]
         firsts, seconds = (np.concatenate([pair[side].reshape(-1) for pair in pairs]) for side in (0, 1))
         return firsts, seconds, np.concatenate(by)

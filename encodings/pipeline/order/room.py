@@ -9,13 +9,17 @@ for which there is none before a message is gone. So what a rank holds follows f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 
-__all__ = ["Posts", "held_bytes", "op_message_bytes", "posts_at", "posts_of"]
+if TYPE_CHECKING:
+    from gapless.encodings.pipeline.order.timeline import Timeline
+
+__all__ = ["Posts", "held_bytes", "op_message_bytes", "peak_bytes", "posts_at", "posts_of"]
 
 _AHEAD = 8
 """Ops before its use, or after it was made, for which room for a message is kept at most where room is short."""
@@ -70,6 +74,18 @@ def held_bytes(stages: Stages, hop_modes: Ints, start_s: Floats, end_s: Floats, 
     for hop in range(stages.count - 1) if stages.message_bytes.any() else ():
         _messages(ledger, stages, hop_modes[hop], start_s, end_s, sent_s, hop)
     return ledger.peaks()
+
+
+def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:
+    """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts."""
+    takes, leaves = stages.changes
+    kind, stage = np.divmod(timeline.program // stages.micro_batches, stages.count)
+    taken, left, rank = takes[kind, stage], leaves[kind, stage], stages.rank[stage]
+    peaks = np.zeros(stages.ranks)
+    for here in range(stages.ranks):  # a rank runs one op after the other
+        ops = rank == here
+        peaks[here] = (np.cumsum(taken[ops]) - np.cumsum(left[ops]) + left[ops]).max(initial=0.0)
+    return peaks
 
 
 def _messages(
@@ -246,7 +262,8 @@ class _Sent:
         makers, users = hop + kind, hop + 1 - kind
         size = stages.message_bytes[np.where(kind == 1, hop_modes[hop, micro_batch], 0), hop]
         made, used = (place[(kind * count + ends) * micro_batches + micro_batch] for ends in (makers, users))
-        return cls(stages.rank[makers], stages.rank[users], made, used, size)
+        target = np.where(stages.crosses[hop], stages.rank[users], stages.rank[makers])
+        return cls(stages.rank[makers], target, made, used, size)
 
 
 def _links(stages: Stages, sent: _Sent, queues: tuple[Ints, ...]) -> list[Ints]:

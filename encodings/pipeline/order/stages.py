@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -92,7 +93,9 @@ def rooms(stages: Stages) -> dict[Kind, Ints]:
     lasting = np.minimum(stages.kept_bytes, stages.deferred_bytes)
     room_bytes = np.maximum(stages.room_bytes[stages.rank] - stages.forward_message_bytes, 0)
     parts = {Kind.WEIGHT: lasting} if stages.splits else {}
-    for kind, kept in {Kind.BACKWARD: stages.kept_bytes, **parts}.items():
+    earlier = stages.kept_bytes.reshape(-1, stages.depth)  # those of a micro-batch that began before are there, too
+    kept_bytes = stages.kept_bytes if stages.slices == 1 else np.cumsum(earlier, axis=0).reshape(-1)
+    for kind, kept in {Kind.BACKWARD: kept_bytes, **parts}.items():
         room = np.minimum(room_bytes, kept * float(stages.micro_batches))
         count = np.where(kept > 0, room // np.maximum(kept, 1), stages.micro_batches)
         most[kind] = count.astype(np.int64).clip(1, stages.micro_batches)
@@ -106,6 +109,9 @@ class Stages:
     Where there are `copies` of the model, its stages come once for each copy, all of the first copy first; each copy
     is a chain of its own for M micro-batches of its own. What lies between the last stage of a copy and the first of
     the next one is no hop, and costs nothing.
+    Where micro-batches are cut into `slices` of their sequence, stages come once for each slice, all of the first slice
+    first, and each slice is such a chain, with costs of its own. On each stage a micro-batch's forwards go in the order
+    of its slices, its backwards in the reverse. Weights are those of the first slice's stages.
     `rank[s]`: int64. `forward_s`, `backward_s`, `weight_s`: float, shape (S,), of one micro-batch; `backward_s` holds
     what is recomputed before it. Where `splits` is false the gradients of input and weights are one op, of
     `backward_s`, and `weight_s` is 0. `stash_bytes`, `weight_stash_bytes`: int64, shape (S,): what a micro-batch keeps
@@ -121,8 +127,8 @@ class Stages:
     `forward_hop_s`: float, shape (S - 1,), from stage s to s + 1. `hop_s`, `encode_s`, `decode_s`: float, shape
     (modes, S - 1), for the gradient from s + 1 to s under each mode; mode 0 is plain. All hops are 0 within a rank.
     `reduce_s`: float, shape (modes, S): the sum among copies and replicas, of which `copies_s`, shape (S,), is that
-    among copies; all copies of a stage are summed at once. `embedding_s`: exchange of the shared embedding's
-    gradient between the ranks of the first and the last stage, after their sums.
+    among copies; all copies of a stage are summed at once, and all of its slices have one sum. `embedding_s`: exchange
+    of the shared embedding's gradient between the ranks of the first and the last stage, after their sums.
     `memory_bytes`: float, shape (P,), inf for no limit. `blocks`: whether a rank computes nothing while it sends.
     `overlap`: of the sum of a forward and a backward, what both take in one cell, no less than the longer one.
     `by_span`: whether the longest span of a rank is minimised, from its first op to its end, instead of the step's end.
@@ -162,6 +168,7 @@ class Stages:
     policies: tuple[str, ...] = ()
     work: Floats | None = None
     feed: tuple[int, ...] = ()
+    slices: int = 1
 
     @property
     def count(self) -> int:
@@ -170,13 +177,42 @@ class Stages:
 
     @property
     def depth(self) -> int:
-        """The number of stages of one copy."""
-        return self.count // self.copies
+        """The number of stages of one copy, and of one slice."""
+        return self.count // (self.copies * self.slices)
 
     @property
     def chains(self) -> list[slice]:
-        """The stages of each copy."""
+        """The stages of each copy, and of each slice."""
         return [slice(first, first + self.depth) for first in range(0, self.count, self.depth)]
+
+    @property
+    def models(self) -> list[slice]:
+        """The stages of each copy, with all of its slices."""
+        each = self.count // self.copies
+        return [slice(first, first + each) for first in range(0, self.count, each)]
+
+    @property
+    def weighted(self) -> int:
+        """How many stages have weights of their own: the first ones, of all copies, of one slice."""
+        return self.count // self.slices
+
+    @property
+    def slice_turns(self) -> tuple[Ints, Ints]:
+        """The stages of all slices but the last one, and the same of the slice after each; int64 of shape (n,)."""
+        first = np.arange(self.count - self.weighted)
+        return first, first + self.weighted
+
+    def keeps_turns(self, sequences: Sequence[Ints]) -> bool:
+        """Whether each rank runs a micro-batch's slices forth and back in their turns."""
+        if self.slices == 1:
+            return True
+        place = np.zeros(sum(map(len, sequences)), dtype=np.int64)
+        for sequence in sequences:
+            place[sequence] = np.arange(len(sequence))
+        (first, then), at = self.slice_turns, place.reshape(-1, self.count, self.micro_batches)
+        goes_on = at[Kind.FORWARD, first] < at[Kind.FORWARD, then]
+        comes_back = at[Kind.BACKWARD, then] < at[Kind.BACKWARD, first]
+        return bool(goes_on.all() and comes_back.all())
 
     @property
     def is_repeated(self) -> bool:
@@ -190,17 +226,17 @@ class Stages:
 
     @property
     def firsts(self) -> Ints:
-        """The first stage of each copy, int64."""
+        """The first stage of each copy and slice, int64."""
         return np.arange(0, self.count, self.depth)
 
     @property
     def lasts(self) -> Ints:
-        """The last stage of each copy, int64."""
+        """The last stage of each copy and slice, int64."""
         return self.firsts + self.depth - 1
 
     @property
     def hops(self) -> Ints:
-        """The boundaries after which a micro-batch goes on, int64: all but those between copies."""
+        """The boundaries after which a micro-batch goes on, int64: all but those between copies, or slices."""
         return np.setdiff1d(np.arange(self.count - 1), self.lasts)
 
     def work_of(self, micro_batch: int) -> float:
@@ -208,13 +244,16 @@ class Stages:
         return 1.0 if self.work is None else float(self.work[micro_batch])
 
     def names(self, stage: int, micro_batch: int) -> tuple[int, int]:
-        """How a micro-batch of a stage is called: those of the second copy go on after those of the first."""
+        """How a micro-batch of a stage is called: those of the second copy go on after those of the first. Slices are
+        numbered one after the other, through all micro-batches."""
+        if self.slices > 1:
+            return stage % self.depth, micro_batch * self.slices + stage // self.depth
         return stage, micro_batch + stage // self.depth * self.micro_batches
 
-    @property
+    @cached_property
     def crosses(self) -> Mask:
-        """Whether the hop after stage s leaves its rank, bool of shape (S - 1,)."""
-        return np.asarray(self.rank[1:] != self.rank[:-1])
+        """Whether there is a hop after stage s that leaves its rank, bool of shape (S - 1,)."""
+        return np.asarray((self.rank[1:] != self.rank[:-1]) & np.isin(np.arange(self.count - 1), self.hops))
 
     @property
     def counts_messages(self) -> bool:

@@ -10,13 +10,12 @@ from itertools import islice
 import numpy as np
 
 from gapless.array_types import Floats, Ints
-from gapless.encodings.pipeline.order.room import Posts, held_bytes, posts_of
+from gapless.encodings.pipeline.order.room import Posts, held_bytes, peak_bytes, posts_of
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 from gapless.encodings.pipeline.order.steady import Flow, Link, Offsets, begins_s, end_s, longest_paths_s, offsets_s
 
 __all__ = [
-    "Candidate", "Kind", "Order", "Timeline", "durations", "has_room", "number", "peak_bytes", "plain", "steps_of",
-    "timed",
+    "Candidate", "Kind", "Order", "Timeline", "durations", "has_room", "number", "plain", "steps_of", "timed",
 ]  # fmt: skip
 
 
@@ -135,7 +134,7 @@ def timed(stages: Stages, order: Order, needs_room: bool = True) -> Timeline | N
     computed them. Where ranks have no room for all of them, they leave as `order.room` says, unless `needs_room` is
     false: then it is as if there were room.
     """
-    timeline = _timed(stages, order, None)
+    timeline = _timed(stages, order, None) if stages.keeps_turns(order.sequences) else None
     if timeline is None or not (needs_room and stages.counts_messages) or has_room(stages, order, timeline):
         return timeline
     posts = order.posts or posts_of(stages, order.sequences, order.hop_modes, order.messages)
@@ -350,14 +349,14 @@ class _Walk:
         return Flow(self.program, self.duration_s, hop_s, reduce_s, self.sends, self.sums())
 
     def _ready_s(self) -> Floats:
-        """When all copies of a stage are done with it, float of shape (S,)."""
+        """When all copies and slices of a stage are done with it, float of shape (S,)."""
         stages = self.stages
-        done_s = np.array(self.end_s[stages.last * self.per_kind :]).reshape(stages.copies, stages.depth, -1)
-        return np.tile(done_s.max(axis=(0, 2)), stages.copies)
+        done_s = np.array(self.end_s[stages.last * self.per_kind :]).reshape(-1, stages.depth, stages.micro_batches)
+        return np.tile(done_s.max(axis=(0, 2)), len(done_s))
 
     def sums(self) -> list[int]:
-        """The stages in the order in which they are ready."""
-        ready_s = self._ready_s()
+        """The stages in the order in which they are ready; a stage of slices once."""
+        ready_s = self._ready_s()[: self.stages.weighted]
         return [int(s) for s in np.lexsort((np.arange(len(ready_s)) % self.stages.depth, ready_s))]
 
     def timeline(self, order: Order, sums: Sequence[int] | None = None) -> Timeline:
@@ -374,7 +373,7 @@ class _Walk:
             rank = self.rank[stage]
             begin_s = max(ready_s[stage], network_s[rank])
             network_s[rank] = begin_s + stages.reduce_s[order.reduce_modes[stage], stage]
-            reduced_s[stage] = network_s[rank]
+            reduced_s[stage :: stages.weighted] = network_s[rank]
         finish_s = np.maximum(finish_s, network_s)
         if stages.embedding_s:
             ends = [self.rank[0], self.rank[-1]]
@@ -391,15 +390,3 @@ class _Walk:
         sent_s = np.array(self.sent_s)
         there_s = sent_s + hop_s.reshape(-1)
         return max((float(there_s[own].max() - sent_s[own].min()) for own in self.sends.values()), default=0.0)
-
-
-def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:
-    """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts."""
-    takes, leaves = stages.changes
-    kind, stage = np.divmod(timeline.program // stages.micro_batches, stages.count)
-    taken, left, rank = takes[kind, stage], leaves[kind, stage], stages.rank[stage]
-    peaks = np.zeros(stages.ranks)
-    for here in range(stages.ranks):  # a rank runs one op after the other
-        ops = rank == here
-        peaks[here] = (np.cumsum(taken[ops]) - np.cumsum(left[ops]) + left[ops]).max(initial=0.0)
-    return peaks

@@ -69,10 +69,10 @@ def _least_bytes(stages: Stages) -> Floats:
     """What one micro-batch needs on each rank, float of shape (P,)."""
     messages, least_bytes = _plain_messages(stages), np.zeros(stages.ranks)
     needs = np.maximum(stages.full_bytes - stages.kept_bytes + messages[Kind.BACKWARD], messages[Kind.FORWARD])
-    for chain in stages.chains:
-        rank, grown_bytes = stages.rank[chain], np.zeros(stages.ranks)
-        np.maximum.at(grown_bytes, rank, needs[chain])
-        one_bytes = np.bincount(rank, weights=stages.kept_bytes[chain], minlength=stages.ranks)
+    for model in stages.models:
+        rank, grown_bytes = stages.rank[model], np.zeros(stages.ranks)
+        np.maximum.at(grown_bytes, rank, needs[model])
+        one_bytes = np.bincount(rank, weights=stages.kept_bytes[model], minlength=stages.ranks)
         least_bytes = np.maximum(least_bytes, one_bytes + grown_bytes)
     return np.asarray(least_bytes)
 
@@ -123,9 +123,9 @@ def one_by_one(stages: Stages) -> Order:
     sequences = [list[int]() for _ in range(stages.ranks)]
     backwards = [Kind.BACKWARD, *([Kind.WEIGHT] if stages.splits else [])]
     passes: list[tuple[Kind, int]] = []
-    for chain in (range(part.start, part.stop) for part in stages.chains):
-        passes += [(Kind.FORWARD, stage) for stage in chain]
-        passes += [(kind, stage) for stage in reversed(chain) for kind in backwards]
+    for part in (range(model.start, model.stop) for model in stages.models):  # slice after slice, and back
+        passes += [(Kind.FORWARD, stage) for stage in part]
+        passes += [(kind, stage) for stage in reversed(part) for kind in backwards]
     for micro_batch in range(stages.micro_batches):
         for kind, stage in passes:
             sequences[stages.rank[stage]].append(number(stages, kind, stage, micro_batch))
@@ -146,13 +146,18 @@ class _ListScheduling:
         self.last_kind = Kind.WEIGHT if stages.splits else Kind.BACKWARD
         count, micro_batches = stages.count, stages.micro_batches
         self.rank = stages.rank.tolist()
-        depth = np.arange(count) % stages.depth
-        by_depth = np.argsort(-depth if rules.deep_first else depth, kind="stable")
+        chain, depth = np.divmod(np.arange(count), stages.depth)
+        by_depth = np.lexsort((chain, -depth if rules.deep_first else depth))
         self.here: list[list[int]] = [by_depth[stages.rank[by_depth] == rank].tolist() for rank in range(stages.ranks)]
         self.parts = [
-            [part for chain in stages.chains if (part := [s for s in stages_here if chain.start <= s < chain.stop])]
+            [part for model in stages.models if (part := [s for s in stages_here if model.start <= s < model.stop])]
             for stages_here in self.here
         ]
+        forth = np.lexsort((-chain, -depth if rules.deep_first else depth))  # an older micro-batch's slices go first
+        self.forth = self.here if stages.slices == 1 else [
+            forth[stages.rank[forth] == rank].tolist() for rank in range(stages.ranks)
+        ]  # fmt: skip
+        self.weighted = stages.weighted
         self.firsts, self.lasts = set(stages.firsts.tolist()), set(stages.lasts.tolist())
         plain_order = plain(stages, [])
         self.duration_s = durations(stages, plain_order).reshape(-1, count, micro_batches)[:, :, 0].tolist()
@@ -176,7 +181,10 @@ class _ListScheduling:
         needs = np.maximum(np.array(self.grown) + messages[Kind.BACKWARD], messages[Kind.FORWARD]).tolist()
         self.growth = [max(needs[stage] for stage in stages) for stages in self.here]
         below = (stages.depth - 1 - depth).tolist()
-        self.most_ahead = [1 + rules.ahead * stages_below if stages_below else 1 for stages_below in below]
+        more = int(stages.slices > 1)  # whose backward comes while the next micro-batch begins
+        self.most_ahead = [
+            more + (1 + rules.ahead * stages_below / stages.slices if stages_below else 1) for stages_below in below
+        ]
         self.free_s = [0.0] * stages.ranks
         self.link_free_s: dict[tuple[int, int], float] = {}
         self.sequences: list[list[int]] = [[] for _ in range(stages.ranks)]
@@ -219,6 +227,8 @@ class _ListScheduling:
         """A stage whose next gradient of the input can start."""
         for stage in self.here[rank]:
             at = self.done[1][stage]
+            if stage + self.weighted < self.stages.count and self.done[1][stage + self.weighted] == at:
+                continue  # the next slice goes back first
             kept_bytes = self.kept_bytes[rank] + self.added_bytes[rank] + self.grown[stage] + self.messages[1][stage]
             is_there = at < self.stages.micro_batches and self.arrived_s[1][stage][at] <= now_s
             if is_there and kept_bytes <= self.room_bytes[rank]:
@@ -228,8 +238,10 @@ class _ListScheduling:
     def _forward(self, rank: int, now_s: float) -> tuple[int | None, bool]:
         """A stage whose next forward can start, and whether memory alone keeps one from it."""
         blocked = False
-        for stage in self.here[rank]:
+        for stage in self.forth[rank]:
             at = self.done[0][stage]
+            if stage >= self.weighted and self.done[0][stage - self.weighted] == at:
+                continue  # the slice before goes first
             if at < self.stages.micro_batches and at - self.done[1][stage] < self.most_ahead[stage]:
                 is_there = self.arrived_s[0][stage][at] <= now_s
                 if not (is_there or self.rules.frees_first):  # nothing asks what keeps it

@@ -53,7 +53,7 @@ class _Lowering(StepBuilder):
             lower[kind](*divmod(place, stages.micro_batches))
         for stage in range(stages.depth) if stages.copies > 1 else ():
             self.sum_copies(stage)
-        for stage in range(stages.count):
+        for stage in range(stages.weighted):
             self.reduce(stage)
         if stages.embedding_s:
             self.exchange_embedding()
@@ -65,7 +65,9 @@ class _Lowering(StepBuilder):
         stages, at = self.stages, self.at(stage, micro_batch)
         op = number(stages, Kind.FORWARD, stage, micro_batch)
         done = self.tensor(f"done {at}")
-        reads, used = [self.tensor(f"state {stage}"), *self._updated(stage)], list[int]()
+        reads, used = [self.tensor(f"state {stage % stages.weighted}"), *self._updated(stage)], list[int]()
+        if stage >= stages.weighted:  # a token attends to those of the slices before
+            reads.append(self.tensor(f"done {self.at(stage - stages.weighted, micro_batch)}"))
         writes = [done, *self.kept(stage, micro_batch, Kind.FORWARD)]
         if stage % stages.depth:
             used.append(self.arriving(f"activation {self.at(stage - 1, micro_batch)}", stage - 1, stage))
@@ -93,6 +95,8 @@ class _Lowering(StepBuilder):
         if (stage + 1) % stages.depth:
             at_s, gradient = self._received(stage, micro_batch, at_s)
             used.append(gradient)
+        if stage + stages.weighted < stages.count:  # the gradients of its keys and values from the slices after
+            used.append(self.tensor(f"attended {self.at(stage + stages.weighted, micro_batch)}"))
         duration_s = stages.work_of(micro_batch) * float(stages.backward_s[stage])
         if stages.recomputes[stage]:
             again = self.tensor(f"again {at}")
@@ -106,7 +110,7 @@ class _Lowering(StepBuilder):
         pending = self.tensor(f"pending {at}")
         frees = [*used, *(tensor for tensor, end in kept.items() if end is Kind.BACKWARD)]
         name = "I" if stages.splits else "B"
-        writes += [pending, *made]
+        writes += [pending, *made, *([self.tensor(f"attended {at}")] if stage >= stages.weighted else [])]
         at_s = self.run(f"{name} {at}", "backward", stage, at_s, duration_s, [*kept, *used], writes, frees)
         if not stages.splits:
             self._accumulate(f"A {at}", "accumulate", stage, micro_batch, at_s, 0.0, [pending])
@@ -211,7 +215,7 @@ class _Lowering(StepBuilder):
 
     def exchange_embedding(self) -> None:
         """The ranks of the first and the last stage send each other their gradient of the shared weights."""
-        stages, ends = self.stages, [0, self.stages.count - 1]
+        stages, ends = self.stages, [0, self.stages.weighted - 1]
         start_s = float(self.timeline.reduced_s[np.isin(stages.rank, stages.rank[ends])].max())
         end_s, shared = start_s + stages.embedding_s, [self.sums(stage)[-1] for stage in ends]
         for side, moved in enumerate(shared):
@@ -223,13 +227,14 @@ class _Lowering(StepBuilder):
         stages, rank, builder = self.stages, self.stages.rank.tolist(), self.builder
         required = self._gradients()
         if self.problem.replicas.count > 1:
-            required += [(self.tensor(self.of_step(f"summed {stage}")), rank[stage]) for stage in range(stages.count)]
+            summed = (self.tensor(self.of_step(f"summed {stage}")) for stage in range(stages.weighted))
+            required += zip(summed, rank, strict=False)
         if self.shared_bytes:
-            first, last = self.sums(0)[-1], self.sums(stages.count - 1)[-1]
+            first, last = self.sums(0)[-1], self.sums(stages.weighted - 1)[-1]
             required += [(first, rank[-1]), (last, rank[0])]
         builder.required += [(*copy, self.all_contributions) for copy in required]
         self.step = 0
-        builder.initial += [(self.tensor(f"state {stage}"), rank[stage], 0) for stage in range(stages.count)]
+        builder.initial += [(self.tensor(f"state {stage}"), rank[stage], 0) for stage in range(stages.weighted)]
         builder.initial += [(*copy, 0) for copy in self._gradients()]
         for stage in np.flatnonzero(self.kept_bytes).tolist():
             builder.initial.append((self.tensor(f"compressors {stage}"), rank[stage], 0))
@@ -241,7 +246,7 @@ class _Lowering(StepBuilder):
     def _gradients(self) -> list[tuple[int, int]]:
         """A step's, on their ranks."""
         rank = self.stages.rank.tolist()
-        return [(tensor, rank[stage]) for stage in range(self.stages.count) for tensor in self.sums(stage)]
+        return [(tensor, rank[stage]) for stage in range(self.stages.weighted) for tensor in self.sums(stage)]
 
     def _topology(self) -> Topology:
         """The ranks with a compute and a network engine each, and the links that the pipeline uses."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -58,12 +57,13 @@ class StepBuilder:
     builder: ScheduleBuilder = field(default_factory=lambda: ScheduleBuilder(counts_contributions=True))
 
     def __post_init__(self) -> None:
-        stages, rank = self.stages, self.stages.rank.tolist()
-        pairs = {pair for a, b in pairwise(rank) if a != b for pair in ((a, b), (b, a))}
+        stages, hops = self.stages, np.flatnonzero(self.stages.crosses)
+        ends = zip(stages.rank[hops].tolist(), stages.rank[hops + 1].tolist(), strict=True)
+        pairs = {pair for a, b in ends for pair in ((a, b), (b, a))}
         self.links = {pair: k for k, pair in enumerate(sorted(pairs))}
         self.shared_bytes = self.problem.profile.embedding_bytes if stages.embedding_s else 0
         self.kept_bytes = compressor_bytes(self.problem, stages, self.order)
-        for stage in range(stages.count):
+        for stage in range(stages.weighted):
             gradient_bytes = int(stages.parameter_bytes[stage])
             self.tensor(f"state {stage}", int(stages.state_bytes[stage]) - gradient_bytes)
             if self.kept_bytes[stage]:
@@ -71,12 +71,12 @@ class StepBuilder:
 
     def is_end(self, stage: int) -> bool:
         """Whether it is the first or the last one, which may share an embedding."""
-        return stage in (0, self.stages.count - 1)
+        return stage in (0, self.stages.weighted - 1)
 
     def at(self, stage: int, micro_batch: int) -> str:
         """The names of both."""
         stage, named = self.stages.names(stage, micro_batch)
-        return f"{stage} {named + self.step * self.stages.copies * self.stages.micro_batches}"
+        return f"{stage} {named + self.step * self.contributions}"
 
     def of_step(self, name: str) -> str:
         """The name of what each step has anew."""
@@ -135,15 +135,14 @@ class StepBuilder:
     def arriving(self, what: str, source: int, target: int) -> int:
         """The message as the receiver has it."""
         crosses = self.stages.rank[source] != self.stages.rank[target]
-        return self.tensor(f"posted {what}" if crosses and self.stages.blocks else what, self._message_bytes(what))
+        size_bytes = self._message_bytes(what, min(source, target))  # its receiver may come first
+        return self.tensor(f"posted {what}" if crosses and self.stages.blocks else what, size_bytes)
 
-    def _message_bytes(self, what: str) -> float:
-        """Of a message that is named before it is sent, as where a stage's receiver comes first."""
-        kind, stage, micro_batch = what.rsplit(" ", 2)
-        plain_bytes = int(self.stages.boundary_bytes[int(stage)])
+    def _message_bytes(self, what: str, hop: int) -> float:
+        kind, _, micro_batch = what.rsplit(" ", 2)
         if kind != "encoded gradient":
-            return plain_bytes
-        return self.encoded_bytes(int(stage), int(micro_batch) % self.stages.micro_batches)
+            return int(self.stages.boundary_bytes[hop])
+        return self.encoded_bytes(hop, int(micro_batch) % self.stages.micro_batches)
 
     def encoded_bytes(self, hop: int, micro_batch: int) -> float:
         """What is sent of the gradient that goes from stage hop + 1 to hop."""
@@ -163,6 +162,7 @@ class StepBuilder:
 
     def sums(self, stage: int) -> list[int]:
         """What the stage's micro-batches add to; copies of the model have the same, and each sums a half."""
+        stage %= self.stages.weighted
         size = int(self.stages.parameter_bytes[stage])
         if self.stages.copies > 1:
             name = f"gradients {stage % self.stages.depth}"
@@ -174,7 +174,11 @@ class StepBuilder:
         return [self.tensor(self.of_step(name), size) for name, size in parts.items()]
 
     @property
+    def contributions(self) -> int:
+        """What is added to a stage's gradients in a step: that of each micro-batch, or slice of one."""
+        return self.stages.copies * self.stages.slices * self.stages.micro_batches
+
+    @property
     def all_contributions(self) -> int:
-        """Every micro-batch's contribution to the step, as bits."""
-        each = self.stages.copies * self.stages.micro_batches
-        return ((1 << each) - 1) << (self.step * each)
+        """Every contribution to the step, as bits."""
+        return ((1 << self.contributions) - 1) << (self.step * self.contributions)

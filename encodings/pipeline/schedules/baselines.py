@@ -12,6 +12,7 @@ from gapless.encodings.pipeline.order.timeline import Order
 from gapless.encodings.pipeline.schedules.bidirectional import chimera, dualpipe
 from gapless.encodings.pipeline.schedules.linear import eager_one_f_one_b, gpipe, one_f_one_b, zb_h1, zb_h2
 from gapless.encodings.pipeline.schedules.looped import interleaved, interleaved_zb, looped_bfs
+from gapless.encodings.pipeline.schedules.sliced import sequence_one_f_one_b
 from gapless.encodings.pipeline.schedules.v import dualpipe_v, hanayo, v_half, v_min, zb_v
 
 __all__ = ["BASELINES", "Baseline", "apart", "suits", "whole"]
@@ -22,7 +23,7 @@ class Baseline:
     """`order(stages)` makes it; `splits`: whether weight gradients are apart; `placement`: the one that it is for.
 
     `chunks`: stages a rank that it needs, None for any that the placement has; `each_rank`: micro-batches a rank that
-    it needs at least.
+    it needs at least. `is_sliced`: whether it is for slices of micro-batches, and for nothing else.
     """
 
     order: Callable[[Stages], Order]
@@ -30,6 +31,7 @@ class Baseline:
     placement: str
     chunks: int | None = None
     each_rank: int = 0
+    is_sliced: bool = False
 
 
 def whole(stages: Stages) -> Stages:
@@ -58,6 +60,7 @@ BASELINES: dict[str, Baseline] = {
     "interleaved-1f1b": Baseline(interleaved, splits=False, placement="looped"),
     "looped-bfs": Baseline(looped_bfs, splits=False, placement="looped"),
     "interleaved-zb": Baseline(interleaved_zb, splits=True, placement="looped"),
+    "seq1f1b": Baseline(sequence_one_f_one_b, splits=False, placement="linear", is_sliced=True),
     "zb-h1": Baseline(zb_h1, splits=True, placement="linear"),
     "zb-h2": Baseline(zb_h2, splits=True, placement="linear"),
     "zb-v": Baseline(zb_v, splits=True, placement="v", chunks=2),
@@ -77,6 +80,7 @@ def suits(name: str, placement: Placement, stages: Stages) -> bool:
     chunks, rest = divmod(stages.count, stages.ranks)
     return (
         baseline.placement == placement
+        and baseline.is_sliced == (stages.slices > 1)
         and (stages.splits or not baseline.splits)
         and (baseline.chunks is None or (baseline.chunks == chunks and not rest))
         and stages.copies * stages.micro_batches >= baseline.each_rank * stages.ranks

@@ -9,6 +9,7 @@ from gapless.encodings.pipeline.order.timeline import Order
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, apart, suits, whole
 from gapless.encodings.pipeline.schedules.blocks import all_blocks, stretched
 from gapless.encodings.pipeline.schedules.rounds import all_round_rules, in_rounds
+from gapless.encodings.pipeline.schedules.sliced import sliced_orders
 from gapless.encodings.pipeline.schedules.squeeze import Base
 
 __all__ = ["all_bases"]
@@ -25,6 +26,11 @@ def all_bases(stages: Stages, placement: Placement) -> Iterator[Base]:
             is_whole = stages.splits and not baseline.splits
             own = baseline.order(whole(stages)) if is_whole else baseline.order(stages)
             yield _sequences(apart(stages, own) if is_whole else own), False
+    if stages.slices > 1:
+        for order in sliced_orders(whole(stages)) if placement == "linear" else ():
+            for weights_last in (True, False) if stages.splits else (False,):
+                yield _sequences(apart(stages, order) if stages.splits else order), weights_last
+        return
     for weights_last in (True, False) if stages.splits else (False,):
         for block in all_blocks(stages):
             sequences = stretched(stages, block)

@@ -111,10 +111,17 @@ class _Squeezing:
         self.following = [[*range(1, len(sequence) + 1), 0] for sequence in self.sequences]
         self.duration_s = durations(stages, plain(stages, [])).tolist()
         self.hop_s = (stages.forward_hop_s.tolist(), stages.hop_s[0].tolist() if stages.count > 1 else [])
-        self.ready_s = [math.inf] * len(self.duration_s)
+        self.ready_s, self.comes_s = [math.inf] * len(self.duration_s), [0.0] * len(self.duration_s)
         self.firsts, self.lasts = set(stages.firsts.tolist()), set(stages.lasts.tolist())
-        for stage in self.firsts:
-            self.ready_s[stage * self.micro_batches : (stage + 1) * self.micro_batches] = [0.0] * self.micro_batches
+        self.slice_ops = stages.weighted * stages.micro_batches
+        self.waits = [1] * len(self.duration_s)  # for how much
+        back = self.per_kind * Kind.BACKWARD
+        for op in range(self.per_kind - self.slice_ops):  # for another slice besides
+            self.waits[op + self.slice_ops] += 1
+            self.waits[back + op] += 1
+        for op in range(0, self.per_kind, stages.depth * stages.micro_batches):
+            for first in range(op, op + stages.micro_batches):
+                self._comes(first, 0.0)
         takes, leaves = _changes(stages)
         self.takes, self.nets = takes.reshape(-1).tolist(), (takes - leaves).reshape(-1).tolist()
         self.kept_bytes, self.room_bytes = [0.0] * stages.ranks, room_bytes.tolist()
@@ -182,14 +189,24 @@ class _Squeezing:
             self._send(rank, end_s, op)
         heapq.heappush(self.events, (self.free_s[rank], rank))
 
+    def _comes(self, op: int, at_s: float) -> None:
+        """Something that an op waits for is there at that time; it is ready when all of it is."""
+        self.comes_s[op] = max(self.comes_s[op], at_s)
+        self.waits[op] -= 1
+        if not self.waits[op]:
+            self.ready_s[op] = self.comes_s[op]
+
     def _send(self, rank: int, end_s: float, op: int) -> None:
         """Note when what waits for an op can start; a link carries one message at a time."""
         kind, within = divmod(op, self.per_kind)
         stage, micro_batch = divmod(within, self.micro_batches)
         if kind == Kind.BACKWARD and self.stages.splits:
-            self.ready_s[op + self.per_kind] = end_s
+            self._comes(op + self.per_kind, end_s)
         if kind == Kind.FORWARD and stage in self.lasts:
-            self.ready_s[self.per_kind + op] = end_s
+            self._comes(self.per_kind + op, end_s)
+        turn = within + (1 - 2 * kind) * self.slice_ops
+        if 0 <= turn < self.per_kind:  # the slice whose turn it is
+            self._comes(kind * self.per_kind + turn, end_s)
         if stage in (self.firsts if kind else self.lasts):
             return
         target = stage + 1 - 2 * kind
@@ -200,4 +217,4 @@ class _Squeezing:
             if self.stages.blocks:
                 self.free_s[rank] = there_s
             heapq.heappush(self.events, (there_s, other))
-        self.ready_s[kind * self.per_kind + target * self.micro_batches + micro_batch] = there_s
+        self._comes(kind * self.per_kind + target * self.micro_batches + micro_batch, there_s)

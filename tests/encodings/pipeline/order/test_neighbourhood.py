@@ -10,8 +10,9 @@ from examples import share
 from tiny_pipelines import tiny, trial
 
 from gapless.encodings.pipeline.order.neighbourhood import improved
+from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, peak_bytes, timed
+from gapless.encodings.pipeline.order.timeline import Order, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.schedules.baselines import gpipe, one_f_one_b, whole, zb_h1, zb_v

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tiny_pipelines import trial
 
-from gapless.encodings.pipeline.order.timeline import Kind, number, peak_bytes, plain, timed
+from gapless.encodings.pipeline.order.room import peak_bytes
+from gapless.encodings.pipeline.order.timeline import Kind, number, plain, timed
 
 F, I, W = Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT  # noqa: E741, the field's letters
 

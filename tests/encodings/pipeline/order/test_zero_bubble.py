@@ -10,8 +10,9 @@ import pytest
 from examples import share
 from tiny_pipelines import tiny, trial
 
+from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import peak_bytes, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.zero_bubble import all_rules, fits, list_schedule, zero_bubble
 from gapless.options import Deadline, SolveOptions
 

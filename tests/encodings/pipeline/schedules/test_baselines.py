@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from tiny_pipelines import trial
 
+from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import peak_bytes, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, apart, suits, whole
 
 EVEN = {"profile": "uniform:f=10,b=10,w=10", "hop": 0.0}
@@ -83,7 +84,8 @@ def test_every_schedule_runs_every_op_once(name: str, ranks: int, micro_batches:
     baseline = BASELINES[name]
     if baseline.placement == "bidirectional":  # as many ranks, and as many micro-batches of each copy of the model
         ranks, micro_batches = 2 * ranks, 2 * micro_batches
-    _, stages = trial(ranks, micro_batches, micro_batches, baseline.placement)
+    sliced = {"slices": 3} if baseline.is_sliced else {}
+    _, stages = trial(ranks, micro_batches, micro_batches, baseline.placement, **sliced)
     micro_batches = stages.micro_batches
     costs = stages if baseline.splits else whole(stages)
     order = baseline.order(costs)
@@ -124,6 +126,7 @@ def test_a_baseline_is_for_its_placement() -> None:
     _, both_ways = trial(4, 8, 8, "bidirectional")
     assert {name for name in BASELINES if suits(name, "bidirectional", both_ways)} == {"chimera", "dualpipe"}
     assert not suits("dualpipe", "bidirectional", trial(4, 6, 8, "bidirectional")[1])
+    assert {name for name in BASELINES if suits(name, "linear", trial(4, 8, 8, slices=2)[1])} == {"seq1f1b"}
     assert not suits("zb-h1", "linear", whole(linear))
 
 
