@@ -10,7 +10,7 @@ from gapless.encodings.fsdp.decision import ShardedDecision
 from gapless.encodings.fsdp.parameters import DEFAULTS, Parameters
 from gapless.encodings.fsdp.problem import Problem
 from gapless.encodings.fsdp.search.baselines import BUILDERS, FSDP2_BUILDERS, fits
-from gapless.encodings.fsdp.search.bounds import tails_of
+from gapless.encodings.fsdp.search.bounds import step_bound_s
 from gapless.encodings.fsdp.search.labels import search
 from gapless.encodings.fsdp.search.precision import with_precisions
 from gapless.encodings.fsdp.search.shared import best_grouped, relaxed_bound, starts_of
@@ -141,10 +141,13 @@ def _grouped(search_: ShardedSearch) -> Iterator[Order]:
 
 
 def _offers(costs: Costs) -> list[Costs]:
-    """With ever more of what sharding may be, so that what is offered besides makes no plan slower."""
-    replicas = costs.replicas
-    offers = [Replicas(), replace(replicas, bytes=None), replicas]
-    return [replace(costs, replicas=each) for each in dict.fromkeys(offers)]
+    """What sharding may be, kind by kind and then all together: few labels hold few choices, and what is offered
+    besides makes no plan slower."""
+    share, more_bytes = costs.replicas.share, costs.replicas.bytes
+    offers = [Replicas()]
+    offers += [Replicas(share, is_full=False)] if share < 1 else []
+    offers += [Replicas(bytes=more_bytes, is_full=False)] if more_bytes is not None else []
+    return [replace(costs, replicas=each) for each in dict.fromkeys([*offers, costs.replicas])]
 
 
 def _bound(search_: ShardedSearch, most_labels: int) -> None:
@@ -180,9 +183,7 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
             Status.INFEASIBLE, StopReason.FINISHED, "memory", __version__, options.seed, deadline.elapsed_s
         )
         return Plan(claim, None, {"least_memory_bytes": problem.costs.least_bytes})
-    search_ = ShardedSearch(
-        problem, options, parameters, deadline, bound_s=max(tails_of(each).step_s for each in problem.costs.networks)
-    )
+    search_ = ShardedSearch(problem, options, parameters, deadline, bound_s=step_bound_s(problem.costs))
     choice = parameters.methods if problem.method == "auto" else MethodChoice(only=(problem.method,))
     run_methods(METHODS, problem, search_, choice)
     if search_.best is None:

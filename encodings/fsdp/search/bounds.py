@@ -14,9 +14,9 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 
-from gapless.encodings.fsdp.step.costs import Costs
+from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind
 
-__all__ = ["Tails", "tails_of"]
+__all__ = ["Tails", "last_between_nodes_s", "step_bound_s", "tails_of"]
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,21 @@ def tails_of(costs: Costs) -> Tails:
         turn_s = max(turn_s, (until[-1] + max(0.0, gathered - turn_room)) * costs.gather_s + ends_s[p])
     less_kept = each_bytes / (costs.gathered_bytes * share)
     return Tails(costs, tuple(after_s), tuple(forward_s), tuple(backward_s), turn_s, kept_room, replicas, less_kept)
+
+
+def step_bound_s(costs: Costs) -> float:
+    """No step takes less. Networks inside nodes are idle while the first layer is gathered between them, and while its
+    gradients are added up there, which is last."""
+    outer, *inner = (tails_of(each).step_s for each in costs.networks)
+    first_s = costs.networks[0].collective_s(Collective(Kind.FORWARD, 0, 0))
+    first_s = 0.0 if costs.replicas.bytes is not None else first_s
+    return max([outer, *(first_s + each_s + last_between_nodes_s(costs) for each_s in inner)])
+
+
+def last_between_nodes_s(costs: Costs) -> float:
+    """What follows all else at least: after the part in nodes of the last scatter, which has the first layer, that
+    between them."""
+    return 0.0 if costs.inner is None else costs.networks[0].collective_s(Collective(Kind.SCATTER, 0, 0))
 
 
 def _replicas(costs: Costs) -> float:

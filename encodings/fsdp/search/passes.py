@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gapless.array_types import Floats
-from gapless.encodings.fsdp.search.bounds import Tails, tails_of
+from gapless.encodings.fsdp.search.bounds import Tails, last_between_nodes_s, tails_of
 from gapless.encodings.fsdp.search.label_setting import Searched, set_labels
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.step.timeline import carried
@@ -43,7 +43,8 @@ _OVER_ALL = _Sharding()
 
 def _shardings(costs: Costs) -> list[_Sharding]:
     """Those that are offered."""
-    found = [_OVER_ALL, _Sharding(is_kept=True)]
+    found = [_OVER_ALL] if costs.replicas.is_full else []
+    found.append(_Sharding(is_kept=True))
     if costs.replicas.share < 1:
         found.append(_Sharding(is_secondary=True))
     if costs.replicas.bytes is not None:
@@ -110,10 +111,13 @@ class _Extending:
         self.most_bytes = costs.memory_bytes * (1 + _SHARE)
         self.sizes = (costs.parameters * costs.gathered_bytes).tolist()
         self.gradients = (costs.parameters * costs.gradient_bytes).tolist()
-        self.shardings = _shardings(costs)
+        self.shardings, self.last_s = _shardings(costs), last_between_nodes_s(costs)
         self.secondary = [size * costs.replicas.share for size in self.sizes]
         self.replicas = (costs.parameters * (costs.replicas.bytes or 0.0)).tolist()
-        self.needs = [*np.maximum.accumulate(_needs(costs, most_scatters)[::-1])[::-1].tolist(), 0.0]
+        self.needs = [0.0]
+        for layer, need in reversed([*enumerate(_needs(costs, most_scatters).tolist())]):
+            least = min(self._left(layer, sharding) for sharding in self.shardings)
+            self.needs.insert(0, max(need, least + self.needs[0]))
 
     def extended(self, label: _Label) -> Iterator[_Label]:
         """Every label with one gather more that its next pass begins, and with that pass."""
@@ -135,9 +139,7 @@ class _Extending:
         layer = costs.layer_at[at]
         if at >= costs.layers and done <= layer:
             return None  # it is there for the forward pass
-        share = self.secondary[layer] if sharding.is_secondary else 0.0
-        replica = self.replicas[layer] if sharding.is_replicated else 0.0
-        left = share + replica + (self.sizes[layer] if sharding.is_kept else 0.0)
+        left = self._left(layer, sharding)
         if left and label.left + left + self.needs[layer + 1] > self.most_bytes:
             return None  # no later layer would have room for its backward pass
         begun_s = self._may_begin_s(label)
@@ -145,7 +147,8 @@ class _Extending:
         beside = sum(size for end_s, size in label.flying if end_s > (start_s if at > done else begun_s))
         if at > done:
             beside = max(beside, self._beside(label, max(begun_s, label.ready_s[0])))
-        held = label.held + self.sizes[layer] + share + replica
+        replica = self.replicas[layer] if sharding.is_replicated else 0.0
+        held = label.held + self.sizes[layer] + replica + (self.secondary[layer] if sharding.is_secondary else 0.0)
         peak = max(held + beside, label.peak + replica)
         if peak > self.most_bytes:
             return None
@@ -158,6 +161,12 @@ class _Extending:
             longer.waiting -= int(costs.parameters[longer.kept[-1]])
             longer.ready_s, longer.kept, longer.at = (*longer.ready_s, 0.0), longer.kept[:-1], longer.at + 1
         return self._bounded(longer) if self._leaves_room(longer) else None
+
+    def _left(self, layer: int, sharding: _Sharding) -> float:
+        """Bytes that stay after a forward pass."""
+        share = self.secondary[layer] if sharding.is_secondary else 0.0
+        replica = self.replicas[layer] if sharding.is_replicated else 0.0
+        return share + replica + (self.sizes[layer] if sharding.is_kept else 0.0)
 
     def _gather(self, label: _Label, layer: int, sharding: _Sharding) -> Collective:
         if label.at < self.costs.layers:
@@ -272,7 +281,7 @@ class _Extending:
         outer, *inner = zip(self.tails, longer.free_s, strict=True)
         first = self._first_between_nodes(longer) if longer.in_node else longer.at
         least_s = outer[0].from_s(outer[1], *state, longer.waiting + longer.in_node, longer.summed, first)
-        inner_s = (tails.from_s(free_s, *state, longer.waiting) for tails, free_s in inner)
+        inner_s = (tails.from_s(free_s, *state, longer.waiting) + self.last_s for tails, free_s in inner)
         longer.bound_s = max(longer.parent.bound_s, least_s, *inner_s)
         return longer
 

@@ -72,10 +72,12 @@ class Inner:
 class Replicas:
     """What else a layer's sharding may be. `share`: of its gathered bytes, what a rank holds after the forward pass
     where that is resharded over the ranks of a node; 1 where this isn't offered. `bytes`: of a parameter, what a rank
-    holds more of it and of its optimiser where nodes have a replica each; None where this isn't offered."""
+    holds more of it and of its optimiser where nodes have a replica each; None where this isn't offered. `is_full`:
+    whether it may be over all ranks between its passes."""
 
     share: float = 1.0
     bytes: float | None = None
+    is_full: bool = True
 
 
 @dataclass(frozen=True)
