@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gapless.errors import InputError
+from gapless.installation.doctor import declared_extras, extras_for
+from gapless.installation.extras import install_line
 from gapless.system import find_system, system_names
 
 if sys.version_info >= (3, 11):
@@ -230,15 +232,25 @@ class _Answer:
 
 
 def _command(row: Row, folder: str, stop: threading.Event) -> _Answer | None:
-    """The JSON object of a row's command, after those that make files for it."""
+    """The JSON object of a row's command, after those that make files for it; left out where an extra is missing."""
+    commands = (*row.before, f"{row.command} --json")
+    if lacking := _lacking(commands):
+        return _Answer(left_out=f"it needs what is not installed: {'; '.join(map(install_line, lacking))}")
     ended: _Ended | str | None = None
-    for command in (*row.before, f"{row.command} --json"):
+    for command in commands:
         ended = _run([sys.executable, "-m", *shlex.split(command)], folder, _PATIENCE_S[row.size], stop)
         if not isinstance(ended, _Ended):
             return None if ended is None else _Answer(error=ended)
     assert isinstance(ended, _Ended)
     lines = ended.out.strip().splitlines() or [""]
     return _Answer({**json.loads(lines[-1]), "cpu_s": ended.cpu_s})
+
+
+def _lacking(commands: Sequence[str]) -> list[str]:
+    """The extras that commands need and that are declared, but not whole here."""
+    extras = {extra.name: extra for extra in declared_extras()}
+    names = {name for command in commands for name in extras_for(shlex.split(command)[1:])}
+    return sorted(name for name in names if name in extras and not extras[name].is_complete)
 
 
 def _benchmark(row: Row, folder: str, stop: threading.Event) -> _Answer | None:

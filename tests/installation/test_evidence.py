@@ -12,6 +12,7 @@ from commands import commands
 from doc_pages import ROOT, pages
 
 from gapless.errors import InputError
+from gapless.installation.doctor import Extra
 from gapless.installation.evidence import Figure, Found, Row, _Answer, _held, evidence, rerun
 
 PARSER = commands()[()]
@@ -119,6 +120,16 @@ def test_a_command_that_fails_differs_and_says_why() -> None:
     found = only(Row("none", "gapless solve cupcake --profile nowhere.json", FIELD.figures))
     assert found.differs
     assert found.error.startswith("exit code 2: gapless: error:")
+
+
+def test_a_command_whose_extra_is_missing_is_left_out_and_says_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gapless.installation.evidence.declared_extras", lambda: (Extra("torch", {"torch": None}),))
+    found = only(Row("CNN", "gapless validate regimes --model train:net", (Figure("overlap", "1"),)))
+    assert found.values is None
+    assert not found.error
+    assert re.search(r"it needs what is not installed: pip install '.*\[torch\]'", found.left_out)
 
 
 def test_an_answer_without_the_figure_differs() -> None:
