@@ -34,6 +34,8 @@ def check_step(step: Step) -> None:
     if step.copies > 1 and step.compression is not None:
         rule = "goes without placement bidirectional: no errors are modelled where copies are summed"
         raise InputError(f"compression: {rule}; leave it out")
+    if step.vocabulary_parts > 1 and step.compression is not None:
+        raise InputError("vocabulary_parts: goes without compression, whose errors are of whole layers; leave it out")
     check_known("message_memory", step.message_memory, MESSAGE_MEMORIES)
     check_known("minimise", step.minimise, OBJECTIVES)
     _check_objective(step)

@@ -21,6 +21,7 @@ from gapless.options import SolveOptions
 from gapless.profiles.pipelines.compression import CompressionMode
 from gapless.profiles.pipelines.named import find_compression, find_pipeline_profile
 from gapless.profiles.pipelines.profile import PipelineProfile
+from gapless.profiles.pipelines.vocabulary import head_in_parts
 from gapless.question import from_question
 from gapless.topologies.files import load_topology
 from gapless.units import Unit
@@ -130,6 +131,7 @@ class Problem(Step):
             **({} if self.overlap_cost == 1 else {"overlap_cost": self.overlap_cost}),
             **({"work": list(self.work)} if self.work else {}),
             **({} if self.slices == 1 else {"slices": self.slices, "attention": self.attention}),
+            **({} if self.vocabulary_parts == 1 else {"vocabulary_parts": self.vocabulary_parts}),
             **({"slice_lengths": list(self.slice_lengths)} if self.slice_lengths else {}),
             "method": self.method,
             "source": self.profile.source,
@@ -154,6 +156,8 @@ def problem_of(asked: Question) -> Problem:
         return _in_all_placements(asked)
     placement, chunks = placed(asked)
     profile = find_pipeline_profile(asked.profile, asked.ranks, chunks // copies_of(placement))
+    if asked.vocabulary_parts > 1:
+        profile = head_in_parts(profile, asked.vocabulary_parts)
     return Problem(
         profile, asked.ranks, asked.micro_batches, placement, chunks, _hops(profile, asked), _replicas(asked),
         math.inf if asked.memory is None else float(asked.memory), asked.in_flight, asked.backward, asked.cut,
@@ -161,6 +165,7 @@ def problem_of(asked: Question) -> Problem:
         asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory, asked.minimise,
         overlap_cost=asked.overlap_cost, steps=asked.steps, work=tuple(asked.work or ()), slices=asked.slices,
         attention=asked.attention, slice_lengths=tuple(asked.slice_lengths or ()),
+        vocabulary_parts=asked.vocabulary_parts,
     )  # fmt: skip
 
 

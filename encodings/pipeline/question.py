@@ -117,6 +117,12 @@ class Question(Asked):
         "auto",
         metavar="NAME|L,L,...",
     )
+    vocabulary_parts: int = asked(
+        Whole(1, 256),
+        "layers that the head is cut into along the vocabulary, to be on any stages; 1: it is one layer",
+        1,
+        metavar="N",
+    )
     backward: str = asked(
         Choice(BACKWARDS),
         "gradients of inputs and weights as two ops: split, as one: whole, or what the profile's times favour: auto",

@@ -36,6 +36,7 @@ class Step(BriefQuestion):
     backward take in one cell, of their sum. `work`: what computing each micro-batch takes, as a multiple; none where
     all are alike. `slices`: those of the sequence into which micro-batches are cut; `attention`: the share of causal
     attention in forwards and gradients of inputs; `slice_lengths`: tokens of each, relative, none for equal work.
+    `vocabulary_parts`: the last layers of the profile that are parts of its head.
     """
 
     profile: PipelineProfile
@@ -62,6 +63,7 @@ class Step(BriefQuestion):
     slices: int = Question.slices
     attention: float = Question.attention
     slice_lengths: tuple[float, ...] = ()
+    vocabulary_parts: int = Question.vocabulary_parts
 
     @cached_property
     def shares(self) -> Shares:

@@ -81,9 +81,10 @@ def program_of(plan: SavedPlan) -> Program:
     if decision.cells:
         rule = "a forward and a backward in one cell are drawn and replayed, not run"
         raise InputError(f"decision: cells: {rule}; solve without --overlap-cost")
-    if "slices" in plan.problem:
-        rule = "slices of a sequence are drawn and replayed, not run"
-        raise InputError(f"problem: slices: {rule}; solve without --slices")
+    for field, what in (("slices", "slices of a sequence"), ("vocabulary_parts", "parts of a vocabulary")):
+        if field in plan.problem:
+            option = field.replace("_", "-")
+            raise InputError(f"problem: {field}: {what} are drawn and replayed, not run; solve without --{option}")
     ranks = rank_of_stage(asked)
     micro_batches = asked.integer("micro_batches", 1)
     boundary_bytes, sent_bytes = _messages(plan.schedule, len(ranks), max(ranks) + 1, micro_batches)
