@@ -57,7 +57,7 @@ class Question(Asked):
 
     profile: str | Path | PipelineProfile = asked(
         Object(("gapless.profiles.pipelines.profile.PipelineProfile",)),
-        "layers of a model: `gapless list profiles`, gpt:layers=..,hidden=.., llama:.., or a file",
+        "layers of a model: `gapless list profiles`, gpt:layers=24,hidden=1024, or a file",
         is_required=True, metavar="NAME|FILE", names=lazy(lambda: named.pipeline_profile_names),
     )  # fmt: skip
     _: KW_ONLY

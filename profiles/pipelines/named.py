@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from gapless.errors import InputError
+from gapless.io.record import suggestion
 from gapless.profiles.devices import BANDWIDTH_EFFICIENCY, HALF_EFFICIENCY, Device, named_device
 from gapless.profiles.pipelines.compression import CompressionTable, read_compression_table
 from gapless.profiles.pipelines.llama import SHAPES, llama_profile
@@ -71,7 +72,10 @@ def find_pipeline_profile(profile: str | Path | PipelineProfile, ranks: int, chu
         return NAMED[text]()
     if not Path(text).suffix and not os.path.exists(text):
         known = ", ".join(pipeline_profile_names())
-        raise InputError(f"profile: must be one of {known}, uniform:f=10,b=12,w=8, or a file, got {text!r}")
+        shapes = "gpt:layers=24,hidden=1024 or uniform:f=10,b=12,w=8"
+        hint = suggestion(text, pipeline_profile_names())
+        rule = f"must be one of {known}, a shape such as {shapes}, or a file, got {text!r}"
+        raise InputError(f"profile: {rule}" + (f"; {hint}" if hint else ""))
     return read_pipeline_profile(text)
 
 

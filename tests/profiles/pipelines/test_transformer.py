@@ -80,3 +80,8 @@ def test_a_shape_may_be_typed_and_has_the_papers_settings_otherwise() -> None:
 def test_what_is_no_shape_is_refused_with_what_there_is(text: str) -> None:
     with pytest.raises(InputError, match="profile: gpt needs layers and hidden, and takes sequence, vocabulary"):
         find_pipeline_profile(text, 2, 1)
+
+
+def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
+    with pytest.raises(InputError, match="a shape such as gpt:layers=24,hidden=1024 .* did you mean 'llama-8b'"):
+        find_pipeline_profile("llama8b", 2, 1)
