@@ -21,13 +21,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from gapless.errors import InputError
-from gapless.io.record import suggestion
 from gapless.profiles.devices import BANDWIDTH_EFFICIENCY, HALF_EFFICIENCY, Device, named_device
 from gapless.profiles.pipelines.compression import CompressionTable, read_compression_table
 from gapless.profiles.pipelines.llama import SHAPES, llama_profile
@@ -73,9 +73,9 @@ def find_pipeline_profile(profile: str | Path | PipelineProfile, ranks: int, chu
     if not Path(text).suffix and not os.path.exists(text):
         known = ", ".join(pipeline_profile_names())
         shapes = "gpt:layers=24,hidden=1024 or uniform:f=10,b=12,w=8"
-        hint = suggestion(text, pipeline_profile_names())
+        close = get_close_matches(text, pipeline_profile_names(), n=1)
         rule = f"must be one of {known}, a shape such as {shapes}, or a file, got {text!r}"
-        raise InputError(f"profile: {rule}" + (f"; {hint}" if hint else ""))
+        raise InputError(f"profile: {rule}" + (f"; did you mean {close[0]!r}?" if close else ""))
     return read_pipeline_profile(text)
 
 

@@ -83,5 +83,5 @@ def test_what_is_no_shape_is_refused_with_what_there_is(text: str) -> None:
 
 
 def test_a_name_that_is_nearly_right_is_answered_with_the_right_one() -> None:
-    with pytest.raises(InputError, match="a shape such as gpt:layers=24,hidden=1024 .* did you mean 'llama-8b'"):
+    with pytest.raises(InputError, match=r"a shape such as gpt:layers=24,hidden=1024 .* did you mean 'llama-8b'"):
         find_pipeline_profile("llama8b", 2, 1)
