@@ -136,14 +136,19 @@ def _build(
 
 
 def _add_disjunctions(model: cp_model.CpModel, columns: list[cp_model.IntVar], arrays: ModelArrays) -> None:
-    interval_of: dict[tuple[int, int], cp_model.IntervalVar] = {}
+    interval_of: dict[tuple[int, int, int], cp_model.IntervalVar] = {}
     for disjunction in arrays.disjunctions:
         _check_whole(disjunction.family, "durations", disjunction.durations)
-        activities = list(zip(disjunction.starts.tolist(), _ints(disjunction.durations), strict=True))
+        starts, present = disjunction.starts.tolist(), disjunction.present.tolist()
+        activities = list(zip(starts, _ints(disjunction.durations), present, strict=True))
         for activity in activities:
             if activity not in interval_of:
-                start, duration = activity
-                interval_of[activity] = model.new_fixed_size_interval_var(columns[start], duration, "")
+                start, duration, choice = activity
+                if choice < 0:
+                    interval = model.new_fixed_size_interval_var(columns[start], duration, "")
+                else:
+                    interval = model.new_optional_fixed_size_interval_var(columns[start], duration, columns[choice], "")
+                interval_of[activity] = interval
         model.add_no_overlap([interval_of[activity] for activity in activities])
 
 

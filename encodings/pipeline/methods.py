@@ -35,7 +35,7 @@ from gapless.solution import PROVEN_GAP, Status
 from gapless.solvers.proofs import confirmed
 from gapless.solvers.registry import solve_model
 
-__all__ = ["IMPROVING", "MAKING", "Orders", "best_orders", "first_orders", "quick_orders"]
+__all__ = ["IMPROVING", "MAKING", "Orders", "best_orders", "first_orders", "improved_orders", "quick_orders"]
 
 _FEW_OPS = 100
 """What the exact method is tried on before neighbourhoods, with several stages a rank too."""
@@ -289,7 +289,7 @@ class Exact:
         ordered = order_model(stages, most, min(search.bound_s // ticked.tick_s, most))
         options = replace(search.deadline.stage(), threads=1, gap=0.0, step_limit=search.parameters.exact_steps,
                           on_progress=None, on_plan=None)  # fmt: skip
-        claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start))
+        claimed = solve_model(ordered.model, options, "cpsat", values_of(ordered, start, best.order))
         if claimed.values is not None:
             candidate = search.candidate(self.name, best.stages, order_of(ordered, claimed.values))
             if candidate is not None:
@@ -326,9 +326,10 @@ def quick_orders(
 
 def best_orders(
     problem: Problem, cut: Cut, stages: Stages, options: SolveOptions, deadline: Deadline, parameters: Parameters,
-    known: Iterable[Candidate] = (), offer: Offer = lambda candidate: None,
+    known: Iterable[Candidate] = (), offer: Offer = lambda candidate: None, improves: bool = True,
 ) -> Orders:  # fmt: skip
-    """Orders by all methods, the best of them improved until it is proven. `known`: orders of the same stages, if any.
+    """Orders by all methods, the best of them improved, if it `improves`, until it is proven. `known`: orders of the
+    same stages, if any.
 
     `offer` takes the best that was made, then each that is better.
     """
@@ -339,11 +340,21 @@ def best_orders(
     if made is None:
         return search
     offer(made)
-    improves = any(search.choice.allows(method.name) for method in IMPROVING)
+    improves = improves and any(search.choice.allows(method.name) for method in IMPROVING)
     if improves and not search.proven and (start := search.start) is not None:
         search.best, search.is_improving = start, True
         run_methods(IMPROVING, problem, search, search.choice)
         search.best = min(made, search.best, key=_rank)
+    return search
+
+
+def improved_orders(
+    problem: Problem, best: Candidate, options: SolveOptions, deadline: Deadline, parameters: Parameters, offer: Offer,
+) -> Orders:  # fmt: skip
+    """An order improved on its own stages until it is proven; `offer` takes each that is better."""
+    search = Orders(problem, best.cut, best.stages, options, deadline, parameters, parameters.heuristic_ops, best=best,
+                    bounds_s=bounds_of(best.stages), report=offer, is_improving=True)  # fmt: skip
+    run_methods(IMPROVING, problem, search, search.choice)
     return search
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.policies import Choice, are_all_choices, choices_of, next_to
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
-from gapless.encodings.pipeline.methods import best_orders, first_orders, quick_orders
+from gapless.encodings.pipeline.methods import best_orders, first_orders, improved_orders, quick_orders
 from gapless.encodings.pipeline.order.cells import with_cells
 from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
@@ -118,6 +118,11 @@ class Search:
         return max(self.load_s, min([self.rest_s, self.open_s, *(case.bound_s for case in self.cases)]))
 
     @property
+    def has_cells(self) -> bool:
+        """Whether forwards and backwards may run in cells: then orders are made without, and improved with them."""
+        return self.asked.overlap_cost != 1
+
+    @property
     def load_s(self) -> float:
         """What all ranks have to compute, in the mean."""
         share = self.asked.total_work / self.problem.micro_batches
@@ -211,6 +216,8 @@ class Search:
         """Quick orders of a case, unless its bound says that it is no better."""
         stages = stages_of(self.problem, cut, choice, splits)
         case = Case(cut, stages, bounds_of(stages) | ({"cut": bound_s} if bound_s else {}), choice=choice)
+        if self.has_cells:
+            _raise(case.bounds_s, bounds_of(stages_of(self.asked, cut, choice, splits)))
         if self.asked.work:
             case.bounds_s["work"] = work_bound_s(stages, self.asked.total_work)
         spoiling = spoiling_of(self.problem, cut, stages.crosses)
@@ -256,11 +263,14 @@ class Search:
         """Orders by all methods, and what they prove of plain messages."""
         orders = best_orders(
             self.problem, case.cut, case.stages, *self.effort, case.known if self.asked is self.problem else (),
-            lambda found: self.add(case, self._fitting([found])),
+            lambda found: self.add(case, self._fitting([found])), improves=not self.has_cells,
         )  # fmt: skip
         plain_only = () if self.problem.compression is None else ("exact",)
-        case.bounds_s.update({name: s for name, s in orders.bounds_s.items() if name not in plain_only})
+        _raise(case.bounds_s, {name: s for name, s in orders.bounds_s.items() if name not in plain_only})
         self.add(case, self._fitting(orders.known if orders.best is None else [*orders.known, orders.best]))
+        if self.has_cells and case.best is not None and not self.is_beaten(case.bound_s):
+            celled = improved_orders(self.asked, case.best, *self.effort, lambda found: self.add(case, [found]))
+            _raise(case.bounds_s, celled.bounds_s)
 
     def _compress(self, cases: list[Case]) -> None:
         """The best modes for the orders of some cases; then orders for the best modes by all methods, and so on."""
@@ -334,6 +344,12 @@ class Search:
             return peak_bytes(candidate.stages, candidate.timeline)
         spoiling = spoiling_of(self.problem, candidate.cut, candidate.stages.crosses)
         return held_bytes(self.problem, candidate.stages, candidate.order, candidate.timeline, spoiling)
+
+
+def _raise(bounds_s: dict[str, float], others_s: Mapping[str, float]) -> None:
+    """Each bound to that of the same name, where that is higher."""
+    for name, bound_s in others_s.items():
+        bounds_s[name] = max(bound_s, bounds_s.get(name, 0.0))
 
 
 def _recomputes(choice: Choice) -> bool:

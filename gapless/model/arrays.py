@@ -16,11 +16,22 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Disjunction:
-    """Activities of which no two overlap: activity k runs from column `starts[k]` for `durations[k]`."""
+    """Activities of which no two overlap: activity k runs from column `starts[k]` for `durations[k]`; if at all, where
+    `present[k]` is a binary column, which is 1 then, and always where that is -1.
+    """
 
     family: str
     starts: Ids
     durations: Floats
+    present: Ids
+
+    def violation(self, values: Floats) -> float:
+        """The most by which an activity starts before another one has ended, 0 where none does."""
+        there = np.where(self.present < 0, 1.0, values[self.present]) > 0.5
+        start, duration = values[self.starts][there], self.durations[there]
+        order = np.lexsort((duration, start))  # what takes no time goes first
+        start, duration = start[order], duration[order]
+        return float((start[:-1] + duration[:-1] - start[1:]).max(initial=0.0))
 
 
 @dataclass(frozen=True)
@@ -116,9 +127,6 @@ class ModelArrays:
             np.maximum(self.lower - x, x - self.upper),
             np.abs(x - np.round(x))[self.is_integer],
         ]
-        for disjunction in self.disjunctions:
-            order = np.lexsort((disjunction.durations, x[disjunction.starts]))  # what takes no time goes first
-            start, duration = x[disjunction.starts][order], disjunction.durations[order]
-            gaps.append(start[:-1] + duration[:-1] - start[1:])
+        gaps.append(np.array([disjunction.violation(x) for disjunction in self.disjunctions]))
         gaps.append(np.array([cumulative.violation(x) for cumulative in self.cumulatives]))
         return max(float(gap.max(initial=0.0)) for gap in gaps)

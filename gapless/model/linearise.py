@@ -33,7 +33,8 @@ def linearise(arrays: ModelArrays) -> ModelArrays:
 
 
 def _without_disjunctions(arrays: ModelArrays) -> ModelArrays:
-    """Of activities i and j, either i ends before j starts (binary 1) or j ends before i starts (binary 0)."""
+    """Of activities i and j, either i ends before j starts (binary 1) or j ends before i starts (binary 0), where both
+    are there."""
     columns, count = len(arrays.cost), 0
     rows: list[tuple[Ids, Floats, float]] = []
     for disjunction in arrays.disjunctions:
@@ -46,9 +47,11 @@ def _without_disjunctions(arrays: ModelArrays) -> ModelArrays:
                 big_m = high[first] + duration[first] - low[second]
                 if not np.isfinite(big_m):
                     raise ModelError(f"family {disjunction.family!r}: start times must have finite bounds to linearise")
-                # second - first >= duration - M (1 - binary), or - M binary for the other order
-                ids = np.array([start[second], start[first], binary])
-                rows.append((ids, np.array([1.0, -1.0, -when * big_m]), duration[first] - (big_m if when > 0 else 0.0)))
+                # second - first >= duration - M (1 - binary), or - M binary for the other order; and - M (1 - present)
+                given = [column for column in disjunction.present[[i, j]].tolist() if column >= 0]
+                ids = np.array([start[second], start[first], binary, *given])
+                values = np.array([1.0, -1.0, -when * big_m, *(-big_m for _ in given)])
+                rows.append((ids, values, duration[first] - big_m * ((when > 0) + len(given))))
     widen = replace(
         arrays,
         cost=np.concatenate([arrays.cost, np.zeros(count)]),

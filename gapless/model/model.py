@@ -173,9 +173,7 @@ class Model:
         if np.isnan(low).any() or np.isnan(high).any() or (low == np.inf).any() or (high == -np.inf).any():
             raise ModelError(f"row family {family!r}: bounds must be numbers, lower below inf and upper above -inf")
         condition = np.broadcast_to(np.asarray(only_if, dtype=np.int64), (count,))
-        for binary in np.unique(condition[condition != -1]).tolist():
-            if not (0 <= binary < self.column_count and self._is_binary(binary)):
-                raise ModelError(f"row family {family!r}: only_if must name binary columns or be -1, got {binary}")
+        self._check_binaries(family, condition)
         if any(known.name == family for known in self.families):
             raise ModelError(f"model {self.name!r}: row family {family!r} is there already; family names must differ")
         self.families.append(Family(family, self.row_count, count, cite, labels))
@@ -185,12 +183,18 @@ class Model:
         self._entries.append((row + self.row_count, column, value.copy()))
         self.row_count += count
 
-    def no_overlap(self, family: str, activities: Sequence[tuple[ArrayLike, ArrayLike]], cite: str = "") -> None:
-        """Add a family of disjunctions: of each (start columns, durations) no two activities overlap in time."""
+    def no_overlap(self, family: str, activities: Sequence[tuple[ArrayLike, ...]], cite: str = "") -> None:
+        """Add a family of disjunctions: of each (start columns, durations) no two activities overlap in time.
+
+        A third part has ids of binaries, broadcast likewise: an activity is there only where its binary is 1, always
+        where the id is -1.
+        """
         self._add_logic(family, cite)
-        for starts, durations in activities:
+        for starts, durations, *choices in activities:
             ids, times = self._activities(family, starts, durations, "durations")
-            self._disjunctions.append(Disjunction(family, ids, times))
+            present = np.broadcast_to(np.asarray(choices[0] if choices else -1, dtype=np.int64).reshape(-1), ids.shape)
+            self._check_binaries(family, present)
+            self._disjunctions.append(Disjunction(family, ids, times, present))
 
     def cumulative(
         self, family: str, starts: ArrayLike, ends: ArrayLike, delays: ArrayLike, demands: ArrayLike, capacity: float,
@@ -221,6 +225,11 @@ class Model:
         if not (np.isfinite(values) & (values >= 0)).all():
             raise ModelError(f"family {family!r}: {what} must be finite and >= 0")
         return ids, values
+
+    def _check_binaries(self, family: str, condition: Ids) -> None:
+        for binary in np.unique(condition[condition != -1]).tolist():
+            if not (0 <= binary < self.column_count and self._is_binary(binary)):
+                raise ModelError(f"row family {family!r}: only_if must name binary columns or be -1, got {binary}")
 
     def _is_binary(self, column: int) -> bool:
         for block, lower, upper, integer in zip(self._blocks, self._lower, self._upper, self._is_integer, strict=True):

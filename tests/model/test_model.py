@@ -157,6 +157,16 @@ def test_violation_heeds_conditions_and_disjunctions() -> None:
     assert arrays.violation([1, 1, 2]) == 1
 
 
+def test_what_is_left_out_overlaps_nothing() -> None:
+    model = Model("optional")
+    start, flag = model.integers("start", 2, 0, 9), model.binaries("flag")
+    model.no_overlap("machine", [(start, [2, 3], [-1, flag])])
+    assert model.arrays().violation([0, 1, 0]) == 0
+    assert model.arrays().violation([0, 1, 1]) == 1
+    with pytest.raises(ModelError, match="must name binary columns"):
+        model.no_overlap("other", [(start, [2, 3], start[0])])
+
+
 def test_what_takes_no_time_may_start_with_another_activity() -> None:
     model = Model("at_once")
     start = model.integers("start", 2, 0, 9)

@@ -197,6 +197,24 @@ def test_conditional_rows_and_disjunctions_go_to_every_milp_backend(solver: str)
     assert model.arrays().violation(solution.values) == 0
 
 
+@pytest.mark.parametrize("solver", ["highs", "cpsat"])
+def test_an_activity_that_may_be_left_out_goes_to_every_milp_backend(solver: str) -> None:
+    """Jobs of 3 and 4, the second of which is left out for 2."""
+    model = Model("optional")
+    start, is_there, end = (
+        model.integers("start", 2, 0, 20),
+        model.binaries("is_there"),
+        model.integers("end", (), 0, 40),
+    )
+    model.no_overlap("machine", [(start, [3, 4], [-1, is_there])])
+    model.add("end", (1, end), (-1, start[:, None]), lower=np.array([3, 4]), only_if=np.array([-1, is_there]))
+    model.minimize((1, end), (-2.0, is_there), offset=2.0)
+    solution = solve_model(model, SolveOptions(threads=1), solver)
+    assert solution.objective == 5
+    assert solution.values is not None
+    assert model.arrays().violation(solution.values) == 0
+
+
 def shared(demands: list[int], capacity: int) -> Model:
     """Jobs of 3, 4, 5 and 2 that hold a share of one capacity while they run; the least time in which all are done."""
     model, lengths = Model("shared"), np.array([3, 4, 5, 2])

@@ -57,17 +57,28 @@ class Activities:
     memory: Memory | None = None
 
 
-def of_rank(heads: Heads, rank: int) -> Activities:
-    """The ops of a rank, in the order of kinds, and within a kind of stages."""
+def of_rank(heads: Heads, rank: int, parts_s: Floats | None = None) -> Activities:
+    """The ops of a rank, in the order of kinds, and within a kind of stages. `parts_s`: one of `stages.least_s`.
+
+    In a cell it is as if the forward held the rank for its part first, and the backward for its own from then on: so
+    what comes after the backward comes sooner after its start, by as much as its part is shorter.
+    """
     stages, kinds = heads.stages, len(heads.own_s)
+    held_s, own_s = heads.held_s, heads.own_s
+    if stages.has_cells:
+        held_s, own_s = held_s.copy(), own_s.copy()
+        held_s[: Kind.WEIGHT] = stages.least_s[0] if parts_s is None else parts_s
+        own_s[Kind.BACKWARD] = held_s[Kind.BACKWARD]
     here = np.flatnonzero(stages.rank == rank)
     turn = np.stack([here, 2 * stages.count - here]).reshape(-1)
     chain = np.tile(here // stages.depth, 2)
-    hold, head, rest = (
+    hold, own, head, tail = (
         column[:, here].reshape(kinds * len(here), *column.shape[2:])
-        for column in (heads.held_s, heads.head_s, heads.own_s[:, :, None] + heads.tail_s)
+        for column in (held_s, own_s, heads.head_s, heads.tail_s)
     )
-    lags = [*_chained(chain, turn, _passes(heads)[:, here].reshape(-1)), *_slice_turns(stages, here, hold)]
+    rest = own[:, None] + tail
+    late = np.concatenate([np.zeros(len(here)), (heads.own_s - own_s)[Kind.BACKWARD, here]])
+    lags = _chained(chain, turn, _passes(heads)[:, here].reshape(-1), late) + _slice_turns(stages, here, hold)
     if stages.splits:
         lags += [Lag(k, k + len(here), float(hold[k])) for k in range(len(here), 2 * len(here))]
     return Activities(hold, head, rest, tuple(lags), (np.arange(len(hold)),), _memory(stages, rank, here))
@@ -84,7 +95,7 @@ def of_links(heads: Heads) -> Iterator[Activities]:
         rest = hop_s[:, None] + heads.own_s[kind, user, None] + heads.tail_s[kind, user]
         machines = np.split(np.arange(len(hop)), [len(sends[0])])
         lags = _chained(maker // stages.depth, np.where(kind == Kind.FORWARD, maker, 2 * stages.count - maker),
-                        _passes(heads)[kind, maker] + own_s)  # fmt: skip
+                        _passes(heads)[kind, maker] + own_s, np.zeros(len(hop)))  # fmt: skip
         yield Activities(hop_s, heads.head_s[kind, maker] + own_s[:, None], rest, tuple(lags),
                          tuple(own for own in machines if len(own)))  # fmt: skip
 
@@ -105,10 +116,12 @@ def _pass(heads: Heads, chain: slice) -> Floats:
     return np.stack([forward_s, turn_s + np.concatenate([np.cumsum(back_s[::-1])[::-1], [0.0]])])
 
 
-def _chained(chain: Ints, turn: Ints, when: Floats) -> list[Lag]:
-    """Between what a micro-batch of a copy comes to one after the other: in its `turn`, and `when` it does."""
+def _chained(chain: Ints, turn: Ints, when: Floats, late: Floats) -> list[Lag]:
+    """Between what a micro-batch of a copy comes to one after the other: in its `turn`, and `when` it does; it may
+    start so `late` that it ends when it would.
+    """
     turns = np.lexsort((turn, chain)).tolist()
-    return [Lag(a, b, float(when[b] - when[a])) for a, b in pairwise(turns) if chain[a] == chain[b]]
+    return [Lag(a, b, float(when[b] - when[a] - late[a])) for a, b in pairwise(turns) if chain[a] == chain[b]]
 
 
 def _slice_turns(stages: Stages, here: Ints, hold: Floats) -> list[Lag]:

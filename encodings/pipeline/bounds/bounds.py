@@ -39,7 +39,10 @@ def bounds_of(stages: Stages) -> dict[str, float]:
 
 
 def _ranks_s(heads: Heads) -> float:
-    return max(one_machine_s(of_rank(heads, rank)) for rank in range(heads.stages.ranks))
+    stages = heads.stages
+    return max(
+        one_machine_s(of_rank(heads, rank, parts_s)) for parts_s in stages.least_s for rank in range(stages.ranks)
+    )
 
 
 def some_ranks(stages: Stages, most: int) -> list[int]:
@@ -90,7 +93,9 @@ def _links_s(stages: Stages) -> float:
 
 def _loads_s(stages: Stages) -> list[float]:
     """Of each rank, all of its ops, and a sum."""
-    reduce_s, busy_s = stages.reduce_s.min(axis=0), stages.micro_batches * stages.compute_s
+    reduce_s = stages.reduce_s.min(axis=0)
+    each_s = [parts_s.sum(axis=0) + stages.weight_s for parts_s in stages.least_s]
+    busy_s = stages.micro_batches * np.max([np.bincount(stages.rank, each, stages.ranks) for each in each_s], axis=0)
     return [float(busy_s[rank] + reduce_s[stages.rank == rank].min()) for rank in range(stages.ranks)]
 
 

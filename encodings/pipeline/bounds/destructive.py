@@ -76,7 +76,7 @@ def _groups(stages: Stages, most: int) -> Iterator[Activities]:
         yield from (of_rank(heads_and_tails(stages, rank=rank), rank) for rank in ranks if rank != first)
         return
     heads = heads_and_tails(stages)
-    yield from (of_rank(heads, rank) for rank in ranks)
+    yield from (of_rank(heads, rank, parts) for rank in ranks for parts in stages.least_s)
     yield from islice(of_links(heads), most)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -114,10 +113,8 @@ def _are_apart(stages: Stages, first: int, second: int) -> bool:
 def saved_s(stages: Stages, order: Order) -> Floats:
     """Seconds that cells save each rank, float of shape (P,)."""
     saved, per_kind = np.zeros(stages.ranks), stages.count * stages.micro_batches
-    for rank, sequence in enumerate(order.sequences if order.cells else ()):
-        for forward, backward in pairwise(sequence.tolist()):
-            if forward in order.cells:
-                own = (float(stages.forward_s[forward // stages.micro_batches]),
-                       float(stages.backward_s[(backward - per_kind) // stages.micro_batches]))  # fmt: skip
-                saved[rank] += sum(own) - max(stages.overlap * sum(own), *own)
+    for forward, backward in order.partners.items():
+        stage = forward // stages.micro_batches
+        own = (float(stages.forward_s[stage]), float(stages.backward_s[(backward - per_kind) // stages.micro_batches]))
+        saved[stages.rank[stage]] += sum(own) - stages.cell_s(*own).item()
     return saved

@@ -16,6 +16,7 @@ from gapless.encodings.pipeline.bounds.bounds import spans_s
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
 from gapless.encodings.pipeline.order.kept import Kept, kept_between
 from gapless.encodings.pipeline.order.messages import held, hops_s, in_their_turn, makers, waiting_links, with_queues
+from gapless.encodings.pipeline.order.pairs import Pairs, pairs_of
 from gapless.encodings.pipeline.order.room import posts_at
 from gapless.encodings.pipeline.order.stages import Stages, rooms
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
@@ -30,12 +31,15 @@ class OrderModel:
     leave; -1 where that is when their op ends. `summed`: of shape (S,), when a stage's sum among replicas starts; -1
     where there is none. `step`: the column of what is minimised, the step's end or the longest span. `first`: of steps
     that follow one another, the column of the first rank's end. `begins`: of spans, columns of shape (P,), no later
-    than each rank's first op.
+    than each rank's first op. `late`: as `starts`, later by as much as its cell takes longer than the op.
+    `pairs`: None where there are no cells.
     """
 
     model: Model
     stages: Stages
     starts: Ints
+    late: Ints
+    pairs: Pairs | None
     sent: Ints
     summed: Ints
     step: int
@@ -66,7 +70,9 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
         summed = model.integers("summed", stages.count, upper=horizon)
     first = int(model.integers("first", lower=first_s, upper=horizon)) if stages.steps > 1 else -1
     begins = _begins(model, stages, starts, horizon) if stages.by_span else np.zeros(0, dtype=np.int64)
-    ordered = OrderModel(model, stages, starts, sent, summed, int(step), first, begins)
+    pairs = _pairs(model, stages, starts, most) if stages.has_cells else None
+    late = starts if pairs is None else pairs.late.reshape(starts.shape)
+    ordered = OrderModel(model, stages, starts, late, pairs, sent, summed, int(step), first, begins)
     _forwards_follow(ordered)
     _backwards_follow(ordered)
     _slices_take_turns(ordered)
@@ -81,6 +87,14 @@ def order_model(stages: Stages, horizon: float, least: float = 0.0) -> OrderMode
     _heads_and_tails(ordered)
     model.minimize((1.0, ordered.step))
     return ordered
+
+
+def _pairs(model: Model, stages: Stages, starts: Ints, most: float) -> Pairs:
+    """All that may be in one cell."""
+    heads = heads_and_tails(stages)
+    latest = most - (heads.own_s[:, :, None] + heads.tail_s).reshape(-1)
+    column = starts.reshape(-1)
+    return pairs_of(model, stages, column, np.ones(len(column), dtype=np.bool_), heads.head_s.reshape(-1), latest)
 
 
 def _begins(model: Model, stages: Stages, starts: Ints, horizon: float) -> Ints:
@@ -102,7 +116,7 @@ def _arrivals(ordered: OrderModel, kind: Kind) -> tuple[Ints, Floats]:
     stages, senders = ordered.stages, slice(0, -1) if kind is Kind.FORWARD else slice(1, None)
     own_s = (stages.forward_s if kind is Kind.FORWARD else stages.backward_s)[senders]
     waits = ordered.sent[kind] >= 0
-    columns = np.where(waits, ordered.sent[kind], ordered.starts[kind, senders])
+    columns = np.where(waits, ordered.sent[kind], ordered.late[kind, senders])
     return columns, (hops_s(stages)[kind] + np.where(waits.any(axis=1), 0.0, own_s))[:, None]
 
 
@@ -118,7 +132,7 @@ def _backwards_follow(ordered: OrderModel) -> None:
     stages, (columns, late) = ordered.stages, _arrivals(ordered, Kind.BACKWARD)
     hops, lasts = stages.hops, stages.lasts
     after(ordered.model, "backward_after_backward", ordered.starts[Kind.BACKWARD, hops], columns[hops], late[hops])
-    forward, backward = (ordered.starts[kind, lasts] for kind in (Kind.FORWARD, Kind.BACKWARD))
+    forward, backward = ordered.late[Kind.FORWARD, lasts], ordered.starts[Kind.BACKWARD, lasts]
     after(ordered.model, "backward_after_forward", backward, forward, stages.forward_s[lasts, None])
 
 
@@ -134,20 +148,24 @@ def _weights_follow(ordered: OrderModel) -> None:
     """A gradient of the weights is computed after that of the input."""
     if ordered.stages.splits:
         late = ordered.stages.backward_s[:, None]
-        after(ordered.model, "weight_after_backward", ordered.starts[Kind.WEIGHT], ordered.starts[Kind.BACKWARD], late)
+        after(ordered.model, "weight_after_backward", ordered.starts[Kind.WEIGHT], ordered.late[Kind.BACKWARD], late)
 
 
 def _first_in_first_out(ordered: OrderModel) -> None:
     """Of each kind and stage, a micro-batch goes after the one before it."""
     late = held(ordered.stages)[:, :, None]
-    after(ordered.model, "first_in_first_out", ordered.starts[:, :, 1:], ordered.starts[:, :, :-1], late)
+    after(ordered.model, "first_in_first_out", ordered.starts[:, :, 1:], ordered.late[:, :, :-1], late)
 
 
 def _one_op_at_a_time(ordered: OrderModel) -> None:
-    """A rank runs one op at a time."""
-    held_s = np.broadcast_to(held(ordered.stages)[:, :, None], ordered.starts.shape)
-    here = [ordered.stages.rank == rank for rank in range(ordered.stages.ranks)]
-    activities = [(ordered.starts[:, own].reshape(-1), held_s[:, own].reshape(-1)) for own in here]
+    """A rank runs one op at a time, or a cell."""
+    starts, pairs = ordered.starts.reshape(-1), ordered.pairs
+    held_s = np.repeat(held(ordered.stages).reshape(-1), ordered.stages.micro_batches)
+    numbers = np.arange(len(starts)).reshape(ordered.starts.shape)
+    activities: list[tuple[Ints | Floats, ...]] = []
+    for rank in range(ordered.stages.ranks):
+        own = numbers[:, ordered.stages.rank == rank].reshape(-1)
+        activities += [(starts[own], held_s[own])] if pairs is None else pairs.one_at_a_time(starts, own, held_s)
     ordered.model.no_overlap("one_op_at_a_time", activities)
 
 
@@ -158,7 +176,7 @@ def _one_message_at_a_time(ordered: OrderModel, links: list[list[tuple[int, int]
     activities = []
     for number, sends in enumerate(links):
         columns = np.stack([ordered.sent[send] for send in sends])
-        made = np.stack([ordered.starts[kind, hop + kind] for kind, hop in sends])
+        made = np.stack([ordered.late[kind, hop + kind] for kind, hop in sends])
         late = np.array([own_s[send] for send in sends])[:, None]
         after(ordered.model, f"message_after_op_{number}", columns, made, late)
         activities.append((columns, np.broadcast_to(np.array([[hop_s[send]] for send in sends]), columns.shape)))
@@ -184,7 +202,7 @@ def _memory(ordered: OrderModel) -> None:
             _take_turns(ordered, int(here[0]))
             if len(stages.spans) == 1 and not len(messages.sizes):
                 continue
-        kept = kept_between(stages, here, ordered.starts).with_more(messages)
+        kept = kept_between(stages, here, ordered.starts, ordered.late).with_more(messages)
         unit = int(np.gcd.reduce(kept.sizes))
         ordered.model.cumulative(
             f"memory_{rank}", kept.begins, kept.ends, kept.delays, kept.sizes // unit, room_bytes // unit
@@ -220,7 +238,7 @@ def _take_turns(ordered: OrderModel, stage: int) -> None:
     counts = {kind: int(most[stage]) for kind, most in rooms(stages).items()}
     for kind, most in counts.items():
         if most < micro_batches and (kind is stages.last or most < counts[stages.last]):
-            first, late = ordered.starts[Kind.FORWARD, stage], ordered.starts[kind, stage]
+            first, late = ordered.starts[Kind.FORWARD, stage], ordered.late[kind, stage]
             family = f"memory_{kind.name.lower()}_{stages.rank[stage]}"
             after(ordered.model, family, first[most:], late[: micro_batches - most], held_s[kind, stage])
 
@@ -232,7 +250,7 @@ def _sums_follow(ordered: OrderModel) -> None:
     if (ordered.summed < 0).all():
         return
     last_s = stages.weight_s if stages.splits else stages.backward_s
-    after(ordered.model, "sum_after_last", ordered.summed, ordered.starts[-1, :, -1], last_s)
+    after(ordered.model, "sum_after_last", ordered.summed, ordered.late[-1, :, -1], last_s)
     if stages.depth < stages.count:
         every = ordered.summed.reshape(-1, stages.depth)
         after(ordered.model, "all_are_summed_at_once", np.roll(every, 1, axis=0), every, 0.0)
@@ -244,10 +262,10 @@ def _sums_follow(ordered: OrderModel) -> None:
 def _ends(ordered: OrderModel) -> None:
     """The step ends after each stage's last micro-batch, its sum, and the exchange of a shared embedding."""
     stages = ordered.stages
-    _within(ordered, "ends_after_last", ordered.starts[-1, :, -1], held(stages)[-1], stages.rank)
+    _within(ordered, "ends_after_last", ordered.late[-1, :, -1], held(stages)[-1], stages.rank)
     last_s = stages.weight_s if stages.splits else stages.backward_s
     columns, before = (ordered.summed, stages.reduce_s[0]) if (ordered.summed >= 0).all() else (
-        ordered.starts[-1, :, -1], last_s)  # fmt: skip
+        ordered.late[-1, :, -1], last_s)  # fmt: skip
     _within(ordered, "ends_after_sum", columns, stages.exchange_s + before, stages.rank)
     if stages.embedding_s and stages.is_repeated:  # each end waits for the other
         for rank, other in sorted({tuple(stages.rank[ends].tolist()) for ends in ([0, -1], [-1, 0])}):
@@ -307,7 +325,7 @@ def _heads_and_tails(ordered: OrderModel) -> None:
         after(ordered.model, "first_tails", np.int64(ordered.first), starts, heads.own_s[:, :, None] + first_s)
         return
     if not stages.by_span:
-        after(ordered.model, "tails", np.int64(ordered.step), starts, heads.own_s[:, :, None] + heads.tail_s)
+        after(ordered.model, "tails", np.int64(ordered.step), ordered.late, heads.own_s[:, :, None] + heads.tail_s)
         return
     for rank in range(stages.ranks):
         here, span = stages.rank == rank, heads_and_tails(stages, rank=rank)
@@ -325,11 +343,14 @@ def after(model: Model, family: str, later: Ints | np.int64, earlier: Ints, by: 
         model.add(family, (np.array([1.0, -1.0]), pairs), lower=by)
 
 
-def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:
+def values_of(ordered: OrderModel, timeline: Timeline, order: Order | None = None) -> Floats:
     """The point of an order's timeline in ticks, of one step where several follow one another. Where times aren't
-    whole, as those of the least span needn't be, they are rounded down: what was a whole number apart still is."""
+    whole, as those of the least span needn't be, they are rounded down: what was a whole number apart still is.
+    `order`: where it has cells."""
     values = np.full(ordered.model.column_count, np.nan)
     values[ordered.starts.reshape(-1)] = timeline.start_s
+    if ordered.pairs is not None:
+        ordered.pairs.fill(values, timeline.start_s, {} if order is None else order.partners)
     waits = ordered.sent >= 0
     values[ordered.sent[waits]] = timeline.sent_s[waits]
     if (ordered.summed >= 0).all():
@@ -344,12 +365,14 @@ def values_of(ordered: OrderModel, timeline: Timeline) -> Floats:
 
 
 def order_of(ordered: OrderModel, values: Floats) -> Order:
-    """The order of a point: of ops, and of messages where one could wait for another."""
-    stages, starts = ordered.stages, np.round(values[ordered.starts]).reshape(-1)
+    """The order of a point: of ops, cells, and messages where one could wait for another."""
+    stages, starts, cells = ordered.stages, np.round(values[ordered.starts]).reshape(-1), frozenset[int]()
     held_for = np.repeat(held(stages).reshape(-1), stages.micro_batches)
+    if ordered.pairs is not None:
+        cells, held_for = ordered.pairs.cells(values), ordered.pairs.held(values, held_for)
     numbers = in_turn(stages, np.arange(len(starts)), starts, held_for)
     ranks = stages.rank[numbers // stages.micro_batches % stages.count]
-    order = plain(stages, [numbers[ranks == rank].tolist() for rank in range(stages.ranks)])
+    order = replace(plain(stages, [numbers[ranks == rank].tolist() for rank in range(stages.ranks)]), cells=cells)
     every = np.arange(ordered.sent.size).reshape(ordered.sent.shape)
     queues = {}
     for link, sends in waiting_links(stages).items():

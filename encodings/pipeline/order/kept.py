@@ -42,11 +42,13 @@ class Kept(NamedTuple):
         return Kept(self.begins[chosen], self.ends[chosen], self.delays[chosen], self.sizes[chosen])
 
 
-def kept_between(stages: Stages, here: Ints, ops: Ints) -> Kept:
-    """What micro-batches keep on some stages. `ops[kind, s, m]`: what stands for an op, its number or its column."""
+def kept_between(stages: Stages, here: Ints, ops: Ints, ends_of: Ints | None = None) -> Kept:
+    """What micro-batches keep on some stages. `ops[kind, s, m]`: what stands for an op, its number or its column;
+    `ends_of`: likewise, where something else stands for its end."""
+    ended = ops if ends_of is None else ends_of
     held_s, shape = held(stages), (len(here), stages.micro_batches)
     parts = [
-        Kept(ops[span.begin, here], ops[span.end, here], np.broadcast_to(held_s[span.end, here, None], shape),
+        Kept(ops[span.begin, here], ended[span.end, here], np.broadcast_to(held_s[span.end, here, None], shape),
              np.broadcast_to(span.size_bytes[here, None], shape))
         for span in stages.spans
     ]  # fmt: skip

@@ -59,17 +59,21 @@ def waiting_links(stages: Stages) -> dict[tuple[int, int], list[tuple[int, int]]
     A message leaves when its op ends, and the next op on its rank ends no sooner than it takes itself: where no hop
     over a link is longer than the shortest of the ops that send over it, the link is free whenever one of them ends.
     So it is where sends block: the hop is part of the op then. Where ranks lack room for all messages, each may wait.
+    A forward and a backward in one cell end at once.
     """
     if stages.blocks:
         return {}
     if stages.is_pressed:
         return _senders(stages)
     hop_s, held_s = hops_s(stages), held(stages)
-    return {
-        link: sends
-        for link, sends in _senders(stages).items()
-        if max(hop_s[send] for send in sends) > min(held_s[kind, hop + kind] for kind, hop in sends)
-    }
+
+    def apart_s(sends: list[tuple[int, int]]) -> float:
+        """The least between the ends of two ops that send."""
+        are_at_once = stages.has_cells and len({kind for kind, _ in sends}) > 1
+        return 0.0 if are_at_once else float(min(held_s[kind, hop + kind] for kind, hop in sends))
+
+    links = _senders(stages)
+    return {link: sends for link, sends in links.items() if max(hop_s[send] for send in sends) > apart_s(sends)}
 
 
 def _senders(stages: Stages) -> dict[tuple[int, int], list[tuple[int, int]]]:

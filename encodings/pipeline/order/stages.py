@@ -14,6 +14,7 @@ from gapless.array_types import Floats, Ints, Mask
 
 __all__ = [
     "PLACEMENTS",
+    "ROUNDING",
     "STAGE_INPUT",
     "Cut",
     "Kind",
@@ -34,6 +35,9 @@ PLACEMENTS = ("linear", "looped", "v", "bidirectional")
 and up again, chunk after chunk, so that a rank that runs the first stage runs the last one too (of two chunks).
 `bidirectional`: two copies of the model, one down the ranks for half of the micro-batches, one up for the others."""
 
+
+ROUNDING = 1e-9
+"""Whole but for the rounding errors of sums and products of floats."""
 
 STAGE_INPUT = "stage input"
 """The policy of a stage that keeps its input alone and runs all of its forward again."""
@@ -133,6 +137,7 @@ class Stages:
     `overlap`: of the sum of a forward and a backward, what both take in one cell, no less than the longer one.
     `by_span`: whether the longest span of a rank is minimised, from its first op to its end, instead of the step's end.
     `steps`: those that follow one another in the same order, each rank on its own; the end of the last one counts.
+    `is_whole`: whether all times are whole numbers, of ticks; then so is what a cell takes, rounded down.
     """
 
     ranks: int
@@ -169,6 +174,7 @@ class Stages:
     work: Floats | None = None
     feed: tuple[int, ...] = ()
     slices: int = 1
+    is_whole: bool = False
 
     @property
     def count(self) -> int:
@@ -342,6 +348,43 @@ class Stages:
     def exchange_s(self) -> Floats:
         """What each stage waits for after its sum: the shared embedding's exchange, on the ranks that have a part."""
         return np.where(np.isin(self.rank, self.rank[[0, -1]]), self.embedding_s, 0.0)
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether a forward and a backward may run in one cell."""
+        return self.overlap < 1
+
+    def cell_s(self, forward_s: Floats | float, backward_s: Floats | float) -> Floats:
+        """What a forward and a backward of these durations take in one cell; all broadcast."""
+        both_s = self._rounded(np.asarray(self.overlap * (forward_s + backward_s)))
+        return np.asarray(np.maximum(both_s, np.maximum(forward_s, backward_s)))
+
+    @cached_property
+    def least_s(self) -> list[Floats]:
+        """How long a forward and a backward of each stage load their rank at least, float of shape (2, S), in each way
+        to count: both parts of a cell together never more than the cell takes, whichever two of the rank's stages are
+        in it. In proportion; or all of the backward, or of the forward, and what is left of the shortest cell.
+        """
+        own_s = np.stack([self.forward_s, self.backward_s])
+        if not self.has_cells:
+            return [own_s]
+        cells_s, here = self.cell_s(own_s[0][:, None], own_s[1]), self.rank[:, None] == self.rank
+        both_s = own_s[0][:, None] + own_s[1]
+        shares = np.where(here & (both_s > 0), cells_s / np.where(both_s > 0, both_s, 1.0), 1.0)
+        least = np.array([shares[self.rank == rank].min() for rank in range(self.ranks)])
+        rest_s = [
+            np.where(here, cells_s - full, np.inf).min(axis=axis)
+            for full, axis in ((own_s[1], 1), (own_s[0][:, None], 0))
+        ]
+        return [
+            self._rounded(own_s * least[self.rank]),
+            np.stack([rest_s[0], own_s[1]]),
+            np.stack([own_s[0], rest_s[1]]),
+        ]
+
+    def _rounded(self, times: Floats) -> Floats:
+        """Down, where times are whole."""
+        return np.floor(times * (1 + ROUNDING) + ROUNDING) if self.is_whole else times
 
     @property
     def compute_s(self) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.order.messages import waiting_links
-from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.stages import ROUNDING, Stages
 
 __all__ = ["Ticked", "in_ticks", "refined"]
 
@@ -21,8 +21,6 @@ _MOST_MEAN = 10
 """Ranks and links over which means are whole numbers of parts of a tick: 2520 parts."""
 _TICKS = 2.0**28
 """Ticks of a step where durations have no common unit: each op loses less than one, all together less than 1e-6."""
-_ROUNDING = 1e-9
-"""Whole but for the rounding errors of sums and products of floats."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,12 @@ def in_ticks(stages: Stages, step_s: float) -> Ticked:
     """`step_s`: about how long a step takes, which sets the size of a tick where there is no common unit."""
     columns = {name: np.asarray(getattr(stages, name)) for name in _COLUMNS}
     columns["embedding_s"] = np.asarray(stages.embedding_s)
-    durations_s = np.concatenate([column.reshape(-1) for column in columns.values()])
+    cells = [*stages.least_s, stages.cell_s(stages.forward_s[:, None], stages.backward_s)] if stages.has_cells else []
+    durations_s = np.concatenate([column.reshape(-1) for column in (*columns.values(), *cells)])
     unit_s = _common_unit_s(durations_s[durations_s > 0])
     tick_s = step_s / _TICKS if unit_s is None else unit_s
-    whole = {name: np.floor(column / tick_s * (1 + _ROUNDING) + _ROUNDING) for name, column in columns.items()}
-    changes: dict[str, Any] = {**whole, "embedding_s": float(whole["embedding_s"])}
+    whole = {name: np.floor(column / tick_s * (1 + ROUNDING) + ROUNDING) for name, column in columns.items()}
+    changes: dict[str, Any] = {**whole, "embedding_s": float(whole["embedding_s"]), "is_whole": True}
     return Ticked(replace(stages, **changes), tick_s, unit_s is not None)
 
 
@@ -74,6 +73,6 @@ def _common_unit_s(durations_s: Floats) -> float | None:
         return None
     for part in range(1, _FINEST + 1):
         multiples = ratios * part
-        if (np.abs(multiples - np.round(multiples)) <= _ROUNDING * multiples).all():
+        if (np.abs(multiples - np.round(multiples)) <= ROUNDING * multiples).all():
             return float(durations_s.min()) / part
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -43,6 +43,12 @@ class Order:
     messages: tuple[Ints, ...] = ()
     posts: Posts | None = None
     cells: frozenset[int] = frozenset()
+
+    @property
+    def partners(self) -> dict[int, int]:
+        """Of the forward in each cell, the number of the backward."""
+        pairs = (pair for sequence in self.sequences for pair in pairwise(sequence.tolist())) if self.cells else ()
+        return {forward: backward for forward, backward in pairs if forward in self.cells}
 
 
 def plain(stages: Stages, sequences: list[list[int]]) -> Order:
@@ -280,7 +286,7 @@ class _Walk:
         """Run both at once; the ranks that have got a message."""
         own = self.duration_s[forward], self.duration_s[backward]
         start_s = max(self.arrived_s[forward], self.arrived_s[backward], self.free_s[rank])
-        end_s = self.free_s[rank] = start_s + max(self.stages.overlap * sum(own), *own)
+        end_s = self.free_s[rank] = start_s + self.stages.cell_s(*own).item()
         for op in (forward, backward):
             self.start_s[op], self.end_s[op] = start_s, end_s
             self.program.append(op)

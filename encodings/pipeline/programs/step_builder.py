@@ -110,7 +110,7 @@ class StepBuilder:
         if len(self.cell) == 1:
             return half.start_s
         forward, backward = self.cell
-        duration_s, self.cell = max(self.stages.overlap * sum(own), *own), None
+        duration_s, self.cell = self.stages.cell_s(*own).item(), None
         name = f"{forward.name} {backward.name}"
         end_s = self.run(name, "cell", half.stage, half.start_s, duration_s, [*forward.reads, *backward.reads],
                          [*forward.writes, *backward.writes], [*forward.frees, *backward.frees])  # fmt: skip
