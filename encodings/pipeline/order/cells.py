@@ -2,7 +2,7 @@
 
 Without cells, but with forwards and backwards that take that share each, every order with cells can be played as fast:
 one op of a cell after the other. So bounds of such costs hold, and orders that are made for them have cells where a
-forward and a backward follow one another.
+forward and a backward follow one another. They are chosen anew by models of whole numbers (`pairs`).
 """
 
 from __future__ import annotations
