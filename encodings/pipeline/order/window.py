@@ -85,11 +85,11 @@ class Window:
         pairs = [(forward[:-1], forward[1:], stages.forward_s[:-1] + stages.forward_hop_s + after_s),
                  (backward[1:], backward[:-1], stages.backward_s[1:] + stages.hop_s[0] + after_s),
                  (forward[stages.lasts], backward[stages.lasts], stages.forward_s[stages.lasts])]  # fmt: skip
+        if stages.splits:
+            pairs.append((backward, numbers[Kind.WEIGHT], stages.backward_s))
         first, then = stages.slice_turns
         pairs += [(forward[first], forward[then], held(stages)[Kind.FORWARD, first]),
                   (backward[then], backward[first], held(stages)[Kind.BACKWARD, then])]  # fmt: skip
-        if stages.splits:
-            pairs.append((backward, numbers[Kind.WEIGHT], stages.backward_s))
         by = [np.broadcast_to(each[:, None], first.shape).reshape(-1) for first, _, each in pairs]
         firsts, seconds = (np.concatenate([pair[side].reshape(-1) for pair in pairs]) for side in (0, 1))
         return firsts, seconds, np.concatenate(by) + self.longer[firsts]
