@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
@@ -40,6 +42,8 @@ def held_bytes(graph: TrainingGraph, states: int, are_applied: bool) -> int:
 @examples(100)
 @given(training_graphs(5), st.sampled_from(sorted(OPTIMIZERS)), st.booleans())
 def test_the_replay_holds_what_a_ledger_says(graph: TrainingGraph, optimizer: str, are_applied: bool) -> None:
+    """No operator gives back more than it takes over, as drawn ones may: that is no sum of what is there."""
+    graph = graph.with_implementations(lambda _, impl: replace(impl, workspace_bytes=max(impl.workspace_bytes, 0)))
     found = with_optimizer(graph, optimizer, are_applied)
     report = check(to_schedule(found, keep_all(found)))
     assert report.valid
