@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gapless.encodings.bagpipe import parameters, problem, solve
 from gapless.encodings.bagpipe.advice import advise
+from gapless.encodings.bagpipe.execution import planned
 from gapless.encodings.bagpipe.lowering import machine
 from gapless.encodings.bagpipe.question import AdviceQuestion, Question
-from gapless.encodings.bagpipe.run import command, execution, file
+from gapless.encodings.bagpipe.run import command, file
 from gapless.lazy import lazy
 from gapless.question import fields_of
 from gapless.system import Command, System, answering_in_time
@@ -67,7 +68,7 @@ SYSTEM = System(
             "bagpipe",
             "a small model trained by the plans of a trace, on processes of this machine",
             command.RUN,
-            lazy(lambda: execution.execute),
+            lazy(lambda: planned.execute),
             command.HELP,
             when_stopped="ending the processes",
         ),

@@ -142,6 +142,7 @@ def replaced(folder: Path) -> list[int]:
 def meet_again(folder: Path, ranks: int, rank: int, known: int, wait_s: float) -> list[int]:
     """Once more ranks than `known` are replaced: a new process group of all, and which they are.
 
+    This process has destroyed its old group: who waits for it there hears so of the loss.
     Raises `RunError` where that doesn't happen.
     """
     end_s = time.monotonic() + wait_s
@@ -149,7 +150,6 @@ def meet_again(folder: Path, ranks: int, rank: int, known: int, wait_s: float) -
         if time.monotonic() > end_s:
             raise RunError(f"rank {rank}: nobody took the place of a lost process within {wait_s:g} s")
         time.sleep(_LOOK_S)
-    torch.distributed.destroy_process_group()
     _meet("gloo", ranks, rank, wait_s, init_method=_place(folder, len(new)))
     return new
 

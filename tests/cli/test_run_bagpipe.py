@@ -19,27 +19,27 @@ SMALL = (
 
 
 @needs_torch
-def test_a_dlrm_is_trained_and_moves_what_the_plans_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_is_planned_and_trained_as_planned(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--pooling-factors", "1,3,2", "--optimizer", "rowwise-adagrad", "--shares", "3,1")
-    assert main(["run", "bagpipe", *SMALL, *options]) == 0
+    assert main(["run", "bagpipe", *SMALL, *options, "--design", "lrpp-delayed"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "trained          dlrm, 6 batches in 2 processes, rowwise-adagrad, 16 values a row"
-    assert [line.split()[0] for line in lines[1:4]] == ["rows", "dense", "losses"]
-    assert len(lines) == 8
-    assert all(line.endswith(": the plan's") for line in lines[4:])
+    assert lines[1].startswith("plan, lrpp-delayed ")
+    assert lines[1].endswith("  0")
+    assert lines[2] == "6 batches of dlrm, 2 trainers; links and passes are emulated"
+    assert lines[3].startswith("losses 0.")
+    assert lines[4].endswith(" written: as planned")
 
 
 @needs_torch
 @pytest.mark.thorough
-def test_the_json_object_holds_what_was_planned_and_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_object_holds_what_was_planned_and_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "t.npy", np.random.default_rng(0).integers(0, 70, (100, 2)))
     trace = ("--trace", str(tmp_path / "t.npy"), "--trainers", "3", "--batch-size", "16", "--cache-rows", "150")
     assert main(["run", "bagpipe", *trace, "--optimizer", "adam", "--step-size", "0.01", "--json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["moved_bytes"] == found["planned_bytes"]
-    assert max(found["row_error"], found["dense_error"], found["loss_error"]) < 1e-4
+    (row,) = found["rows"]
+    assert row["fetched_rows"]["planned"] == row["fetched_rows"]["moved"] > 0
+    assert max(row["row_error"], row["dense_error"], row["loss_error"]) < 1e-4
     assert found["batches"] == len(found["losses"]) == 7
 
 
@@ -49,21 +49,24 @@ def test_a_killed_trainer_is_replaced_and_nothing_is_lost(capsys: pytest.Capture
     options = ("--trainers", "3", "--kill-trainer", "1", "--at-batch", "4", "--model", "deepfm")
     assert main(["run", "bagpipe", *SMALL, *options]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "trained          deepfm, 6 batches in 4 processes, sgd, 16 values a row"
-    assert lines[4].startswith("lost             trainer 1 in batch 4; all go back to batch ")
-    assert lines[-1] == "recovered        0 values have other bits than in an undisturbed run"
+    assert lines[1].endswith("  0")
+    assert lines[2] == "6 batches of deepfm, 3 trainers; nothing is emulated"
+    assert lines[4] == "lost trainer 1 in batch 4; all go back to batch 2, 2 again"
 
 
 @needs_torch
 @pytest.mark.thorough
-def test_training_goes_on_from_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--servers", "1", "--checkpoint", str(tmp_path), "--checkpoint-every", "2", "--json", "--quiet")
+def test_training_goes_on_from_a_checkpoint_with_more_batches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--checkpoint", str(tmp_path), "--checkpoint-every", "2", "--json", "--quiet")
     found = []
-    for more in ((), ("--restore",)):
+    for more in ((), ("--restore", "--batches", "8")):
         assert main(["run", "bagpipe", *SMALL, *options, *more]) == 0
         found.append(json.loads(capsys.readouterr().out))
-    assert found[0]["losses"] == found[1]["losses"]
-    assert found[0]["moved_bytes"] == found[0]["planned_bytes"]
+    assert found[0]["losses"] == found[1]["losses"][:6]
+    assert (found[0]["restored_after"], found[1]["restored_after"]) == (None, 3)
+    assert [each["valid"] for each in found] == [True, True]
 
 
 @needs_torch
@@ -97,9 +100,14 @@ def test_a_plan_has_its_own_trace(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("--optimizer", "adagard"), "did you mean 'adagrad'?"),
         (("--step-size", "0"), "--step-size: must be a number > 0, got '0'"),
         (("--trainers", "17"), "--trainers: must be at most the 16 examples of a batch, got 17"),
-        (("--table-rows", "9999999"), "--table-rows: times the dimension must be at most 134,217,728 values, got"),
+        (
+            ("--table-rows", "9999999", "--checkpoint", "."),
+            "--table-rows: times the dimension must be at most 134,217,728 values, got",
+        ),
         (("--kill-trainer", "2"), "--kill-trainer: must be one of at least two, in 0..1, got 2 of 2"),
         (("--kill-trainer", "1", "--at-batch", "6"), "--at-batch: must be a batch that is trained, 0..5, got 6"),
+        (("--kill-trainer", "1", "--design", "partitioned"), "--kill-trainer: goes with the designs replicated, lrpp,"),
+        (("--kill-trainer", "1", "--beside", "lfu"), "--beside: goes without --kill-trainer and --checkpoint"),
         (("--restore",), "--restore: needs the folder of a checkpoint; give --checkpoint FOLDER"),
         (("--restore", "--checkpoint", "."), "checkpoint.json: must be a checkpoint, got FileNotFoundError"),
         (("--cache-rows", "3"), "cache_rows must hold the distinct ids of a batch"),

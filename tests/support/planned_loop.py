@@ -11,7 +11,7 @@ from gapless import bagpipe
 from gapless.encodings.bagpipe.training.loop import Planned, planned
 from gapless.errors import InputError
 from gapless.profiles.traces.generators import zipf_trace
-from gapless.torch.embeddings.plans import Sharding
+from gapless.torch.embeddings.sharding import Sharding
 
 TABLE_ROWS, BATCH_SIZE, DIMENSION, RANKS = (60, 9, 150), 16, 8, 2
 TRACE = zipf_trace(TABLE_ROWS, 1.1, BATCH_SIZE * 8 + 5, seed=5, pooling=[1, 3, 2])
@@ -64,6 +64,7 @@ def train_all(rank: int, folder: Path) -> dict[str, Any]:
         first, again = model_of(), model_of()
         begun, _ = loop_of(design)
         before = trained(begun, first, STOP)
+        assert list(begun.examples()) == seen
         state = begun.state_dict()
         again.load_state_dict(first.state_dict())
         rest = trained(begun, first)  # goes on where it was
@@ -102,4 +103,13 @@ def refused() -> dict[str, str]:
         planned(solved(DESIGNS[0]), Sharding(TABLE_ROWS, 3), weights, step_size=0.1, optimizer="sgd", trace=TRACE)
     except InputError as error:
         said["servers"] = str(error)
+    for name in ("no backward", "not updated"):
+        batches = iter(loop_of(DESIGNS[0])[0])
+        try:
+            batch = next(batches)
+            if name == "no backward":
+                batch.update(())
+            next(batches)
+        except InputError as error:
+            said[name] = str(error)
     return said

@@ -12,7 +12,7 @@ from gapless.errors import InputError
 
 
 @pytest.mark.parametrize(
-    "module", ["ddp.buckets", "compression", "embeddings.cache", "embeddings.plans", "capture.graph"]
+    "module", ["ddp.buckets", "compression", "embeddings.lookup", "embeddings.sharding", "capture.graph"]
 )
 def test_missing_torch_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     for name in [name for name in sys.modules if name.startswith("gapless.torch.")]:

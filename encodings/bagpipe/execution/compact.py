@@ -12,7 +12,7 @@ from gapless.encodings.bagpipe.execution.stream import BatchToRun
 from gapless.encodings.bagpipe.ids.distinct import distinct
 from gapless.profiles.traces.trace import TABLE_SHIFT, split_global_ids
 
-__all__ = ["compact_batches", "shard_of_rows", "used_rows"]
+__all__ = ["compact_batches", "shard_of_rows", "used_rows", "whole_tables"]
 
 
 def used_rows(batches: Iterable[BatchToRun], tables: int) -> tuple[Ints, tuple[int, ...]]:
@@ -20,6 +20,15 @@ def used_rows(batches: Iterable[BatchToRun], tables: int) -> tuple[Ints, tuple[i
     ids = distinct(np.concatenate([batch.actions.ids for batch in batches]))
     table, _ = split_global_ids(ids)
     return ids, tuple(np.maximum(np.bincount(table, minlength=tables), 1).tolist())
+
+
+def whole_tables(batches: Iterable[BatchToRun], tables: int) -> tuple[int, ...]:
+    """How many rows each table must have, by its largest id."""
+    rows = np.ones(tables, dtype=np.int64)
+    for batch in batches:
+        table, ids = split_global_ids(batch.actions.ids)
+        np.maximum.at(rows, table, ids + 1)
+    return tuple(rows.tolist())
 
 
 def compact_batches(batches: Sequence[BatchToRun], ids: Ints) -> tuple[BatchToRun, ...]:

@@ -30,29 +30,29 @@ _OF_BATCH = ("peer_fetch", "sync_now", "write_early", "relay_write", "sync_later
 """What goes on after one batch, before the same of the next one. What servers send stands where its time is."""
 
 
-def lanes_of(times: Times, design: str, placement: str, start: int = 0) -> dict[str, list[Task]]:
-    """The tasks of each network, in order, from batch `start` on; where all take turns on one network, it is `peers`.
+def lanes_of(times: Times, design: str, placement: str) -> dict[str, list[Task]]:
+    """The tasks of each network, in order; where all take turns on one network, it is `peers`.
 
     No task stands behind one that waits for a later batch.
     """
-    ordered = [*_from_servers(times, start), *_after_batches(times, design, start)]
+    ordered = [*_from_servers(times), *_after_batches(times, design)]
     lanes: dict[str, list[Task]] = {"peers": [], "up": [], "down": []}
     for _, task in sorted(ordered, key=lambda each: each[0]):
         lanes[_LANES[task[0]] if placement == "apart" else "peers"].append(task)
     return lanes
 
 
-def _from_servers(times: Times, start: int) -> Iterator[tuple[float, Task]]:
-    for batch in range(start, len(times.forward.start_s)):
+def _from_servers(times: Times) -> Iterator[tuple[float, Task]]:
+    for batch in range(len(times.forward.start_s)):
         yield float(times.prefetch.start_s[batch]), ("prefetch", batch)
-    for batch in np.flatnonzero(times.is_relayed[start:]).tolist():
-        yield float(times.relay_fetch.start_s[start + batch]), ("relay_fetch", start + batch)
+    for batch in np.flatnonzero(times.is_relayed).tolist():
+        yield float(times.relay_fetch.start_s[batch]), ("relay_fetch", batch)
 
 
-def _after_batches(times: Times, design: str, start: int) -> Iterator[tuple[float, Task]]:
+def _after_batches(times: Times, design: str) -> Iterator[tuple[float, Task]]:
     """Each no earlier than those before it; what takes no time doesn't put off those behind it."""
     batches, latest_s = len(times.forward.start_s), 0.0
-    for batch in range(start, batches):
+    for batch in range(batches):
         activities = list(_OF_BATCH)
         if batch == batches - 1 and times.sync_later.start_s[batch] < times.sync_now.start_s[batch]:
             activities.remove("sync_later")

@@ -62,7 +62,7 @@ class BatchStream:
         self, batches: Iterator[BatchToRun], count: int, design: str, placement: str, server_of: Callable[[Ints], Ints]
     ) -> None:  # fmt: skip
         self.count = count
-        self._coming, self._server_of = batches, server_of
+        self._coming, self.server_of = batches, server_of
         self._writer_is_server, self._pools = placement == "colocated", LAYOUTS[design] == POOLING
         self._lock, self._made, self._next = threading.Lock(), dict[int, BatchMoves](), 0
         self.holders = Holders()
@@ -85,7 +85,7 @@ class BatchStream:
         ids = batch.actions.ids
         before = self.holders.before(ids)
         moves = moves_of(
-            self._next, batch.actions, batch.trainer, batch.index, before, self._server_of, self._writer_is_server,
+            self._next, batch.actions, batch.trainer, batch.index, before, self.server_of, self._writer_is_server,
             self._pools,
         )  # fmt: skip
         self._made[self._next] = moves

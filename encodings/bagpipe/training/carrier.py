@@ -34,12 +34,12 @@ from gapless.encodings.bagpipe.training.lanes import Happened, Lane
 from gapless.encodings.bagpipe.training.network import Emulation, Network
 from gapless.encodings.bagpipe.training.served import Served
 from gapless.encodings.bagpipe.training.store import RowStore
-from gapless.errors import InputError
+from gapless.errors import InputError, RunError
 from gapless.profiles.traces.bags import Bags, chosen
 from gapless.profiles.traces.trace_question import state_values
-from gapless.torch.embeddings.cache import Lookup
+from gapless.torch.embeddings.lookup import Lookup
 from gapless.torch.embeddings.optimizers import stepped
-from gapless.torch.embeddings.servers import Roles
+from gapless.torch.embeddings.roles import Roles
 from gapless.torch.library import Tensor, torch
 
 __all__ = ["Carrier", "Descent", "Networks"]
@@ -54,6 +54,11 @@ class Descent:
     optimizer: str
     step_size: float
     dimension: int
+
+    @property
+    def width(self) -> int:
+        """Values of a row and its state."""
+        return self.dimension + state_values(self.optimizer, self.dimension)
 
     def step(self, rows: Tensor, gradient: Tensor, batch: int) -> Tensor:
         """Rows and their state after a step."""
@@ -72,19 +77,21 @@ class Networks:
 class Carrier:
     """One process. Raises, in `lookup`, `update` and `finish`, what went wrong in any of its threads.
 
-    `lanes`: the tasks of each network. `relayed`: bool, after which batches rows go through the servers. `served`: the
-    rows of its server, None for a process that is none. `start`: the first batch; rows are where the run has them then.
+    `lanes`: the tasks of each network, of which those from batch `start` on are left. `store`: its rows then, none if
+    None. `relayed`: bool, after which batches rows go through the servers. `served`: the rows of its server, None for a
+    process that is none.
     """
 
     def __init__(
         self, stream: BatchStream, lanes: Mapping[str, Sequence[Task]], relayed: Mask, roles: Roles,
         networks: Networks, served: Served | None, descent: Descent, timeout_s: float,
-        emulation: Emulation | None = None, start: int = 0, begin_s: float = 0.0,
+        emulation: Emulation | None = None, start: int = 0, begin_s: float = 0.0, store: RowStore | None = None,
     ) -> None:  # fmt: skip
         self.stream, self.descent, self.served = stream, descent, served
-        self.store = RowStore(descent.dimension + state_values(descent.optimizer, descent.dimension))
+        self.store = RowStore(descent.width) if store is None else store
         self._roles, self._networks, self._emulation, self._relayed = roles, networks, emulation, relayed
-        self._lanes, self._start = lanes, start
+        self._lanes = {name: [task for task in tasks if task[1] >= start] for name, tasks in lanes.items()}
+        self._start = start
         self.happened, self.batch, self._now_s = Happened(timeout_s), start, begin_s
         self._gradients: dict[int, tuple[Ints, Tensor]] = {}
         self._dense: dict[int, list[torch.nn.Parameter]] = {}
@@ -129,7 +136,8 @@ class Carrier:
 
     def spend(self, duration_s: float) -> None:
         """Compute for so long, in emulated time."""
-        assert self._emulation is not None
+        if self._emulation is None:
+            return
         self._now_s += duration_s * self._emulation.dilation
         self._emulation.reach(self._now_s, is_message=False)
 
@@ -147,6 +155,16 @@ class Carrier:
         self.happened.note(("trained", batch), time.monotonic() if self._emulation is None else self._now_s)
         self.batch += 1
         self.happened.wait(("reduced", batch))
+
+    def skip(self, to: int) -> None:
+        """Go to a batch, in a process that doesn't train: what is before it, nobody asks for any more."""
+        self.batch = to
+
+    def abandon(self) -> None:
+        """Wait until all threads end, well or not, after another process was lost."""
+        self.happened.fail(RunError("another process was lost"))
+        for thread in self._threads:
+            thread.join()
 
     def finish(self) -> None:
         """Wait until all is done."""
@@ -199,7 +217,7 @@ class Carrier:
 
     def _work(self, task: Task, begin_s: float) -> float | None:
         activity, batch = task
-        self.stream.forget(min([thread.lowest for thread in self._threads], default=0))
+        self.stream.forget(min(self.batch, *(thread.lowest for thread in self._threads)))
         work = getattr(self, f"_{activity}")
         end_s: float | None = work(batch, begin_s)
         return end_s
@@ -246,12 +264,12 @@ class Carrier:
         if not len(exchange):
             return None
         (sent, targets), (got, sources) = exchange.sent_by(self._roles.rank), exchange.got_by(self._roles.rank)
-        ids = moves.step.ids
+        ids, batch = moves.step.ids, moves.step.batch
         values = self.store.read(ids[sent]) if self._roles.is_trainer else self._none()
-        self.store.drop(ids[leaving])
+        self.store.drop(ids[leaving], batch)
         arrived, end_s = self._networks.up.exchange(values, targets, sources, begin_s)
         if self.served is not None:
-            self.served.write(ids[got], arrived)
+            self.served.write(ids[got], arrived, batch)
         self._count(activity, got)
         return end_s
 
@@ -292,7 +310,7 @@ class Carrier:
         ids, width = moves.step.ids, self.descent.dimension if activity == "peer_fetch" else None
         values = self.store.read(ids[sent])
         if activity != "peer_fetch":
-            self.store.drop(ids[self._leaving(moves, exchange)])
+            self.store.drop(ids[self._leaving(moves, exchange)], moves.step.batch)
         arrived, end_s = self._networks.peers.exchange(values[:, :width], targets, sources, begin_s)
         if activity == "peer_fetch":  # who is lent a row doesn't update it
             arrived = torch.cat([arrived, arrived.new_zeros(len(arrived), values.shape[1] - arrived.shape[1])], dim=1)
@@ -377,12 +395,13 @@ class Carrier:
         place, gradient = self._gradients[moves.step.batch]
         rows = moves.updated_by(self._roles.rank, 0)
         self._descend(moves, rows, gradient[place[rows]])
-        self.store.drop(moves.step.ids[moves.dropped_by(self._roles.rank)])
+        self.store.drop(moves.step.ids[moves.dropped_by(self._roles.rank)], moves.step.batch)
 
     def _descend(self, moves: BatchMoves, rows: Ints, gradient: Tensor) -> None:
         if len(rows):
             ids = moves.step.ids[rows]
-            self.store.change(ids, self.descent.step(self.store.read(ids), gradient, moves.step.batch))
+            batch = moves.step.batch
+            self.store.change(ids, self.descent.step(self.store.read(ids), gradient, batch), batch)
 
     def _none(self) -> Tensor:
         return torch.empty(0, self.store.width)

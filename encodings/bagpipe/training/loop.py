@@ -27,25 +27,25 @@ from typing import Any
 
 import numpy as np
 
-from gapless.array_types import Ints, Mask
-from gapless.encodings.bagpipe.execution.moves import BatchMoves, Exchange, Holders
+from gapless.array_types import Ints
+from gapless.encodings.bagpipe.execution.moves import BatchMoves
 from gapless.encodings.bagpipe.execution.order import lanes_of
 from gapless.encodings.bagpipe.execution.planned import asked_again
 from gapless.encodings.bagpipe.execution.stream import BatchStream, BatchToRun, batches_to_run
-from gapless.encodings.bagpipe.lowering.actions import SHARED
 from gapless.encodings.bagpipe.problem import RunDecision, problem_of
 from gapless.encodings.bagpipe.question import SHARDED
 from gapless.encodings.bagpipe.run.file import RunPlan
 from gapless.encodings.bagpipe.training.carrier import Carrier, Descent, Networks
 from gapless.encodings.bagpipe.training.network import Network
 from gapless.encodings.bagpipe.training.served import Served
+from gapless.encodings.bagpipe.training.standing import Standing
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.profiles.traces.trace import Trace
 from gapless.result import read_saved
-from gapless.torch.embeddings.cache import Lookup
-from gapless.torch.embeddings.plans import Group, Sharding
-from gapless.torch.embeddings.servers import Roles
+from gapless.torch.embeddings.lookup import Lookup
+from gapless.torch.embeddings.roles import Roles
+from gapless.torch.embeddings.sharding import Group, Sharding
 from gapless.torch.library import Tensor, rank_count, torch
 
 __all__ = ["Planned", "PlannedBatch", "planned"]
@@ -137,11 +137,12 @@ class Planned:
         ranks = torch.distributed.get_world_size()
         self._roles = Roles(torch.distributed.get_rank(), ranks, ranks)
         groups: list[Group] = [torch.distributed.new_group(timeout=timedelta(seconds=timeout_s)) for _ in range(4)]
-        peers, up, down, self._own = (Network(group, self._roles.rank, ranks, None) for group in groups)
+        peers, up, down, own = (Network(group, self._roles.rank, ranks, None) for group in groups)
         self._networks = Networks(peers, up, down)
         placement = run.machine.cluster.placement
         self._stream = BatchStream(batches, run.count, design, placement, served.server_of)
-        self._holders, self._digest, self._first, self._start = Holders(), hashlib.sha256(), 0, 0
+        self._standing = Standing(self._stream, self._roles, own, served.server_of)
+        self._digest, self._first, self._start = hashlib.sha256(), 0, 0
         self._carrier: Carrier | None = None
 
     def __len__(self) -> int:
@@ -171,6 +172,14 @@ class Planned:
                 raise InputError(f"batch {number}: must be updated before the next one")
         carrier.finish()
 
+    def examples(self) -> Iterator[list[int]]:
+        """Of all batches, the numbers of this trainer's examples; for `DataLoader(dataset, batch_sampler=...)`."""
+        first = 0
+        for number in range(self._run.count):
+            trainer = self._run.trainer(number)
+            yield (first + np.flatnonzero(trainer == self._roles.rank)).tolist()
+            first += len(trainer)
+
     def update(self, number: int, parameters: Iterable[torch.nn.Parameter]) -> None:
         """As `PlannedBatch.update`, of the batch with this number."""
         carrier = self._begun()
@@ -187,7 +196,8 @@ class Planned:
         """
         number = self._start if self._carrier is None else self._carrier.batch
         if self._carrier is not None:
-            self._flush(self._carrier)
+            self._carrier.settle(number)
+            self._standing.flush(self._carrier.store, self._served)
         return {
             "batch": number, "ids": self._digest.hexdigest(), "optimizer": self._descent.optimizer,
             "weights": self._served.weights.clone(), "state": self._served.state.clone(),
@@ -223,47 +233,19 @@ class Planned:
     def _begun(self) -> Carrier:
         if self._carrier is None:
             times, start = self._run.times, self._start
-            lanes = lanes_of(times, self._design, self._run.machine.cluster.placement, start)
+            lanes = lanes_of(times, self._design, self._run.machine.cluster.placement)
             carrier = Carrier(
                 self._stream, lanes, times.is_relayed, self._roles, self._networks, self._served, self._descent,
                 self._timeout_s, start=start,
             )  # fmt: skip
             if 0 < start < self._run.count:
-                self._refill(carrier, start)
+                self._standing.refill(carrier.store, self._served)
             carrier.begin()
             self._carrier = carrier
         return self._carrier
 
     def _pass(self, moves: BatchMoves) -> None:
         """A batch is over."""
-        self._holders.settle(moves.step.ids, moves.holder, moves.evicted)
+        self._standing.follow(moves)
         self._digest.update(moves.step.ids.astype("<i8").tobytes())
         self._first += moves.step.examples
-
-    def _standing(self, number: int) -> tuple[Ints, Mask]:
-        """The rows that trainers have before a batch, beside those fetched for it and later ones, and who has them."""
-        trainers = np.arange(self._roles.trainers)
-        ids, holder = self._holders.held()
-        has = (holder == SHARED)[:, None] | (holder[:, None] == trainers)
-        for batch in range(number, min(number + 2, self._run.count)):
-            moves = self._stream.of(batch)
-            for exchange in (moves.send_now, moves.send_later) if batch == number else (moves.send_later,):
-                row = np.unique(exchange.row)
-                has[np.searchsorted(ids, moves.step.ids[row])] = moves.users[row]
-        return ids, has
-
-    def _refill(self, carrier: Carrier, number: int) -> None:
-        ids, has = self._standing(number)
-        self._moved(ids, Exchange.where(has, self._served.server_of(ids)), self._served.read, carrier.store.add)
-
-    def _flush(self, carrier: Carrier) -> None:
-        carrier.settle(carrier.batch)
-        ids, has = self._standing(carrier.batch)
-        row = np.arange(len(ids))
-        back = Exchange.of(row, has.argmax(axis=1), self._served.server_of(ids))
-        self._moved(ids, back, carrier.store.read, self._served.write)
-
-    def _moved(self, ids: Ints, exchange: Exchange, read: Any, write: Any) -> None:
-        (sent, targets), (got, sources) = exchange.sent_by(self._roles.rank), exchange.got_by(self._roles.rank)
-        arrived, _ = self._own.exchange(read(ids[sent]), targets, sources, 0.0)
-        write(ids[got], arrived)

@@ -20,7 +20,7 @@ import numpy as np
 from gapless.array_types import Ints
 from gapless.encodings.bagpipe.cluster import Cluster
 from gapless.torch.ddp.emulation import sleep_until
-from gapless.torch.embeddings.plans import Group
+from gapless.torch.embeddings.sharding import Group
 from gapless.torch.library import Tensor, torch
 
 __all__ = ["Emulation", "Network"]

@@ -14,7 +14,7 @@ from gapless.array_types import Ints
 from gapless.encodings.bagpipe.execution.moves import BatchMoves
 from gapless.encodings.bagpipe.training.carrier import Carrier
 from gapless.profiles.traces.bags import Bags
-from gapless.torch.embeddings.cache import Lookup
+from gapless.torch.embeddings.lookup import Lookup
 from gapless.torch.library import Tensor, torch
 
 __all__ = ["PooledCarrier"]

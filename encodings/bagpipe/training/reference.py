@@ -12,7 +12,7 @@ import numpy as np
 
 from gapless.encodings.bagpipe.execution.stream import BatchToRun
 from gapless.profiles.traces.bags import Bags, chosen
-from gapless.torch.embeddings.cache import Lookup
+from gapless.torch.embeddings.lookup import Lookup
 from gapless.torch.embeddings.optimizers import stepped, with_state
 from gapless.torch.embeddings.task import Task, flat, inputs_of, loss_of
 from gapless.torch.library import Tensor, torch

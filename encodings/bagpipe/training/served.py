@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from gapless.array_types import Ints
+from gapless.encodings.bagpipe.training.store import Journal
 from gapless.torch.embeddings.optimizers import with_state
-from gapless.torch.embeddings.plans import Sharding
+from gapless.torch.embeddings.sharding import Sharding
 from gapless.torch.library import Tensor, torch
 
 __all__ = ["Served"]
 
 
 class Served:
-    """`weights`: float, one row for each of this server's, changed in place. `state`: its beginning if None."""
+    """`weights`: float, one row for each of this server's, changed in place. `state`: its beginning if None.
 
-    def __init__(self, weights: Tensor, optimizer: str, sharding: Sharding, state: Tensor | None = None) -> None:
-        self.weights, self._sharding = weights.detach(), sharding
+    `journal`: of what batches change here, where somebody may want to go back.
+    """
+
+    def __init__(
+        self, weights: Tensor, optimizer: str, sharding: Sharding, state: Tensor | None = None,
+        journal: Journal | None = None,
+    ) -> None:  # fmt: skip
+        self.weights, self._sharding, self._journal = weights.detach(), sharding, journal
         self.state = with_state(optimizer, self.weights)[:, weights.shape[1] :] if state is None else state
 
     def read(self, ids: Ints) -> Tensor:
@@ -22,8 +29,19 @@ class Served:
         rows = self._rows(ids)
         return torch.cat([self.weights[rows], self.state[rows]], dim=1)
 
-    def write(self, ids: Ints, values: Tensor) -> None:
-        """Rows and their state, as trainers left them."""
+    def write(self, ids: Ints, values: Tensor, batch: int) -> None:
+        """Rows and their state, as trainers left them after a batch."""
+        if self._journal is not None:
+            self._journal.record(batch, ids, self.read(ids))
+        self._write(ids, values)
+
+    def go_back(self, last: int) -> None:
+        """To where batch `last` was over."""
+        assert self._journal is not None
+        for ids, values in self._journal.undone(last):
+            self._write(ids, values)
+
+    def _write(self, ids: Ints, values: Tensor) -> None:
         rows, dimension = self._rows(ids), self.weights.shape[1]
         self.weights[rows], self.state[rows] = values[:, :dimension], values[:, dimension:]
 

@@ -1,15 +1,6 @@
-"""Embeddings of recommendation models: the data loading and the caches of trainers, carried out as planned."""
+"""Embeddings of recommendation models: where their rows lie, and what trainers look up."""
 
-from gapless.torch.embeddings.cache import Lookup, LrppCache, add_gradients
-from gapless.torch.embeddings.plans import BatchPlan, CacheStep, PlannedBatchSampler, Sharding, shared_plans
+from gapless.torch.embeddings.lookup import Lookup
+from gapless.torch.embeddings.sharding import Sharding
 
-__all__ = [
-    "BatchPlan",
-    "CacheStep",
-    "Lookup",
-    "LrppCache",
-    "PlannedBatchSampler",
-    "Sharding",
-    "add_gradients",
-    "shared_plans",
-]
+__all__ = ["Lookup", "Sharding"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gapless.errors import InputError
 from gapless.io.atomic import make_folder, write_file, write_text
-from gapless.torch.embeddings.plans import BatchPlan
+from gapless.torch.embeddings.sharding import BatchToTrain
 from gapless.torch.library import torch
 
 __all__ = ["checkpointed_batch", "ids_digest", "load_part", "publish", "save_part"]
@@ -54,7 +54,7 @@ def publish(folder: Path, batch: int, question: dict[str, object]) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def checkpointed_batch(folder: Path, question: dict[str, object], plans: Sequence[BatchPlan]) -> int:
+def checkpointed_batch(folder: Path, question: dict[str, object], plans: Sequence[BatchToTrain]) -> int:
     """The batch after which the checkpoint in a folder was written.
 
     `question`: what is trained, which must be that of the checkpoint. Raises `InputError` where it isn't, or there is
@@ -76,7 +76,7 @@ def checkpointed_batch(folder: Path, question: dict[str, object], plans: Sequenc
     return batch
 
 
-def ids_digest(plans: Sequence[BatchPlan], batch: int) -> str:
+def ids_digest(plans: Sequence[BatchToTrain], batch: int) -> str:
     """Of the distinct ids of all batches up to one."""
     digest = hashlib.sha256()
     for plan in plans[: batch + 1]:

@@ -12,7 +12,7 @@ import numpy as np
 from gapless.array_types import Ints
 from gapless.profiles.traces.bags import Bags, chosen
 from gapless.torch.embeddings.models import Inputs, Shape, dense_part
-from gapless.torch.embeddings.plans import BatchToTrain, Sharding
+from gapless.torch.embeddings.sharding import BatchToTrain, Sharding
 from gapless.torch.library import torch
 
 __all__ = ["MOMENTS", "Task", "flat", "inputs_of", "loss_of"]
@@ -48,6 +48,11 @@ class Task:
     checkpoint: str = ""
     checkpoint_every: int = 0
     start: int = 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it survives the loss of a trainer, or leaves or takes up a checkpoint."""
+        return self.lost_trainer >= 0 or bool(self.checkpoint)
 
     @property
     def ranks(self) -> int:

@@ -13,10 +13,10 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 from carried_runs import carried, cluster, on_placement, run_of
 
 from gapless.encodings.bagpipe.cluster import Cluster
-from gapless.encodings.bagpipe.execution.planned import moved_rows, values_apart
+from gapless.encodings.bagpipe.execution.report import moved_rows, values_apart
 from gapless.encodings.bagpipe.question import DESIGNS, LAYOUTS, SHARDED
 from gapless.encodings.bagpipe.training.reference import trained_in_parts
-from gapless.torch.embeddings.training import distances, trained_alone
+from gapless.torch.embeddings.alone import distances, trained_alone
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -55,6 +55,8 @@ def test_designs_train_the_same_tables_within_rounding(found: list[dict[str, Any
         ("batch", "state: batch must be at most 9, got 99"),
         ("shape", r"state: weights must have shape \(110, 8\), got \(3, 8\)"),
         ("design", "run: must have a cache, got design table-wise, where nothing is planned ahead"),
+        ("no backward", "update: must follow the backward pass, got rows without a gradient"),
+        ("not updated", "batch 0: must be updated before the next one"),
         ("servers", "run: is for 2 trainers, one a process, each with a server; got 2 processes and 3 servers"),
     ],
 )

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 from gapless.errors import InputError
 from gapless.profiles.traces.trace import global_ids
-from gapless.torch.embeddings.plans import Sharding
+from gapless.torch.embeddings.sharding import Sharding
 
 
 def test_servers_share_all_rows_of_all_tables() -> None:

@@ -1,15 +1,14 @@
-"""A small model trained by plans, one process a trainer, and without them in one.
+"""A small model trained on whole batches in one process, and how far processes by plans end from there.
 
-In one process the tables are `torch.nn.EmbeddingBag`s and their
-optimisers PyTorch's own (of row-wise Adagrad it has none), so that little is shared with what is compared.
+Its tables are `torch.nn.EmbeddingBag`s and their optimisers PyTorch's own (of row-wise Adagrad it has none), so that
+little is shared with what is compared.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,82 +16,13 @@ import numpy as np
 from gapless.errors import RunError
 from gapless.profiles.traces.bags import Bags, by_table
 from gapless.profiles.traces.trace import split_global_ids
-from gapless.torch.embeddings.cache import MOVES
-from gapless.torch.embeddings.plans import BatchPlan, BatchToTrain, save_plans
+from gapless.torch.embeddings.sharding import BatchToTrain
 from gapless.torch.embeddings.task import Task, flat, inputs_of, loss_of
-from gapless.torch.embeddings.workers import prepared
 from gapless.torch.library import torch
-from gapless.torch.ranks import run_ranks
 
-__all__ = ["Alone", "Trained", "compared", "distances", "train", "trained_alone", "values_apart"]
+__all__ = ["Alone", "distances", "trained_alone"]
 
 _EPSILON = 1e-10
-
-
-@dataclass(frozen=True)
-class Trained:
-    """How training by plans differs from one process, and what it moved.
-
-    `row_error`, `dense_error`: the distance of all values from those of one process, by how far those have come; what
-    float32 rounds in each batch is no distance.
-    `loss_error`: the largest difference of a batch's loss, by that loss. `moved_bytes`: of all processes, by kind.
-    `recovery`: after trainer `lost` was lost, the last batch that was `kept`, the bytes that the new one got of the
-    others (`copied_bytes`), and, where it was to be lost, how many values end with other bits than in an undisturbed
-    run (`values_apart`).
-    """
-
-    row_error: float
-    dense_error: float
-    loss_error: float
-    losses: tuple[float, ...]
-    moved_bytes: dict[str, int]
-    recovery: dict[str, int] | None = None
-
-
-def train(task: Task, plans: Sequence[BatchPlan], stop: threading.Event | None = None) -> Trained:
-    """Train in a process for each trainer and each server apart, and in this one.
-
-    Where a trainer is to be lost, the processes also train undisturbed, to compare with. Raises `RunError` where a
-    process fails and none takes its place, or `stop` is set.
-    """
-
-    def leave(folder: Path) -> None:
-        save_plans(folder / "plans.pt", plans)
-
-    def in_processes(task: Task) -> list[dict[str, Any]]:
-        replaceable = task.trainers if task.servers and task.trainers > 1 else 0
-        return run_ranks(prepared, task, task.ranks, task.wait_s, stop, leave=leave, replaceable=replaceable)
-
-    of_ranks = in_processes(task)
-    trained = compared(task, plans, of_ranks, stop)
-    if task.lost_trainer < 0 or trained.recovery is None:
-        return trained
-    undisturbed = in_processes(replace(task, lost_trainer=-1, checkpoint="", checkpoint_every=0))
-    apart = values_apart(of_ranks, undisturbed)
-    return replace(trained, recovery={**trained.recovery, "values_apart": apart})
-
-
-def values_apart(of_ranks: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> int:
-    """How many values differ in their bits between two runs: rows, dense parameters, losses."""
-    apart = 0
-    for one, other in zip(of_ranks, others, strict=True):
-        apart += sum(each != again for each, again in zip(one["losses"], other["losses"], strict=True))
-        for name in ("rows", "dense"):
-            apart += int((one[name].view(torch.int32) != other[name].view(torch.int32)).sum())
-    return apart
-
-
-def compared(
-    task: Task, plans: Sequence[BatchToTrain], of_ranks: Sequence[dict[str, Any]], stop: threading.Event | None = None
-) -> Trained:
-    """What the ranks found (see `train_rank`), beside training on whole batches in this process."""
-    trainers, apart = of_ranks[: task.trainers], distances(task, trained_alone(task, plans, stop), of_ranks)
-    return Trained(
-        **apart,
-        losses=tuple(trainers[0]["losses"]),
-        moved_bytes={kind: sum(each["moved_bytes"][kind] for each in of_ranks) for kind in MOVES},
-        recovery=next((each["recovery"] for each in trainers if each["recovery"]), None),
-    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +43,11 @@ def trained_alone(task: Task, plans: Sequence[BatchToTrain], stop: threading.Eve
 
 
 def distances(task: Task, alone: Alone, of_ranks: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """How far ranks ended from one process: `row_error`, `dense_error` and `loss_error` of `Trained`."""
+    """How far ranks ended from one process.
+
+    `row_error`, `dense_error`: the distance of all values, by how far they have come; what float32 rounds in each batch
+    is no distance. `loss_error`: the largest difference of a batch's loss, by that loss.
+    """
     model, table = task.started()
     rows, trainers = torch.empty_like(table), of_ranks[: task.trainers]
     for server, each in enumerate(of_ranks[-task.sharding.servers :]):
