@@ -50,6 +50,8 @@ def asked_again(plan: SavedPlan, where: str) -> Question:
 
 def execute(values: Mapping[str, Any], session: Session) -> Answer:
     """What ran, what it took as predicted, emulated and measured, and whether the tables are what they must be."""
+    import gapless.torch.library  # noqa: F401  # says in one line where PyTorch isn't installed, before anything is planned
+
     is_kept = values["kill_trainer"] is not None or values["checkpoint"] is not None
     _check(values, is_kept)
     if (path := values["plan"]) is None:
