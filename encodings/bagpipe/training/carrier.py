@@ -30,39 +30,20 @@ from gapless.encodings.bagpipe.execution.moves import BatchMoves, Exchange
 from gapless.encodings.bagpipe.execution.order import Task
 from gapless.encodings.bagpipe.execution.stream import BatchStream
 from gapless.encodings.bagpipe.lowering.actions import SYNC_LATER, SYNC_NOW
-from gapless.encodings.bagpipe.training.lanes import Happened, Lane
-from gapless.encodings.bagpipe.training.network import Emulation, Network
-from gapless.encodings.bagpipe.training.served import Served
-from gapless.encodings.bagpipe.training.store import RowStore
+from gapless.encodings.bagpipe.rows.descent import Descent
+from gapless.encodings.bagpipe.rows.lanes import Happened, Lane
+from gapless.encodings.bagpipe.rows.network import Emulation, Network
+from gapless.encodings.bagpipe.rows.served import Served
+from gapless.encodings.bagpipe.rows.store import RowStore
 from gapless.errors import InputError, RunError
 from gapless.profiles.traces.bags import Bags, chosen
-from gapless.profiles.traces.trace_question import state_values
 from gapless.torch.embeddings.lookup import Lookup
-from gapless.torch.embeddings.optimizers import stepped
 from gapless.torch.embeddings.roles import Roles
 from gapless.torch.library import Tensor, torch
 
-__all__ = ["Carrier", "Descent", "Networks"]
+__all__ = ["Carrier", "Networks"]
 
 _OF_PEERS = ("peer_fetch", "sync_now", "sync_later")
-
-
-@dataclass
-class Descent:
-    """How rows are updated. `step_size` may be changed between batches."""
-
-    optimizer: str
-    step_size: float
-    dimension: int
-
-    @property
-    def width(self) -> int:
-        """Values of a row and its state."""
-        return self.dimension + state_values(self.optimizer, self.dimension)
-
-    def step(self, rows: Tensor, gradient: Tensor, batch: int) -> Tensor:
-        """Rows and their state after a step."""
-        return stepped(self.optimizer, rows, gradient, self.step_size, batch + 1)
 
 
 @dataclass(frozen=True)

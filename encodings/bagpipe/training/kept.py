@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 
 from gapless.array_types import Ints
-from gapless.encodings.bagpipe.training.carrier import Carrier, Descent, Networks
-from gapless.encodings.bagpipe.training.network import Network
+from gapless.encodings.bagpipe.rows.descent import Descent
+from gapless.encodings.bagpipe.rows.network import Network
+from gapless.encodings.bagpipe.rows.served import Served
+from gapless.encodings.bagpipe.rows.standing import Standing
+from gapless.encodings.bagpipe.rows.store import Journal, RowStore
+from gapless.encodings.bagpipe.training.carrier import Carrier, Networks
 from gapless.encodings.bagpipe.training.records import RunsTask, batches_of, roles_of, stream_of
-from gapless.encodings.bagpipe.training.served import Served
-from gapless.encodings.bagpipe.training.standing import Standing
-from gapless.encodings.bagpipe.training.store import Journal, RowStore
 from gapless.encodings.bagpipe.training.trainer import Trainer
 from gapless.errors import GaplessError, RunError
 from gapless.torch.embeddings.checkpoints import ids_digest, load_part, publish, save_part

@@ -34,11 +34,12 @@ from gapless.encodings.bagpipe.execution.planned import asked_again
 from gapless.encodings.bagpipe.execution.stream import BatchStream, BatchToRun, batches_to_run
 from gapless.encodings.bagpipe.problem import RunDecision, problem_of
 from gapless.encodings.bagpipe.question import SHARDED
+from gapless.encodings.bagpipe.rows.descent import Descent
+from gapless.encodings.bagpipe.rows.network import Network
+from gapless.encodings.bagpipe.rows.served import Served
+from gapless.encodings.bagpipe.rows.standing import Standing
 from gapless.encodings.bagpipe.run.file import RunPlan
-from gapless.encodings.bagpipe.training.carrier import Carrier, Descent, Networks
-from gapless.encodings.bagpipe.training.network import Network
-from gapless.encodings.bagpipe.training.served import Served
-from gapless.encodings.bagpipe.training.standing import Standing
+from gapless.encodings.bagpipe.training.carrier import Carrier, Networks
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.profiles.traces.trace import Trace

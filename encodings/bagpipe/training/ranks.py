@@ -12,12 +12,13 @@ import numpy as np
 
 from gapless.encodings.bagpipe.execution.order import POOLING
 from gapless.encodings.bagpipe.question import LAYOUTS
-from gapless.encodings.bagpipe.training.carrier import Carrier, Descent, Networks
+from gapless.encodings.bagpipe.rows.descent import Descent
+from gapless.encodings.bagpipe.rows.network import Emulation, Network
+from gapless.encodings.bagpipe.rows.served import Served
+from gapless.encodings.bagpipe.training.carrier import Carrier, Networks
 from gapless.encodings.bagpipe.training.kept import train_kept
-from gapless.encodings.bagpipe.training.network import Emulation, Network
 from gapless.encodings.bagpipe.training.pooled import PooledCarrier
 from gapless.encodings.bagpipe.training.records import RunsTask, roles_of, stream_of
-from gapless.encodings.bagpipe.training.served import Served
 from gapless.encodings.bagpipe.training.trainer import Trainer
 from gapless.torch.embeddings.optimizers import with_state
 from gapless.torch.embeddings.roles import Roles

@@ -11,8 +11,8 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 import torch
 
-from gapless.encodings.bagpipe.training.served import Served
-from gapless.encodings.bagpipe.training.store import Journal, RowStore
+from gapless.encodings.bagpipe.rows.served import Served
+from gapless.encodings.bagpipe.rows.store import Journal, RowStore
 from gapless.errors import InputError
 from gapless.torch.embeddings.sharding import Sharding
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gapless.array_types import Ints
-from gapless.encodings.bagpipe.training.store import Journal
+from gapless.encodings.bagpipe.rows.store import Journal
 from gapless.torch.embeddings.optimizers import with_state
 from gapless.torch.embeddings.sharding import Sharding
 from gapless.torch.library import Tensor, torch

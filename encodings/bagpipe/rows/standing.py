@@ -10,9 +10,9 @@ from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.execution.moves import BatchMoves, Exchange, Holders
 from gapless.encodings.bagpipe.execution.stream import BatchStream
 from gapless.encodings.bagpipe.lowering.actions import SHARED
-from gapless.encodings.bagpipe.training.network import Network
-from gapless.encodings.bagpipe.training.served import Served
-from gapless.encodings.bagpipe.training.store import RowStore
+from gapless.encodings.bagpipe.rows.network import Network
+from gapless.encodings.bagpipe.rows.served import Served
+from gapless.encodings.bagpipe.rows.store import RowStore
 from gapless.torch.embeddings.roles import Roles
 from gapless.torch.library import Tensor
 
