@@ -17,7 +17,7 @@ from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.compression.recipes import recipe_orders
 from gapless.encodings.pipeline.compression.rules import RECIPES
-from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
+from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.neighbourhood import improved
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks, refined

@@ -18,7 +18,7 @@ from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
 from gapless.encodings.pipeline.cut.search import least_memory_bytes
 from gapless.encodings.pipeline.methods import best_orders
-from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
+from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks
 from gapless.encodings.pipeline.order.timeline import has_room, steps_of, timed

@@ -19,7 +19,7 @@ from gapless.cli.main import main
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.methods import best_orders
-from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
+from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.messages import held, hops_s, makers, queues_of, users
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Order, plain, steps_of, timed

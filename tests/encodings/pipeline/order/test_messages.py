@@ -11,7 +11,7 @@ from examples import is_thorough, share
 from tiny_pipelines import trial
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
-from gapless.encodings.pipeline.order.exact import order_model, order_of
+from gapless.encodings.pipeline.order.exact.model import order_model, order_of
 from gapless.encodings.pipeline.order.messages import (
     in_their_turn,
     makers,

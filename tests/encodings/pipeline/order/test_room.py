@@ -10,7 +10,7 @@ from exact_pipeline import exact_step, with_messages
 from examples import is_thorough
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
-from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
+from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.room import held_bytes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Order, Timeline, has_room, timed

@@ -12,7 +12,7 @@ from tiny_pipelines import tiny, tiny_span, trial
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
-from gapless.encodings.pipeline.order.exact import order_model, order_of, values_of
+from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks, refined

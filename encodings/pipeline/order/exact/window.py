@@ -14,8 +14,9 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
-from gapless.encodings.pipeline.order.exact import after, in_turn
-from gapless.encodings.pipeline.order.kept import Kept, kept_between
+from gapless.encodings.pipeline.order.exact.kept import Kept, kept_between
+from gapless.encodings.pipeline.order.exact.model import after, in_turn
+from gapless.encodings.pipeline.order.exact.pairs import Pairs, longer_by, pairs_of
 from gapless.encodings.pipeline.order.messages import (
     held,
     hops_s,
@@ -25,7 +26,6 @@ from gapless.encodings.pipeline.order.messages import (
     waiting_links,
     with_queues,
 )  # fmt: skip
-from gapless.encodings.pipeline.order.pairs import Pairs, longer_by, pairs_of
 from gapless.encodings.pipeline.order.room import op_message_bytes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline

@@ -14,9 +14,9 @@ import numpy as np
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.bounds.bounds import spans_s
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
-from gapless.encodings.pipeline.order.kept import Kept, kept_between
+from gapless.encodings.pipeline.order.exact.kept import Kept, kept_between
+from gapless.encodings.pipeline.order.exact.pairs import Pairs, pairs_of
 from gapless.encodings.pipeline.order.messages import held, hops_s, in_their_turn, makers, waiting_links, with_queues
-from gapless.encodings.pipeline.order.pairs import Pairs, pairs_of
 from gapless.encodings.pipeline.order.room import posts_at
 from gapless.encodings.pipeline.order.stages import Stages, rooms
 from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
