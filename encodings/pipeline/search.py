@@ -341,7 +341,7 @@ class Search:
         if np.isinf(candidate.stages.memory_bytes).all():
             return np.zeros(self.problem.ranks)
         if not self.problem.counts_messages:
-            return peak_bytes(candidate.stages, candidate.timeline)
+            return peak_bytes(candidate.stages, candidate.timeline.program)
         spoiling = spoiling_of(self.problem, candidate.cut, candidate.stages.crosses)
         return held_bytes(self.problem, candidate.stages, candidate.order, candidate.timeline, spoiling)
 

@@ -125,7 +125,7 @@ def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dic
     total = stages.micro_batches if stages.work is None else float(stages.work.sum())
     busy_s = stages.steps * total * stages.compute_s - saved_s(stages, best.order)
     kept = each_rank(stages.rank, stages.stash_bytes, stages.ranks, stages.copies)
-    peaks = peak_bytes(stages, timeline)
+    peaks = peak_bytes(stages, timeline.program)
     case = next(
         (case for case in list(search.cases) if any(found is best for found in case.known)),
         Case(best.cut, stages, {}, [best]),  # the first one, offered before all others

@@ -214,7 +214,7 @@ def test_a_profile_that_is_stopped_has_the_rises_that_were_measured(tmp_path: Pa
         if at in line:
             options.stop.set()
 
-    question = ProfileQuestion("hf:tiny-llama-gqa", text, 16, 1, 1, heads)
+    question = ProfileQuestion("hf:tiny-llama-gqa", text, 1, heads, sequence=16, sequences=1)
     answer = profile_heads(question, Session(options, say))
     assert (answer.is_complete, len(answer.notes)) == (False, 1)
     assert note in answer.notes[0]

@@ -88,6 +88,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for name, size in (("small.xml", "1kB"), ("large.xml", "1MB"), ("allgather.xml", "1MB")):
         assert exit_code(*plan, "--size", size, "--xml", str(folder / name), "--quiet") == 0
+    shutil.copy(folder / "plan.json", folder / "default.json")
     return folder
 
 

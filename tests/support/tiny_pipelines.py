@@ -101,7 +101,7 @@ def best_cost_s(stages: Stages) -> float:
     for chosen in product(*(list(sequences(stages, rank)) for rank in range(stages.ranks))):
         timeline = timed(stages, plain(stages, list(chosen)))
         if timeline is not None:
-            assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+            assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
             best_s = min(best_s, timeline.cost_s)
     return best_s
 

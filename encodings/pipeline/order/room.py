@@ -9,15 +9,11 @@ for which there is none before a message is gone. So what a rank holds follows f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-
-if TYPE_CHECKING:
-    from gapless.encodings.pipeline.order.timeline import Timeline
 
 __all__ = ["Posts", "held_bytes", "op_message_bytes", "peak_bytes", "posts_at", "posts_of"]
 
@@ -76,10 +72,13 @@ def held_bytes(stages: Stages, hop_modes: Ints, start_s: Floats, end_s: Floats, 
     return ledger.peaks()
 
 
-def peak_bytes(stages: Stages, timeline: Timeline) -> Floats:
-    """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts."""
+def peak_bytes(stages: Stages, program: Ints) -> Floats:
+    """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts.
+
+    `program`: all ops as they start, as in a `Timeline`.
+    """
     takes, leaves = stages.changes
-    kind, stage = np.divmod(timeline.program // stages.micro_batches, stages.count)
+    kind, stage = np.divmod(program // stages.micro_batches, stages.count)
     taken, left, rank = takes[kind, stage], leaves[kind, stage], stages.rank[stage]
     peaks = np.zeros(stages.ranks)
     for here in range(stages.ranks):  # a rank runs one op after the other

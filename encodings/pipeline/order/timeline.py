@@ -150,7 +150,7 @@ def timed(stages: Stages, order: Order, needs_room: bool = True) -> Timeline | N
 def has_room(stages: Stages, order: Order, timeline: Timeline) -> bool:
     """Whether each rank has room for what micro-batches keep and, where they count, for messages."""
     if not stages.counts_messages:
-        return bool((peak_bytes(stages, timeline) <= stages.room_bytes).all())
+        return bool((peak_bytes(stages, timeline.program) <= stages.room_bytes).all())
     held = held_bytes(stages, order.hop_modes, timeline.start_s, timeline.end_s, timeline.sent_s)
     return bool((held <= stages.room_bytes).all())
 
