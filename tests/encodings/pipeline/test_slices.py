@@ -114,7 +114,7 @@ def test_seq1f1b_by_hand(slices: int, step_s: float, peak: float) -> None:
     micro-batch's, and not P micro-batches."""
     stages, _, timeline = run(asked(slices=slices), "1f1b" if slices == 1 else "seq1f1b")
     assert timeline.step_s == step_s
-    assert peak_bytes(stages, timeline).max() / 10**9 == peak
+    assert peak_bytes(stages, timeline.program).max() / 10**9 == peak
 
 
 def test_slices_of_equal_work_get_shorter_and_add_up() -> None:

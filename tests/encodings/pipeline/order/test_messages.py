@@ -114,7 +114,7 @@ def test_what_the_exact_model_finds_is_what_is_played(seed: int) -> None:
     timeline = timed(stages, order_of(ordered, solution.values))
     assert timeline is not None
     assert timeline.step_s == solution.objective
-    assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+    assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
     assert max(bounds_of(stages).values()) <= best
     if solution.status is Status.OPTIMAL and best == bound:
         assert solution.objective == best

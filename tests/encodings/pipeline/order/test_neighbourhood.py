@@ -27,7 +27,7 @@ def steps_s(stages: Stages, order: Order, goal_s: float = 0.0, parameters: Param
     for other in improved(stages, order, goal_s, 0, Deadline(SolveOptions()), parameters):
         timeline = timed(stages, other)
         assert timeline is not None
-        assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+        assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
         found.append(timeline.step_s)
     return found
 

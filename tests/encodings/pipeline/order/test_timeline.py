@@ -63,4 +63,4 @@ def test_recomputation_keeps_the_input_until_the_backward(recomputes: bool, peak
     ops = [(F, 0), (F, 1), (F, 2), (I, 0), (W, 0), (I, 1), (W, 1), (I, 2), (W, 2)]
     timeline = timed(sizes, plain(sizes, [[number(sizes, kind, 0, m) for kind, m in ops]]))
     assert timeline is not None
-    assert peak_bytes(sizes, timeline)[0] == {3: 30, 2: 12}[peak]
+    assert peak_bytes(sizes, timeline.program)[0] == {3: 30, 2: 12}[peak]

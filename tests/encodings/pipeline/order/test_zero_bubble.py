@@ -38,7 +38,7 @@ def test_every_set_of_rules_gives_an_order_within_memory(seed: int) -> None:
     for rules in all_rules(stages):
         timeline = timed(stages, list_schedule(stages, rules))
         assert timeline is not None
-        assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+        assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
         assert timeline.step_s >= best_s
 
 
@@ -67,7 +67,7 @@ def test_room_for_one_micro_batch_is_enough(seed: int) -> None:
     for rules in islice(all_rules(stages), 0, None, 7):
         timeline = timed(stages, list_schedule(stages, rules))
         assert timeline is not None
-        assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+        assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
 
 
 def test_less_room_than_for_one_micro_batch_gives_nothing() -> None:

@@ -186,7 +186,7 @@ def test_a_recomputed_stage_keeps_its_input_alone() -> None:
     report = check(schedule)
     assert report.valid, report.summary()
     assert len(events_of(schedule, "recompute")) == 2 * 8
-    peaks = peak_bytes(stages, timeline).tolist()
+    peaks = peak_bytes(stages, timeline.program).tolist()
     assert peaks[2:] == [4 * 5000, 4 * 5000]
     assert peaks[0] < 4 * 5000
     assert peaks[1] < 4 * 5000

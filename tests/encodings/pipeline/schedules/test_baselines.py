@@ -55,8 +55,8 @@ def test_micro_batches_in_flight(name: str, most: list[int]) -> None:
     costs = stages if BASELINES[name].splits else whole(stages)
     timeline = timed(costs, BASELINES[name].order(costs))
     assert timeline is not None
-    assert (peak_bytes(costs, timeline) / costs.stash_bytes <= most).all()
-    assert peak_bytes(costs, timeline)[0] == most[0] * costs.stash_bytes[0]
+    assert (peak_bytes(costs, timeline.program) / costs.stash_bytes <= most).all()
+    assert peak_bytes(costs, timeline.program)[0] == most[0] * costs.stash_bytes[0]
 
 
 @pytest.mark.parametrize(("ranks", "half", "third"), [(4, 3, 2), (8, 5, 4), (12, 7, 5), (16, 9, 6)])
@@ -67,7 +67,7 @@ def test_building_blocks_keep_half_and_a_third_of_what_1f1b_keeps(ranks: int, ha
     for name, most in (("v-half", half), ("v-min", third)):
         timeline = timed(stages, BASELINES[name].order(stages))
         assert timeline is not None
-        assert (peak_bytes(stages, timeline) / each).max() == most
+        assert (peak_bytes(stages, timeline.program) / each).max() == most
 
 
 def test_v_half_and_v_min_by_the_papers_costs() -> None:
@@ -109,7 +109,7 @@ def test_backwards_apart_are_no_later(name: str) -> None:
     assert one is not None
     assert two is not None
     assert two.step_s < one.step_s
-    assert (peak_bytes(stages, two) <= peak_bytes(both, one)).all()
+    assert (peak_bytes(stages, two.program) <= peak_bytes(both, one.program)).all()
 
 
 def test_a_baseline_is_for_its_placement() -> None:
@@ -139,7 +139,7 @@ def test_chimera_waits_where_the_paper_does(ranks: int, micro_batches: int) -> N
     timeline = timed(costs, BASELINES["chimera"].order(costs))
     assert timeline is not None
     assert timeline.step_s == 20 * micro_batches + 10 * (ranks - 2)
-    kept = peak_bytes(costs, timeline) / costs.stash_bytes[:ranks]
+    kept = peak_bytes(costs, timeline.program) / costs.stash_bytes[:ranks]
     assert (kept.min(), kept.max()) == (ranks // 2 + 1, ranks)
 
 
@@ -150,4 +150,4 @@ def test_dualpipe_keeps_one_more_micro_batch_than_there_are_ranks(ranks: int, mi
     timeline = timed(stages, BASELINES["dualpipe"].order(stages))
     assert timeline is not None
     assert timeline.step_s == 30 * micro_batches + 10 * (ranks // 2 - 1)
-    assert (peak_bytes(stages, timeline) == (ranks + 1) * stages.stash_bytes[0]).all()
+    assert (peak_bytes(stages, timeline.program) == (ranks + 1) * stages.stash_bytes[0]).all()

@@ -30,7 +30,7 @@ def best_s(stages: Stages, placement: str, most_ops: int = 100_000) -> float:
     again = timed(stages, order)
     assert again is not None
     assert again.step_s == timeline.step_s
-    assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+    assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
     return timeline.step_s
 
 
@@ -54,7 +54,7 @@ def test_no_squeezed_order_is_faster_than_the_best_of_all(seed: int) -> None:
         timeline = timed(stages, order)
         assert timeline is not None
         assert timeline.step_s >= least_s * (1 - 1e-9)
-        assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+        assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
 
 
 def test_an_op_overtakes_only_what_it_does_not_delay() -> None:
@@ -132,7 +132,7 @@ def test_rounds_keep_within_memory(seed: int) -> None:
         timeline = timed(stages, order)
         assert timeline is not None
         assert timeline.step_s >= least_s * (1 - 1e-9)
-        assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+        assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
 
 
 def test_rounds_are_for_one_stage_a_rank_and_split_gradients() -> None:

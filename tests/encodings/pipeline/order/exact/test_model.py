@@ -42,7 +42,7 @@ def test_the_optimum_is_the_best_of_all_orders(seed: int) -> None:
     timeline = timed(stages, order_of(ordered, solution.values))
     assert timeline is not None
     assert timeline.step_s == best_s
-    assert (peak_bytes(stages, timeline) <= stages.room_bytes).all()
+    assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
 
 
 @pytest.mark.parametrize("seed", range(share(100)))
