@@ -113,6 +113,7 @@ class _Process:
         for batch in range(start, stream.count):
             self._train(carrier, standing, batch)
         carrier.finish()
+        torch.distributed.barrier(self._groups[-1])  # who is lost now is still waited for
         trainer = self._trainer
         return {
             "rows": carrier.rows_left(), "dense": torch.empty(0) if trainer is None else flat(trainer.model),
