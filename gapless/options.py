@@ -62,6 +62,7 @@ class SolveOptions:
     encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds before its end: the
     cost of a plan, and what makes it, called later, in another thread, if at all (`gapless.anytime.incumbents`).
     `on_point` takes every better point of a model that HiGHS finds: its objective, and its values, one per column.
+    `on_step` is called at every step of HiGHS in a model with integers: the steps so far, and the bound.
     `unfinished`: where a system whose plans grow piece by piece may keep what is finished, in case it is killed.
     `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent. `within_deadline`: the deadline
     of the solve that this one is a stage of.
@@ -78,6 +79,7 @@ class SolveOptions:
     on_progress: Callable[[Progress], None] | None = None
     on_plan: Callable[[float, Callable[[], Any]], None] | None = field(default=None, repr=False, compare=False)
     on_point: Callable[[float, NDArray[np.float64]], None] | None = field(default=None, repr=False, compare=False)
+    on_step: Callable[[int, float], None] | None = field(default=None, repr=False, compare=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     step_limit: int | None = None
     presolve: bool = True

@@ -223,6 +223,8 @@ class _Run:
             if (improves or looks_up) and not self._cancelled:
                 self._bound = data_out.mip_dual_bound / self._cost_scale
                 self._report(data_out)
+            if looks_up and not self._cancelled and self._task.options.on_step is not None:
+                self._task.options.on_step(self.steps, self._bound or 0.0)
         except Exception as error:  # an exception must not travel through C++; it is raised again after the run
             self.callback_error = error
             self._cancelled = True

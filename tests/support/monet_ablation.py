@@ -28,7 +28,7 @@ BEST = 1e-6
 LITTLE_WORK: dict[str, dict[str, Any]] = {
     "cooling": {"steps_per_node": 8, "patience": 2},
     "bounding": {
-        "start_steps": 20, "steps": 20, "more_steps": 40, "exact_steps": 5, "more_exact_steps": 20, "proof_steps": 2000,
+        "start_steps": 20, "steps": 20, "more_steps": 40, "exact_steps": 20, "proof_steps": 2000,
         "small_cells": 4000,
     },
     "nesting": {"most_places": 24},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,21 +17,22 @@ from numpy.typing import NDArray
 
 from gapless.checker import check
 from gapless.encodings.monet.bounds import relaxation
-from gapless.encodings.monet.bounds.side_work import Advance, Work
+from gapless.encodings.monet.bounds.side_work import Advance, Strand, Work, alone
+from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.ilp import model as ilp
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.search.state import SOLVER_TOLERANCE, UNCONFIRMED_GAP, Found, State
 from gapless.model import Model
-from gapless.options import Progress, SolveOptions
+from gapless.options import SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
-from gapless.solution import PROVEN_GAP, Solution, Status
+from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
 from gapless.solvers.proofs import confirmed, dual_bound
 from gapless.solvers.registry import solve_model
 
 __all__ = [
-    "bounding_works",
+    "bounding_strands",
     "can_relax",
     "confirm",
     "cut_lists",
@@ -94,30 +95,33 @@ def first_relaxation(state: State) -> Found:
     """The relaxation with one window, for a bound and a start."""
     bounding = state.parameters.bounding
     work = _relaxing(state, (1,), bounding.start_steps, bounding.start_gap)
-    return work(lambda weight: None, threading.Event())[0]
+    return work(alone, threading.Event())[0]
 
 
-def bounding_works(state: State) -> Iterator[Work[Found]]:
+def bounding_strands(state: State) -> list[Strand[Found]]:
+    """What bounds in turns: relaxations; and on a small graph, after a first one, the integer program."""
+    bounding, exacts = state.parameters.bounding, iter(list[Work[Found]]())
+    if state.is_small and state.allows("exact") and state.problem.link is None:
+        exacts = (_solving_exactly(state, steps) for steps in (bounding.exact_steps,))
+    if not state.allows("relaxation"):
+        return [Strand(exacts)]
+    return [Strand(_relaxings(state)), Strand(exacts, after=1)]
+
+
+def _relaxings(state: State) -> Iterator[Work[Found]]:
     """Starts of tighter budgets, then relaxations with several windows.
 
-    On a small graph the integer program as well, and more steps for the relaxations whose own best point is above what
-    is proven, the highest first.
+    On a small graph more steps for those whose own best point is above what is proven, the highest first.
     """
     bounding, best_s = state.parameters.bounding, dict[tuple[int, ...], float]()
-    relaxes = state.allows("relaxation")
-    for share in bounding.tighter_budgets if relaxes and state.problem.link is None else ():
+    for share in bounding.tighter_budgets if state.problem.link is None else ():
         yield _relaxing(state, (1,), bounding.start_steps, bounding.start_gap, share)
     for number, cuts in enumerate(cut_lists(state.problem.graph, state.is_small)):
         if state.is_small and number == bounding.lists_before_more:
             for high in sorted(best_s, key=lambda cuts: -best_s[cuts]):
                 if best_s[high] > state.bound_s:
                     yield _relaxing(state, high, bounding.more_steps)
-            if state.allows("exact") and state.problem.link is None:
-                yield _solving_exactly(state, bounding.exact_steps)
-        if relaxes:
-            yield _relaxing(state, cuts, bounding.steps, best_s=best_s)
-    if state.is_small and state.allows("exact") and state.problem.link is None:
-        yield _solving_exactly(state, bounding.more_exact_steps)
+        yield _relaxing(state, cuts, bounding.steps, best_s=best_s)
 
 
 class _AnyOf(threading.Event):
@@ -153,14 +157,17 @@ def _relaxing(
         model = relaxation.encode(
             state.problem.graph, int(state.problem.budget_bytes * share), cuts, state.problem.link
         )
-        solution = _solved(state, model.milp, steps, gap, advance, stop)
-        start = None if solution.values is None else relaxation.decode(model, solution.values)
+
+        def found(solution: Solution) -> Found:
+            start = None if solution.values is None else relaxation.decode(model, solution.values)
+            is_of_problem = share == 1.0
+            windows = len(cuts) if is_of_problem and solution.bound is not None else 0
+            return Found("bound", model.milp, model.unit_s, solution, is_of_problem, start, windows=windows)
+
+        solution = _solved(state, model.milp, _Limits(steps, gap), found, advance, stop)
         if best_s is not None and solution.objective is not None:
             best_s[cuts] = solution.objective * model.unit_s
-        is_of_problem = share == 1.0
-        windows = len(cuts) if is_of_problem and solution.bound is not None else 0
-        found = Found("bound", model.milp, model.unit_s, solution, is_of_problem, start, windows=windows)
-        return found, _weight(state, model.milp, steps if solution.steps is None else solution.steps)
+        return found(solution), _weight(state, model.milp, steps if solution.steps is None else solution.steps)
 
     return work
 
@@ -173,29 +180,61 @@ def _solving_exactly(state: State, steps: int) -> Work[Found]:
     def work(advance: Advance, stop: threading.Event) -> tuple[Found, float]:
         model = ilp.encode(graph, budget_bytes)
         start = None if decisions is None else ilp.first_point(model, decisions)
-        solution = _solved(state, model.milp, steps, state.options.gap, advance, stop, start)
-        plan = None
-        if solution.values is not None:
-            decoded = ilp.decode(model, solution.values)
-            # The paper's rows charge an intermediate that is made in place too little: the replay has the last word.
-            if check(to_schedule(graph, decoded, budget_bytes)).valid:
-                judged = evaluate(graph, decoded)
-                plan = (decoded, judged.cost_s) if judged.peak_bytes <= budget_bytes else None
-        found = Found("exact", model.milp, model.unit, solution, plan=plan)
-        return found, _weight(state, model.milp, steps if solution.steps is None else solution.steps)
+
+        def found(solution: Solution) -> Found:
+            values = solution.values
+            plan = None if values is None else _replayed(graph, budget_bytes, ilp.decode(model, values))
+            return Found("exact", model.milp, model.unit, solution, plan=plan)
+
+        limits = _Limits(steps, state.options.gap)
+        solution = _solved(state, model.milp, limits, found, advance, stop, start)
+        return found(solution), _weight(state, model.milp, steps if solution.steps is None else solution.steps)
 
     return work
 
 
+def _replayed(graph: TrainingGraph, budget_bytes: int, decisions: Decisions) -> tuple[Decisions, float] | None:
+    """A plan and its cost, None where it doesn't fit: the paper's rows charge what is made in place too little."""
+    if not check(to_schedule(graph, decisions, budget_bytes)).valid:
+        return None
+    judged = evaluate(graph, decisions)
+    return (decisions, judged.cost_s) if judged.peak_bytes <= budget_bytes else None
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Where a solve ends: after so many steps, or at a gap."""
+
+    steps: int
+    gap: float
+
+
 def _solved(
-    state: State, milp: Model, steps: int, gap: float, advance: Advance, stop: threading.Event,
-    start: NDArray[np.float64] | None = None,
+    state: State, milp: Model, limits: _Limits, found: Callable[[Solution], Found], advance: Advance,
+    stop: threading.Event, start: NDArray[np.float64] | None = None,
 ) -> Solution:  # fmt: skip
-    def note(progress: Progress) -> None:
-        advance(_weight(state, milp, progress.steps or 0))
+    """Solve a model in turns with others; `found` makes what is reported of it between them."""
+    said, point = -math.inf, list[tuple[float, NDArray[np.float64]]]()
+    blank = Solution(Status.FEASIBLE, StopReason.OTHER_LIMIT, state.solver, "", 0, 0.0)
+
+    def interim(bound: float) -> Found | None:
+        nonlocal said
+        news = replace(blank, bound=bound if math.isfinite(bound) else None)
+        if point:
+            news = replace(news, objective=point[-1][0], values=point[-1][1])
+        elif bound <= said:
+            return None
+        said = max(said, bound)
+        point.clear()
+        return found(news)
+
+    def note(steps: int, bound: float) -> None:
+        said_s = found(replace(blank, bound=bound)).bound_s if math.isfinite(bound) else -math.inf
+        advance(_weight(state, milp, steps), said_s, lambda: interim(bound))
 
     stage = replace(
-        state.deadline.stage(), gap=gap, threads=1, step_limit=steps, on_progress=note, on_plan=None,
+        state.deadline.stage(), gap=limits.gap, threads=1, step_limit=limits.steps, on_progress=None, on_plan=None,
+        on_step=note, on_point=lambda cost, values: point.append((cost, values)),
         stop=_AnyOf(state.options.stop, stop),
     )  # fmt: skip
     return solve_model(milp, stage, state.solver, start)

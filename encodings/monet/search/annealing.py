@@ -34,6 +34,10 @@ class Annealing:
         self.least: State | None = None
         self.best: State | None = None
 
+    def of(self, keeper: Keeper) -> Annealing:
+        """Rounds with another keeper, at the same temperatures."""
+        return Annealing(keeper, self._unit_s, self._random.randrange(2**31), self._cooling, self._moves)
+
     @property
     def least_overflow_bytes(self) -> float:
         """By how much the keep-set passes the budget that does so by least: 0 once one fits."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from gapless.checker import check
 from gapless.encodings.monet.bounds.claims import (
-    bounding_works,
+    bounding_strands,
     can_relax,
     confirm,
     first_relaxation,
@@ -25,7 +25,7 @@ from gapless.encodings.monet.bounds.claims import (
     linear_least_bytes,
 )
 from gapless.encodings.monet.bounds.must_hold import is_refuted, least_row_bytes, refuted_bytes
-from gapless.encodings.monet.bounds.side_work import Beside
+from gapless.encodings.monet.bounds.side_work import Beside, alone
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate, unlimited_s
 from gapless.encodings.monet.lowering import to_schedule
@@ -36,6 +36,7 @@ from gapless.encodings.monet.search.annealing import STEPS, Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.encodings.monet.search.least_memory import least_nested, least_searched
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
+from gapless.encodings.monet.search.pins import Pins
 from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.encodings.monet.search.state import Attempt, Found, State
 from gapless.encodings.monet.study.baselines import checkpoints_kept, evicted, lean_variants
@@ -168,8 +169,9 @@ def _relax(state: State) -> Iterator[Found]:
 
 def _search_and_bound(state: State) -> None:
     """Both at once where there are two threads, else one step of either after the other."""
-    works = bounding_works(state) if can_relax(state) else iter(())
-    beside = Beside(works, state.deadline, is_parallel=state.options.thread_count > 1)
+    strands = bounding_strands(state) if can_relax(state) else []
+    is_parallel, slice_weight = state.options.thread_count > 1, state.parameters.bounding.slice_steps
+    beside = Beside(strands, state.deadline, is_parallel, slice_weight)
     try:
         _anneal(state, beside)
         for found in beside.results(math.inf):
@@ -177,15 +179,18 @@ def _search_and_bound(state: State) -> None:
             if state.is_over:
                 break
     finally:
-        last = beside.close()
-    if last is not None and state.deadline.over:
-        state.offer(last)
+        unseen = beside.close()
+    for found in unseen if state.deadline.over else ():
+        state.offer(found)
 
 
 def _anneal(state: State, beside: Beside[Found]) -> None:
-    """Rounds from one start after the other, the best first, each followed by a cooler one from the best plan."""
+    """Rounds from one start after the other, the best first, each followed by a cooler one from the best plan.
+
+    Then come rounds that make room for a fast operator.
+    """
     annealing, cooling = state.annealing, state.parameters.cooling
-    watch, patience = _watch(state, beside), cooling.patience
+    watch, patience, pins = _watch(state, beside), cooling.patience, Pins(state.problem, annealing, cooling)
     best = _progress(state)
     for number, steps in enumerate(_rounds(state)):
         ranked = sorted(state.starts, key=lambda keep: annealing.price_s(annealing.look_at(keep)))
@@ -197,6 +202,10 @@ def _anneal(state: State, beside: Beside[Found]) -> None:
         patience, best = (cooling.patience if _progress(state) < best else patience - 1), _progress(state)
         if state.is_over or not patience:
             return
+        if number % 2:
+            kept = pins.round(int(steps * cooling.pinned), watch)
+            if kept is not None:
+                annealing.look_at(kept)
 
 
 def _progress(state: State) -> tuple[float, float]:
@@ -285,10 +294,10 @@ def _solve_alone(state: State) -> Iterator[Found]:
     """The integer program, where there is no search that it goes on beside."""
     if state.allows("annealing") or not can_relax(state):
         return
-    for work in bounding_works(state):
+    for work in (work for strand in bounding_strands(state) for work in strand.works):
         if state.is_over:
             return
-        yield work(lambda weight: None, threading.Event())[0]
+        yield work(alone, threading.Event())[0]
 
 
 FIRST = (

@@ -151,7 +151,7 @@ def _rematerialised(
     model = checkmate.encode(single, claim_bytes)
     fits = plan is not None and checkmate.memory_bytes(single, plan).max() <= claim_bytes
     start = checkmate.first_point(model, plan) if plan is not None and fits else None
-    steps = parameters.bounding.more_exact_steps
+    steps = parameters.bounding.exact_steps
     stage = replace(deadline.stage(), threads=1, step_limit=steps, on_progress=None, on_plan=None)
     solution = solve_model(model.milp, stage, options.solver or SOLVER, start)
     if solution.values is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gapless.encodings.monet.bounds.side_work import Advance, Beside, Work
+from gapless.encodings.monet.bounds.side_work import Advance, Beside, Strand, Work
 from gapless.options import Deadline, SolveOptions
 
 STEP_S = 0.002
@@ -45,28 +45,28 @@ def seen(beside: Beside[int], moments: int, step_s: float) -> list[tuple[int, in
 def test_results_are_seen_at_moments_that_no_clock_decides(
     is_parallel: bool, step_s: float, durations_s: list[float]
 ) -> None:
-    beside = Beside(pieces(durations_s, [3.0, 0.5, 10.0]), Deadline(SolveOptions()), is_parallel)
+    beside = Beside([Strand(pieces(durations_s, [3.0, 0.5, 10.0]))], Deadline(SolveOptions()), is_parallel)
     assert seen(beside, 20, step_s) == [(3, 0), (4, 1), (14, 2)]
 
 
 def test_what_is_left_comes_at_the_end() -> None:
-    beside = Beside(pieces([0.0, 0.0], [1e9, 1e9]), Deadline(SolveOptions()), is_parallel=False)
+    beside = Beside([Strand(pieces([0.0, 0.0], [1e9, 1e9]))], Deadline(SolveOptions()), is_parallel=False)
     assert list(beside.results(5)) == []
     assert list(beside.results(float("inf"))) == [0, 1]
-    assert beside.close() is None
+    assert beside.close() == []
 
 
 def test_nothing_is_waited_for_once_the_time_is_over() -> None:
-    beside = Beside(pieces([30.0], [1.0]), Deadline(SolveOptions(time_limit_s=0.05)), is_parallel=True)
+    beside = Beside([Strand(pieces([30.0], [1.0]))], Deadline(SolveOptions(time_limit_s=0.05)), is_parallel=True)
     assert list(beside.results(float("inf"))) == []
-    assert beside.close() == 0  # it ended early, as it was asked to
+    assert beside.close() == [0]  # it ended early, as it was asked to
 
 
 def test_an_error_of_the_work_is_raised_where_its_result_is_taken_up() -> None:
     def work(advance: Advance, stop: threading.Event) -> tuple[int, float]:
         raise ValueError("of the work")
 
-    beside = Beside(iter([work]), Deadline(SolveOptions()), is_parallel=True)
+    beside = Beside([Strand(iter([work]))], Deadline(SolveOptions()), is_parallel=True)
     with pytest.raises(ValueError, match="of the work"):
         list(beside.results(1.0))
     beside.close()

@@ -16,7 +16,7 @@ from gapless.solution import StopReason
 
 LITTLE = {
     "cooling": Cooling(steps_per_node=5, patience=1),
-    "bounding": Bounding(steps=5, more_steps=5, exact_steps=2, more_exact_steps=2, proof_steps=2, start_steps=5),
+    "bounding": Bounding(steps=5, more_steps=5, exact_steps=2, proof_steps=2, start_steps=5),
 }
 QUESTION = {"graph": "vgg16", "batch": 64, "budget": "0.7x", "threads": 1}
 
