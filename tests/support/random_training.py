@@ -8,10 +8,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gapless.encodings.monet.decisions import Decisions
+from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.search.retention import recompute_on_need
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
-__all__ = ["executable_decisions", "training_graphs"]
+__all__ = ["executable_decisions", "random_keep", "training_graphs"]
 
 
 @dataclass
@@ -171,3 +172,11 @@ def _chosen(graph: TrainingGraph, rng: np.random.Generator) -> np.ndarray[tuple[
         if node.creator is not None:
             chosen[number] = chosen[node.creator]
     return chosen
+
+
+def random_keep(graph: TrainingGraph, random: np.random.Generator) -> KeepSet:
+    nodes = len(graph.forward)
+    variant = np.array([random.integers(len(node.variants)) for node in graph.backward], dtype=np.int64)
+    share = random.random()
+    lead = np.where(random.random(nodes) < 0.3, random.integers(0, 6, nodes), 0)
+    return KeepSet(random.random(nodes) < share, random.random(nodes) < 0.3, variant, lead)

@@ -70,3 +70,28 @@ def test_an_error_of_the_work_is_raised_where_its_result_is_taken_up() -> None:
     with pytest.raises(ValueError, match="of the work"):
         list(beside.results(1.0))
     beside.close()
+
+
+def rising(name: str, bounds: list[float], begun: list[str]) -> Strand[str]:
+    """A piece of as many slices of weight 1 as it has bounds, each of which is said at the end of its slice."""
+
+    def work(advance: Advance, stop: threading.Event) -> tuple[str, float]:
+        for number, bound in enumerate(bounds, 1):
+            begun.append(name)
+            advance(float(number), bound)
+        return name, float(len(bounds))
+
+    return Strand(iter([work]))
+
+
+@pytest.mark.parametrize("is_parallel", [True, False])
+def test_what_raises_the_bound_most_has_three_turns_in_a_row(is_parallel: bool) -> None:
+    begun: list[str] = []
+    strands = [rising("slow", [1.0] * 8, begun), rising("quick", [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], begun)]
+    beside = Beside(strands, Deadline(SolveOptions()), is_parallel, slice_weight=1.0)
+    assert sorted(beside.results(float("inf"))) == ["quick", "slow"]
+    beside.close()
+    turns = "".join(name[0] for name in begun)
+    assert "qqq" in turns
+    assert turns.count("s") == turns.count("q") == 8
+    assert "ssss" not in turns[: turns.rindex("q")]

@@ -10,7 +10,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from random_training import training_graphs
+from random_training import random_keep, training_graphs
 
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet, Move, State
@@ -18,14 +18,6 @@ from gapless.encodings.monet.search.stretches import JustInTime
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 
 MEASURED = ["vgg16_176", "un_11", "mobilenet_v2_272", "resnet50_184"]
-
-
-def random_keep(graph: TrainingGraph, random: np.random.Generator) -> KeepSet:
-    nodes = len(graph.forward)
-    variant = np.array([random.integers(len(node.variants)) for node in graph.backward], dtype=np.int64)
-    share = random.random()
-    lead = np.where(random.random(nodes) < 0.3, random.integers(0, 6, nodes), 0)
-    return KeepSet(random.random(nodes) < share, random.random(nodes) < 0.3, variant, lead)
 
 
 def random_move(graph: TrainingGraph, random: np.random.Generator) -> Move:
