@@ -65,16 +65,20 @@ def merged(state: State, lasting: int) -> State:
     columns = [held for _, held in state.copies]
     columns += [held for _, action, _, held in state.uses if action == END]
     columns += [held for _, held in state.required]
-    groups: dict[tuple[bool, ...], int] = {(): union(columns) & ~lasting}  # by which of the columns so far has them
+    groups = {0: union(columns) & ~lasting}  # by which of the columns so far has them, the first as the highest bit
     for column in columns:
-        with_it = {(*member, True): bits & column for member, bits in groups.items()}
-        without = {(*member, False): bits & ~column for member, bits in groups.items()}
-        groups = {member: bits for member, bits in (with_it | without).items() if bits}
-    members = set(groups)
+        split = {}
+        for member, bits in groups.items():
+            if within := bits & column:
+                split[member << 1 | 1] = within
+            if without := bits & ~column:
+                split[member << 1] = without
+        groups = split
     free = (1 << k for k in count(1) if not lasting >> k & 1)
-    full = tuple(True for _ in columns)
-    numbers = {full: 1, **{member: next(free) for member in sorted(members - {full})}}
-    sets = [sum(numbers[member] for member in members if member[k]) for k in range(len(columns))]
+    full = (1 << len(columns)) - 1
+    numbers = {member: 1 if member == full else next(free) for member in sorted(groups)}
+    places = range(len(columns))[::-1]
+    sets = [union(number for member, number in numbers.items() if member >> place & 1) for place in places]
     given = iter([held | column & lasting for held, column in zip(sets, columns, strict=True)])
     return State(
         tuple((device, next(given)) for device, _ in state.copies),

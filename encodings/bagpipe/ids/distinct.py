@@ -13,7 +13,7 @@ from gapless.errors import InputError
 from gapless.profiles.traces.bags import Bags, Lookups, by_table
 from gapless.profiles.traces.trace import MOST_IDS, TABLE_SHIFT, Block
 
-__all__ = ["distinct", "positions", "unique_ids"]
+__all__ = ["distinct", "numbered", "positions", "unique_ids"]
 
 Whole = TypeVar("Whole", bound=np.integer)
 
@@ -60,6 +60,23 @@ def distinct(values: NDArray[Whole]) -> NDArray[Whole]:
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     values_once: NDArray[Whole] = ordered[first]
     return values_once
+
+
+def numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Where each value (>= 0) stands among the distinct ones, ascending, and how many those are.
+
+    Equal to the inverse of `np.unique`; small values are marked in an array, not sorted.
+    """
+    largest = int(values.max(initial=0))
+    if largest >= _DENSE * len(values):
+        ordered, inverse = np.unique(values, return_inverse=True)
+        return inverse.reshape(-1), len(ordered)
+    seen = np.zeros(largest + 1, dtype=np.bool_)
+    seen[values] = True
+    which = np.flatnonzero(seen)
+    number = np.empty(largest + 1, dtype=np.int64)
+    number[which] = np.arange(len(which))
+    return number[values], len(which)
 
 
 def positions(ids: NDArray[np.int64], bounds: NDArray[np.int64], batch: Block) -> Lookups:

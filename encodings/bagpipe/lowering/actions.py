@@ -14,7 +14,7 @@ import numpy as np
 
 from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
-from gapless.encodings.bagpipe.ids.distinct import distinct
+from gapless.encodings.bagpipe.ids.distinct import distinct, numbered
 from gapless.encodings.bagpipe.question import LAYOUTS, PAPERS
 from gapless.errors import InputError
 
@@ -129,9 +129,16 @@ class Actions(_InBatch):
         if not len(owned):
             return code
         users = np.zeros(len(code), dtype=np.int64)  # matter for owned and rooted rows alone
-        users[owned] = 1 + np.unique(np.packbits(self.users[owned], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-        whole: Ints = np.unique(code * (int(users.max()) + 1) + users, return_inverse=True)[1]
-        return whole
+        users[owned] = 1 + _numbered_rows(self.users[owned])
+        return numbered(code * (int(users.max()) + 1) + users)[0]
+
+
+def _numbered_rows(bits: Mask) -> Ints:
+    """A number for each row of bits, in their lexicographic order."""
+    number = np.zeros(len(bits), dtype=np.int64)
+    for byte in np.packbits(bits, axis=1).T:
+        number, _ = numbered(number * 256 + byte)
+    return number
 
 
 def _held(plan: BatchPlan, design: str) -> tuple[Ints, Ints]:
@@ -210,10 +217,13 @@ class RowGroups:
         for batch, place in zip(actions, places, strict=True):
             code = batch.code()
             # Rows with one label have one past: with one code, they go on to have one.
-            past, same = np.unique(label[place] * (int(code.max()) + 1) + code, return_inverse=True)
+            past, _ = numbered(label[place])
+            code, codes = numbered(code)
+            same, new = numbered(past * codes + code)
             label[place] = labels + same
-            labels += len(past)
-        _, group_of, rows = np.unique(label, return_inverse=True, return_counts=True)
+            labels += new
+        group_of, groups = numbered(label)
+        rows = np.bincount(group_of, minlength=groups)
         grouped = [_grouped(batch, group_of[place]) for batch, place in zip(actions, places, strict=True)]
         return cls(rows, tuple(grouped), all_ids, group_of)
 
@@ -225,6 +235,9 @@ class RowGroups:
 
 
 def _grouped(batch: Actions, group: Ints) -> GroupedActions:
-    numbers, first = np.unique(group, return_index=True)
+    place, count = numbered(group)
+    first = np.empty(count, dtype=np.int64)
+    first[place[::-1]] = np.arange(len(group))[::-1]  # of several assignments the last one counts
+    numbers = group[first]
     columns = {title: getattr(batch, title)[first] for title in _CHOSEN}
     return GroupedActions(group=numbers, **columns, examples=batch.examples, prefetch_after=batch.prefetch_after)

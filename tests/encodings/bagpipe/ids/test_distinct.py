@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapless.encodings.bagpipe.ids.distinct import positions, unique_ids
+from gapless.encodings.bagpipe.ids.distinct import numbered, positions, unique_ids
 from gapless.errors import InputError
 from gapless.profiles.traces.trace import MOST_IDS, TABLE_SHIFT, global_ids
 
@@ -31,3 +31,11 @@ def test_equal_to_sorting_all_global_ids(examples: int, most: list[int], seed: i
 def test_ids_out_of_range_are_refused(wrong: int) -> None:
     with pytest.raises(InputError, match=rf"batch: ids must be in 0..{MOST_IDS - 1}, got {wrong}"):
         unique_ids(np.array([[0, 5], [wrong, 5]]))
+
+
+def test_numbers_are_places_among_the_distinct_values_whether_marked_or_sorted() -> None:
+    for values in (np.array([3, 1, 3, 0]), np.array([2**40, 7, 2**40]), np.empty(0, dtype=np.int64)):
+        ordered, inverse = np.unique(values, return_inverse=True)
+        place, count = numbered(values)
+        assert place.tolist() == inverse.tolist()
+        assert count == len(ordered)
