@@ -57,7 +57,9 @@ def test_no_bound_is_above_the_optimum_and_no_plan_below_it(seed: int) -> None:
     placement = "bidirectional" if stages.copies > 1 else tuple(stages.rank.tolist())
     question = problem(**{**TRIAL, "ranks": stages.ranks, "micro_batches": stages.copies * stages.micro_batches,
                           "placement": placement, "overlap_cost": 1.0})  # fmt: skip
-    made = best_orders(question, (), cheaper, SolveOptions(), Deadline(SolveOptions()), DEFAULTS)
+    made = best_orders(
+        question, (), cheaper, SolveOptions(), Deadline(SolveOptions()), replace(DEFAULTS, heuristic_ops=1000)
+    )
     assert made.bound_s <= best_s
     found = [
         celled for each in [*made.known, made.best] if each and (celled := with_cells(own(each, stages), stages, 9000))

@@ -125,7 +125,9 @@ def test_ranks_with_unlike_numbers_of_stages_are_bounded_and_proven(seed: int) -
     placement = tuple(stages.rank.tolist())
     question = problem(**{**TRIAL, "ranks": stages.ranks, "micro_batches": stages.micro_batches,
                           "placement": placement})  # fmt: skip
-    found = best_orders(question, (), stages, SolveOptions(), Deadline(SolveOptions()), DEFAULTS)
+    found = best_orders(
+        question, (), stages, SolveOptions(), Deadline(SolveOptions()), replace(DEFAULTS, heuristic_ops=1000)
+    )
     assert found.best is not None
     assert found.bound_s <= best_s
     assert found.best.timeline.step_s == best_s or best_s > proven_s
