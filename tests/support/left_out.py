@@ -101,7 +101,7 @@ def _counted(count: int, what: str) -> str:
 
 def takes_long(item: pytest.Item) -> bool:
     """Whether a mark `thorough` is for the test, or for this case of it: words are looked for in the case's id."""
-    case = item.name.partition("[")[2]
+    case = "".join(item.name.partition("[")[1:])
     for mark in item.iter_markers("thorough"):
         but = mark.kwargs.get("but", ())
         is_named = any(word in case for word in mark.args or but)

@@ -62,6 +62,7 @@ def test_tiny_pipelines_are_proven(seed: int) -> None:
     assert (found.best.timeline.step_s, found.proven) == (best_s, True)
 
 
+@pytest.mark.thorough("[5]")
 @pytest.mark.parametrize("seed", range(share(300, 3)))
 def test_few_ops_with_several_stages_a_rank_are_proven(seed: int) -> None:
     stages = few_stages(seed)

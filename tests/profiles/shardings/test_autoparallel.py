@@ -41,6 +41,7 @@ def test_only_parameters_use_memory_and_a_whole_one_is_too_much(name: str) -> No
     assert instance.evaluate(choices).peak > instance.usage_limit
 
 
+@pytest.mark.thorough
 def test_its_plan_of_a_vit_is_proven_the_cheapest() -> None:
     instance = find_instance("autoparallel-vit-12-2x2")
     result = gapless.solve(Problem(instance), SolveOptions(threads=1))

@@ -100,6 +100,7 @@ def same(one: dict[str, torch.Tensor | None], other: dict[str, torch.Tensor | No
     return one.keys() == other.keys() and all(map(equal, one))
 
 
+@pytest.mark.thorough("True")
 @pytest.mark.parametrize("attributes", [False, True])
 def test_plan_for_the_loss_has_eagers_bits_without_the_gradient_of_scores(attributes: bool) -> None:
     eager, model, lines = pair()
@@ -130,6 +131,7 @@ def test_step_stays_within_its_plan_with_caches_and_buffers_beside_the_loss(rows
     assert peak_bytes <= model.forward.plans[0].peak_bytes
 
 
+@pytest.mark.thorough("[scores]")
 @pytest.mark.parametrize("by", ["scores", "loss+scores+side"])
 def test_gradient_that_comes_for_other_outputs_is_eagers_and_later_calls_are_planned_for_all(by: str) -> None:
     eager, model, lines = pair()

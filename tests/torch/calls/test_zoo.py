@@ -22,6 +22,7 @@ REFUSED = {
 """The models that aren't captured, and the rule in the line of each."""
 
 
+@pytest.mark.thorough("Llama")
 @pytest.mark.parametrize("name", ["Two towers", "Llama"])
 def test_training_has_eagers_bits_within_the_budget(name: str) -> None:
     found = row(name, steps=2, timed=1, limit_s=0.5)

@@ -81,7 +81,7 @@ def loss(output: Any) -> Any:
     return output.loss
 
 
-@pytest.mark.thorough("none", "t5-full", "bert-full")
+@pytest.mark.thorough("none", "full", "t5", "bert")
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("make", KINDS)
 def test_model_as_it_comes_equals_eager(make: Callable[[], Any], mask: str) -> None:
@@ -173,7 +173,7 @@ def test_flags_of_the_compiler_are_as_before_after_a_capture() -> None:
     assert not torch.compiler.is_exporting()
 
 
-@pytest.mark.thorough("t5", "bert")
+@pytest.mark.thorough("t5", "bert", "llama")
 @pytest.mark.parametrize("make", KINDS)
 def test_solved_plan_keeps_to_its_budget(make: Callable[[], Any]) -> None:
     model, inputs = case(make, "padded")

@@ -42,6 +42,7 @@ def test_no_step_that_a_tiny_pipeline_reaches_is_refuted(seed: int) -> None:
     assert bound_s(stages, 1.2 * best_s + 2, POINTS[seed % 5]) <= best_s
 
 
+@pytest.mark.thorough("[5]", "[14]")
 @pytest.mark.parametrize("seed", range(share(300, 3)))
 def test_no_step_that_several_stages_a_rank_reach_is_refuted(seed: int) -> None:
     stages = few_stages(seed)

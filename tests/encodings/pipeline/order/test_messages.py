@@ -102,6 +102,7 @@ def test_of_messages_that_leave_at_once_what_takes_no_time_is_first() -> None:
     assert in_their_turn(stages, messages, np.array([3.0, 3.0]), np.array([1.0, 2.0])).tolist() == [4, 0]
 
 
+@pytest.mark.thorough("[5]")
 @pytest.mark.parametrize("seed", range(share(300, 3)))
 def test_what_the_exact_model_finds_is_what_is_played(seed: int) -> None:
     stages = few_stages(seed)

@@ -83,7 +83,7 @@ def topology_of(count: int, wires: list[Wire], offer: Offer) -> Topology:
     )
 
 
-@pytest.mark.thorough(*map(str, range(12, 300)))
+@pytest.mark.thorough(*map(str, range(12, 300)), "[0]", "[9]", "[10]")
 @pytest.mark.parametrize("seed", range(300))
 def test_no_schedule_is_faster_than_a_bound_and_no_plan_than_the_fastest(seed: int) -> None:
     case = drawn(seed)
@@ -106,7 +106,7 @@ def test_no_schedule_is_faster_than_a_bound_and_no_plan_than_the_fastest(seed: i
             assert report.makespan_s >= found.ticks * (1 - 1e-9)
 
 
-@pytest.mark.thorough(*map(str, range(12, 300)))
+@pytest.mark.thorough(*map(str, range(12, 300)), "[5]")
 @pytest.mark.parametrize("seed", range(300))
 def test_no_schedule_is_faster_than_a_bound_of_bytes_by_pair(seed: int) -> None:
     """Operations may be cheaper than links here, and stand for many messages."""

@@ -59,6 +59,7 @@ def test_the_least_longest_span_is_that_of_all_orders(seed: int) -> None:
     assert solution.objective * ticked.tick_s == pytest.approx(best_s, rel=1e-9)
 
 
+@pytest.mark.thorough("[5]", "[8]")
 @pytest.mark.parametrize("seed", range(share(20)))
 def test_the_least_longest_span_of_whole_numbers_is_that_of_another_model(seed: int) -> None:
     """Two micro-batches, two stages a rank, links on which messages wait, sums and an exchange."""
