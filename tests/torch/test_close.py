@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +36,9 @@ from gapless.torch.capture.timing import profile
 from gapless.torch.joint_graph import CLOSE
 from gapless.torch.run import StepPlan, load, plan, run
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 MOST = 1e-5
 """That a gradient of a whole model may be off, relative to its norm."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """On small tensors a second thread costs more than it gives."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

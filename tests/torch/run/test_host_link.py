@@ -5,7 +5,6 @@ Without torch these tests are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -25,16 +24,8 @@ from gapless.torch.run import run
 from gapless.torch.run.events import planned_calls, planned_copies
 from gapless.torch.run.host_link import HostLink, link_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Whose clock stands still where a step waits for a copy, which is added."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ Without torch these tests are skipped.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -29,18 +29,10 @@ from gapless.torch.capture.program import CapturedStep
 from gapless.torch.capture.timing import profile
 from gapless.torch.run import StepPlan, load, plan, run
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS = ("resnet", "unet", "fcn", "gpt", "bert")
 Captured = Callable[[str], CapturedStep]
 QUICK = SolveOptions(gap=1.0, time_limit_s=20.0, threads=1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """On small tensors a second thread costs more than it gives."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
