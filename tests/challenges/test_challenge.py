@@ -95,6 +95,7 @@ def attempt(report: ChallengeReport, name: str) -> Attempt:
     return next(each for each in report.attempts if each.name == name)
 
 
+@pytest.mark.thorough("pipeline")
 @pytest.mark.parametrize("system", WEAK)
 def test_a_bound_that_was_raised_is_refuted(system: str) -> None:
     plan = weak(system)

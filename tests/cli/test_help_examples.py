@@ -32,7 +32,9 @@ ELSEWHERE = ("run", "profile", "validate", "bench", "torchrun", "tune")
 OF_SWEEPS = ("sweep", "plot curve/summary.json", "plot results/summary.json")
 """They need files that take minutes to make, and are tested with the sweeps."""
 LONG = ("solve bagpipe", "solve cupcake --profile bert-base", "solve monet", "solve oktopk", "advise", "solve taccl",
-        "solve chai --profile heads.npz", "doctor", "challenge plan.json --time-limit")  # fmt: skip
+        "solve chai --profile heads.npz", "doctor", "challenge plan.json --time-limit",
+        "solve fsdp --profile llama-8b --ranks 64 --bandwidth",
+        "solve cache --profile synthetic:layers=32")  # fmt: skip
 """More than about a second of CPU time."""
 
 

@@ -24,6 +24,7 @@ def test_each_method_has_a_name_that_the_question_knows() -> None:
     assert sorted(method.name for method in IN_ORDER) == sorted(METHODS[1:])
 
 
+@pytest.mark.thorough("milp")
 @pytest.mark.parametrize("name", METHODS[1:])
 @pytest.mark.parametrize("held_out", [0, 1])
 def test_a_method_alone_is_the_method_by_its_name(name: str, held_out: int) -> None:

@@ -52,6 +52,7 @@ def solved(question: Problem, parameters: Parameters = QUICK, **options: Any) ->
     return plan
 
 
+@pytest.mark.thorough("[700]")
 @pytest.mark.parametrize("memory", [None, 700, 520])
 def test_the_best_cut_is_no_worse_than_any_cut_by_itself(memory: int | None) -> None:
     best = solved(asked(memory=memory))
@@ -236,6 +237,7 @@ def test_what_a_budget_buys_beats_every_plain_order_and_mode_by_force() -> None:
     assert plan.solution.bound * (1 - 1e-9) <= plan.solution.objective <= best_s * (1 + 1e-9)  # type: ignore[operator]
 
 
+@pytest.mark.thorough("auto")
 @pytest.mark.parametrize("cut", ["auto", "bottleneck"])
 def test_a_looped_placement_of_many_layers_has_a_plan(cut: str) -> None:
     many = problem("gpt-2.5b", ranks=4, micro_batches=8, placement="looped", bandwidth=25e9, replicas=4, cut=cut)

@@ -139,6 +139,7 @@ def whole(**values: Any) -> Result:
 @pytest.mark.parametrize(
     "collective", ["allgather", "alltoall", "allreduce", "broadcast", "reducescatter", "gather", "reduce"]
 )
+@pytest.mark.thorough("allreduce")
 @pytest.mark.parametrize("failure", [{"without_links": "0-1"}, {"without_ranks": 5}, {"degraded": "0-1:0.5"}], ids=str)
 def test_a_plan_goes_on_after_a_failure(collective: str, failure: dict[str, Any]) -> None:
     before = whole(collective=collective)

@@ -45,6 +45,7 @@ def test_names_that_no_method_has_are_refused() -> None:
         solved(without=("milp",), method="milp")
 
 
+@pytest.mark.thorough
 def test_without_a_gap_no_small_number_of_chunks_is_left_out() -> None:
     """A search that tries 4 and 6 chunks, and then little else, ends with 44 us."""
     asked = {"topology": "ring:5,alpha_us=4,beta_us_per_mb=8000", "collective": "broadcast", "size": "4KB"}

@@ -115,6 +115,7 @@ def test_plan_for_the_loss_has_eagers_bits_without_the_gradient_of_scores(attrib
     assert len(lines) == 1
 
 
+@pytest.mark.thorough("3000", "0.8x")
 @pytest.mark.parametrize(("rows", "budget"), [(0, "1x"), (0, "0.8x"), (3000, "1x")])
 def test_step_stays_within_its_plan_with_caches_and_buffers_beside_the_loss(rows: int, budget: str) -> None:
     torch.manual_seed(0)
@@ -162,6 +163,7 @@ def test_gradients_of_arguments_and_hooks_come_once() -> None:
     assert counts == [1, 1]
 
 
+@pytest.mark.thorough
 def test_such_a_gradient_has_eagers_bits_under_autocast_and_with_tied_parameters() -> None:
     eager, _, lines = pair()
     eager.side.weight = nn.Parameter(eager.scores.weight[:3].detach().clone())
@@ -184,6 +186,7 @@ def test_mode_that_changes_before_such_a_gradient_is_one_line() -> None:
         found["scores"].sum().backward()
 
 
+@pytest.mark.thorough
 def test_argument_that_changes_before_such_a_gradient_is_one_line() -> None:
     _, model, _ = pair()
     given, labels = batch()
@@ -216,6 +219,7 @@ def test_other_words_are_refused() -> None:
         planned(Scorer(), "1x", gradients="none")
 
 
+@pytest.mark.thorough
 def test_plans_on_disk_are_told_apart(tmp_path: Any) -> None:
     for gradients in ("loss", "all", "loss"):
         _, model, lines = pair(gradients=gradients, cache=tmp_path)

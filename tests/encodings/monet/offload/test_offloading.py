@@ -108,6 +108,7 @@ def test_the_host_holds_no_more_than_it_has() -> None:
     assert OffloadKeeper(UNET, budget_bytes, Link(1e12, needed - 5)).state(keep).outcome.overflow_bytes == 5
 
 
+@pytest.mark.thorough("auto")
 @pytest.mark.parametrize("method", ["auto", "offload-all", "offload-layers"])
 def test_a_solve_with_a_link_replays_clean_and_is_not_behind_the_one_without(method: str) -> None:
     budget_bytes, options = int(0.45 * peak_without_saving_bytes(UNET)), SolveOptions(gap=0.02, threads=1)

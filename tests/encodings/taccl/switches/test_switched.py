@@ -189,6 +189,7 @@ def test_process_groups_behind_switches_add_up_there_each_for_itself(nodes: int,
     assert result.solution.bound < result.data["makespan_s"] < plain.data["makespan_s"]
 
 
+@pytest.mark.thorough
 def test_process_groups_that_share_ranks_or_lie_across_switches_are_planned_without_them() -> None:
     for group in ("tp=8,dp=2", "0-7"):
         groups = [f"{group}:allreduce:1MB", *(["4-11:allreduce:1MB"] if group == "0-7" else [])]
