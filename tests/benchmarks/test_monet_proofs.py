@@ -40,7 +40,7 @@ def test_five_thousand_proofs_are_true(benchmark: Any, sized: Any) -> None:
 
 def test_proofs_with_a_link_are_true(benchmark: Any, sized: Any) -> None:
     """A thousand questions of which all can be tried."""
-    count, said = sized(1000, 10), Counter[Status | None]()
+    count, said = sized(1000, 20), Counter[Status | None]()
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
     @seed(0)
@@ -51,5 +51,5 @@ def test_proofs_with_a_link_are_true(benchmark: Any, sized: Any) -> None:
 
     benchmark.pedantic(look, rounds=1)
     benchmark.extra_info |= {"too many states" if status is None else status.value: n for status, n in said.items()}
-    assert said.total() - said[None] > count / 2
-    assert said[Status.OPTIMAL] > count / 10
+    assert said.total() - said[None] > count / 3
+    assert said[Status.OPTIMAL] > count / 20

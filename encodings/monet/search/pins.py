@@ -116,7 +116,18 @@ def _backward(node: BackwardNode, most_s: float) -> BackwardNode:
 
 
 def _forward(node: ForwardNode, most_s: float) -> ForwardNode:
-    return replace(node, implementations=_fast(node.implementations, most_s), in_place=_fast(node.in_place, most_s))
+    """Each implementation has its run out of place, its later runs and its run in place, which stay together."""
+    kinds = [kind for kind in (node.implementations, node.in_place) if kind]
+    fast = [
+        place for place in range(len(node.implementations)) if min(kind[place].duration_s for kind in kinds) <= most_s
+    ]
+
+    def chosen(kind: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
+        return tuple(kind[place] for place in fast) if kind else kind
+
+    return replace(
+        node, implementations=chosen(node.implementations), again=chosen(node.again), in_place=chosen(node.in_place)
+    )
 
 
 def _fast(choices: tuple[Implementation, ...], most_s: float) -> tuple[Implementation, ...]:

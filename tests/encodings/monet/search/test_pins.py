@@ -6,6 +6,7 @@ import numpy as np
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from monet_proofs import questions
 from random_training import random_keep, training_graphs
 
 from gapless.encodings.monet.evaluate import evaluate
@@ -15,7 +16,11 @@ from gapless.profiles.training.graph import TrainingGraph
 
 
 @examples(200)
-@given(training_graphs(), st.integers(0, 2**32 - 1), st.floats(0.3, 1.0))
+@given(
+    st.one_of(training_graphs(), questions().map(lambda question: question[0])),
+    st.integers(0, 2**32 - 1),
+    st.floats(0.3, 1.0),
+)
 def test_what_fits_with_a_pin_fits_the_question_in_as_much_memory_and_takes_no_longer(
     graph: TrainingGraph, seed: int, share: float
 ) -> None:
