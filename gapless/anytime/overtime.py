@@ -7,6 +7,7 @@ an exception of its own kind is raised in the solving thread, as soon as there i
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -32,6 +33,9 @@ which CPython 3.11 turns round in circles under a profiler."""
 _IMPORT = "<frozen importlib"
 """What the frames of an import are called: an extension module that is half loaded can't be loaded again."""
 
+_FINALIZER = "__del__"
+"""Errors of finalizers, and of what is called back by the garbage collector, are printed and then ignored."""
+
 
 class OutOfTimeError(BaseException):
     """Time is up; no handler of errors takes it for one."""
@@ -51,7 +55,8 @@ class Overtime:
         self._lock, self._is_over = threading.Lock(), threading.Event()
 
     def __enter__(self) -> Overtime:  # noqa: PYI034  nothing is derived from it
-        self._thread = threading.get_ident()
+        self._thread, self._collects = threading.get_ident(), gc.isenabled()
+        self._block: FrameType | None = sys._getframe(1)  # noqa: SLF001  what called the block is no concern of it
         threading.Thread(target=self._watch, name="gapless-overtime", daemon=True).start()
         return self
 
@@ -67,6 +72,9 @@ class Overtime:
                 break
             except OutOfTimeError:
                 continue
+        self._block = None
+        if self._collects:
+            gc.enable()
         self.has_struck = kind is self._kind
         return self.has_struck
 
@@ -78,7 +86,8 @@ class Overtime:
             if late_polls * _POLL_S >= PATIENCE_S and self._has_plan():
                 with self._lock:
                     frames = sys._current_frames()  # noqa: SLF001  where else a thread is, nothing says
-                    if not self._is_over.is_set() and not _is_importing(frames.get(self._thread)):
+                    if not self._is_over.is_set() and _can_be_left(frames.get(self._thread), self._block):
+                        gc.disable()  # what it calls back would take what is raised, if it began only now
                         _raise_in(self._thread, self._kind)
                         late_polls = -_POLLS_TO_END
 
@@ -88,9 +97,12 @@ def _raise_in(thread: int, kind: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(_IMPORT):
-            return True
+def _can_be_left(frame: FrameType | None, block: FrameType | None) -> bool:
+    """Whether an error that is raised in `frame` reaches `block`, and leaves nothing half done that can't be."""
+    called_back = {id(getattr(function, "__code__", None)) for function in gc.callbacks}
+    while frame is not None and frame is not block:
+        code = frame.f_code
+        if code.co_name == _FINALIZER or id(code) in called_back or code.co_filename.startswith(_IMPORT):
+            return False
         frame = frame.f_back
-    return False
+    return True

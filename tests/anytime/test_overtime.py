@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import itertools
 import os
 import subprocess
@@ -84,6 +86,38 @@ def test_nothing_is_raised_once_the_block_is_over() -> None:
         with Overtime(Deadline(SolveOptions(time_limit_s=1e-3)), lambda: True):
             threading.Event().wait(0.35)  # about when it strikes
     threading.Event().wait(0.1)
+
+
+def test_nothing_is_raised_where_it_would_be_ignored() -> None:
+    """Errors in what the garbage collector calls back are printed, and pytest takes them for failures."""
+
+    def work(*_: object) -> None:
+        for _ in range(1000):
+            next(itertools.count())
+
+    def called_back(phase: str, info: dict[str, int]) -> None:
+        for _ in range(5):
+            work()
+
+    gc.callbacks.append(called_back)
+    try:
+        with Overtime(Deadline(SolveOptions(time_limit_s=0.01)), lambda: True) as block:
+            while True:
+                gc.collect(0)
+                work()
+    finally:
+        gc.callbacks.remove(called_back)
+    assert block.has_struck
+    assert gc.isenabled()
+
+
+def test_a_block_ends_in_a_module_that_is_being_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What called the block is no concern of it, whoever solves while a module is loaded."""
+    name = Path(__file__).stem
+    (tmp_path / "solves_at_import.py").write_text(f"import {name}\n{name}.cut_short()\n")
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("solves_at_import")
 
 
 def test_errors_pass_through() -> None:
