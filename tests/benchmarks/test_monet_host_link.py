@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from result_tables import ResultTables
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
-import torch
 from rival_models import made
 from torch_steps import keep_all
 
@@ -39,13 +38,7 @@ from gapless.torch.run.step_plan import planned
 LIMIT_S, STEPS = 8.0, 15
 MIB = 2**20
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.usefixtures("keep_tables")

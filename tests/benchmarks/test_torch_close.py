@@ -9,7 +9,7 @@ measured peak keeps to the plan's and the plan's to the budget, and the latter b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,7 @@ SETTINGS = {
     "leaky": Setting(lambda: (Leaky(), images(48, 16, 100)), ("norm",), (0.75, 0.55, 0.4)),
 }
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("kind", list(SETTINGS))

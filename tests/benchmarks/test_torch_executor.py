@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,13 +40,7 @@ LIMIT_S = 20.0
 SHARES = {"DLRM": 0.95, "ResNet-50": 0.8}
 """Of the memory of a plan that keeps all, where none was found in 0.6 of it."""
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("name", list(MODELS))

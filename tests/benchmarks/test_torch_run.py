@@ -10,7 +10,7 @@ plan's but for the old values of buffers, and the plan's to the method's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from result_tables import ResultTables
 
 pytest.importorskip("torch", reason="torch is not installed; pip install '.[torch]' in a checkout")
 
-import torch
 from rival_models import KINDS, made
 
 from gapless import SolveOptions
@@ -29,13 +28,7 @@ from gapless.torch.run.comparison import Method
 LIMIT_S, ROUNDS = 12.0, 30
 MIB = 2**20
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def gradients(method: Method) -> str:
