@@ -100,7 +100,7 @@ class Problem(BriefQuestion):
     def description(self) -> dict[str, object]:
         """What was asked, in plain values."""
         profile, digest = self.profile, hashlib.sha256()
-        for array in (profile.formats, profile.output, profile.window, profile.sharing, profile.representatives):
+        for array in (profile.formats, profile.shares, profile.window, profile.sharing, profile.representatives):
             digest.update(array.tobytes())
         of_profile = ("source", "layers", "heads", "key_heads", "parameters", "sequence")
         of_question = ("cache_bytes", "tokens", "batch", "element_bytes", "measure", "method")

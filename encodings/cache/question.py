@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from gapless.profiles.cache.layout import MEASURES
+from gapless.profiles.cache.layout import FORMATS, HEADS, MEASURES
 from gapless.profiles.devices import device_names
 from gapless.question import Asked, asked, said
 from gapless.question.command_fields import PLAN, output
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "METHODS", "UNIFORM", "ProfileQuestion", "Question", "RunQuestion"]
 
-UNIFORM = ("int8", "int4", "int3", "int2")
+UNIFORM = FORMATS[1:]
 METHODS = ("exact", *UNIFORM, "share", "window", "random")
 """`int4` and the like: all keys and values in so many bits; `share`: keys that heads share alone; `window`:
 the longest window in all layers that fits; `random`: modes drawn until they fit."""
@@ -78,6 +78,10 @@ class ProfileQuestion(OnSequences):
     windows: Sequence[int] | None = asked(
         Listed(Whole(1)), "windows that are measured, in tokens", otherwise="a quarter and a half of a sequence",
         metavar="N,...",
+    )  # fmt: skip
+    heads: str = asked(
+        Choice(HEADS), "how a layer's error is divided among its heads: measured, head by head; output, by how much "
+        "each changes the layer's output, which is cheaper", HEADS[0],
     )  # fmt: skip
     output: str = said(output("the profile to write"))
 

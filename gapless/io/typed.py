@@ -266,7 +266,10 @@ def read_archive(
 
     Raises `InputError`, one line that names the file, the field, the rule and the value.
     """
-    arrays = load_arrays(path, ("meta", *needed), optional, what=f"a {name}, which `{written_by}` writes")
-    record = meta_record(arrays.pop("meta"), f"{path}: meta")
-    record.of_format(name, version)
-    return read_record(kind, record), arrays
+    what = f"a {name}, which `{written_by}` writes"
+    record = meta_record(load_arrays(path, ("meta",), what=what)["meta"], f"{path}: meta")
+    record.of_format(name)
+    found = record.integer("version", 1, version)
+    if found < version:  # its arrays may be others
+        raise record.fail("version", str(version), found, f"`{written_by}` makes the file again")
+    return read_record(kind, record), load_arrays(path, needed, optional, what=what)

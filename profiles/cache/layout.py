@@ -15,12 +15,15 @@ from dataclasses import dataclass
 
 from gapless.errors import InputError
 
-__all__ = ["FORMATS", "FULL", "MEASURES", "PARTS", "Layout", "bits_of"]
+__all__ = ["FORMATS", "FULL", "HEADS", "MEASURES", "PARTS", "Layout", "bits_of"]
 
 FULL = "full"
 """As the model computes them."""
-FORMATS = (FULL, "int8", "int4", "int3", "int2")
+FORMATS = (FULL, "int8", "int6", "int5", "int4", "int3", "int2")
 PARTS = ("keys", "values")
+HEADS = ("measured", "output")
+"""How a layer's error is divided among its heads: measured head by head, or by how much each changes the layer's output
+(cheaper)."""
 
 MEASURES = {
     "divergence": "Kullback and Leibler's divergence of the next token's distribution from the one with the full cache",

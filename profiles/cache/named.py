@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gapless.profiles.cache.layout import FORMATS, MEASURES, PARTS, Layout
+from gapless.profiles.cache.layout import FORMATS, MEASURES, PARTS, Layout, bits_of
 from gapless.profiles.cache.profile import CacheProfile
 from gapless.profiles.cache.profile_file import read_cache_profile
 from gapless.profiles.heads.named import SYNTHETIC, synthetic_values
@@ -30,11 +30,10 @@ def synthetic_cache(layers: int, heads: int, key_heads: int, dimension: int, see
     """Layers and heads that spoil very different amounts; a format of one bit less spoils four times as much."""
     rng, measures = np.random.default_rng(seed), len(MEASURES)
     layer = 1e-4 * rng.lognormal(sigma=1.0, size=(1, layers, 1))
-    bits = 4.0 ** -np.array([8 - 4, 0, -1, -2], dtype=np.float64)
-    assert len(bits) == len(FORMATS) - 1
+    bits = np.array([4.0 ** (4 - bits_of(name)) for name in FORMATS[1:]])
     part = rng.uniform(0.5, 2.0, size=(1, layers, len(PARTS)))
     formats = (layer * part)[..., None] * bits
-    output = rng.lognormal(sigma=1.0, size=(layers, len(PARTS), key_heads, 1)) * bits
+    shares = rng.lognormal(sigma=1.0, size=(layers, len(PARTS), key_heads))
     counts = tuple(counts_to_measure(key_heads))
     windows = (256, 1024)
     window = 20 * layer * rng.lognormal(sigma=1.0, size=(1, layers, 1)) * np.array([4.0, 1.0])
@@ -51,6 +50,6 @@ def synthetic_cache(layers: int, heads: int, key_heads: int, dimension: int, see
     width = heads * dimension
     return CacheProfile(
         "synthetic", Layout(dimension), heads, key_heads, 12 * layers * width**2, _SEQUENCE, _SEQUENCE,
-        np.repeat(formats, measures, axis=0), output, windows, np.repeat(window, measures, axis=0), counts, rows,
+        np.repeat(formats, measures, axis=0), shares, windows, np.repeat(window, measures, axis=0), counts, rows,
         np.repeat(sharing, measures, axis=0), f"made up: {layers} layers of {heads} heads, seed {seed}",
     )  # fmt: skip

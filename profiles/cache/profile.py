@@ -24,8 +24,8 @@ class CacheProfile(Brief):
     """The modes of a model's cache, and what each spoils.
 
     Errors are >= 0, float, with an axis of `MEASURES` first. `formats`: shape (measures, layers, 2, formats), of all
-    heads' keys, or values, of one layer in a format other than full. `output`: shape (layers, 2, key heads, formats),
-    how much a head adds to the squared change of the layer's output then. `window`: (measures, layers, windows), of
+    heads' keys, or values, of one layer in a format other than full. `shares`: shape (layers, 2, key heads), in whose
+    proportion a layer's error in any format is divided among its heads. `window`: (measures, layers, windows), of
     `windows` tokens. `sharing`: (measures, layers, counts), of `counts` key heads kept; `representatives`: int64,
     (layers, counts, heads), the head whose attention each head uses. `sequence`: tokens of a sequence. Raises
     `InputError`.
@@ -39,7 +39,7 @@ class CacheProfile(Brief):
     tokens: int
     sequence: int
     formats: Floats
-    output: Floats
+    shares: Floats
     windows: tuple[int, ...]
     window: Floats
     counts: tuple[int, ...]
@@ -63,7 +63,7 @@ class CacheProfile(Brief):
         measures, parts = len(MEASURES), len(PARTS)
         shapes = {
             "formats": (measures, layers, parts, len(_PACKED)),
-            "output": (layers, parts, self.key_heads, len(_PACKED)),
+            "shares": (layers, parts, self.key_heads),
             "window": (measures, layers, len(self.windows)),
             "sharing": (measures, layers, len(self.counts)),
             "representatives": (layers, len(self.counts), self.heads),
@@ -101,11 +101,11 @@ class CacheProfile(Brief):
     def by_head(self, measure: str) -> Floats:
         """What each head's keys, or values, are charged in a format: (layers, 2, key heads, formats).
 
-        A layer's error is divided among its heads as they change the layer's output, evenly where none does.
+        A layer's error is divided among its heads by `shares`, evenly where all are 0.
         """
-        total = self.output.sum(axis=2, keepdims=True)
-        shares = np.where(total > 0, self.output / np.where(total > 0, total, 1.0), 1.0 / self.key_heads)
-        return np.asarray(shares * self.of("formats", measure)[:, :, None])
+        total = self.shares.sum(axis=2, keepdims=True)
+        shares = np.where(total > 0, self.shares / np.where(total > 0, total, 1.0), 1.0 / self.key_heads)
+        return np.asarray(shares[..., None] * self.of("formats", measure)[:, :, None])
 
     def of(self, name: str, measure: str) -> Floats:
         """`formats`, `window` or `sharing` by one of `MEASURES`."""

@@ -1,7 +1,9 @@
 """Cache profile files: a `.npz` with the arrays of `CacheProfile`, and `meta`, a JSON object as UTF-8 bytes.
 
-{"format": "gapless.cache-profile", "version": 1, "name": "tiny-llama", "heads": 8, "key_heads": 8, "dimension": 8,
+{"format": "gapless.cache-profile", "version": 2, "name": "tiny-llama", "heads": 8, "key_heads": 8, "dimension": 8,
  "group": 32, "recent": 32, "sinks": 4, "parameters": 91200, "tokens": 512, "sequence": 128, "source": "..."}
+
+Version 1 had no formats of 6 and 5 bits, so that nothing is known of these: such a file is made again.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from gapless.profiles.cache.profile import CacheProfile, Floats, Ints
 __all__ = ["read_cache_profile", "write_cache_profile"]
 
 _FORMAT = "gapless.cache-profile"
-_VERSION = 1
+_VERSION = 2
 _LARGEST = 2**53
-_FLOATS = ("formats", "output", "window", "sharing")
+_FLOATS = ("formats", "shares", "window", "sharing")
 _WHOLE = ("windows", "counts", "representatives")
 _COUNTS = ("heads", "key_heads", "parameters", "tokens", "sequence")
 _OF_LAYOUT = ("dimension", "group", "recent", "sinks")
@@ -59,11 +61,11 @@ def read_cache_profile(path: str | Path) -> CacheProfile:
         _Meta, path, _FORMAT, _VERSION, (*_FLOATS, *_WHOLE), (), written_by="gapless profile cache"
     )
     with located(str(path)):
-        formats, output, window, sharing = (_floats(name, arrays[name]) for name in _FLOATS)
+        formats, shares, window, sharing = (_floats(name, arrays[name]) for name in _FLOATS)
         windows, counts, representatives = (_whole(name, arrays[name]) for name in _WHOLE)
         return CacheProfile(
             meta.name, Layout(meta.dimension, meta.group, meta.recent, meta.sinks), meta.heads, meta.key_heads,
-            meta.parameters, meta.tokens, meta.sequence, formats, output, tuple(windows.ravel().tolist()), window,
+            meta.parameters, meta.tokens, meta.sequence, formats, shares, tuple(windows.ravel().tolist()), window,
             tuple(counts.ravel().tolist()), representatives, sharing, meta.source,
         )  # fmt: skip
 

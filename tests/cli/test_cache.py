@@ -34,7 +34,7 @@ def test_a_measured_plan_runs_with_its_bytes(capsys: pytest.CaptureFixture[str],
     Path(text).write_text("Old tokens can be kept in few bits, or dropped, and heads can share keys. " * 8)
     few = ("--sequence", "64", "--sequences", "2")
     printed(capsys, "profile", "cache", "--model", "hf:tiny-llama-gqa", "--calibration", text, *few, "--group", "16",
-            "--recent", "16", "-o", profile)  # fmt: skip
+            "--recent", "16", "--heads", "output", "-o", profile)  # fmt: skip
     printed(capsys, "solve", "cache", "--profile", profile, "--cache", "0.4x", "--tokens", "64", "-o", plan)
     ran = printed(
         capsys, "run", "cache", "--model", "hf:tiny-llama-gqa", "--plan", plan, "--text", text, *few, "--prompt", "48",

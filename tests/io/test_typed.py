@@ -119,3 +119,5 @@ def test_an_archive_has_a_record_and_arrays(tmp_path: Path) -> None:
         read_archive(Meta, path, "made-up", 1, ["loss"], written_by="make")
     with pytest.raises(InputError, match="meta: format: must be other"):
         read_archive(Meta, path, "other", 1, ["error"], written_by="make")
+    with pytest.raises(InputError, match="meta: version: must be 2, got 1; `make` makes the file again"):
+        read_archive(Meta, path, "made-up", 2, ["loss"], written_by="make")

@@ -229,7 +229,7 @@ def _cache(chance: Random) -> Question:
     rows = np.zeros((layers, len(counts), key_heads * group), dtype=np.int64)
     profile = CacheProfile(
         "drawn", layout, key_heads * group, key_heads, 1, 1, 1, _times(chance, measures, layers, len(PARTS), formats),
-        _times(chance, layers, len(PARTS), key_heads, formats), windows, _times(chance, measures, layers, len(windows)),
+        _times(chance, layers, len(PARTS), key_heads), windows, _times(chance, measures, layers, len(windows)),
         counts, rows, _times(chance, measures, layers, len(counts)),
     )  # fmt: skip
     return {

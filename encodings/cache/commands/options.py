@@ -15,8 +15,8 @@ _PROFILE_HELP = f"""\
 {MODELS_HELP}
 Measures what each mode of one layer spoils, while all others are in full: keys or values in few bits, a window of
 tokens, keys that heads share. It takes the divergence of the next token's distribution from the full cache's, and the
-rise of the loss. A layer's error is divided among its heads by how much each changes the layer's output. Take sequences
-as long as those that will be cached: what a window spoils depends on it.
+rise of the loss. A layer's error is divided among its heads as each spoils in 3 bits alone, or, cheaper, as it changes
+the layer's output. Take sequences as long as those that will be cached: what a window spoils depends on it.
 
 example:
   gapless profile cache --model hf:tiny-llama --calibration text.txt -o cache.npz

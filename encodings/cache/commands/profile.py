@@ -14,7 +14,7 @@ from gapless.errors import InputError
 from gapless.io.atomic import check_writable
 from gapless.methods.medians import guessed, proven
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.cache.layout import FORMATS, PARTS, Layout
+from gapless.profiles.cache.layout import FORMATS, HEADS, PARTS, Layout
 from gapless.profiles.cache.modes import LayerModes
 from gapless.profiles.cache.profile import CacheProfile
 from gapless.profiles.cache.profile_file import write_cache_profile
@@ -39,7 +39,9 @@ def profile_cache(question: ProfileQuestion, session: Session) -> Answer:
     tokens = model.tokens(question.calibration)
     sequences = sequences_of(tokens, question.sequence, question.sequences, f"calibration: {question.calibration}")
     windows = _windows(question, layout)
-    profile = measured_cache(model, sequences, layout, windows, session.options, session.say, question.model)
+    profile = measured_cache(
+        model, sequences, layout, windows, session.options, session.say, question.model, question.heads
+    )
     if profile is None:
         return Answer({"output": None}, "stopped before all modes were measured: nothing is written", is_complete=False)
     write_cache_profile(question.output, profile)
@@ -58,9 +60,12 @@ def _windows(question: ProfileQuestion, layout: Layout) -> tuple[int, ...]:
 
 def measured_cache(
     model: LanguageModel, sequences: Tensor, layout: Layout, windows: Sequence[int], options: SolveOptions,
-    say: Callable[[str], None] = lambda line: None, name: str = "",
+    say: Callable[[str], None] = lambda line: None, name: str = "", by: str = HEADS[0],
 ) -> CacheProfile | None:  # fmt: skip
-    """The profile of a model's modes on sequences of shape (count, length); None where the time ends before it does."""
+    """The profile of a model's modes on sequences of shape (count, length); None where the time ends before it does.
+
+    `by`: one of `HEADS`.
+    """
     from gapless.torch.cache.measurement import FullModel, head_changes
     from gapless.torch.heads.measurement import measure_heads
 
@@ -68,8 +73,10 @@ def measured_cache(
     heads = measure_heads(model, sequences, "", say)
     counts = counts_to_measure(first.key_heads)
     rows = _representatives(heads, counts, deadline)
-    say("what each head's formats change of the output ...")
-    output, full = head_changes(model, sequences, layout), FullModel(model, sequences, layout)
+    say("keys and values, head by head ...")
+    full = FullModel(model, sequences, layout)
+    is_measured = by == "measured"
+    shares = full.heads(lambda: deadline.over) if is_measured else head_changes(model, sequences, layout)
     formats = full.formats(say, lambda: deadline.over)
     say("windows, layer by layer ...")
     window = full.each([[replace(each, window=size) for size in windows] for each in full.full], lambda: deadline.over)
@@ -78,12 +85,12 @@ def measured_cache(
         [[_sharing(modes, row, heads.group) for row in rows[layer]] for layer, modes in enumerate(full.full)],
         lambda: deadline.over,
     )
-    if formats is None or window is None or sharing is None:
+    if shares is None or formats is None or window is None or sharing is None:
         return None
     source = f"{name} on {len(sequences)} sequences of {sequences.shape[1]} tokens"
     return CacheProfile(
         heads.name, layout, heads.heads, heads.key_heads, heads.parameters, sequences.numel(), int(sequences.shape[1]),
-        formats, output, tuple(windows), window, tuple(counts), rows, sharing, source,
+        formats, shares, tuple(windows), window, tuple(counts), rows, sharing, source,
     )  # fmt: skip
 
 

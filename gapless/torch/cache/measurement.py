@@ -26,6 +26,8 @@ __all__ = ["FullModel", "Measured", "head_changes"]
 
 Floats = NDArray[np.float64]
 _BATCH = 8
+_SHOWN = "int3"
+"""The format in which heads are measured, or change outputs: plans by shares in it are as good as by shares in each."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,19 @@ class FullModel:
                     made[:, layer, number, place] = self.alone(layer, modes)
         return made
 
+    def heads(self, is_over: Callable[[], bool]) -> Floats | None:
+        """As `CacheProfile.shares`: what one head spoils in few bits; None where it is over."""
+        first = self.found.layers[0]
+        made = np.zeros((len(self.full), len(PARTS), first.key_heads))
+        for layer, number, head in np.ndindex(*made.shape):
+            if is_over():
+                return None
+            full, part = self.full[layer], PARTS[number]
+            names = tuple(_SHOWN if each == head else name for each, name in enumerate(getattr(full, part)))
+            modes = replace(full, keys=names) if part == "keys" else replace(full, values=names)
+            made[layer, number, head] = self.alone(layer, modes)[0]
+        return made
+
     def each(self, offered: Sequence[Sequence[LayerModes]], is_over: Callable[[], bool]) -> Floats | None:
         """Of each layer's offered modes, as many in all: float, shape (2, layers, modes); None where it is over."""
         made = np.zeros((2, len(self.full), len(offered[0])))
@@ -98,9 +113,9 @@ def _loss(log_shares: Sequence[Tensor], sequences: Tensor) -> float:
 
 
 def head_changes(found: LanguageModel, sequences: Tensor, layout: Layout) -> Floats:
-    """As `CacheProfile.output`: the squared change of a layer's output by each head's keys, or values, in a format."""
+    """As `CacheProfile.shares`: the squared change of a layer's output by each head's keys, or values, in few bits."""
     first = found.layers[0]
-    sums = torch.zeros(len(found.layers), len(PARTS), first.key_heads, len(FORMATS) - 1, dtype=torch.float64)
+    sums = torch.zeros(len(found.layers), len(PARTS), first.key_heads, dtype=torch.float64)
     functions = [partial(_changes, layer, sums[number], layout) for number, layer in enumerate(found.layers)]
     with torch.no_grad(), attending(found, functions):
         for part in sequences.split(_BATCH):
@@ -112,19 +127,18 @@ def _changes(
     layer: Attention, sums: Tensor, layout: Layout, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
     scaling: float,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """Attend in full, and add what whole groups of tokens in each format change, (parts, key heads, formats)."""
+    """Attend in full, and add what whole groups of tokens in few bits change, (parts, key heads)."""
     times, whole = layer.heads // layer.key_heads, key.shape[2] // layout.group * layout.group
     attention = probabilities(query, repeated(key, times), mask, scaling)
     values = repeated(value, times)
     spread = torch.matmul(layer.output, layer.output.transpose(1, 2))
-    for place, name in enumerate(FORMATS[1:]):
-        for number, (part, states) in enumerate(zip(PARTS, (key, value), strict=True)):
-            made = torch.cat([rounded(states[:, :, :whole], part, name, layout), states[:, :, whole:]], dim=2)
-            if part == "keys":
-                apart = probabilities(query, repeated(made, times), mask, scaling) - attention
-                moved = torch.matmul(apart, values)
-            else:
-                moved = torch.matmul(attention, repeated(made - value, times))
-            squares = (torch.matmul(moved, spread) * moved).double().sum(dim=(0, 2, 3)).clamp(min=0.0)
-            sums[number, :, place] += squares.view(layer.key_heads, times).sum(dim=1).cpu()
+    for number, (part, states) in enumerate(zip(PARTS, (key, value), strict=True)):
+        made = torch.cat([rounded(states[:, :, :whole], part, _SHOWN, layout), states[:, :, whole:]], dim=2)
+        if part == "keys":
+            apart = probabilities(query, repeated(made, times), mask, scaling) - attention
+            moved = torch.matmul(apart, values)
+        else:
+            moved = torch.matmul(attention, repeated(made - value, times))
+        squares = (torch.matmul(moved, spread) * moved).double().sum(dim=(0, 2, 3)).clamp(min=0.0)
+        sums[number] += squares.view(layer.key_heads, times).sum(dim=1).cpu()
     return torch.matmul(attention, values).transpose(1, 2).contiguous(), None

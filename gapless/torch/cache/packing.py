@@ -19,7 +19,14 @@ from gapless.torch.library import Tensor, torch
 
 __all__ = ["add_scores", "add_values", "packed", "planes_of", "unpacked"]
 
-_PLANES = {"int8": ((8, 1),), "int4": ((4, 1),), "int3": ((2, 1), (1, 4)), "int2": ((2, 1),)}
+_PLANES = {
+    "int8": ((8, 1),),
+    "int6": ((4, 1), (2, 16)),
+    "int5": ((4, 1), (1, 16)),
+    "int4": ((4, 1),),
+    "int3": ((2, 1), (1, 4)),
+    "int2": ((2, 1),),
+}
 
 
 def planes_of(name: str) -> tuple[tuple[int, int], ...]:

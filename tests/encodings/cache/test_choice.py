@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import pytest
 from examples import share
+from numpy.typing import NDArray
 
 from gapless.checker import check
 from gapless.encodings.cache.choice import Options, options_of
@@ -20,6 +23,8 @@ from gapless.profiles.cache.layout import FORMATS, Layout
 from gapless.profiles.cache.modes import LayerModes
 from gapless.profiles.cache.profile import CacheProfile
 from gapless.solution import Status
+
+Pairs: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def some_profile(rng: np.random.Generator) -> CacheProfile:
@@ -34,10 +39,12 @@ def some_profile(rng: np.random.Generator) -> CacheProfile:
     for layer, place in np.ndindex(layers, len(counts)):
         rows[layer, place] = rng.permutation(key_heads)[0] * group + rng.integers(0, group, key_heads * group)
         rows[layer, place, :group] = rows[layer, place, 0]
-    errors = [rng.gamma(0.3, size=(2, layers, *shape)) for shape in ((2, 4), (len(windows),), (len(counts),))]
-    output = rng.gamma(0.3, size=(layers, 2, key_heads, 4)) * rng.integers(0, 2)
+    errors = [
+        rng.gamma(0.3, size=(2, layers, *shape)) for shape in ((2, len(FORMATS) - 1), (len(windows),), (len(counts),))
+    ]
+    shares = rng.gamma(0.3, size=(layers, 2, key_heads)) * rng.integers(0, 2)
     return CacheProfile(
-        "random", layout, key_heads * group, key_heads, 1000, 1, 64, errors[0], output, windows, errors[1], counts,
+        "random", layout, key_heads * group, key_heads, 1000, 1, 64, errors[0], shares, windows, errors[1], counts,
         rows, errors[2],
     )  # fmt: skip
 
@@ -51,32 +58,57 @@ def some_problem(seed: int) -> Problem:
     return Problem(profile, int(full * rng.uniform(0.1, 1.1)), measure=measure, **rest)
 
 
-def all_modes(asked: Problem, layer: int) -> list[LayerModes]:
-    """Every mode of a layer that is offered, put together without the options' own code."""
-    profile, formats = asked.profile, FORMATS if "formats" in asked.modes else ("full",)
-    windows = [0, *(profile.windows if "windows" in asked.modes else ())]
-    full = asked.full[0]
+def bases_of(asked: Problem, layer: int) -> list[LayerModes]:
+    """Every window with every number of kept keys that is offered to a layer, its heads in full."""
+    profile, full = asked.profile, asked.full[layer]
     shared = [full]
     if "sharing" in asked.modes:
         rows = [tuple(row) for row in profile.representatives[layer].tolist()]
         shared += [full.sharing(profile.kept(layer, place), row) for place, row in enumerate(rows)]
-    found = []
-    for window, each in itertools.product(windows, shared):
-        keys = [formats if head in each.kept else ("shared",) for head in range(profile.key_heads)]
-        for names in itertools.product(*keys, *[formats] * profile.key_heads):
-            cut = profile.key_heads
-            found.append(LayerModes(window, names[:cut], names[cut:], each.representatives))
-    return found
+    windows = [0, *(profile.windows if "windows" in asked.modes else ())]
+    return [replace(each, window=window) for window, each in itertools.product(windows, shared)]
+
+
+def with_format(modes: LayerModes, part: str, head: int, name: str) -> LayerModes:
+    """These modes, but one head's keys or values in a format."""
+    names = tuple(name if place == head else other for place, other in enumerate(getattr(modes, part)))
+    return replace(modes, keys=names) if part == "keys" else replace(modes, values=names)
+
+
+def summed(one: Pairs, other: Pairs) -> Pairs:
+    """Every sum of a pair of bytes and error from each."""
+    cost, error = (np.add.outer(*each).ravel() for each in zip(one, other, strict=True))
+    return cost, error
+
+
+def all_choices(asked: Problem, layer: int) -> Pairs:
+    """Bytes and error of every mode of a layer, put together without the options' own code: a head's are the same
+    whatever the others are.
+    """
+    formats, found = FORMATS if "formats" in asked.modes else ("full",), list[Pairs]()
+
+    def pair(modes: LayerModes) -> tuple[int, float]:
+        return asked.bytes_of([modes]), math.fsum(asked.charges(layer, modes))
+
+    for base in bases_of(asked, layer):
+        size, charge = pair(base)
+        made = np.array([size]), np.array([charge])
+        for part, heads in (("keys", base.kept), ("values", range(asked.profile.key_heads))):
+            for head in heads:
+                pairs = [pair(with_format(base, part, head, name)) for name in formats]
+                made = summed(made, (np.array([a - size for a, _ in pairs]), np.array([b - charge for _, b in pairs])))
+        found.append(made)
+    return np.concatenate([cost for cost, _ in found]), np.concatenate([error for _, error in found])
 
 
 def least_error(asked: Problem) -> float:
     """Of every choice that fits; inf where none does."""
-    cost, error = np.zeros(1), np.zeros(1)
+    made = np.zeros(1), np.zeros(1)
     for layer in range(asked.profile.layers):
-        modes = all_modes(asked, layer)
-        sizes = np.array([asked.bytes_of([each]) for each in modes])
-        charges = np.array([math.fsum(asked.charges(layer, each)) for each in modes])
-        cost, error = (np.add.outer(*pair).ravel() for pair in ((cost, sizes), (error, charges)))
+        cost, error = summed(made, all_choices(asked, layer))
+        order = np.lexsort((error, cost))  # of as many bytes only the least error goes on
+        made = tuple(each[order][np.unique(cost[order], return_index=True)[1]] for each in (cost, error))
+    cost, error = made
     return float(error[cost <= asked.cache_bytes].min(initial=math.inf))
 
 

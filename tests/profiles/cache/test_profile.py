@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gapless.errors import InputError
 from gapless.profiles.cache.layout import FORMATS, PARTS, Layout
@@ -23,6 +25,14 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     again = read_cache_profile(tmp_path / "cache.npz")
     for name in CacheProfile.__dataclass_fields__:
         assert np.array_equal(getattr(again, name), getattr(SOME, name)), name
+
+
+def test_a_file_without_formats_of_six_and_five_bits_is_made_again(tmp_path: Path) -> None:
+    path, meta = tmp_path / "cache.npz", {"format": "gapless.cache-profile", "version": 1, "name": "old"}
+    np.savez(path, meta=np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8), output=np.zeros((1, 2, 1, 4)))
+    said = "cache.npz: meta: version: must be 2, got 1; `gapless profile cache` makes the file again"
+    with pytest.raises(InputError, match=f"{said}$"):
+        read_cache_profile(path)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +52,9 @@ def test_what_cannot_be_is_refused(field: str, value: object, said: str) -> None
         replace(SOME, **{field: value})
 
 
-def test_heads_are_charged_their_layer_in_sum() -> None:
-    by_head = SOME.by_head("divergence")
+@pytest.mark.parametrize("shares", [SOME.shares, 0 * SOME.shares])
+def test_heads_are_charged_their_layer_in_sum(shares: NDArray[np.float64]) -> None:
+    by_head = replace(SOME, shares=shares).by_head("divergence")
     assert by_head.sum(axis=2) == pytest.approx(SOME.of("formats", "divergence"))
 
 
