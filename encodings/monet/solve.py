@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gapless.checker import check
+from gapless.checker import Report, check
 from gapless.encodings.monet.decisions import Decisions, StepDecision
 from gapless.encodings.monet.evaluate import Evaluation, evaluate, unlimited_s
 from gapless.encodings.monet.lowering import to_schedule
@@ -15,8 +15,10 @@ from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.retention import keep_set_of, tightened
 from gapless.encodings.monet.search.state import SOLVER, Attempt
 from gapless.encodings.monet.study.methods import CARRIED, METHODS, Asking
+from gapless.ir.schedule import Schedule
 from gapless.methods import MethodChoice, run_methods
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
+from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import PROVEN_GAP, Bound, PlanClass, Solution, Status, StopReason, by_class
 from gapless.solvers.registry import load_backend
 from gapless.system import Challenge, Narrowing, Plan
@@ -49,9 +51,29 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
     return plan(asking.attempt)
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """Decisions, spelled out and judged; `cost_s`: what the replay says where something is copied."""
+
+    decisions: Decisions
+    graph: TrainingGraph
+    schedule: Schedule
+    judged: Evaluation
+    report: Report
+
+    @property
+    def cost_s(self) -> float:
+        """What the step takes."""
+        return self.report.makespan_s if self.decisions.copies else self.judged.cost_s
+
+    @property
+    def row_bytes(self) -> int:
+        """What it holds by the paper's rows, which know nothing of copies."""
+        return 0 if self.decisions.copies else self.judged.peak_bytes
+
+
 def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: float) -> Plan:
     """What an attempt came to, judged and spelled out."""
-    timed = problem.as_time()
     solution = Solution(
         status=Status.INFEASIBLE if attempt.is_infeasible else Status.NO_SOLUTION,
         stop_reason=attempt.stop_reason,
@@ -62,37 +84,40 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
         bound=attempt.bound_s,
         unit=problem.unit,
     )
-    details, decisions = {**_class_bound(problem, attempt), **attempt.details}, attempt.decisions
-    if decisions is None:
+    details = {**_class_bound(problem, attempt), **attempt.details}
+    if attempt.decisions is None:
         return Plan(solution, None, details)
-    graph = attempt.graph_of(problem.graph)
-    schedule = to_schedule(graph, decisions, problem.budget_bytes, problem.link)
-    judged, report = evaluate(attempt.graph_of(timed.graph), decisions), check(schedule)
-    assert not judged.faults, judged.faults[0]
-    cost_s = report.makespan_s if decisions.copies else judged.cost_s
-    row_bytes = 0 if decisions.copies else judged.peak_bytes  # the paper's rows know nothing of copies
-    if not report.valid or row_bytes > problem.budget_bytes:  # better no plan than a false one
-        details["needed_bytes"] = max(row_bytes, report.peak_bytes[0])
+    trial = _tried(problem, attempt, attempt.decisions)
+    if not trial.report.valid or trial.row_bytes > problem.budget_bytes:  # better no plan than a false one
+        details["needed_bytes"] = max(trial.row_bytes, trial.report.peak_bytes[0])
         is_final = attempt.stop_reason is StopReason.FINISHED  # a method that has no other plan
         reason = StopReason.FINISHED if is_final else StopReason.OTHER_LIMIT
         return Plan(replace(solution, stop_reason=reason), None, details)
-    if attempt.bound_s > cost_s * (1 + 1e-9):  # better no bound than a false one
-        details["alarm"] = f"a bound of {attempt.bound_s} was claimed, and a plan costs {cost_s}"
-        attempt = replace(attempt, bound_s=unlimited_s(timed.graph, out_of_place=False))
-        solution = replace(solution, bound=attempt.bound_s)
+    if attempt.bound_s > trial.cost_s * (1 + 1e-9):  # better no bound than a false one
+        details["alarm"] = f"a bound of {attempt.bound_s} was claimed, and a plan costs {trial.cost_s}"
+        attempt = replace(attempt, bound_s=unlimited_s(problem.as_time().graph, out_of_place=False))
+    details = {**_costs(problem, trial, attempt), **_travelled(problem, trial), **details}
+    decision = tightened(trial.graph, trial.decisions).decision
+    return Plan(_proven(problem, attempt, solution, trial.cost_s), trial.schedule, details, decision=decision)
+
+
+def _tried(problem: Problem, attempt: Attempt, decisions: Decisions) -> _Trial:
+    """Let the evaluator and the replay judge."""
+    graph = attempt.graph_of(problem.graph)
+    schedule = to_schedule(graph, decisions, problem.budget_bytes, problem.link)
+    judged = evaluate(attempt.graph_of(problem.as_time().graph), decisions)
+    assert not judged.faults, judged.faults[0]
+    return _Trial(decisions, graph, schedule, judged, check(schedule))
+
+
+def _proven(problem: Problem, attempt: Attempt, solution: Solution, cost_s: float) -> Solution:
+    """The solution of a plan that fits, beside what is proven."""
     is_proven = (relative_gap(cost_s, attempt.bound_s) or 0.0) <= PROVEN_GAP
     status, reason = (Status.OPTIMAL, StopReason.FINISHED) if is_proven else (Status.FEASIBLE, attempt.stop_reason)
-    solution = replace(
-        solution, status=status, stop_reason=reason, objective=cost_s, bound_source=_source(problem, attempt),
-        narrower=_narrower(problem, attempt, cost_s, solution.bound),
+    return replace(
+        solution, status=status, stop_reason=reason, objective=cost_s, bound=attempt.bound_s,
+        bound_source=_source(problem, attempt), narrower=_narrower(problem, attempt, cost_s, attempt.bound_s),
     )  # fmt: skip
-    details = {
-        **_costs(problem, timed, judged, attempt, cost_s),
-        **_travelled(problem, decisions, cost_s - judged.cost_s, report.peak_bytes),
-        **details,
-    }
-    decision = tightened(graph, decisions).decision
-    return Plan(solution, schedule, details, decision=decision)
 
 
 def _reporting(problem: Problem, options: SolveOptions, plan: Callable[[Attempt], Plan]) -> SolveOptions:
@@ -131,25 +156,23 @@ def _source(problem: Problem, attempt: Attempt) -> str:
     return attempt.solver if problem.method == "auto" and problem.carried is None else "no budget"
 
 
-def _travelled(
-    problem: Problem, decisions: Decisions, waited_s: float, peak_bytes: tuple[int, ...]
-) -> dict[str, object]:  # fmt: skip
+def _travelled(problem: Problem, trial: _Trial) -> dict[str, object]:
     """What is copied to the host and back, how long the step waits for that, what either side holds."""
     if problem.link is None:
         return {}
-    copied_bytes = sum(problem.graph.forward[copy.node].output_bytes for copy in decisions.copies)
+    copies, peak_bytes = trial.decisions.copies, trial.report.peak_bytes
     return {
-        "offloaded": len(decisions.copies),
-        "offloaded_bytes": copied_bytes,
-        "waiting_s": max(waited_s, 0.0),
+        "offloaded": len(copies),
+        "offloaded_bytes": sum(problem.graph.forward[copy.node].output_bytes for copy in copies),
+        "waiting_s": max(trial.cost_s - trial.judged.cost_s, 0.0),
         "device_peak_bytes": peak_bytes[0],
         "host_peak_bytes": peak_bytes[1],
     }
 
 
-def _costs(problem: Problem, timed: Problem, judged: Evaluation, attempt: Attempt, cost_s: float) -> dict[str, object]:
+def _costs(problem: Problem, trial: _Trial, attempt: Attempt) -> dict[str, object]:
     """Where the cost comes from, and how far it is from that without a budget."""
-    unit, least = problem.unit, unlimited_s(timed.graph)
+    unit, judged, cost_s, least = problem.unit, trial.judged, trial.cost_s, unlimited_s(problem.as_time().graph)
     return {
         f"forward_{unit}": judged.forward_s,
         f"backward_{unit}": judged.backward_s,
@@ -157,7 +180,7 @@ def _costs(problem: Problem, timed: Problem, judged: Evaluation, attempt: Attemp
         f"unlimited_{unit}": least,
         "overhead": (cost_s - least) / least if least else 0.0,
         "overhead_bound": max(attempt.bound_s - least, 0.0) / least if least else 0.0,
-        **({} if attempt.decisions and attempt.decisions.copies else {"model_peak_bytes": judged.peak_bytes}),
+        **({} if trial.decisions.copies else {"model_peak_bytes": judged.peak_bytes}),
     }
 
 
