@@ -15,90 +15,102 @@ __all__ = ["divided", "marginal_costs", "messages", "moved", "uses_and_users"]
 
 Rows = NDArray[np.int32]
 
+_TILE = 64
+"""Examples whose lookups are gathered at a time."""
+
 
 @compiled
-def uses_and_users(index: NDArray[np.integer], ends: Ints, rows: int) -> tuple[Rows, Rows]:
-    """How many uses each row has, and how many trainers use it where runs of examples end so."""
+def uses_and_users(
+    index: NDArray[np.integer], ends: Ints, root: Ints, rows: int
+) -> tuple[Rows, Rows, NDArray[np.bool_]]:  # fmt: skip
+    """As `message_state._uses_and_users`."""
     uses, users, last = np.zeros(rows, np.int32), np.zeros(rows, np.int32), np.full(rows, -1, np.int32)
+    at_root = np.zeros(rows, np.bool_)
     for table in range(index.shape[1]):
-        trainer = 0
-        for example in range(len(index)):
-            while example >= ends[trainer]:
-                trainer += 1
-            row = index[example, table]
-            uses[row] += 1
-            if last[row] != trainer:
-                users[row] += 1
+        start = 0
+        for trainer in range(len(ends)):
+            for example in range(start, ends[trainer]):
+                row = index[example, table]
+                uses[row] += 1
+                users[row] += last[row] != trainer
                 last[row] = trainer
-    return uses, users
+                at_root[row] |= root[row] == trainer
+            start = ends[trainer]
+    return uses, users, at_root
 
 
 @compiled
 def divided(
-    index: NDArray[np.integer], uses: Rows, number: Rows, weight: Ints, root: Ints, trainers: int
+    index: NDArray[np.integer], uses: Rows, number: Rows, weight: Rows, root: Ints, trainers: int
 ) -> tuple[Rows, Ints, Rows]:
-    """As `message_state._divided`."""
-    alone = np.zeros((len(index), trainers), np.int32)
-    starts = np.zeros(len(index) + 1, np.int64)
-    for table in range(index.shape[1]):
-        for example in range(len(index)):
-            row = index[example, table]
-            if number[row] >= 0:
-                starts[example + 1] += 1
-            elif uses[row] == 1:
-                alone[example] += np.int32(weight[row])
-                if root[row] >= 0:
-                    alone[example, root[row]] -= np.int32(weight[row])
-    for example in range(len(index)):
-        starts[example + 1] += starts[example]
-    shared, filled = np.empty(starts[-1], np.int32), starts.copy()
-    for table in range(index.shape[1]):
-        for example in range(len(index)):
-            row = number[index[example, table]]
-            if row >= 0:
-                shared[filled[example]] = row
-                filled[example] += 1
-    return alone, starts, shared
+    """As `message_state._divided`: some examples at a time, so that memory is read and written in order."""
+    examples, tables = index.shape
+    alone, starts = np.zeros((examples, trainers), np.int32), np.zeros(examples + 1, np.int64)
+    shared, end = np.empty(examples * tables + 1, np.int32), 0
+    rows = np.empty((_TILE, tables), np.int32)
+    for first in range(0, examples, _TILE):
+        here = min(_TILE, examples - first)
+        for table in range(tables):
+            for at in range(here):
+                rows[at, table] = index[first + at, table]
+        for at in range(here):
+            example, added = first + at, np.int32(0)
+            for table in range(tables):
+                row = rows[at, table]
+                shared[end] = number[row]  # stays if it is one, else the next is written over it
+                end += number[row] >= 0
+                if uses[row] == 1:
+                    added += weight[row]
+                    if root[row] >= 0:
+                        alone[example, root[row]] -= weight[row]
+            for trainer in range(trainers):
+                alone[example, trainer] += added
+            starts[example + 1] = end
+    return alone, starts, shared[:end].copy()
 
 
 @compiled
 def marginal_costs(
-    examples: Ints, alone: Rows, starts: Ints, shared: Rows, counts: Rows, taken: Rows, weight: Ints, share: Floats,
-    finer: int,
+    examples: Ints, alone: Rows, starts: Ints, shared: Rows, counts: Rows, weight: Rows, share: Floats, finer: int
 ) -> Rows:  # fmt: skip
     """As `State.costs`."""
-    trainers = counts.shape[1]
-    costs, added = np.empty((len(examples), trainers), np.int32), np.empty(trainers, np.int32)
+    rows, trainers = counts.shape
+    taken, per_row = np.zeros(rows, np.int32), np.empty((rows, trainers), np.int32)
+    for example in examples:
+        for place in range(starts[example], starts[example + 1]):
+            taken[shared[place]] += 1
+    for row in range(rows):
+        cost = np.int32(np.rint(weight[row] * share[taken[row]]))
+        for trainer in range(trainers):
+            per_row[row, trainer] = cost if counts[row, trainer] == 0 else np.int32(0)
+    costs = np.empty((len(examples), trainers), np.int32)
     for at in range(len(examples)):
         example = examples[at]
-        added[:] = finer // 2
+        costs[at] = finer // 2
         for place in range(starts[example], starts[example + 1]):
             row = shared[place]
-            cost = np.int32(np.rint(weight[row] * share[taken[row]]))
             for trainer in range(trainers):
-                added[trainer] += cost if counts[row, trainer] == 0 else np.int32(0)
+                costs[at, trainer] += per_row[row, trainer]
         for trainer in range(trainers):
-            costs[at, trainer] = alone[example, trainer] + added[trainer] // finer
+            costs[at, trainer] = alone[example, trainer] + costs[at, trainer] // finer
     return costs
 
 
 @compiled
 def moved(
-    examples: Ints, trainer: Ints, times: int, alone: Rows, starts: Ints, shared: Rows, weight: Ints, counts: Rows,
-    taken: Rows,
+    examples: Ints, trainer: Ints, times: int, alone: Rows, starts: Ints, shared: Rows, weight: Rows, counts: Rows
 ) -> int:  # fmt: skip
     """As `State.take` (`times` is -1) and `State.put` (1): how much more the partition costs."""
-    unused, more = np.int64(times < 0), 0
+    unused, change, more = np.int32(times < 0), np.int32(times), np.int64(0)
     for at in range(len(examples)):
         example, to = examples[at], trainer[at]
-        more += times * alone[example, to]
+        added = np.int64(alone[example, to])
         for place in range(starts[example], starts[example + 1]):
             row = shared[place]
             before = counts[row, to]
-            counts[row, to] = before + times
-            taken[row] -= times
-            if before == unused:
-                more += times * weight[row]
+            counts[row, to] = before + change
+            added += weight[row] * (before == unused)
+        more += times * added
     return more
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.array_types import Floats, Ints
+from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.bagpipe.ids.loops import message_loops
 from gapless.profiles.traces.bags import Bags, Lookups, lookups
 
@@ -34,28 +34,37 @@ class SharedUses:
     """The uses of a batch of n examples for p trainers, as far as what they cost depends on the partition.
 
     `alone`: int32 (n, p), what the rows that an example alone uses cost on a trainer. `starts`: int64 (n + 1,), where
-    the examples' other uses start in `shared`, int32, numbers of rows. `weight`: int64, of each of those rows: what one
-    more trainer costs; on its `root`, -1 for none, it costs nothing.
+    the examples' other uses start in `shared`, int32, numbers of rows. `weight`: int32, of each of those rows: what one
+    more trainer costs; on its `root`, -1 for none, it costs nothing. `contiguous_cost`: what the batch cut into runs
+    costs; `contiguous_users`, `contiguous_at_root`: then, of all rows, how many trainers use them, and whether the root
+    does.
     """
 
     alone: Rows
     starts: Ints
     shared: Rows
-    weight: Ints
+    weight: Rows
     root: Ints
+    contiguous_cost: int
+    contiguous_users: Rows
+    contiguous_at_root: Mask
 
     @classmethod
     def of(cls, index: Lookups, places: Ints, weight: Ints, root: Ints) -> SharedUses:
         """`index`: the places of the examples' rows, none twice in an example. `weight`, `root`: int64, by row."""
         most, ends = _EVERYWHERE * len(places), np.cumsum(places)
         compiled = None if isinstance(index, Bags) else message_loops(index.size)
-        uses, users = (_uses_and_users if compiled is None else compiled.uses_and_users)(index, ends, len(weight))
-        kept = np.flatnonzero((uses > 1) & ((uses < most) | (users < len(places))))
+        count = _uses_and_users if compiled is None else compiled.uses_and_users
+        uses, users, at_root = count(index, ends, root, len(weight))
+        is_kept = (uses > 1) & ((uses < most) | (users < len(places)))
+        kept = np.flatnonzero(is_kept)
         number = np.full(len(weight), -1, dtype=np.int32)
         number[kept] = np.arange(len(kept), dtype=np.int32)
-        divide = _divided if compiled is None else compiled.divided
+        divide, weight = _divided if compiled is None else compiled.divided, weight.astype(np.int32)
         alone, starts, shared = divide(index, uses, number, weight, root, len(places))
-        return cls(alone, starts, shared, weight[kept], root[kept])
+        counted = np.flatnonzero(is_kept | (uses == 1))
+        cost = int((users - at_root)[counted] @ weight[counted].astype(np.int64))
+        return cls(alone, starts, shared, weight[kept], root[kept], cost, users, at_root)
 
     @cached_property
     def times(self) -> Rows:
@@ -80,18 +89,20 @@ class SharedUses:
         return int(self.alone.shape[1])
 
 
-def _uses_and_users(index: Lookups, ends: Ints, rows: int) -> tuple[Rows, Rows]:
-    """How many uses each row has, and how many trainers use it where runs of examples end so."""
+def _uses_and_users(index: Lookups, ends: Ints, root: Ints, rows: int) -> tuple[Rows, Rows, Mask]:
+    """How many uses each row has; how many trainers use it where runs of examples end so, and whether its root does."""
     example, row = lookups(index)
     uses = np.bincount(row, minlength=rows).astype(np.int32)
     trainers = len(ends)
     trainer = np.repeat(np.arange(trainers), np.diff(ends, prepend=0))
     cells = np.bincount(row.astype(np.int64) * trainers + trainer[example], minlength=rows * trainers)
-    return uses, np.count_nonzero(cells.reshape(rows, trainers), axis=1).astype(np.int32)
+    counts = cells.reshape(rows, trainers)
+    at_root = (counts[np.arange(rows), np.maximum(root, 0)] > 0) & (root >= 0)
+    return uses, np.count_nonzero(counts, axis=1).astype(np.int32), at_root
 
 
 def _divided(
-    index: Lookups, uses: Rows, number: Rows, weight: Ints, root: Ints, trainers: int
+    index: Lookups, uses: Rows, number: Rows, weight: Rows, root: Ints, trainers: int
 ) -> tuple[Rows, Ints, Rows]:  # fmt: skip
     """`alone`, `starts` and `shared`. `number`: of the rows that are shared, -1 for the others."""
     example, row = lookups(index)
@@ -122,7 +133,6 @@ class State:
         self._counts = np.zeros((rows, uses.trainers), dtype=np.int32, order=order)
         held = np.flatnonzero(uses.root >= 0)
         self._counts[held, uses.root[held]] = 1
-        self._taken = uses.times.copy()
         self._share = uses.share
         self._cost = self._cost_alone = 0
         self.trainer, self.prices = np.empty(0, dtype=np.int64), np.zeros(uses.trainers, dtype=np.int64)
@@ -150,12 +160,12 @@ class State:
         uses = self._uses
         if self._compiled is not None:
             costs: Rows = self._compiled.marginal_costs(
-                examples, uses.alone, uses.starts, uses.shared, self._counts, self._taken, uses.weight, self._share,
-                _FINER,
-            )  # fmt: skip
+                examples, uses.alone, uses.starts, uses.shared, self._counts, uses.weight, self._share, _FINER
+            )
             return costs
-        per_row = np.rint(uses.weight * self._share[self._taken]).astype(np.int32)
         counts, row = self._shared(examples)
+        taken = np.bincount(row, minlength=len(uses.weight))
+        per_row = np.rint(uses.weight * self._share[taken]).astype(np.int32)
         some = np.flatnonzero(counts)
         first = (np.cumsum(counts) - counts)[some]
         added = np.full((uses.trainers, len(examples)), _FINER // 2, dtype=np.int32)
@@ -183,13 +193,12 @@ class State:
         uses = self._uses
         if self._compiled is not None:
             self._cost += self._compiled.moved(
-                examples, trainer, times, uses.alone, uses.starts, uses.shared, uses.weight, self._counts, self._taken
+                examples, trainer, times, uses.alone, uses.starts, uses.shared, uses.weight, self._counts
             )
             return
         counts, row = self._shared(examples)
         flat = self._counts.T.reshape(-1)  # a view: trainer by trainer
         np.add.at(flat, np.repeat(trainer * len(uses.weight), counts) + row, np.int32(times))
-        self._taken -= np.int32(times) * np.bincount(row, minlength=len(self._taken)).astype(np.int32)
         self._cost_alone += times * int(uses.alone[examples, trainer].sum())
         users = sum((times > 0 for times in self._counts.T), np.zeros(len(uses.weight), np.int64)) - (uses.root >= 0)
         self._cost = self._cost_alone + int(uses.weight @ users)

@@ -92,11 +92,22 @@ class MessageBatch:
 
     def searched(self, options: SolveOptions) -> list[Partition]:
         """By local search; never more than the contiguous partition."""
-        whole = contiguous(self.places)
-        state = min((State(self.shared, each) for each in (self.start(), whole)), key=State.cost)
+        uses, whole = self.shared, contiguous(self.places)
+        state = State(uses, self.start())
+        if state.cost() > uses.contiguous_cost:
+            state = State(uses, whole)
         found = searched(state, self.parameters.search, options.seed, Deadline(options))
-        least = min(self.worth([found.trainer, whole], "search"), key=lambda each: each.value)
+        least = self.worth([found.trainer], "search")[0]
+        if (messages := self.contiguous_messages) < least.value:
+            least = Partition(whole, self.objective, messages, None, "search")
         return [replace(least, is_cut=found.is_cut)]
+
+    @property
+    def contiguous_messages(self) -> int:
+        """As `_messages` of the contiguous partition."""
+        users, at_root = self.shared.contiguous_users, self.shared.contiguous_at_root
+        gathered = int(users[self.in_next].sum()) - int(np.count_nonzero(self.in_next))
+        return gathered + int((users - at_root)[self.past.at_once].sum())
 
     def modelled(self, options: SolveOptions) -> list[Partition] | None:
         """By a backend, exactly."""

@@ -24,7 +24,7 @@ from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.parameters import Search
 from gapless.encodings.bagpipe.partition.batch import Sharing, Traffic, add_uses, pair_costs, summed
 from gapless.encodings.bagpipe.partition.cuts import Cuts
-from gapless.encodings.bagpipe.partition.transport import transport
+from gapless.encodings.bagpipe.partition.transport import placed, transport
 from gapless.options import Deadline
 from gapless.profiles.traces.bags import Bags, chosen, lookups
 
@@ -102,7 +102,7 @@ def searched(state: SearchState, parameters: Search, seed: int, deadline: Deadli
         before = state.trainer[block]
         state.take(block, before)
         marginal = state.costs(block)
-        after = transport(marginal, np.bincount(before, minlength=marginal.shape[1]), state.prices).trainer
+        after = placed(marginal, np.bincount(before, minlength=marginal.shape[1]), state.prices)
         state.put(block, after)
         if (now := state.cost()) > cost:
             state.take(block, after)

@@ -91,6 +91,15 @@ def test_what_moving_an_example_costs_is_what_the_partition_costs_more(seed: int
     assert state.cost() == State(batch.shared, trainer).cost()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_contiguous_costs_and_messages_are_counted_with_the_uses(seed: int) -> None:
+    batch = small_batch(seed, 3, 12)
+    whole, uses = contiguous(batch.places), batch.shared
+    assert uses.contiguous_cost == State(uses, whole).cost()
+    by_hand = messages_by_hand(batch, tuple(whole.tolist()))
+    assert batch.contiguous_messages == by_hand == batch.worth([whole], "contiguous")[0].value
+
+
 def test_costs_are_kept_up_to_date_of_bags_too() -> None:
     batch = small_batch(1, 3, 12)
     bags = MessageBatch(
