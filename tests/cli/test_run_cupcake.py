@@ -145,6 +145,7 @@ def test_what_is_printed_says_what_is_emulated(tmp_path: Path, capsys: pytest.Ca
     assert lines[7] == "1 steps of each in turns, 4 processes; wire and computation are emulated, 5 times as slow"
 
 
+@pytest.mark.thorough
 @needs_torch
 def test_profiles_are_measured_printed_written_and_planned_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import settings
 
-LEAST, MOST = 25, 100
+LEAST, MOST = 10, 100
 """The examples of a property test that asks for no number, without `--thorough` and with it; no test looks at fewer
 than `LEAST`. The two profiles of tests/conftest.py differ in them."""
 

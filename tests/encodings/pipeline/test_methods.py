@@ -83,6 +83,7 @@ def test_durations_without_a_common_unit_are_proven_as_well(seed: int) -> None:
     assert found.bound_s <= found.best.timeline.step_s * (1 + 1e-9)
 
 
+@pytest.mark.thorough
 def test_without_the_exact_method_only_our_own_bounds_are_there() -> None:
     question, stages = trial(4, 8, 4, "v", method="search")
     found = ordered(question, stages)
@@ -124,6 +125,7 @@ def unreached() -> tuple[Stages, float]:
                 .bound_s < best_s)  # fmt: skip
 
 
+@pytest.mark.thorough("FEASIBLE")
 @pytest.mark.parametrize("second", [Status.OPTIMAL, Status.FEASIBLE])
 def test_an_optimum_on_a_solvers_word_is_confirmed_or_it_is_none(
     second: Status, monkeypatch: pytest.MonkeyPatch

@@ -52,7 +52,7 @@ def solved(question: Problem, parameters: Parameters = QUICK, **options: Any) ->
     return plan
 
 
-@pytest.mark.thorough("[700]")
+@pytest.mark.thorough(but=["[520]"])
 @pytest.mark.parametrize("memory", [None, 700, 520])
 def test_the_best_cut_is_no_worse_than_any_cut_by_itself(memory: int | None) -> None:
     best = solved(asked(memory=memory))
@@ -84,7 +84,7 @@ def test_messages_have_room_beside_what_micro_batches_keep() -> None:
         solved(asked(profile=profile, memory=memory))
 
 
-@pytest.mark.thorough("looped", "v")
+@pytest.mark.thorough
 @pytest.mark.parametrize("placement", ["linear", "looped", "v"])
 def test_recomputation_is_chosen_where_memory_forces_it(placement: str) -> None:
     sizes = np.full(6, 100)
@@ -160,6 +160,7 @@ def test_what_is_found_is_offered_as_it_gets_better() -> None:
     assert offered[0][1]().schedule is not None
 
 
+@pytest.mark.thorough
 def test_the_same_question_has_the_same_plan() -> None:
     first, second = (solved(asked(memory=700, recomputation="auto")) for _ in range(2))
     assert first.details == second.details
@@ -175,7 +176,7 @@ TABLE = CompressionTable(
 )  # fmt: skip
 
 
-@pytest.mark.thorough("looped")
+@pytest.mark.thorough
 @pytest.mark.parametrize("placement", ["linear", "looped"])
 def test_a_larger_error_budget_is_never_slower(placement: str) -> None:
     steps = []
@@ -192,6 +193,7 @@ def test_a_larger_error_budget_is_never_slower(placement: str) -> None:
     assert steps[-1] < steps[0]  # type: ignore[operator]
 
 
+@pytest.mark.thorough
 def test_the_plan_is_no_slower_than_the_recipes_on_its_cut_at_no_more_error() -> None:
     question = asked(hop=None, bandwidth=0.5, replicas=4, compression=TABLE, error_budget=1.0)
     plan = solved(question)
@@ -201,6 +203,7 @@ def test_the_plan_is_no_slower_than_the_recipes_on_its_cut_at_no_more_error() ->
         assert plan.solution.objective <= recipe["step_s"] * (1 + 1e-9)  # type: ignore[operator]
 
 
+@pytest.mark.thorough
 def test_the_baselines_beside_a_compressed_plan_are_plain() -> None:
     question = asked(hop=None, bandwidth=0.5, replicas=4, compression=TABLE, error_budget=1.0)
     details = solved(question).details
@@ -237,7 +240,7 @@ def test_what_a_budget_buys_beats_every_plain_order_and_mode_by_force() -> None:
     assert plan.solution.bound * (1 - 1e-9) <= plan.solution.objective <= best_s * (1 + 1e-9)  # type: ignore[operator]
 
 
-@pytest.mark.thorough("auto")
+@pytest.mark.thorough
 @pytest.mark.parametrize("cut", ["auto", "bottleneck"])
 def test_a_looped_placement_of_many_layers_has_a_plan(cut: str) -> None:
     many = problem("gpt-2.5b", ranks=4, micro_batches=8, placement="looped", bandwidth=25e9, replicas=4, cut=cut)

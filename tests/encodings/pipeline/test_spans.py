@@ -48,6 +48,7 @@ def overlaps(schedule: Schedule, period_s: float) -> bool:
     return False
 
 
+@pytest.mark.thorough("4-306-306")
 @pytest.mark.parametrize(("in_flight", "makespan_s", "span_s"), [(4, 306, 306), (8, 276, 262)])
 def test_the_least_span_is_proven_for_the_placement(in_flight: int, makespan_s: float, span_s: float) -> None:
     plan = solved(asked(in_flight=in_flight))
@@ -58,6 +59,7 @@ def test_the_least_span_is_proven_for_the_placement(in_flight: int, makespan_s: 
     ).solution.objective == pytest.approx(makespan_s)
 
 
+@pytest.mark.thorough(but=["[3]"])
 @pytest.mark.parametrize("seed", range(6))
 def test_steps_follow_one_another_after_the_span_that_is_claimed(seed: int) -> None:
     """With sums among replicas, a shared embedding, sends that block, and messages that take longer than ops."""
@@ -73,6 +75,7 @@ def test_steps_follow_one_another_after_the_span_that_is_claimed(seed: int) -> N
     assert plan.solution.bounds[-1].value >= plan.schedule.span_s * 0.7
 
 
+@pytest.mark.thorough
 def test_a_span_is_never_longer_than_the_step_of_a_plan_with_the_shortest_one() -> None:
     plan, shortest = solved(asked(in_flight=6)), solve(asked(in_flight=6, minimise="makespan"), SolveOptions(threads=1))
     assert plan.schedule is not None
@@ -81,6 +84,7 @@ def test_a_span_is_never_longer_than_the_step_of_a_plan_with_the_shortest_one() 
     assert float(plan.schedule.end_s.max()) >= float(shortest.schedule.end_s.max()) * (1 - PROVEN_GAP)
 
 
+@pytest.mark.thorough
 def test_compressed_gradients_shorten_spans_within_the_budget() -> None:
     """Two thirds of each gradient's message are saved, and the ledger has what that spoils."""
     error = np.array([0.1, 0.1])

@@ -171,6 +171,7 @@ def test_the_exact_models_start_is_what_it_says_of_the_order() -> None:
     assert values[ordered.step] <= made.timeline.cost_s
 
 
+@pytest.mark.thorough(but=["[3]"])
 @pytest.mark.parametrize("seed", range(6))
 def test_every_step_is_replayed(seed: int) -> None:
     """With sums among replicas, a shared embedding, sends that block, and messages that take longer than ops."""
@@ -193,6 +194,7 @@ def test_every_step_is_replayed(seed: int) -> None:
     assert found.keys() & {Rule.INPUT_MISSING, Rule.INPUT_LATE, Rule.RESOURCE_OVERLAP}
 
 
+@pytest.mark.thorough(but=["8-1-276"])
 @pytest.mark.parametrize(("in_flight", "steps", "best_s"), [(4, 3, 918), (8, 1, 276), (8, 2, 538), (8, 10, 2634)])
 def test_what_is_proven_of_the_trial(in_flight: int, steps: int, best_s: float) -> None:
     plan = solved(asked(in_flight=in_flight, steps=steps))
@@ -200,6 +202,7 @@ def test_what_is_proven_of_the_trial(in_flight: int, steps: int, best_s: float) 
     assert plan.solution.proven_class is PlanClass.PLACEMENT
 
 
+@pytest.mark.thorough
 def test_a_saved_plan_has_the_order_of_one_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     question = asked(method="zb-h1")
     plan = solved(question)

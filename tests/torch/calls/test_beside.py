@@ -178,6 +178,7 @@ def test_such_a_gradient_has_eagers_bits_under_autocast_and_with_tied_parameters
     assert all(torch.equal(one.grad, other.grad) for one, other in pairs)
 
 
+@pytest.mark.thorough
 def test_mode_that_changes_before_such_a_gradient_is_one_line() -> None:
     _, model, _ = pair()
     found = model(*batch())

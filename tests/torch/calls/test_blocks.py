@@ -99,6 +99,7 @@ def test_what_cannot_be_is_refused_in_a_line() -> None:
         planned(model, "0.7x")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("one_rank", "one_thread")
 def test_blocks_under_fsdp_have_eagers_bits_and_a_whole_over_them_is_refused() -> None:
     expected, found = (trained(Stack(2), SETUPS["plain"], 0, 1, is_planned) for is_planned in (False, True))

@@ -97,6 +97,7 @@ def test_loop_with_accumulation_clipping_and_a_small_last_batch_has_eagers_bits(
     assert len(model.forward.plans) == 2
 
 
+@pytest.mark.thorough
 def test_output_that_the_loss_leaves_out_gives_no_gradient() -> None:
     eager, model = pair()
     for its in (eager, model):
@@ -133,6 +134,7 @@ def test_hooks_see_each_gradient_in_the_order_of_the_plan() -> None:
     assert seen.index("last.weight") < seen.index("first.weight")
 
 
+@pytest.mark.thorough
 def test_scaler_and_autocast_have_eagers_bits() -> None:
     eager, model = pair()
     losses = []
@@ -189,6 +191,7 @@ def test_evaluation_and_a_changed_setting_are_kinds_of_their_own() -> None:
     assert len(model.forward.plans) == 3
 
 
+@pytest.mark.thorough
 def test_counter_that_the_forward_pass_advances_makes_no_new_kind() -> None:
     _, model = pair()
     for _ in range(3):
@@ -325,6 +328,7 @@ def test_forward_that_a_trainer_has_put_there_comes_back() -> None:
     assert unplanned(planned(model, "0.9x")).forward is own
 
 
+@pytest.mark.thorough
 def test_copy_plans_anew() -> None:
     _, model = pair()
     model(examples())
@@ -341,6 +345,7 @@ def test_planned_model_can_be_pickled() -> None:
     assert isinstance(unplanned(model), Net)
 
 
+@pytest.mark.thorough
 def test_code_is_written_once_however_many_calls_come(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
 

@@ -86,6 +86,7 @@ def test_positional_arguments_and_a_list_of_lengths() -> None:
         model(**arguments(7))
 
 
+@pytest.mark.thorough
 def test_causal_model_needs_no_mask() -> None:
     eager, model = pair(Padding(8, mask=None), lambda: Reader(is_causal=True))
     check_equal(eager, model, arguments(5, attention_mask=None))

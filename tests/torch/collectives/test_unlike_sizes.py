@@ -15,6 +15,7 @@ from gapless.torch.collectives.rank import Task, run_collective
 MATRIX = np.array([[1234, 40_001, 0], [200_000, 0, 8001], [0, 0, 0]])
 
 
+@pytest.mark.thorough("allgatherv")
 @pytest.mark.parametrize(("name", "matrix"), [("alltoallv", MATRIX), ("allgatherv", MATRIX[0])])
 def test_ranks_end_with_what_the_collective_defines(tmp_path: Path, name: str, matrix: np.ndarray) -> None:
     plan = gapless.taccl.solve("ring:3", collective=name, matrix=matrix)

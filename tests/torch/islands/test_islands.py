@@ -241,6 +241,7 @@ def test_island_that_changes_buffers_runs_once_and_changes_them_once() -> None:
     assert len(model.forward.plans) == 1
 
 
+@pytest.mark.thorough
 def test_shape_that_depends_on_data_lets_the_island_grow() -> None:
     eager, model, lines = pair(Around(Pooled()))
     assert differences(eager, model, lambda step: (examples(step),)) == []

@@ -62,6 +62,7 @@ def test_a_v_has_to_wait_for_memory_at_both_ends(in_flight: int, points: int, le
     assert least_s <= bound_s(stages, 1300.0, points) <= most_s
 
 
+@pytest.mark.thorough
 def test_what_was_open_in_the_trial_of_a_v_is_proven() -> None:
     assert bound_s(v(4, 8, 4, "f=10,b=12,w=8", 2.0), 281.0) == 281
 

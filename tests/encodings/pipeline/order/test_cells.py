@@ -141,6 +141,7 @@ def test_a_cell_begins_when_both_can_and_ends_at_once() -> None:
     assert plan.details["bubble"] >= 0
 
 
+@pytest.mark.thorough
 def test_dualpipe_gains_what_cells_save() -> None:
     """And the replay refutes a cell that is as short as one of its ops."""
     with_them, without = (solved(placement="bidirectional", method="dualpipe", overlap_cost=share)

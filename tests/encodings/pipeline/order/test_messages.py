@@ -121,6 +121,7 @@ def test_what_the_exact_model_finds_is_what_is_played(seed: int) -> None:
         assert solution.objective == best
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [7] if not is_thorough() else range(40))
 def test_a_window_orders_messages_too(seed: int) -> None:
     """One window over everything: what it claims is what is played, and it is the optimum."""

@@ -53,6 +53,7 @@ def test_one_micro_batch_after_the_other_needs_room_for_one(seed: int) -> None:
     assert has_room(stages, order, timeline)
 
 
+@pytest.mark.thorough(but=["[8]"])
 @pytest.mark.parametrize("seed", range(40) if is_thorough() else (1, 5, 8))
 def test_what_the_exact_model_finds_is_played_as_it_says(seed: int) -> None:
     stages = with_messages(seed)

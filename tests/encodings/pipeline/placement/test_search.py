@@ -68,6 +68,7 @@ def test_what_no_placement_can_be_is_said_of_the_first() -> None:
         asked(in_flight=3, memory=10**9)
 
 
+@pytest.mark.thorough
 def test_the_plan_is_the_best_and_the_bound_holds_for_all_that_were_tried() -> None:
     question = asked(in_flight=3, micro_batches=4)
     plan = solved(question)
@@ -88,6 +89,7 @@ def test_the_plan_is_the_best_and_the_bound_holds_for_all_that_were_tried() -> N
         assert narrower.value <= alone.solution.objective
 
 
+@pytest.mark.thorough
 def test_a_placement_without_memory_for_it_is_left_out() -> None:
     """Two copies of these states don't fit into memory, one does."""
     ones, sizes = np.ones(4), np.full(4, 100, dtype=np.int64)

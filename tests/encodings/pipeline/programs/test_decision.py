@@ -173,6 +173,7 @@ def test_an_order_that_is_not_the_schedules_is_refused(
         program_of(plan)
 
 
+@pytest.mark.thorough
 def test_the_order_of_messages_is_saved_and_exported(tmp_path: Path) -> None:
     result = gapless.pipeline.solve("uniform:f=5,b=9,w=14", ranks=2, micro_batches=4, placement="v", hop=12)
     decision = result.decision

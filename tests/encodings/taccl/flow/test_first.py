@@ -143,6 +143,7 @@ def test_a_ring_of_unlike_nodes_is_taken_along_its_good_links() -> None:
     assert end_s(first) <= 1.05 * least_s
 
 
+@pytest.mark.thorough("ndv2-16")
 @pytest.mark.parametrize("nodes", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("name", ["ndv2", "dgx-a100"])
 def test_work_is_counted_and_no_more_on_more_ranks(name: str, nodes: int) -> None:

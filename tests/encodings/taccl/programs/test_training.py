@@ -15,6 +15,7 @@ from tuned_folders import tuned_folder
 MODEL = ("--model", "train:net,layers=3,width=8")
 
 
+@pytest.mark.thorough
 def test_losses_are_the_librarys_and_it_is_counted_who_summed_the_buckets(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
