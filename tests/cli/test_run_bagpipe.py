@@ -93,6 +93,7 @@ def test_a_plan_has_its_own_trace(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @needs_torch
+@pytest.mark.thorough("table-rows")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -132,7 +132,7 @@ def test_step_stays_within_its_plan_with_caches_and_buffers_beside_the_loss(rows
     assert peak_bytes <= model.forward.plans[0].peak_bytes
 
 
-@pytest.mark.thorough("[scores]")
+@pytest.mark.thorough
 @pytest.mark.parametrize("by", ["scores", "loss+scores+side"])
 def test_gradient_that_comes_for_other_outputs_is_eagers_and_later_calls_are_planned_for_all(by: str) -> None:
     eager, model, lines = pair()

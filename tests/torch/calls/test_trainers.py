@@ -176,7 +176,8 @@ def fitted(name: str, folder: Path, *callbacks: Any, **more: Any) -> tuple[list[
     return losses, lit
 
 
-@pytest.mark.parametrize("name", ["model", pytest.param("", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["model", ""])
 def test_lightning_with_the_callback_has_eagers_losses_and_leaves_the_module_as_it_was(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
