@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,16 @@ from gapless.system import Answer, Session
 from gapless.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from gapless.torch.fsdp.comparison import Collective as Gathered
     from gapless.torch.fsdp.comparison import Ran, Strategy
 
 __all__ = ["Row", "execute", "row_of"]
 
 _LATE = 0.05
 """A lag behind the emulated wire that is a larger share of a step is said."""
+_NODES = _RANKS_PER_NODE = 2
+"""More than two summands gloo adds up in an order that depends on where in a message they are."""
+_REMEDY = f"solve with --ranks {_NODES * _RANKS_PER_NODE} --ranks-per-node {_RANKS_PER_NODE}"
 _ROUNDING = 1e-6
 """Of a peak, in shares: instants that differ by the rounding of a clock."""
 
@@ -51,12 +55,13 @@ class Row:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether all ranks had the collectives of the order, in each step."""
-        wanted = [(each.first, each.last, each.kind == Kind.SCATTER) for each in self.order.collectives]
-        bounds = [(group.first, group.last) for group in self.wrapping.groups]
-        return self.found.is_same and wanted == [
-            (*bounds[each.group], each.is_scatter) for each in self.found.collectives
+        """Whether all ranks had the collectives of the order, each on its networks, in each step."""
+        bounds = {(group.first, group.last): number for number, group in enumerate(self.wrapping.groups)}
+        wanted = [
+            (bounds[each.first, each.last], each.kind == Kind.SCATTER, tuple(network for network, _, _ in parts))
+            for each, parts in zip(self.order.collectives, self.predicted.parts, strict=True)
         ]
+        return self.found.is_same and wanted == [each.which for each in self.found.collectives]
 
     @property
     def is_as_planned(self) -> bool:
@@ -90,10 +95,11 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     if question.dilation > 1 and question.emulate != "step":
         raise InputError("dilation: goes with emulate step, since what is real can't be slowed down")
     costs, wrapping = costs_of(plan, question.plan), wrapping_of_plan(plan, question.plan)
-    if costs.inner is not None:
-        raise InputError("plan: has two networks, and one is emulated; solve without inner_bandwidth")
     ranks = int(plan.problem["ranks"])
-    wrappings = {"plan": wrapping, "fsdp2": _each_alone(costs, wrapping)}
+    if costs.inner is not None and (ranks, wrapping.ranks_per_node) != (_NODES * _RANKS_PER_NODE, _RANKS_PER_NODE):
+        rule = f"two networks are emulated between and inside {_NODES} nodes of {_RANKS_PER_NODE} ranks"
+        raise InputError(f"plan: {rule}, got {ranks} ranks in nodes of {wrapping.ranks_per_node}; {_REMEDY}")
+    wrappings = {"plan": wrapping, **_each_alone(costs, wrapping)}
     rows = _run(question, session, costs, wrappings, ranks)
     is_valid = all(row.is_as_planned for row in rows)
     data = {
@@ -112,17 +118,23 @@ def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-def _each_alone(costs: Costs, wrapping: Fsdp2Wrapping) -> Fsdp2Wrapping:
-    """FSDP2 with each layer a module of its own, in the plan's precisions."""
+def _each_alone(costs: Costs, wrapping: Fsdp2Wrapping) -> dict[str, Fsdp2Wrapping]:
+    """FSDP2 with each layer a module of its own, in the plan's precisions: by name, as it may be sharded."""
     own = {layer: group for group in wrapping.groups for layer in range(group.first, group.last + 1)}
-    order = BUILDERS["fsdp2"](costs)
-    assert order is not None, "it is an order of any layers"
-    collectives = tuple(
-        replace(each, precision=own[each.first].scatter if each.kind == Kind.SCATTER else own[each.first].gather)
-        for each in order.collectives
-    )
-    decision = ShardedDecision(wrapping.layer_names, collectives, order.holds)
-    return wrapping_of(decision, replace(costs, memory_bytes=math.inf), wrapping.profile)
+    wrappings = {}
+    for name in ("fsdp2", "secondary", "hybrid"):
+        order = BUILDERS[name](costs)
+        if order is None:
+            continue
+        collectives = tuple(
+            replace(each, precision=own[each.first].scatter if each.kind == Kind.SCATTER else own[each.first].gather)
+            for each in order.collectives
+        )
+        decision = ShardedDecision(wrapping.layer_names, collectives, order.holds)
+        wrappings[name] = wrapping_of(
+            decision, replace(costs, memory_bytes=math.inf), wrapping.profile, wrapping.ranks_per_node
+        )
+    return wrappings
 
 
 def _run(
@@ -141,6 +153,7 @@ def _run(
         passes_s=tuple(passes_s) if is_timed else (),
         repeats=question.repeats,
         wait_s=question.wait,
+        ranks_per_node=1 if costs.inner is None else _RANKS_PER_NODE,
     )
     found = compare(task, session.options.stop)
     return [
@@ -154,37 +167,51 @@ def _strategy(name: str, costs: Costs, wrapping: Fsdp2Wrapping, dilation: float)
 
     durations_s = []
     for group in wrapping.groups:
-        both = ((Kind.FORWARD, group.gather), (Kind.SCATTER, group.scatter))
-        taken = (costs.collective_s(Collective(kind, group.first, group.last, precision=each)) for kind, each in both)
-        gather_s, scatter_s = (dilation * each_s for each_s in taken)
-        durations_s.append((gather_s, scatter_s))
+        in_node = group.sharding == "hybrid"
+        gather = Collective(Kind.FORWARD, group.first, group.last, precision=group.gather)
+        scatter = Collective(Kind.SCATTER, group.first, group.last, precision=group.scatter, in_node=in_node)
+        gathered, scattered = (
+            tuple((network, dilation * part_s) for network, part_s in costs.parts_s(each)) for each in (gather, scatter)
+        )
+        durations_s.append((gathered, scattered))
     return Strategy(name, wrapping, tuple(durations_s))
 
 
 def row_of(costs: Costs, wrapping: Fsdp2Wrapping, found: Ran, dilation: float, is_timed: bool) -> Row:
     """What ran of a wrapping, held against FSDP2's order of it."""
     order = order_of(wrapping)
-    predicted, gathers = timeline(costs, order), timeline(costs.without_gradients(), order)
+    no_state = replace(costs.without_gradients(), replicas=replace(costs.replicas, bytes=0.0))
+    predicted, gathers = timeline(costs, order), timeline(no_state, order)
     assert predicted is not None, "FSDP2 gathers by itself what a pass needs"
     assert gathers is not None, "it is the same order"
-    taken = list[Change]()
-    for each in found.collectives:
-        if not each.is_scatter:
-            group = wrapping.groups[each.group]
-            size = costs.between(group.first, group.last) * costs.gathered_bytes
-            taken += [(each.issued_s, size), (each.released_s, -size)]
-    most = peak_of(sorted(taken))
-    return Row(wrapping, order, predicted, found, dilation, (gathers.peak_bytes, most), is_timed)
+    changes = _changes(costs, order, wrapping, found.collectives)
+    return Row(wrapping, order, predicted, found, dilation, (gathers.peak_bytes, peak_of(sorted(changes))), is_timed)
+
+
+def _changes(
+    costs: Costs, order: Order, wrapping: Fsdp2Wrapping, collectives: Sequence[Gathered]
+) -> Iterator[Change]:  # fmt: skip
+    """Bytes that FSDP2 took and freed of gathered parameters, and of shares of a node from a group's first gather until
+    its last is freed."""
+    shares = costs.secondary_bytes(order.collectives)
+    gathers = [each for each in collectives if not each.is_scatter]
+    for group, bounds in enumerate(wrapping.groups):
+        own = [each for each in gathers if each.group == group]
+        size = costs.between(bounds.first, bounds.last) * costs.gathered_bytes
+        share = sum(shares.get(layer, 0.0) for layer in range(bounds.first, bounds.last + 1))
+        for number, each in enumerate(own):
+            yield each.issued_s, size + (share if number == 0 else 0.0)
+            yield each.released_s, -size - (share if number == len(own) - 1 else 0.0)
 
 
 def _text(rows: Sequence[Row], question: RunQuestion, ranks: int) -> str:
-    lines = [f"{'':<6} {'groups':>6} {'predicted':>10} {'measured':>10} {'ratio':>6} {'gathered':>9} {'observed':>9}"]
+    lines = [f"{'':<9} {'groups':>6} {'predicted':>10} {'measured':>10} {'ratio':>6} {'gathered':>9} {'observed':>9}"]
     for row in rows:
         gathered, observed = (format_bytes(int(size)) for size in row.gathered_bytes)
         order = "in order" if row.is_in_order else "in another order"
         equal = f"{row.found.equal} of {row.found.gradients} gradients bit-equal"
         lines.append(
-            f"{row.found.name:<6} {len(row.wrapping.groups):>6} {format_seconds(row.predicted.step_s):>10} "
+            f"{row.found.name:<9} {len(row.wrapping.groups):>6} {format_seconds(row.predicted.step_s):>10} "
             f"{format_seconds(row.measured_s):>10} {row.measured_s / row.predicted.step_s:>6.3f} {gathered:>9} "
             f"{observed:>9}  {order}, {equal}"
         )

@@ -230,7 +230,7 @@ class _Extending:
                 return None
             longer.peak = max(label.peak, self._noted(most))
             longer.summed -= int(costs.parameters[layer]) if is_summed else 0
-            end_s = _sent(costs, longer, longer.over_s)
+            end_s = _sent(costs, longer, self._may_scatter_s(longer))
             flying = [*label.flying, (end_s, self.gradients[layer])]
             while flying[0][0] < longer.over_s:
                 del flying[0]
@@ -249,6 +249,12 @@ class _Extending:
         if len(label.flying) <= self.most_scatters:
             return label.over_s
         return max(label.over_s, label.flying[-1 - self.most_scatters][0])
+
+    def _may_scatter_s(self, label: _Label) -> float:
+        """When the scatter of its last pass may begin: that waits as the pass after it does."""
+        if len(label.flying) < self.most_scatters:
+            return label.over_s
+        return max(label.over_s, label.flying[-self.most_scatters][0])
 
     def _beside(self, label: _Label, begin_s: float) -> float:
         """Bytes beside gathered parameters when the next pass begins: of gradients that it makes, and of those whose

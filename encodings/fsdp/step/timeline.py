@@ -2,7 +2,7 @@
 
 A collective starts once those before it are over, the positions that it waits for, and, of gradients, the passes that
 make them. A pass starts once the one before it is over, its parameters are gathered, and the collectives are over that
-hold it back.
+hold it back: FSDP2 waits for these before it begins the scatter of the pass before.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ def timeline(costs: Costs, order: Order) -> Timeline | None:
         if waits_for > len(running.over_s):
             return None
         waited_s = freed_s(running.over_s[waits_for - 1], costs.duration_s[waits_for - 1]) if waits_for else 0.0
+        if collective.kind == Kind.SCATTER and collective.first:
+            held = order.holds[collective.first - 1]
+            waited_s = max(waited_s, running.end_s[held - 1] if 0 < held <= len(parts) else 0.0)
         parts.append(tuple(carried(costs, collective, free_s, waited_s)))
         running.ended(collective, parts[-1][-1][2])
     if len(running.over_s) < costs.positions or not _scatters_all(costs, order.collectives):

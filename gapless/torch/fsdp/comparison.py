@@ -16,7 +16,8 @@ from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Wrapping
 from gapless.torch.ddp.emulation import sleep_until
 from gapless.torch.fsdp.applied import DTYPES, apply
-from gapless.torch.fsdp.wire import Network, Seen
+from gapless.torch.fsdp.nodes import AllRanks, Nodes
+from gapless.torch.fsdp.wire import Durations, Network, Seen
 from gapless.torch.library import Module, Tensor, torch
 from gapless.torch.pipeline.layers import LayeredModel, load_layers
 from gapless.torch.processes import Program, read_task
@@ -30,11 +31,11 @@ _AHEAD_S = 0.003
 
 @dataclass(frozen=True)
 class Strategy:
-    """A wrapping, and what the gather and the scatter of each of its groups take in emulated time."""
+    """A wrapping, and what the gather and the scatter of each of its groups take in emulated time, part by part."""
 
     name: str
     wrapping: Fsdp2Wrapping
-    durations_s: tuple[tuple[float, float], ...]
+    durations_s: tuple[tuple[Durations, Durations], ...]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class RunTask:
     """What all ranks run, in turns: a model as `load_layers` takes it, by each strategy.
 
     `passes_s`: forward and backward of each layer in emulated time; empty where they take what they take. `warm_up`:
-    steps before any counts. `wait_s`: the longest that a rank waits for another.
+    steps before any counts. `wait_s`: the longest that a rank waits for another. `ranks_per_node`: of which nodes there
+    are two, with a network between them and one inside; 1 where there is one network.
     """
 
     model: str
@@ -52,21 +54,29 @@ class RunTask:
     passes_s: tuple[tuple[float, float], ...]
     repeats: int
     wait_s: float
+    ranks_per_node: int = 1
     warm_up: int = 1
     learning_rate: float = 0.1
 
 
 @dataclass(frozen=True)
 class Collective:
-    """One of a step, in the order of the network: of which group, when FSDP2 began it, from when to when it held the
-    network, and for gathers until when the parameters were there; seconds from the step's begin."""
+    """One of a step, in the order in which FSDP2 began them: of which group, on which networks one after the other,
+    when it was begun, from when to when it held networks, and for gathers until when the parameters were there; seconds
+    from the step's begin."""
 
     group: int
     is_scatter: bool
+    networks: tuple[int, ...]
     issued_s: float
     start_s: float
     end_s: float
     released_s: float
+
+    @property
+    def which(self) -> tuple[int, bool, tuple[int, ...]]:
+        """What ranks and steps have in common."""
+        return self.group, self.is_scatter, tuple(self.networks)
 
 
 @dataclass
@@ -75,8 +85,8 @@ class Ran:
 
     `steps_s`: from when all ranks begin until the last is through. `collectives`: of rank 0's last step. `is_same`:
     whether ranks and steps had the same order. `equal`, `gradients`: how many of the gradients, of all steps and ranks,
-    have the bits that FSDP2 finds with each layer by itself. `late_s`: how far a collective fell behind the emulated
-    wire.
+    have the bits that FSDP2 finds with each layer by itself, in hybrid sharding where there are nodes. `late_s`: how
+    far a collective fell behind the emulated wire.
     """
 
     name: str
@@ -107,11 +117,10 @@ def compare(task: RunTask, stop: threading.Event | None = None) -> tuple[Ran, ..
 def _together(rows: Sequence[dict[str, Any]]) -> Ran:
     """What all ranks found of a strategy."""
     first = rows[0]
-    order = [(each["group"], each["is_scatter"]) for each in first["collectives"]]
-    others = [[(each["group"], each["is_scatter"]) for each in row["collectives"]] for row in rows]
+    orders = [[Collective(**each).which for each in row["collectives"]] for row in rows]
     return Ran(
         first["name"], first["steps_s"], [Collective(**each) for each in first["collectives"]],
-        all(row["is_same"] for row in rows) and all(other == order for other in others),
+        all(row["is_same"] for row in rows) and all(order == orders[0] for order in orders),
         sum(row["equal"] for row in rows), sum(row["gradients"] for row in rows), max(row["late_s"] for row in rows),
     )  # fmt: skip
 
@@ -153,7 +162,8 @@ def _wrapped(task: RunTask, strategy: Strategy) -> _Running:
     modules = [layer for _, layer in layered.layers]
     wrapping = strategy.wrapping
     apply(model, wrapping, layers=modules)
-    network = Network(strategy.durations_s, wrapping.scatters_in_flight, is_timed=bool(task.passes_s))
+    ranks = Nodes(task.ranks_per_node) if task.ranks_per_node > 1 else AllRanks()
+    network = Network(strategy.durations_s, wrapping.scatters_in_flight, bool(task.passes_s), ranks)
     passes_s = task.passes_s or ((0.0, 0.0),) * len(modules)
     parts = [slice(group.first, group.last + 1) for group in wrapping.groups]
     network.attach([modules[part] for part in parts], [passes_s[part] for part in parts])
@@ -161,12 +171,14 @@ def _wrapped(task: RunTask, strategy: Strategy) -> _Running:
 
 
 def _reference(task: RunTask) -> _Running:
-    """FSDP2 by itself: each layer a module of its own, in the precisions of the first strategy."""
+    """FSDP2 by itself: each layer a module of its own, in the precisions of the first strategy. Where there are nodes,
+    each has a replica: then sums are inside nodes first, as parts of scatters are."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     layered, model = _model(task)
-    mesh = init_device_mesh("cpu", (task.ranks,))
+    has_nodes = task.ranks_per_node > 1
+    mesh = Nodes(task.ranks_per_node).mesh if has_nodes else init_device_mesh("cpu", (task.ranks,))
     for group in task.strategies[0].wrapping.groups:
         policy = MixedPrecisionPolicy(param_dtype=DTYPES[group.gather], reduce_dtype=DTYPES[group.scatter])
         for _, layer in layered.layers[group.first : group.last + 1]:
@@ -176,7 +188,7 @@ def _reference(task: RunTask) -> _Running:
 
 
 def _step(running: _Running, batch: LayeredModel) -> dict[str, Tensor]:
-    """One step; gradients of this rank's shards, by name."""
+    """One step; gradients by name, of all ranks' shards."""
     running.model.zero_grad(set_to_none=True)
     begin_s = _latest(time.monotonic() + _AHEAD_S)
     sleep_until(begin_s)
@@ -186,20 +198,20 @@ def _step(running: _Running, batch: LayeredModel) -> dict[str, Tensor]:
     if running.network is not None:
         running.network.drain()
     running.found.steps_s.append(_latest(time.monotonic()) - begin_s)
-    gradients = {name: each.grad.to_local().clone() for name, each in running.model.named_parameters()}
+    gradients = {name: each.grad.full_tensor().clone() for name, each in running.model.named_parameters()}
     running.optimizer.step()
     if running.network is not None:
         seen = [_since(begin_s, each) for each in running.network.seen]
         found, before = running.found, running.found.collectives
-        same = [(each.group, each.is_scatter) for each in seen]
-        found.is_same &= not before or same == [(each.group, each.is_scatter) for each in before]
+        found.is_same &= not before or [each.which for each in seen] == [each.which for each in before]
         found.collectives = seen
     return gradients
 
 
 def _since(begin_s: float, seen: Seen) -> Collective:
-    instants = seen.issued_s, seen.start_s, seen.end_s, seen.released_s
-    return Collective(seen.group, seen.is_scatter, *(at - begin_s for at in instants))
+    networks = tuple(part.network for part in seen.parts)
+    instants = seen.issued_s, seen.parts[0].start_s, seen.parts[-1].end_s, seen.released_s
+    return Collective(seen.group, seen.is_scatter, networks, *(at - begin_s for at in instants))
 
 
 def _latest(at_s: float) -> float:
