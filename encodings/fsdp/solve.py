@@ -145,8 +145,10 @@ def _offers(costs: Costs) -> list[Costs]:
     besides makes no plan slower."""
     share, more_bytes = costs.replicas.share, costs.replicas.bytes
     offers = [Replicas()]
-    offers += [Replicas(share, is_full=False)] if share < 1 else []
-    offers += [Replicas(bytes=more_bytes, is_full=False)] if more_bytes is not None else []
+    offers += [Replicas(share, is_full=is_full) for is_full in (False, True)] if share < 1 else []
+    offers += (
+        [Replicas(bytes=more_bytes, is_full=is_full) for is_full in (False, True)] if more_bytes is not None else []
+    )
     return [replace(costs, replicas=each) for each in dict.fromkeys([*offers, costs.replicas])]
 
 

@@ -32,7 +32,7 @@ CASES = {
     "4 ranks, 4 Gb/s, 3 MB": ("4", "4Gbps", "3MB", "fp32"),
     "4 ranks, 1 Gb/s, 3 MB": ("4", "1Gbps", "3MB", "fp32"),
     "2 nodes of 2, 1 Gb/s, 900 KB": ("4", "1Gbps", "900KB", "fp32"),
-    "2 nodes of 2, 1 Gb/s, 2 MB": ("4", "1Gbps", "2MB", "fp32"),
+    "2 nodes of 2, 4 Gb/s, 900 KB": ("4", "4Gbps", "900KB", "fp32"),
 }
 NODES = ["--ranks-per-node", "2", "--inner-bandwidth", "8Gbps", "--inner-latency", "20us", "--state-bytes", "4"]
 """Of cases with nodes: bandwidth inside them is eight times as much; a rank trains by SGD, so that it holds a parameter

@@ -64,11 +64,22 @@ class Row:
         return self.found.is_same and wanted == [each.which for each in self.found.collectives]
 
     @property
+    def emulated_s(self) -> float:
+        """When the last collective was through in emulated time, which no machine makes later."""
+        return max(each.end_s for each in self.found.collectives) / self.dilation
+
+    @property
     def is_as_planned(self) -> bool:
-        """Whether order, bits and, where instants are the plan's, memory are what they must be."""
+        """Whether order, bits and, where instants are the plan's, these and memory are what they must be."""
         planned, observed = self.gathered_bytes
-        is_within = not self.is_timed or abs(observed - planned) <= _ROUNDING * planned
-        return self.is_in_order and self.found.equal == self.found.gradients and is_within
+        is_within = abs(observed - planned) <= _ROUNDING * planned and self._is_on_time
+        return self.is_in_order and self.found.equal == self.found.gradients and (is_within or not self.is_timed)
+
+    @property
+    def _is_on_time(self) -> bool:
+        ends_s = zip(self.found.collectives, self.predicted.end_s, strict=True)
+        most_s = _ROUNDING * self.predicted.step_s
+        return all(abs(each.end_s / self.dilation - end_s) <= most_s for each, end_s in ends_s)
 
     @property
     def data(self) -> dict[str, object]:
@@ -77,6 +88,7 @@ class Row:
             "name": self.found.name,
             "groups": [[group.first, group.last] for group in self.wrapping.groups],
             "predicted_s": self.predicted.step_s,
+            "emulated_s": self.emulated_s,
             "measured_s": self.measured_s,
             "steps_s": [step_s / self.dilation for step_s in self.found.steps_s],
             "late_s": self.found.late_s / self.dilation,
@@ -200,7 +212,7 @@ def _changes(
         size = costs.between(bounds.first, bounds.last) * costs.gathered_bytes
         share = sum(shares.get(layer, 0.0) for layer in range(bounds.first, bounds.last + 1))
         for number, each in enumerate(own):
-            yield each.issued_s, size + (share if number == 0 else 0.0)
+            yield min(each.issued_s, each.start_s), size + (share if number == 0 else 0.0)
             yield each.released_s, -size - (share if number == len(own) - 1 else 0.0)
 
 

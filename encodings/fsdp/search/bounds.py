@@ -13,6 +13,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind
 
@@ -144,13 +145,39 @@ def step_bound_s(costs: Costs) -> float:
     outer, *inner = (tails_of(each).step_s for each in costs.networks)
     first_s = costs.networks[0].collective_s(Collective(Kind.FORWARD, 0, 0))
     first_s = 0.0 if costs.replicas.bytes is not None else first_s
-    return max([outer, *(first_s + each_s + last_between_nodes_s(costs) for each_s in inner)])
+    return max([outer, _sums_s(costs), *(first_s + each_s + last_between_nodes_s(costs) for each_s in inner)])
 
 
 def last_between_nodes_s(costs: Costs) -> float:
     """What follows all else at least: after the part in nodes of the last scatter, which has the first layer, that
     between them."""
     return 0.0 if costs.inner is None else costs.networks[0].collective_s(Collective(Kind.SCATTER, 0, 0))
+
+
+def _sums_s(costs: Costs) -> float:
+    """Where there may be replicas: gathers between nodes up to a forward pass, the passes from that to a backward pass,
+    and then the sums that are left."""
+    replicas, before_s = _replicas(costs), [0.0, *accumulate(costs.duration_s)]
+    if not replicas:
+        return 0.0
+    return max(
+        before_s[costs.positions - to] - before_s[layer] + _gathers_and_sums_s(costs, layer, to, replicas)
+        for layer in range(costs.layers)
+        for to in range(costs.layers)
+    )
+
+
+def _gathers_and_sums_s(costs: Costs, layer: int, to: int, replicas: float) -> float:
+    """The least that gathers of layers up to one take, and scatters of those up to another: a replica spares a gather,
+    and a sum takes as much longer as a scatter. It is convex in how many parameters have replicas."""
+    gathered, scattered = costs.until[layer + 1], costs.until[to + 1]
+    free = max(0.0, gathered - scattered)  # of those that aren't scattered after it
+    most = min(replicas, gathered)
+    return min(
+        (costs.latency_s if count < gathered else 0.0) + (gathered - count) * costs.gather_s
+        + costs.latency_s + (scattered + max(0.0, count - free)) * costs.scatter_s
+        for count in {0.0, min(free, most), float(most)}
+    )  # fmt: skip
 
 
 def _replicas(costs: Costs) -> float:

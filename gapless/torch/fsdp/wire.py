@@ -3,6 +3,7 @@
 Each rank's collectives go through a thread of their own for each network, one after the other. It runs a part, and
 sleeps until it would have been through. FSDP2 on CPUs would wait for each where it begins; here it goes on, as on GPUs,
 and waits where it waits for an event there: for a gather before its pass, for a scatter where too many are under way.
+What a pass gathers ahead is begun with its own gather, whose end the host doesn't wait for there.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Network:
         ranks: AllRanks,
     ) -> None:  # fmt: skip
         self._durations_s, self._most, self._is_timed, self.ranks = durations_s, scatters_in_flight, is_timed, ranks
-        self._clock = Clock()
+        self._clock, self._host_s = Clock(), 0.0
         networks = {network for both in durations_s for parts in both for network, _ in parts}
         self._queues: dict[int, queue.SimpleQueue[_Part]] = {number: queue.SimpleQueue() for number in networks}
         self._free_s, self._late_s = dict.fromkeys(networks, 0.0), dict.fromkeys(networks, 0.0)
@@ -120,6 +121,7 @@ class Network:
     def start(self, at_s: float) -> None:
         """A step begins."""
         self._clock.start(at_s)
+        self._host_s = at_s
         self._free_s, self._late_s = dict.fromkeys(self._free_s, at_s), dict.fromkeys(self._late_s, 0.0)
         self.seen.clear()
         self._open.clear()
@@ -141,14 +143,15 @@ class Network:
         """Begin a scatter, once few enough are under way."""
         while len(self._scatters) >= self._most:
             self._await(self._scatters.popleft())
+            self._host_s = self._clock.at_s
         self._scatters.append(self._send(group, True, self._durations_s[group][1], runs))
 
     def _send(self, group: int, is_scatter: bool, durations_s: Durations, runs: Sequence[Run]) -> Seen:
         self._look()
-        parts, issued_s = list[_Part](), self._now_s()
+        parts, from_s = list[_Part](), self._host_s if self._is_timed else self._now_s()
         for (network, duration_s), run in zip(durations_s, runs, strict=True):
-            parts.append(_Part(network, duration_s, run, issued_s, parts[-1] if parts else None))
-        self.seen.append(Seen(group, is_scatter, issued_s, tuple(parts)))
+            parts.append(_Part(network, duration_s, run, from_s, parts[-1] if parts else None))
+        self.seen.append(Seen(group, is_scatter, self._now_s(), tuple(parts)))
         for part in parts:
             self._queues[part.network].put(part)
         return self.seen[-1]
@@ -192,6 +195,7 @@ class Network:
             self._look()
             if self._is_timed:
                 self._clock.spend(duration_s)
+                self._host_s = self._clock.at_s
 
         return pass_
 

@@ -75,6 +75,7 @@ def test_a_plan_runs_in_its_order_with_the_bits_of_fsdp2(
         assert row["in_order"]
         assert row["equal"] == row["gradients"] > 0
         assert row["gathered_bytes"]["observed"] == pytest.approx(row["gathered_bytes"]["predicted"])
+        assert row["emulated_s"] == pytest.approx(row["predicted_s"])
         assert row["measured_s"] >= row["predicted_s"] * (1 - 1e-6)  # emulated time is waited for
     assert found["rows"][1]["groups"] == [[layer, layer] for layer in range(5)]
 
@@ -96,6 +97,7 @@ def test_a_plan_of_two_networks_runs_with_the_bits_of_hybrid_sharding(
         assert row["in_order"]
         assert row["equal"] == row["gradients"] > 0
         assert row["gathered_bytes"]["observed"] == pytest.approx(row["gathered_bytes"]["predicted"])
+        assert row["emulated_s"] == pytest.approx(row["predicted_s"])
         assert row["measured_s"] >= row["predicted_s"] * (1 - 1e-6)
 
 
@@ -151,6 +153,7 @@ def test_what_differs_is_not_as_planned() -> None:
     assert not is_as_planned(equal=3)
     assert not is_as_planned(is_same=False)
     assert not is_as_planned(collectives=[*collectives[:3], *reversed(collectives[3:])])
+    assert not is_as_planned(collectives=[*collectives[:4], replace(collectives[4], end_s=12.1)])
     elsewhere = replace(collectives[2], networks=(1,))
     assert not is_as_planned(collectives=[*collectives[:2], elsewhere, *collectives[3:]])
     late = replace(collectives[0], released_s=5.5)  # the first layer's parameters are there twice
