@@ -17,7 +17,7 @@ from gapless.ir.schedule import Schedule
 from gapless.ir.windows import Windows
 from gapless.options import SolveOptions
 from gapless.question.fields import read_fields
-from gapless.report.headline import narrower_of, wider_of
+from gapless.report.headline import claimed, is_timed, narrower_of, wider_of
 from gapless.report.text import described, words
 from gapless.solution import Solution, Status, refuted
 from gapless.system import Problem, find_system, known_system, system_names
@@ -81,7 +81,8 @@ class Result:
         gap = f", {self._proven}" if self.solution.bounds else ""
         found = "no plan"
         if self.report is not None:
-            makespan = "" if self.solution.unit == "cost" else f" in {described('makespan_s', self.report.makespan_s)}"
+            is_in_s = is_timed(claim_data(self.solution))
+            makespan = f" in {described('makespan_s', self.report.makespan_s)}" if is_in_s else ""
             found = f"{self.report.event_count} events{makespan}, {'valid' if self.valid else 'NOT valid'}"
         return f"<{self.problem.system}: {self.status.value}{gap}; {found}>"
 
@@ -161,9 +162,10 @@ class Result:
         system, data = known_system(self.problem.system), self.data
         shown = (*(() if system is None else system.summary), *_LAST)
         first, found = ({name: data[name] for name in names if name in data} for names in (_FIRST, shown))
-        if self.solution.unit == "cost":
-            first.pop("makespan_s", None)  # instants of memory, a second each in the replay
-        rows = [(words(name), described(name, value)) for name, value in {**asked, **first}.items()]
+        if not is_timed(data):
+            first.pop("makespan_s", None)
+        rows = [(words(name), described(name, value)) for name, value in asked.items()]
+        rows += [(words(name), claimed(name, value)) for name, value in first.items()]
         rows += [("narrower bound", f"{bound}: {said}") for bound, said in narrower_of(data)]
         rows += [("wider question", said)] if (said := wider_of(self.details)) else []
         return rows + [(words(name), described(name, value)) for name, value in found.items()]

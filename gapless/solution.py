@@ -66,6 +66,24 @@ class StopReason(enum.Enum):
     CONTRADICTED = "contradicted"
     """A solver's claim was refuted by a second look: the claim is dropped, the better plan kept."""
 
+    @property
+    def sentence(self) -> str:
+        """The same for people."""
+        return _WHY[self]
+
+
+_WHY = {
+    StopReason.FINISHED: "the search came to its end",
+    StopReason.GAP_REACHED: "the gap that was asked for is reached",
+    StopReason.TIME_LIMIT: "the time was up; another run may find another plan",
+    StopReason.CLASS_EXHAUSTED: "nothing in the narrower class that was asked for is better",
+    StopReason.WORK_LIMIT: "the counted work was done",
+    StopReason.INTERRUPTED: "it was interrupted",
+    StopReason.OUT_OF_MEMORY: "memory ran out",
+    StopReason.OTHER_LIMIT: "the solver came to a limit of its own",
+    StopReason.CONTRADICTED: "a second look refuted a solver's claim",
+}
+
 
 class PlanClass(enum.Enum):
     """The plans that a bound holds for, the widest first."""

@@ -12,7 +12,7 @@ from gapless.encodings.cache.decision import CacheDecision
 from gapless.encodings.cache.question import UNIFORM
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
-from gapless.plot.style import BLUE, GREY, ORANGE, PURPLE, VERMILION, new_axes
+from gapless.plot.style import BLUE, GREY, ORANGE, PURPLE, VERMILION, finish, new_axes
 from gapless.report.text import table
 from gapless.units import format_bytes, format_seconds
 
@@ -74,12 +74,13 @@ def draw_front(plan: SavedPlan, ax: Axes | None = None) -> Axes:
             ax.plot(place, error, "s", color=_COLOURS[name], markersize=4, mfc="none", label=name)
     error, share = details.number("error", 0), 100 * details.number("cache_bytes", 0) / full
     ax.plot(share, error, "o", color=VERMILION, label=f"plan ({details.text('method')})")
-    ax.set_yscale("symlog", linthresh=max(min(least), 1e-7))
+    if pairs:
+        ax.set_yscale("symlog", linthresh=max(min(least), 1e-7))
+    else:  # the plan alone
+        ax.set(xlim=(0.0, 100.0), ylim=(0.0, None))
     ax.set_xlabel("cache, share of the full one (%)")
     ax.set_ylabel(f"{Record(dict(plan.problem), 'problem').text('measure')}, in sum over layers (nats)")
     ax.set_title(
         f"{plan.schedule.name}: {share:.1f} % of the cache at an error of {error:.3g}", loc="left", fontsize=10
     )
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
-    return ax
+    return finish(ax, grid=True, legend="inside")

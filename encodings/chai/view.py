@@ -11,7 +11,7 @@ from gapless.encodings.chai.head_map import map_of
 from gapless.encodings.chai.question import LOSS
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
-from gapless.plot.style import BLUE, GREY, ORANGE, PALE, PALETTE, PURPLE, VERMILION, new_axes
+from gapless.plot.style import BLUE, GREY, ORANGE, PALE, PALETTE, PURPLE, VERMILION, finish, is_pale, new_axes
 from gapless.report.text import table
 from gapless.units import format_seconds
 
@@ -72,9 +72,7 @@ def draw_front(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     ax.set_ylim(bottom=0.0)
     saved, name = details.number("saved"), plan.schedule.name
     ax.set_title(f"{name}: {100 * saved:.1f} % saved at an error of {claimed:.4g}", loc="left", fontsize=10)
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
-    return ax
+    return finish(ax, grid=True, legend="inside")
 
 
 def _pairs(record: Record, name: str) -> list[tuple[float, float]]:
@@ -102,13 +100,17 @@ def draw_heads(plan: SavedPlan, ax: Axes | None = None) -> Axes:
                   edgecolors="white", linewidth=0.6)  # fmt: skip
     if heads <= _MOST_LABELS:
         for (layer, head), used in np.ndenumerate(chosen.representative):
-            ax.text(head, layer, str(used), ha="center", va="center", fontsize=7 if heads <= 16 else 5.5)
+            ink = "black" if is_pale([PALE, *PALETTE][int(grid[layer, head])]) else "white"
+            ax.text(head, layer, str(used), ha="center", va="center", fontsize=7 if heads <= 16 else 5.5, color=ink)
     ax.invert_yaxis()
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     ax.set_xlabel("head")
     ax.set_ylabel("layer")
     kept = int(chosen.counts.sum())
     most = max(sum(row.count(head) > 1 for head in set(row)) for row in chosen.representative.tolist())
     repeat = f", and colours repeat after {len(PALETTE)} groups" if most > len(PALETTE) else ""
-    said = f"keys of {kept} heads kept; in a layer, heads of one colour share one's attention{repeat}"
+    heads_kept = "1 head" if kept == 1 else f"{kept} heads"
+    said = f"keys of {heads_kept} kept; in a layer, heads of one colour share one's attention{repeat}"
     ax.set_title(f"{plan.schedule.name}: {said}", loc="left", fontsize=10)
     return ax

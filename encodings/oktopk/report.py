@@ -27,6 +27,9 @@ __all__ = ["draw_advice", "draw_density", "draw_loads", "render"]
 
 MOST_LINES = 64
 
+_FEW = 10
+"""Selected entries, up to which a logarithmic axis would show nothing."""
+
 
 def render(plan: SavedPlan, report: Report) -> str:
     """A line a region, load and words beside others, and their times."""
@@ -95,7 +98,10 @@ def draw_density(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     for cut in cuts[1:-1]:
         ax.axvline(cut, color=VERMILION, linewidth=0.7)
     ax.set_xlim(edges[0], edges[-1])
-    ax.set_yscale("symlog")
+    if counts.max(initial=0) > _FEW:
+        ax.set_yscale("symlog")
+    else:
+        ax.yaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel("entry of the gradient")
     ax.set_ylabel("selected, all ranks")
     ax.set_title(f"{plan.schedule.name}: selected entries, boundaries of regions", loc="left", fontsize=10)

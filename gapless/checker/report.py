@@ -128,19 +128,21 @@ class Report:
         """Whether the schedule replays clean."""
         return not self.violation_counts
 
-    def summary(self, device_names: Sequence[str] = ()) -> str:
+    def summary(self, device_names: Sequence[str] = (), length: str = "") -> str:
         """A few lines for people: verdict, makespan, energy, memory, and the first violation of each rule.
 
-        `device_names`: by device; those without one go by number.
+        `device_names`: by device; those without one go by number. `length`: the makespan in words, where the schedule's
+        time isn't in seconds.
         """
         verdict = "valid" if self.valid else f"{self.violation_count} violations"
         energy = "" if self.energy_j is None else f"energy {format_joules(self.energy_j)}, "
         peak_bytes = max(self.peak_bytes)
         device = self.peak_bytes.index(peak_bytes)
         where = device_names[device] if device < len(device_names) else f"device {device}"
+        length = length or f"makespan {format_seconds(self.makespan_s)}"
         lines = [
             f"{self.event_count} events: {verdict}",
-            f"makespan {format_seconds(self.makespan_s)}, {energy}peak memory {format_bytes(peak_bytes)} on {where}",
+            f"{length}, {energy}peak memory {format_bytes(peak_bytes)} on {where}",
         ]
         for rule, count in self.violation_counts.items():
             lines.append(f"{rule.value} ({count}): {self._first(rule).message}")

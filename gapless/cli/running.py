@@ -98,8 +98,8 @@ def finish(result: Result, arguments: argparse.Namespace, files: Mapping[str, st
                 print(f"{name:<16} {path}")
     system = find_system(result.problem.system)
     if result.schedule is None:
-        status = f"{result.status.value} ({result.solution.stop_reason.value})"
-        print(f"gapless: no plan: {status}", file=sys.stderr)
+        status = result.status.value.replace("_", " ")
+        print(f"gapless: no plan: {status}; {result.solution.stop_reason.sentence}", file=sys.stderr)
     elif not result.valid and result.report is not None:
         print(f"gapless: {result.report.summary()}", file=sys.stderr)
     elif result.solution.stop_reason is StopReason.TIME_LIMIT and not arguments.quiet:

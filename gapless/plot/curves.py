@@ -92,7 +92,10 @@ def plot_convergence(convergence: Convergence, ax: Axes | None = None) -> Axes:
         points = [(at, value / scale) for at, value in zip(wall_s, values, strict=True) if value is not None]
         if points:  # with markers: a series of one report would be no line
             x, y = zip(*points, strict=True)
-            ax.plot(x, y, style, drawstyle="steps-post", color=colour, marker="o", markersize=3.5, label=label)
+            ax.plot(
+                x, y, style, drawstyle="steps-post", color=colour, marker="o", markersize=3.5, label=label,
+                clip_on=False,
+            )  # fmt: skip
     both = [
         (at, low / scale, high / scale)
         for at, low, high in zip(wall_s, convergence.bound, convergence.incumbent, strict=True)

@@ -34,6 +34,7 @@ from gapless.plot.style import (
     SKY,
     VERMILION,
     finish,
+    is_pale,
     legend_above,
     new_axes,
     plain,
@@ -166,15 +167,8 @@ def _write_names(ax: Axes, bars: Lanes, colours: Sequence[str], scale_s: float) 
         share = (bars.end_s[k] - bars.start_s[k]) / bars.span_s
         if text and share > _LETTER * (len(text) + 1):
             x, y = (bars.start_s[k] + bars.end_s[k]) / 2 / scale_s, bars.row[k]
-            colour = "black" if _is_pale(colours[bars.kind[k]]) else "white"
+            colour = "black" if is_pale(colours[bars.kind[k]]) else "white"
             ax.text(x, y, plain(text), ha="center", va="center", fontsize=6.5, color=colour, clip_on=True)
-
-
-def _is_pale(colour: str) -> bool:
-    """Whether black is easier to read on it than white."""
-    from matplotlib.colors import to_rgb
-
-    return float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) > 0.5
 
 
 def _draw_shades(ax: Axes, lanes: Lanes, scale_s: float) -> None:

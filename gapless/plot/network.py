@@ -30,6 +30,8 @@ _BENDS = (0.16, -0.22, 0.28, -0.34, 0.4, -0.48, 0.55)
 side: a link never lies on the one back."""
 _CLEAR = 0.2
 """How near a link may come to a rank that it doesn't join, where ranks of a node stand in a circle of radius 1."""
+_NAME_PT, _RADIUS_PT = 7.5, 9.0
+"""The letters of a rank's name, and the circle that it stands in."""
 _WIDEST_IN, _HIGHEST_IN = 8.0, 6.0
 _MARGIN = 0.3
 """Around the ranks, in the same unit."""
@@ -79,13 +81,16 @@ def _link_use(schedule: Schedule) -> tuple[Floats, float]:
 def _draw_matrix(ax: Axes, topology: Topology, busy: Floats, names: list[str]) -> ScalarMappable:
     from matplotlib.colors import ListedColormap
 
-    count = topology.device_count
-    load = np.full((count, count), np.nan)
+    joined = _joined(topology, busy)
+    names = [names[device] for device in joined]
+    count = len(joined)
+    load = np.full((topology.device_count, topology.device_count), np.nan)
     np.fmax.at(load, (topology.link_source, topology.link_target), 100 * busy)
+    load = load[np.ix_(joined, joined)]
     ax.imshow(np.where(np.isnan(load), np.nan, 0.0), cmap=ListedColormap([PALE]), interpolation="nearest")
     used = np.where(load > 0, load, np.nan)
     shown = ax.imshow(used, cmap=amounts(), vmin=0, vmax=_most(busy), interpolation="nearest")
-    nodes = np.array(topology.node_of_device)
+    nodes = np.array(topology.node_of_device)[joined]
     is_grouped = topology.node_count < topology.device_count  # lines between nodes, not between all ranks
     for edge in np.flatnonzero(np.diff(nodes)) + 0.5 if is_grouped else ():
         ax.axhline(edge, color=GREY, linewidth=0.5)
@@ -96,6 +101,13 @@ def _draw_matrix(ax: Axes, topology: Topology, busy: Floats, names: list[str]) -
     ax.set(xlabel="to rank", ylabel="from rank")
     ax.spines[:].set_visible(False)
     return shown
+
+
+def _joined(topology: Topology, busy: Floats) -> list[int]:
+    """The devices that a link in use joins, or all if none is in use."""
+    used = np.flatnonzero(busy > 0)
+    joined = np.union1d(topology.link_source[used], topology.link_target[used])
+    return joined.tolist() or list(range(topology.device_count))
 
 
 def _most(busy: Floats) -> float:
@@ -139,10 +151,11 @@ def _draw_arrows(ax: Axes, topology: Topology, busy: Floats, names: list[str], l
     shade, most = amounts(), _most(busy)
     for number in np.argsort(busy[links], kind="stable").tolist():
         link = topology.links[links[number]]
-        load = 100 * float(busy[links[number]])
+        load, along = 100 * float(busy[links[number]]), np.abs(place[link.target] - place[link.source])
         ax.add_patch(FancyArrowPatch(
             tuple(place[link.source]), tuple(place[link.target]), connectionstyle=f"arc3,rad={bends[number]}",
-            arrowstyle="-|>" if load else "-", mutation_scale=9, shrinkA=9, shrinkB=9,
+            arrowstyle="-|>" if load else "-", mutation_scale=9, shrinkA=_inside_pt(names, link.source, along),
+            shrinkB=_inside_pt(names, link.target, along),
             color=shade(load / most) if load else PALE, linewidth=1.0 + 2.0 * load / most if load else 0.6,
         ))  # fmt: skip
     if not _are_long(names):
@@ -150,12 +163,20 @@ def _draw_arrows(ax: Axes, topology: Topology, busy: Floats, names: list[str], l
     box = {"boxstyle": "round", "facecolor": "white", "edgecolor": GREY} if _are_long(names) else None
     for rank in np.flatnonzero(~np.isnan(place[:, 0])).tolist():
         x, y = place[rank].tolist()
-        ax.text(x, y, names[rank], ha="center", va="center", fontsize=7.5, bbox=box, zorder=4)
+        ax.text(x, y, names[rank], ha="center", va="center", fontsize=_NAME_PT, bbox=box, zorder=4)
     ax.set_aspect("equal", anchor="W")  # below the beginning of its title
     ax.set_xlim(*layout.corners[:, 0])
     ax.set_ylim(*layout.corners[:, 1])
     ax.axis("off")
     return ScalarMappable(Normalize(0, most), shade)
+
+
+def _inside_pt(names: Sequence[str], rank: int, along: Floats) -> float:
+    """How much of a link is hidden by the name of a rank that it ends at, in the direction `along`."""
+    if not _are_long(names):
+        return _RADIUS_PT
+    half = np.array([0.3 * _NAME_PT * len(names[rank]) + 5.0, _RADIUS_PT])
+    return float((half / np.maximum(along / np.linalg.norm(along), 1e-9)).min())
 
 
 def _size_in(layout: _Layout) -> tuple[float, float]:
@@ -193,16 +214,15 @@ def _places(topology: Topology, busy: Floats) -> Floats:
 
     NaN for a device that no link in use joins, unless none is in use.
     """
-    used = np.flatnonzero(busy > 0)
-    joined = np.union1d(topology.link_source[used], topology.link_target[used])
-    shown = set(joined.tolist() or range(topology.device_count))
+    shown = set(_joined(topology, busy))
     nodes = range(topology.node_count) if topology.node_count < topology.device_count else ()
     every = [topology.ranks_of_node(node) for node in nodes] or [list(range(topology.device_count))]
     groups = [kept for ranks in every if (kept := [rank for rank in ranks if rank in shown])]
     columns = math.ceil(math.sqrt(len(groups))) if len(groups) > 2 else len(groups)
     place = np.full((topology.device_count, 2), np.nan)
     for number, ranks in enumerate(groups):
-        angle = math.pi / 2 - 2 * math.pi * np.arange(len(ranks)) / len(ranks)
+        begin = math.pi if len(ranks) == 2 else math.pi / 2  # two stand side by side, below a title of some length
+        angle = begin - 2 * math.pi * np.arange(len(ranks)) / len(ranks)
         middle = 2.9 * np.array([number % columns, -(number // columns)])
         place[ranks] = middle + np.stack([np.cos(angle), np.sin(angle)], axis=1) * (len(ranks) > 1)
     return place

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.anytime.convergence import Convergence, convergence_of
-from gapless.checker.inspection import Inspection, known_events
+from gapless.checker.inspection import Inspection
 from gapless.errors import InputError
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record, parse_json
@@ -26,7 +26,7 @@ from gapless.plot.memory import plot_memory
 from gapless.plot.names import device_names
 from gapless.plot.network import plot_topology
 from gapless.plot.style import check_plot, headline, plain
-from gapless.report.headline import question_of, verdict_of
+from gapless.report.headline import is_timed, question_of, verdict_of
 from gapless.system import find_system, known_system, system_names
 
 if TYPE_CHECKING:
@@ -121,13 +121,16 @@ def _lacks(plan: SavedPlan, kind: str) -> str:
         convergence = convergence_in(plan)
         if convergence is None:
             return "the plan does not say how its solve converged"
-        return "" if len(set(convergence.wall_s)) > 1 else "the solve said only once how far it was"
+        known = {*convergence.incumbent, *convergence.bound} - {None}
+        return "" if len(known) > 1 and len(set(convergence.wall_s)) > 1 else "nothing changed while it was solved"
     if not len(taking_time(schedule)):
         return "nothing in the plan takes time"
+    if kind in ("gantt", "memory") and not is_timed(plan.claim):
+        return "its schedule is of time points, whose length nobody has said"
     if kind in ("resources", "topology"):
         links = _links_used(schedule)
         if not len(links):
-            return "the plan sends nothing over a link"
+            return "no transfer of the plan takes time on a link"
         holds = kind == "topology" or np.diff(schedule.topology.held_start)[links].any()
         return "" if holds else "no transfer of the plan holds an exclusive resource"
     if kind == "memory":
@@ -136,8 +139,8 @@ def _lacks(plan: SavedPlan, kind: str) -> str:
 
 
 def _links_used(schedule: Schedule) -> NDArray[np.int64]:
-    """The link of each transfer that names known things."""
-    events = known_events(schedule)
+    """The link of each transfer that takes time."""
+    events = taking_time(schedule)
     return np.asarray(schedule.place[events[schedule.is_transfer[events]]])
 
 

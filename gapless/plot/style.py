@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from textwrap import fill
@@ -35,6 +36,7 @@ __all__ = [
     "check_plot",
     "finish",
     "headline",
+    "is_pale",
     "legend_above",
     "new_axes",
     "plain",
@@ -56,6 +58,7 @@ _DPI = 150
 _GROUPED = 10_000
 """From here on, numbers at an axis have commas."""
 _TITLE_PT = 10
+_NUMBER_AND_UNIT = re.compile(r"(\d) (%|[num]?s\b|[KMGT]?B\b)")
 _NOTHING: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None},
     "png": {},
@@ -131,19 +134,29 @@ def headline(ax: Axes, text: str) -> None:
 
     figure, legend, pad_pt = ax.figure, ax.get_legend(), 6.0
     figure.figure.draw_without_rendering()
-    left_px = max(ax.get_window_extent().x0, 0.0)
     if legend is not None and (above_px := legend.get_window_extent().y1 - ax.get_window_extent().y1) > 0:
         pad_pt += above_px * 72 / figure.dpi
 
     def width_px(line: str) -> float:
         return float(Text(0, 0, line, fontsize=_TITLE_PT, figure=figure).get_window_extent().width)
 
-    room_px = 0.93 * (figure.bbox.width - left_px)
-    letters = max(int(room_px * len(text) / max(width_px(text), 1.0)), 20)
-    widest_px = max(map(width_px, fill(text, letters).splitlines()), default=0.0)
-    if widest_px > room_px:  # of letters that are wider than most
-        letters = max(int(letters * room_px / widest_px), 20)
-    ax.set_title(fill(text, letters), loc="left", fontsize=_TITLE_PT, pad=pad_pt)
+    text = _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", text)  # which stay on one line
+    for _ in range(2):  # axes of equal scales move when the title takes room
+        room_px = 0.93 * (figure.bbox.width - max(ax.get_window_extent().x0, 0.0))
+        letters = max(int(room_px * len(text) / max(width_px(text), 1.0)), 20)
+        widest_px = max(map(width_px, fill(text, letters).splitlines()), default=0.0)
+        if widest_px > room_px:  # of letters that are wider than most
+            letters = max(int(letters * room_px / widest_px), 20)
+        ax.set_title(fill(text, letters).replace("\u00a0", " "), loc="left", fontsize=_TITLE_PT, pad=pad_pt)
+        figure.figure.draw_without_rendering()
+
+
+def is_pale(colour: str) -> bool:
+    """Whether black is easier to read on it than white."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
 
 
 def plain(text: str, most: int = 40) -> str:

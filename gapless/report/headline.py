@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gapless.io.plan import claimed_bounds
 from gapless.options import relative_gap
 from gapless.report.text import described, words
-from gapless.solution import PROVEN_GAP, Bound, PlanClass, Status
+from gapless.solution import PROVEN_GAP, Bound, PlanClass, Status, StopReason
 from gapless.system import known_system
 from gapless.units import UNITS, format_joules, format_seconds
 
@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from gapless.checker import Report
     from gapless.io.plan import SavedPlan
 
-__all__ = ["answer_of", "claim_rows", "narrower_of", "question_of", "verdict_of", "verdicts_of", "wider_of"]
+__all__ = [
+    "answer_of",
+    "claim_rows",
+    "claimed",
+    "is_timed",
+    "length_of",
+    "narrower_of",
+    "question_of",
+    "verdict_of",
+    "verdicts_of",
+    "wider_of",
+]
 
 _LONGEST = 60
 """Letters of a value, which a file may give at any length."""
@@ -38,7 +49,12 @@ def _filled(part: str, problem: Mapping[str, object]) -> str:
     values = {name: problem.get(name) for name in re.findall(r"{(\w+)}", part)}
     if any(value is None or value is False or value == {} for value in values.values()):
         return ""
-    return re.sub(r"{(\w+)}", lambda found: _said(found[1], values[found[1]]), part)
+    return re.sub(r"{(\w+)}( [\w-]+s\b)?", lambda found: _counted(found[1], values[found[1]], found[2] or ""), part)
+
+
+def _counted(name: str, value: object, noun: str) -> str:
+    """A value and what follows it: one rank, two ranks."""
+    return _said(name, value) + (re.sub(r"(?<=ch)es$|s$", "", noun) if value == 1 else noun)
 
 
 def _said(name: str, value: object) -> str:
@@ -87,10 +103,27 @@ def claim_rows(claim: Mapping[str, object]) -> list[tuple[str, str]]:
     rows = []
     for name, value in claim.items():
         if name != "bounds":
-            rows.append((words(name), described(name, value)))
+            rows.append((words(name), claimed(name, value)))
         else:
             rows += [("narrower bound", f"{bound}: {said}") for bound, said in narrower_of(claim)]
     return rows
+
+
+def claimed(name: str, value: object) -> str:
+    """A named value of a claim in words: statuses and reasons to stop for people, the rest with its unit."""
+    if name == "stop_reason" and value in {reason.value for reason in StopReason}:
+        return StopReason(value).sentence
+    return described(name, value).replace("_", " ") if name == "status" else described(name, value)
+
+
+def is_timed(claim: Mapping[str, object]) -> bool:
+    """Whether the plan's schedule is of seconds; where a cost was minimised, it is of the instants of an instance."""
+    return "objective_cost" not in claim
+
+
+def length_of(claim: Mapping[str, object], makespan_s: float) -> str:
+    """How long a plan of this claim is, in words."""
+    return f"makespan {format_seconds(makespan_s)}" if is_timed(claim) else f"{makespan_s:,.0f} time points"
 
 
 def _verdict(claim: Mapping[str, Any], unit: str, cost: object) -> str:

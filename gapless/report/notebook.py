@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gapless.errors import InputError
 from gapless.installation.extras import install_line
-from gapless.report.headline import narrower_of, wider_of
+from gapless.report.headline import claimed, is_timed, narrower_of, wider_of
 from gapless.report.short_repr import card_html, facts, one_line
 from gapless.report.text import described
 from gapless.units import UNITS, format_bytes
@@ -40,13 +40,16 @@ def result_card(system: str, data: Mapping[str, Any], report: Report | None, eve
     """
     asked = "; ".join(f"{name} {value}" for name, value in facts(data["asked"]))
     unit = next((unit for unit in UNITS if f"objective_{unit}" in data), "s")
-    claimed = {name: described(name, data.get(name)) for name in (f"objective_{unit}", f"bound_{unit}", "gap")}
-    answer, bound, gap = claimed.values()
+    said_of = {name: described(name, data.get(name)) for name in (f"objective_{unit}", f"bound_{unit}", "gap")}
+    answer, bound, gap = said_of.values()
     replayed = "nothing to replay"
     is_good = report is not None and report.valid
     if report is not None:
         makespan = described("makespan_s", report.makespan_s)
-        answer = makespan if answer in ("-", makespan) else f"{answer}; the plan takes {makespan}"
+        if answer == "-":
+            answer = makespan
+        elif answer != makespan and is_timed(data):
+            answer = f"{answer}; the plan takes {makespan}"
         found = "valid" if is_good else f"NOT valid: {one_line(next(iter(report.violations)).message)}"
         replayed = f"{found}; {report.event_count} events, peak {format_bytes(max(report.peak_bytes, default=0))}"
     rows = [
@@ -56,11 +59,11 @@ def result_card(system: str, data: Mapping[str, Any], report: Report | None, eve
         ("gap", "unknown" if gap == "-" else gap),
         *(("narrower bound", f"{least}: {said}") for least, said in narrower_of(data)),
         *([("wider question", said)] if (said := wider_of(data)) else []),
-        ("verdict", f"{data['status']} ({str(data['stop_reason']).replace('_', ' ')})"),
+        ("verdict", f"{claimed('status', data['status'])}: {claimed('stop_reason', data['stop_reason'])}"),
         ("replay", replayed),
     ]
     more = f"<details><summary>all of it</summary>{every}</details>" if every else ""
-    return card_html(f"{system}: {data['status']}", rows, is_good, picture + more)
+    return card_html(f"{system}: {claimed('status', data['status'])}", rows, is_good, picture + more)
 
 
 def picture_html(draw: Callable[[], Axes], caption: str) -> str:

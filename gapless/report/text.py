@@ -17,12 +17,14 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_j": format_joules,
     "_s": format_seconds,
     "_floats": format_floats,
-    "_error": lambda error: f"{error:.4g}",
+    "error": lambda error: f"{error:.4g}",
+    "errors": lambda error: f"{error:.4g}",
     "_cost": lambda cost: f"{cost:,.0f}" if isinstance(cost, float) else f"{cost:,}",
     "gap": lambda gap: f"{100 * gap:.2f} %",
 }
 """How a number is written, by the ending of its name."""
 
+_SMALL, _MOST_IN_FULL = 0.01, 1e15
 _MOST_LISTED = 8
 """Longer lists are described by their length; the JSON object and the plan file have them in full."""
 
@@ -37,12 +39,20 @@ def described(name: str, value: Any) -> str:
         return _listed(name, value)
     if isinstance(value, Mapping):
         inner = name if name.endswith("_s") else f"{name}_s" if name == "stages" else ""
-        return ", ".join(f"{words(key)} {described(inner or key, part)}" for key, part in value.items())
+        between = "; " if any(isinstance(part, (Mapping, list, tuple)) for part in value.values()) else ", "
+        return between.join(f"{words(key)} {described(inner or key, part)}" for key, part in value.items())
     if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max:  # a file may hold any whole number
         for ending, in_words in _UNITS.items():
             if name.endswith(ending):
                 return in_words(value)
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    """A number without a unit: whole ones without a fraction, small ones with the digits that they have."""
+    if value.is_integer() and abs(value) < _MOST_IN_FULL:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if abs(value) < _SMALL else f"{value:.4f}"
 
 
 def _listed(name: str, values: Sequence[Any]) -> str:

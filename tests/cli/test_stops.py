@@ -190,7 +190,7 @@ def is_plan_or_line(
     if found.code == 0:
         assert run(capsys, "check", str(plan))[0] == 0
     elif found.code == 4:
-        assert "gapless: no plan: no_solution (interrupted)" in found.err
+        assert "gapless: no plan: no solution; it was interrupted" in found.err
     else:
         assert (found.code, found.err) == (128 + number, "gapless: interrupted; no half-written file is left\n")
 
@@ -364,7 +364,7 @@ def test_too_little_memory_is_one_line_that_says_what_needs_less(
     code, _, err = run(capsys, *FUSE, "--quiet")
     assert code == 4
     assert err == (
-        "gapless: no plan: no_solution (out_of_memory)\n"
+        "gapless: no plan: no solution; memory ran out\n"
         "gapless: out of memory; less is needed with a smaller most_labels in --parameters\n"
     )
     monkeypatch.setattr(commands, "build_parser", fails)

@@ -11,8 +11,9 @@ from small_plans import SYSTEMS, small_plan
 from gapless.checker import BusyTime, Report, Rule
 from gapless.io.plan import SavedPlan
 from gapless.ir.schedule import Schedule
-from gapless.report.headline import answer_of, claim_rows, narrower_of, question_of, verdict_of, wider_of
+from gapless.report.headline import answer_of, claim_rows, length_of, narrower_of, question_of, verdict_of, wider_of
 from gapless.result import load
+from gapless.solution import StopReason
 
 
 def claiming(schedule: Schedule, **claim: Any) -> SavedPlan:
@@ -125,3 +126,19 @@ def test_parts_without_a_value_are_left_out_and_long_values_cut() -> None:
     assert question_of("taccl", asked) == f"allgather of 1 KB on {(99 * 'long ')[:59]}\u2026"
     assert question_of("taccl", {}, "some plan") == "some plan"
     assert question_of("elsewhere", asked, "some plan") == "some plan"
+
+
+def test_reasons_to_stop_are_sentences_and_one_of_a_thing_is_singular() -> None:
+    assert dict(claim_rows({"status": "no_solution", "stop_reason": "work_limit"})) == {
+        "status": "no solution",
+        "stop reason": "the counted work was done",
+    }
+    assert all(" " in reason.sentence for reason in StopReason)
+    asked = {"profile": "p", "ranks": 1, "micro_batches": 1}
+    assert question_of("pipeline", asked) == "p on 1 rank, 1 micro-batch"
+    assert question_of("pipeline", asked | {"ranks": 2, "micro_batches": 11}) == "p on 2 ranks, 11 micro-batches"
+
+
+def test_a_plan_in_time_points_has_no_seconds() -> None:
+    assert length_of({"objective_cost": 7}, 24.0) == "24 time points"
+    assert length_of({"objective_s": 7.0}, 24.0) == "makespan 24 s"

@@ -102,6 +102,8 @@ _EDGED = 1 / 250
 """Narrower ops have no white edge: it would make their colour pale."""
 _LETTER = 0.006
 """The share of the width that a digit takes."""
+_MANY = 24
+"""Of more ranks, rows are thin."""
 _WIDTH_IN = 11.0
 
 
@@ -113,10 +115,10 @@ def draw_pipeline(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     schedule = plan.schedule
     ranks, span_s = schedule.topology.device_count, float(schedule.end_s.max(initial=0.0)) or 1.0
     scale_s, unit = time_scale(span_s)
-    ax = ax or new_axes(_WIDTH_IN, 1.2 + 0.34 * max(ranks, 3))
+    ax = ax or new_axes(_WIDTH_IN, 1.2 + (0.34 if ranks <= _MANY else 0.16) * max(ranks, 3))
     _draw_messages(ax, schedule, scale_s)
     kinds = _draw_ops(ax, schedule, scale_s)
-    ax.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=8 if ranks <= 24 else 6)
+    ax.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=8 if ranks <= _MANY else 6)
     ax.set_ylim(ranks - 0.45, -0.55)
     ax.set_xlim(0.0, span_s / scale_s)
     ax.tick_params(axis="y", length=0)

@@ -7,6 +7,8 @@ no answer is slower than any of them, whatever the time limit is and whatever el
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gapless.encodings.taccl.baselines.quickest import quickest
 from gapless.encodings.taccl.candidate import Candidate
 from gapless.encodings.taccl.chunked import MOST_PAIRS, Chunked
@@ -49,7 +51,8 @@ def first_plan(problem: Chunked, deadline: Deadline) -> Candidate | None:
     if fits and (sends <= _FEW_SENDS or not is_quotient or _has_no_rotations(problem)):
         plan = _by_shortest_paths(problem)
     elif is_quotient:
-        plan = plan_greedy(problem, deadline.stage(), most_tries=1)
+        # Whoever asks for it offers it, as an answer; what the greedy offers is none yet.
+        plan = plan_greedy(problem, replace(deadline.stage(), on_plan=None), most_tries=1)
     plan = _by_library(problem, plan)
     options = deadline.stage()
     if plan is not None and options.on_progress is not None:

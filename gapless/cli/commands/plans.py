@@ -239,8 +239,9 @@ def _export(arguments: argparse.Namespace) -> int:
 def _summary(plan: SavedPlan, report: Report) -> str:
     """What the replay found, with devices by the names that the plan's system has for them."""
     from gapless.plot.names import device_names
+    from gapless.report.headline import length_of
 
-    return report.summary(device_names(plan))
+    return report.summary(device_names(plan), length_of(plan.claim, report.makespan_s))
 
 
 def _replay(plan: SavedPlan) -> Report:

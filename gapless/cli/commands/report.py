@@ -138,13 +138,15 @@ class _Shown:
 def _shown(looked: Looked, patience: Patience, with_pictures: bool) -> _Shown:
     """The replay, then the pictures in turn, which look at the same replay."""
     from gapless.plot.pictures import pictures_of
+    from gapless.report.explorer import MOST_EVENTS
 
     plan = looked.plan
     if plan.windows is not None and not len(plan.schedule):
         return _long(plan, plan.windows, patience)
     seen = looked.seen or patience.given(lambda: _seen(plan))
     missing = ["the replay"] if seen is None else []
-    explorer = None if seen is None else patience.given(lambda: _explorer(plan, seen))
+    is_long = len(plan.schedule) > MOST_EVENTS
+    explorer = None if seen is None else patience.given(lambda: "" if is_long else _explorer(plan, seen))
     if seen is not None and explorer is None:
         missing.append("the time line")
     pictures = []
@@ -155,7 +157,7 @@ def _shown(looked: Looked, patience: Patience, with_pictures: bool) -> _Shown:
         else:
             pictures.append(picture)
     left_out = f"left out, as {patience.why_over}: {', '.join(missing)}" if missing else ""
-    if explorer == "" and len(plan.schedule):
+    if is_long:
         too_long = (
             f"the time line: {len(plan.schedule)} events are too many; `gapless export --format perfetto` has them"
         )
@@ -171,11 +173,12 @@ def _seen(plan: SavedPlan) -> Inspection:
 
 
 def _explorer(plan: SavedPlan, seen: Inspection) -> str:
-    """The time line; empty for a plan of too many events."""
+    """The time line; empty for a plan whose schedule isn't one of seconds."""
     from gapless.plot.names import device_names
-    from gapless.report.explorer import MOST_EVENTS, explorer_html
+    from gapless.report.explorer import explorer_html
+    from gapless.report.headline import is_timed
 
-    return explorer_html(plan.schedule, seen, device_names(plan)) if len(plan.schedule) <= MOST_EVENTS else ""
+    return explorer_html(plan.schedule, seen, device_names(plan)) if is_timed(plan.claim) else ""
 
 
 def _long(plan: SavedPlan, windows: Windows, patience: Patience) -> _Shown:
@@ -197,7 +200,7 @@ def _picture(plan: SavedPlan, kind: str, seen: Inspection | None) -> Picture:
 def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
     from gapless.io.plan import judged
     from gapless.report.explorer import explorer_script
-    from gapless.report.headline import claim_rows, question_of
+    from gapless.report.headline import claim_rows, is_timed, question_of
     from gapless.report.html_page import Page, Table
 
     report = shown.report
@@ -207,17 +210,17 @@ def _page(plan: SavedPlan, shown: _Shown, measured: Table | None) -> Page:
     tables = [
         Table("What was asked", _rows(plan.problem)),
         Table("What the solver claims", claim_rows(plan.claim)),
-        *([] if report is None else [Table("What the replay found", _replayed(report))]),
+        *([] if report is None else [Table("What the replay found", _replayed(plan, report))]),
         *([] if measured is None else [measured]),
         Table("Details", _rows(plan.details)),
-        *([] if report is None else [_busiest(plan, report)]),
+        *([_busiest(plan, report)] if report is not None and is_timed(plan.claim) else []),
         Table("Made with", _rows(versions if isinstance(versions, Mapping) else {"gapless": None})),
     ]
     found = [] if report is None else report.summary().splitlines()[2:]
     return Page(
         title=f"{plan.system}: {question_of(plan.system, plan.problem, plan.schedule.name or 'plan')}",
         facts=_facts(plan, report),
-        verdict=_verdict(report),
+        verdict=_verdict(plan, report),
         is_good=report is not None and report.valid,
         messages=[*found, *([shown.left_out] if shown.left_out else [])],
         tables=[table for table in tables if table.rows],
@@ -250,15 +253,15 @@ def _facts(plan: SavedPlan, report: Report | None) -> list[tuple[str, str]]:
     return [*facts, *([("Wider question", said)] if (said := wider_of(plan.details)) else [])]
 
 
-def _verdict(report: Report | None) -> str:
+def _verdict(plan: SavedPlan, report: Report | None) -> str:
     """Whether the plan is valid, and its makespan."""
-    from gapless.units import format_seconds
+    from gapless.report.headline import length_of
 
     if report is None:
         return "Not replayed: whether the plan is valid is not known."
     if not report.valid:
         return f"Does not replay clean: {report.violation_count} violations in {report.event_count} events."
-    return f"Replays clean: {report.event_count} events, makespan {format_seconds(report.makespan_s)}."
+    return f"Replays clean: {report.event_count} events, {length_of(plan.claim, report.makespan_s)}."
 
 
 def _footer(shown: _Shown) -> str:
@@ -279,10 +282,13 @@ def _rows(section: Mapping[str, object]) -> list[tuple[str, str]]:
     return [(words(name), described(name, value)) for name, value in section.items()]
 
 
-def _replayed(report: Report) -> list[tuple[str, str]]:
+def _replayed(plan: SavedPlan, report: Report) -> list[tuple[str, str]]:
+    from gapless.report.headline import is_timed
     from gapless.result import replay_data
 
     found = replay_data(report)
+    if not is_timed(plan.claim):
+        del found["makespan_s"]
     del found["violations"]
     broken = ", ".join(f"{rule.value} {count}" for rule, count in report.violation_counts.items()) or "none"
     return [("valid", "yes" if found.pop("valid") else "no"), ("violations", broken), *_rows(found)]

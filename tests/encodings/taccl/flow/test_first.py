@@ -190,3 +190,11 @@ def test_a_method_that_is_asked_for_answers_with_its_own_plan_while_it_has_time(
     question = problem("ndv2", collective="allgather", size=64_000_000, method="greedy")
     assert solve(question, SolveOptions(gap=0.3)).details["method"] == "greedy"
     assert solve(question, no_time_left()).details["method"] == "baseline:ring"
+
+
+def test_a_first_plan_is_offered_by_whoever_asks_for_it() -> None:
+    offered: list[float] = []
+    deadline = Deadline(SolveOptions(on_plan=lambda cost, _: offered.append(cost)))
+    plan = first_plan(asked(load_topology("dgx2", 3), "allgather", 2**20).coarsest, deadline)
+    assert plan is not None
+    assert not offered, "a part of a plan's search is no answer to the question"
