@@ -96,6 +96,9 @@ class RunQuestion(OnSequences):
         Text(), "a text: prompts are its sequences, and what is spoiled is measured on it", is_required=True,
         metavar="FILE",
     )  # fmt: skip
+    calibration: str | None = asked(
+        Text(), "the profile's text, to part what modes do together from what another text does", metavar="FILE"
+    )
     batch: int = asked(Whole(1, 10**6), "prompts at once", 2, metavar="N")
     prompt: int = asked(Whole(2, 10**6), "tokens of the longest prompt; each other has one less", 64, metavar="N")
     new_tokens: int = asked(Whole(2, 10**6), "tokens that are generated", 32, metavar="N")

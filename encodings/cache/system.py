@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from gapless.encodings.cache import decision, parameters, problem, solve, view
+from gapless.encodings.cache import decision, parameters, problem, remarks, solve, view
 from gapless.encodings.cache.commands import options
 from gapless.encodings.cache.question import Question
 from gapless.lazy import lazy
 from gapless.system import System
-from gapless.units import format_bytes
 
 __all__ = ["SYSTEM"]
-
-
-def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
-    """Why there is no plan, where there is none."""
-    least = details.get("least_bytes")
-    if not isinstance(least, int):
-        return ()
-    return (f"the smallest cache that the modes allow takes {format_bytes(least)}; a baseline may take more",)
 
 
 SYSTEM = System(
@@ -34,7 +23,7 @@ SYSTEM = System(
   gapless solve cache --profile cache.npz --cache 2GiB --tokens 32768 --batch 4
 """,
     summary=("method", "saved", "cache_bytes", "full_bytes", "full_step_s"),
-    remarks=_remarks,
+    remarks=lazy(lambda: remarks.remarks),
     lighter="fewer layers",
     view=lazy(lambda: view.render),
     headline=("{profile}: a cache of keys and values", "within {cache_bytes}"),

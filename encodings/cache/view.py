@@ -10,6 +10,7 @@ import numpy as np
 from gapless.checker import Report
 from gapless.encodings.cache.decision import CacheDecision
 from gapless.encodings.cache.question import UNIFORM
+from gapless.encodings.cache.remarks import remarks
 from gapless.io.plan import SavedPlan
 from gapless.io.record import Record
 from gapless.plot.style import BLUE, GREY, ORANGE, PURPLE, VERMILION, finish, new_axes
@@ -38,7 +39,7 @@ def render(plan: SavedPlan, report: Report) -> str:
     for name in details.record("baselines").names():
         other = details.record("baselines").record(name)
         lines.append(_line(name, other, other.boolean("fits")))
-    return f"{table(rows)}\n\n{table(lines)}"
+    return "\n\n".join([table(rows), table(lines), *remarks(plan.details)])
 
 
 def _counted(names: tuple[str, ...]) -> str:

@@ -104,6 +104,7 @@ def test_a_plan_spoils_no_more_than_one_format_for_all(
     profile = measured_cache(found, calibration, layout, WINDOWS, SolveOptions())
     assert profile is not None
     full = FullModel(found, sequences_of(found.tokens(folder / "validation.txt"), TOKENS, 24, "validation"), layout)
+    profiled = FullModel(found, calibration, layout)
     base = Problem(profile, 1, tokens=TOKENS)
 
     def of_share(share: float) -> Problem:
@@ -119,6 +120,7 @@ def test_a_plan_spoils_no_more_than_one_format_for_all(
         row["random"] = millionths(full.measured(drawn).divergence)
         made = full.measured(plan)
         row["plan"], row["predicted"] = millionths(made.divergence), millionths(problem.error(plan))
+        row["same_text"] = millionths(profiled.measured(plan).divergence)
         saved, rise = 100 - 100 * base.bytes_of(plan) / base.full_bytes, made.loss - full.loss
         table.add(f"{name}, {size}", saved=round(saved, 1), **row, rise=round(rise, 4))
         assert row["plan"] <= 1.05 * min(row.get("one_format", math.inf), row["random"])

@@ -37,10 +37,12 @@ def test_a_measured_plan_runs_with_its_bytes(capsys: pytest.CaptureFixture[str],
             "--recent", "16", "--heads", "output", "-o", profile)  # fmt: skip
     printed(capsys, "solve", "cache", "--profile", profile, "--cache", "0.4x", "--tokens", "64", "-o", plan)
     ran = printed(
-        capsys, "run", "cache", "--model", "hf:tiny-llama-gqa", "--plan", plan, "--text", text, *few, "--prompt", "48",
-        "--new-tokens", "17", "--batch", "3",
+        capsys, "run", "cache", "--model", "hf:tiny-llama-gqa", "--plan", plan, "--text", text, "--calibration", text,
+        *few, "--prompt", "48", "--new-tokens", "17", "--batch", "3",
     )  # fmt: skip
     assert "as planned" in ran
-    assert "predicted" in ran
+    errors = {line[:-2]: line[-2:] for line in (tuple(line.split()) for line in ran.splitlines())}
+    assert errors["on", "this", "text"] == errors["on", "the", "profile's", "text"]  # it is the same
+    assert errors["predicted",][1] == "1.00"
     assert main(["run", "cache", "--model", "hf:tiny-llama", "--plan", plan, "--text", text, *few]) == 2
     assert "must be of the model's" in capsys.readouterr().err

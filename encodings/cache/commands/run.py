@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gapless.encodings.cache.commands.prediction import Prediction
 from gapless.encodings.cache.decision import CacheDecision
 from gapless.encodings.cache.question import RunQuestion
 from gapless.io.record import Record
@@ -48,21 +49,29 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     whole = len(prompts) * sum(each.cache_bytes(decision.layout, cached, size) for each in full.full)
     predicted = Record(dict(plan.details), f"{question.plan}: details").number("error", 0)
     measure = Record(dict(plan.problem), f"{question.plan}: problem").text("measure")
-    measured = full.measured(decision.layers)
-    run = _Run(found, measured, full.loss, predicted, measure, planned, whole, cached, question.dtype)
+    measured, own = full.measured(decision.layers), None
+    if question.calibration is not None:
+        text, source = model.tokens(question.calibration), f"calibration: {question.calibration}"
+        profiled = FullModel(model, sequences_of(text, question.sequence, question.sequences, source), decision.layout)
+        own = _error(measure, profiled.measured(decision.layers), profiled.loss)
+    prediction = Prediction(measure, predicted, _error(measure, measured, full.loss), own)
+    run = _Run(found, measured, full.loss, prediction, planned, whole, cached, question.dtype)
     asked = {name: getattr(question, name) for name in ("model", "dtype", "plan", "prompt", "new_tokens")}
     return Answer({**run.data, **asked, "batch": len(prompts)}, run.text, is_valid=run.is_valid)
 
 
+def _error(measure: str, measured: Measured, full_loss: float) -> float:
+    return measured.divergence if measure == "divergence" else measured.loss - full_loss
+
+
 @dataclass(frozen=True)
 class _Run:
-    """What the model did, what its caches should hold with so many tokens `cached`, what was predicted by a measure."""
+    """What the model did, what its caches should hold with so many tokens `cached`, what was predicted."""
 
     found: Comparison
     measured: Measured
     full_loss: float
-    predicted: float
-    measure: str
+    prediction: Prediction
     planned_bytes: int
     full_bytes: int
     cached: int
@@ -91,8 +100,10 @@ class _Run:
             "saved": 1 - found.plan.cache_bytes / found.full.cache_bytes,
             "logit_difference": found.logit_difference,
             "largest_logit": found.largest_logit,
-            "measure": self.measure,
-            "predicted_error": self.predicted,
+            "measure": self.prediction.measure,
+            "predicted_error": self.prediction.predicted,
+            "measured_error": self.prediction.measured,
+            "calibration_error": self.prediction.own,
             "divergence": self.measured.divergence,
             "loss": self.measured.loss,
             "full_loss": self.full_loss,
@@ -112,8 +123,8 @@ class _Run:
         return "\n".join([
             table(rows),
             f"cache of {self.cached} tokens: {data['saved']:.1%} saved, {planned}",
-            f"{self.measure} predicted {self.predicted:.3g}; measured: divergence {self.measured.divergence:.3g}, "
-            f"rise of the loss {rise:.3g}",
+            self.prediction.text,
+            f"rise of the loss {rise:.3g}, divergence {self.measured.divergence:.3g}",
             f"logits differ by {found.logit_difference:.2g} from those of one pass over all tokens",
             f"{data['equal_tokens']} of {found.plan.tokens.numel()} tokens are the full model's",
         ])  # fmt: skip
