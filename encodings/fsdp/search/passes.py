@@ -52,10 +52,13 @@ def _shardings(costs: Costs) -> list[_Sharding]:
     return found
 
 
+_NOTHING = (0.0, 0.0)
+
+
 class _Label:
     """`done`: passes that have run, over at `over_s`; `at`: positions before it are gathered or begun, `ready_s`: when,
     of those that haven't run. `free_s`: when networks are. `held`: bytes of gathered parameters, shares and replicas;
-    `peak`: the most so far; `freed`: by the last pass. `kept`: layers that wait for backward passes, `waiting`: their
+    `peak`: the most so far; `freed`: as `_freed` has it. `kept`: layers that wait for backward passes, `waiting`: their
     parameters; `left`: bytes of these, of shares and of replicas. `in_node`: parameters of `secondary` and `replicated`
     layers that are gathered again, in nodes; `summed`: of replicated ones whose gradients aren't scattered. `flying`:
     end and bytes of each scatter since the first that wasn't over when the last pass was. `collective`: what it added
@@ -67,7 +70,8 @@ class _Label:
 
     def __init__(self) -> None:
         self.at = self.done = self.waiting = self.in_node = self.summed = 0
-        self.over_s = self.bound_s = self.held = self.left = self.freed = self.peak = 0.0
+        self.over_s = self.bound_s = self.held = self.left = self.peak = 0.0
+        self.freed = _NOTHING
         self.free_s: tuple[float, ...] = ()
         self.ready_s: tuple[float, ...] = ()
         self.kept: tuple[int, ...] = ()
@@ -222,8 +226,9 @@ class _Extending:
         longer.over_s, longer.ready_s = begin_s + costs.duration_s[position], label.ready_s[1:]
         longer.done += 1
         is_kept = not is_backward and self._is_kept(label, layer)
-        longer.freed = 0.0 if is_kept else self.sizes[layer] + is_backward * self._share(label, layer)
-        longer.held -= longer.freed
+        freed = 0.0 if is_kept else self.sizes[layer] + is_backward * self._share(label, layer)
+        longer.held -= freed
+        longer.freed = self._freed(label, begin_s, freed)
         if is_backward:
             most = label.held + self._beside(label, begin_s)
             if most > self.most_bytes:
@@ -256,16 +261,27 @@ class _Extending:
             return label.over_s
         return max(label.over_s, label.flying[-self.most_scatters][0])
 
+    def _freed(self, label: _Label, begin_s: float, freed: float) -> tuple[float, float]:
+        """Bytes that are freed as the next pass ends, where that or the one after it takes no time: those of a pass
+        that takes time, and those of passes after it that take none, which free what they have read a moment later."""
+        briefs = [not duration_s for duration_s in self.costs.duration_s[label.done : label.done + 2]]
+        if not any(briefs) or not self.costs.gradient_bytes:
+            return _NOTHING
+        if not briefs[0]:
+            return freed, 0.0
+        first, later = label.freed if begin_s == label.over_s else _NOTHING
+        return first, later + freed
+
     def _beside(self, label: _Label, begin_s: float) -> float:
         """Bytes beside gathered parameters when the next pass begins: of gradients that it makes, and of those whose
-        scatters aren't over. Of passes that take no time, the next takes what it makes before anything else of its
-        instant is freed, and the last frees what it has read after that."""
-        durations_s, done = self.costs.duration_s, label.done
+        scatters aren't over. A pass that takes no time takes what it makes before anything else of its instant is
+        freed."""
+        done = label.done
         own = self.gradients[self.costs.layer_at[done]] if done >= self.costs.layers else 0.0
-        if not self.costs.gradient_bytes or (durations_s[done] and (not done or durations_s[done - 1])):
-            return own + sum(size for end_s, size in label.flying if end_s > begin_s)
-        freed = label.freed * (begin_s == label.over_s)
-        return own + freed + sum(size for end_s, size in label.flying if end_s >= begin_s)
+        is_brief = not self.costs.duration_s[done] and self.costs.gradient_bytes > 0
+        first, later = label.freed if begin_s == label.over_s else _NOTHING
+        flying = sum(size for end_s, size in label.flying if end_s > begin_s or (is_brief and end_s == begin_s))
+        return own + later + (first if is_brief else 0.0) + flying
 
     def _first_between_nodes(self, label: _Label) -> int:
         """The first position from `at` on whose gather isn't in nodes alone, where backward passes are next."""
@@ -322,7 +338,7 @@ def _alike(label: _Label) -> tuple[object, ...]:
 
 def _beats(one: _Label, other: _Label) -> bool:
     """Whether one is nowhere later than another, and has no more gradients under way when its next pass begins."""
-    if one.over_s > other.over_s or one.peak > other.peak:
+    if one.over_s > other.over_s or one.peak > other.peak or sum(one.freed) > sum(other.freed):
         return False
     if any(early > late for early, late in zip(one.free_s, other.free_s, strict=True)):
         return False

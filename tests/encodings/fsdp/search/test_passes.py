@@ -73,6 +73,21 @@ def test_parts_of_collectives_on_two_networks_overlap() -> None:
     assert 12 < found_s(costs) < 24
 
 
+def test_a_pass_of_no_time_makes_gradients_before_anything_of_its_instant_is_freed() -> None:
+    """Layer 1 is freed (1 byte) where both passes of layer 2 happen (3 bytes and 6 of gradients): with layer 0 kept (3)
+    that is more than 12 bytes, so that layer 0 is gathered again."""
+    costs = costs_of(
+        [3, 1, 3], [5, 4, 0], [5, 4, 0], latency_s=0, scatter_s=3, gradient_bytes=2, memory_bytes=12.0,
+        takes_when_begun=True,
+    )  # fmt: skip
+    found = search_passes(costs, 300, 3, math.inf, FREE)
+    assert found.order is not None
+    assert fits(costs, found.order) is not None
+    assert found.step_s == least_fsdp2_step(costs) == 46
+    assert fits(replace(costs, memory_bytes=13.0), found.order) is not None
+    assert search_passes(replace(costs, memory_bytes=13.0), 300, 3, math.inf, FREE).step_s == 44
+
+
 def test_a_gather_is_not_begun_before_its_memory_is_free() -> None:
     """Layer 0 (3 bytes) has no room beside layer 1 (2) and its gradients (2) in 6 bytes, though the network is busy."""
     costs = costs_of([3, 2], [1, 3], [1, 3], gather_s=3, scatter_s=1, memory_bytes=6.0, takes_when_begun=True)
