@@ -23,7 +23,10 @@ from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
 from gapless.encodings.fsdp.step.timeline import carried
 from gapless.options import Deadline
 
-__all__ = ["search_passes"]
+__all__ = ["FEW_LAYERS", "search_passes"]
+
+FEW_LAYERS = 6
+"""Up to which searches are to find the optimum."""
 
 _SHARE = 1e-9
 """Of memory: what exceeds it by less is a rounding error."""
@@ -99,8 +102,9 @@ def search_passes(costs: Costs, most_labels: int, most_scatters: int, best_s: fl
     extending = _Extending(costs, [tails_of(each) for each in costs.networks], most_scatters)
     first = _Label()
     first.free_s = (0.0,) * len(costs.networks)
+    alike = _nearly_same if costs.layers <= FEW_LAYERS and costs.gradient_bytes else _alike
     found = set_labels(
-        first, 2 * costs.positions, lambda label: label.at + label.done, extending.extended, _alike, _beats,
+        first, 2 * costs.positions, lambda label: label.at + label.done, extending.extended, alike, _beats,
         most_labels, best_s, deadline,
     )  # fmt: skip
     return found.with_order(lambda best: _order_of(costs, best, most_scatters))
@@ -334,6 +338,12 @@ def _sent(costs: Costs, longer: _Label, from_s: float) -> float:
 def _alike(label: _Label) -> tuple[object, ...]:
     """What labels have in common of which one may beat another."""
     return (label.at, label.done, label.kept, label.secondary, label.replicated)
+
+
+def _nearly_same(label: _Label) -> tuple[object, ...]:
+    """Also which of the next passes have what they need without a gather: gradients are made the sooner for that, and
+    may find less room. Of few layers there are labels enough for it."""
+    return (*_alike(label), tuple(not ready_s for ready_s in label.ready_s))
 
 
 def _beats(one: _Label, other: _Label) -> bool:

@@ -14,14 +14,12 @@ from itertools import pairwise, product
 
 from gapless.encodings.fsdp.search.baselines import Groups, each_alone, ungrouped
 from gapless.encodings.fsdp.search.label_setting import Searched
-from gapless.encodings.fsdp.search.passes import search_passes
+from gapless.encodings.fsdp.search.passes import FEW_LAYERS, search_passes
 from gapless.encodings.fsdp.step.costs import Costs, Order
 from gapless.options import Deadline
 
 __all__ = ["Grouped", "best_grouped", "best_of", "relaxed_bound", "starts_of"]
 
-_FEW_LAYERS = 6
-"""Up to which all groups are tried, and bounded."""
 _FEW = 12
 """Labels that are kept while groups are compared."""
 _SCATTERS_IN_FLIGHT = (1, 2)
@@ -43,7 +41,7 @@ def best_grouped(
 ) -> Iterator[Order]:
     """Each order that is better than those before it. `most_extensions`: labels that are made while groups are
     compared. `most_labels`: kept for the last."""
-    few = most_labels if costs.layers <= _FEW_LAYERS else _FEW
+    few = most_labels if costs.layers <= FEW_LAYERS else _FEW
     tried: dict[Groups, Grouped] = {}
     best: Grouped | None = None
     queue = deque(sorted(starts, key=len))
@@ -99,7 +97,7 @@ def relaxed_bound(costs: Costs, most_labels: int, best_s: float, deadline: Deadl
     """No order of any groups is over sooner, but for `best_s`: had gradients no size in memory. Of few layers the least
     of all groups; else of single layers without latency, which no group is faster than, nor holds less."""
     costs = costs.without_gradients()
-    if costs.layers > _FEW_LAYERS:
+    if costs.layers > FEW_LAYERS:
         return best_of(costs.without_latency(), most_labels, best_s, deadline).bound_s
     for groups in _all_groups(costs.layers):
         best_s = min(best_s, best_of(costs.merged(groups), most_labels, best_s, deadline).bound_s)
@@ -115,7 +113,7 @@ def _all_groups(layers: int) -> Iterator[Groups]:
 
 def starts_of(costs: Costs) -> list[Groups]:
     """Groups to begin with: of few layers all; else every layer alone, two and four together."""
-    if costs.layers <= _FEW_LAYERS:
+    if costs.layers <= FEW_LAYERS:
         return list(_all_groups(costs.layers))
     starts = [each_alone(costs)]
     for size in (2, 4):

@@ -24,13 +24,14 @@ def found_s(costs: Costs) -> float:
     return min((each.step_s for each in times if each is not None), default=math.inf)
 
 
+BRIEF = a_step(most_layers=3, takes_when_begun=True, least_backward=0)
 A_STEP = a_step(most_layers=3, takes_when_begun=True)
 TWO_LEVELS = a_step(most_layers=3, takes_when_begun=True, is_two_level=True)
 WITH_REPLICAS = a_step(most_layers=2, takes_when_begun=True, is_two_level=True, has_replicas=True)
 
 
 @examples(500, cases=10)
-@given(A_STEP | TWO_LEVELS | WITH_REPLICAS)
+@given(A_STEP | BRIEF | TWO_LEVELS | WITH_REPLICAS)
 def test_no_bound_is_above_the_fastest_wrapping_and_labels_find_it(costs: Costs) -> None:
     optimum_s = least_fsdp2_step(costs)
     assert (optimum_s < math.inf) == (costs.least_bytes <= costs.memory_bytes)
