@@ -28,7 +28,6 @@ from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.cluster import places_of
 from gapless.encodings.bagpipe.designs.sharding import shard_of
 from gapless.encodings.bagpipe.ids.distinct import positions
-from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.lookahead.processes import lookahead_by_table
 from gapless.encodings.bagpipe.lookahead.steps import MOST_LOOKAHEAD, Step, lookahead_steps
 from gapless.encodings.bagpipe.lookahead.without_lookahead import (
@@ -39,7 +38,7 @@ from gapless.encodings.bagpipe.lookahead.without_lookahead import (
 )
 from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition.batch import Batch, Traffic, uses_by_trainer
-from gapless.encodings.bagpipe.partition.cuts import Past, one_user, settled_roots
+from gapless.encodings.bagpipe.partition.cuts import Past, Settled
 from gapless.encodings.bagpipe.partition.messages import MessageBatch
 from gapless.encodings.bagpipe.partition.methods import OneBatch, Partition, Partitioned, checked_choice, partitioned
 from gapless.encodings.bagpipe.partition.windows import Window, WindowBatch
@@ -52,7 +51,7 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, of_tables
 from gapless.profiles.traces.trace import Block, Trace
 
-__all__ = ["BatchPlan", "Budget", "NoTimeLeftError", "Pace", "batch_plans", "settled"]
+__all__ = ["BatchPlan", "Budget", "NoTimeLeftError", "Pace", "batch_plans"]
 
 _Kind = TypeVar("_Kind", bound=np.generic)
 
@@ -115,19 +114,16 @@ class BatchPlan:
 
     `step`: what the lookahead says. `index`: int32, the place in `step.ids` of each lookup, (examples, tables) or bags.
     `trainer`: int64, one per example. `owner`: int64 (n,), whose part of the cache a row was in before, -1: in none.
-    `users`: bool (n, p), which trainers' examples use an id, column by column in memory.
-    `owner_after`: int64 (n,), whose part a row is in from now on; that of a row without an owner before is chosen here.
-    `past`: where the rows were used last; `root`: int64 (n,), who holds them from now on, if one trainer does.
+    `past`: where the rows were used last. `settled`: who uses them, and whose part and whose root they are from now on;
+    the owner of a row without one before is chosen here.
     """
 
     step: Step
     index: Lookups
     partition: Partition
     owner: Ints
-    users: Mask
-    owner_after: Ints
     past: Past
-    root: Ints
+    settled: Settled
 
     @property
     def trainer(self) -> Ints:
@@ -141,9 +137,24 @@ class BatchPlan:
         return private
 
     @property
+    def users(self) -> Mask:
+        """bool (n, p), which trainers' examples use an id, column by column in memory."""
+        return self.settled.users
+
+    @property
+    def owner_after(self) -> Ints:
+        """int64 (n,), whose part a row is in from now on."""
+        return self.settled.owner
+
+    @property
+    def root(self) -> Ints:
+        """int64 (n,), who holds the rows from now on, if one trainer does."""
+        return self.settled.root
+
+    @property
     def is_alone(self) -> Mask:
         """One trainer uses the row."""
-        return self._one_user[1]
+        return self.settled.is_alone
 
     @property
     def sync_now(self) -> Mask:
@@ -158,11 +169,7 @@ class BatchPlan:
     @property
     def only_user(self) -> Ints:
         """The trainer that uses a private row; int64 (n,), of no meaning for the others."""
-        return self._one_user[0]
-
-    @cached_property
-    def _one_user(self) -> tuple[Ints, Mask]:
-        return one_user(self.users)
+        return self.settled.only_user
 
     @cached_property
     def traffic(self) -> Traffic:
@@ -249,9 +256,8 @@ class _Roots:
     """The root of every cached row, batch after batch."""
 
     def __init__(self) -> None:
-        self._root = np.zeros(0, dtype=np.int64)  # by cache row, as the others
-        self._alone = np.zeros(0, dtype=np.bool_)
-        self._last = np.zeros(0, dtype=np.int64)
+        self._root = np.zeros(0, dtype=np.int32)  # by cache row, as the last; twice, one more where it alone used it
+        self._last = np.zeros(0, dtype=np.int32)
         self._next: tuple[Step, Past] | None = None
 
     def past(self, step: Step) -> Past:
@@ -263,25 +269,23 @@ class _Roots:
     def _past(self, step: Step) -> Past:
         most = int(step.rows.max()) + 1
         self._root, self._last = _grown(self._root, most), _grown(self._last, most)
-        self._alone = _grown(self._alone, most)
-        root = np.where(step.prefetched, -1, self._root[step.rows])
-        last = self._last[step.rows]
-        return Past(root, self._alone[step.rows] & (root >= 0), (root >= 0) & np.equal(last, step.batch - 1))
+        held, is_held = self._root.take(step.rows), ~step.prefetched
+        root = np.where(is_held, held >> 1, np.int64(-1))
+        at_once = np.equal(self._last.take(step.rows), step.batch - 1)
+        return Past(root, is_held & np.equal(held & 1, 1), is_held & at_once)
 
-    def settle(self, step: Step, past: Past, users: Mask) -> Ints:
-        """The roots of a batch's rows after it. `users`: bool (n, p), at least one each."""
-        one = one_user(users)
-        root = settled_roots(users, step.ids, past.root, one)
-        self._root[step.rows], self._alone[step.rows], self._last[step.rows] = root, one[1], step.batch
-        return root
+    def settle(self, step: Step, after: Settled) -> None:
+        """Keep where a batch left its rows."""
+        self._root[step.rows], self._last[step.rows] = 2 * after.root + after.is_alone, step.batch
 
 
 def _grown(column: NDArray[_Kind], rows: int) -> NDArray[_Kind]:
     """A column with room for so many rows of the cache; of new ones it says nothing until they are prefetched."""
     if rows <= len(column):
         return column
-    more = np.zeros(max(rows - len(column), len(column), 1024), dtype=column.dtype)
-    return np.concatenate([column, more])
+    grown = np.zeros(max(rows, 2 * len(column), 1024), dtype=column.dtype)  # memory that is taken once it is used
+    grown[: len(column)] = column
+    return grown
 
 
 class _Planner:
@@ -292,7 +296,7 @@ class _Planner:
     ) -> None:  # fmt: skip
         self._planning, self.parameters, self._choice = planning, parameters, choice
         self._budget, self._known = budget, known
-        self._owner = np.zeros(0, dtype=np.int64)  # by cache row
+        self._owner = np.zeros(0, dtype=np.int32)  # by cache row
         self._roots = _Roots()
 
     @property
@@ -315,11 +319,13 @@ class _Planner:
     def _settled(self, step: Step, index: Lookups, chosen: Partition) -> BatchPlan:
         """The plan of the next batch, once it has a partition."""
         owner, past = self._owners_before(step), self._roots.past(step)
-        uses = uses_by_trainer(index, chosen.trainer, len(step.ids), self._planning.trainers)
-        after = self._owner[step.rows] = settled(uses, owner, step.ids)
-        users = uses.T > 0
-        root = self._roots.settle(step, past, users)
-        return BatchPlan(step, index, chosen, owner, users, after, past, root)
+        uses = chosen.uses
+        if uses is None:
+            uses = uses_by_trainer(index, chosen.trainer, len(step.ids), self._planning.trainers)
+        after = Settled.of(uses, step.ids, owner, past.root)
+        self._owner[step.rows] = after.owner
+        self._roots.settle(step, after)
+        return BatchPlan(step, index, replace(chosen, uses=None), owner, past, after)
 
     def _places(self, index: Lookups) -> Ints:
         planning = self._planning
@@ -360,33 +366,10 @@ class _Planner:
             self._owner = _grown(self._owner, len(step.ids))
             return shard_of(step.ids, self._planning.trainers, self._planning.design)
         self._owner = _grown(self._owner, int(step.rows.max()) + 1)
-        owner = self._owner[step.rows]
-        owner[step.prefetched] = -1
+        owner = np.where(step.prefetched, np.int64(-1), self._owner.take(step.rows))
         if self._planning.ownership == "hash":
             owner[step.prefetched] = _hashed(step.prefetch_ids, self._planning.trainers)
         return owner
-
-
-def settled(uses: NDArray[np.int32], owner: Ints, ids: Ints) -> Ints:
-    """Owners after a batch: what has none yet gets the trainer that uses it most; ties are spread by the id's number.
-
-    `uses`: trainers x ids, how often; each id is used.
-    """
-    if (compiled := partition_loops(uses.size)) is not None:
-        owners: Ints = compiled.settled(uses, owner, ids)
-        return owners
-    after, trainers = owner.copy(), len(uses)
-    new = np.flatnonzero(owner < 0)
-    turn = ids.take(new) % trainers
-    most = np.full(len(new), -1)
-    for trainer, times in enumerate(uses):
-        rank = times.take(new) * np.int64(trainers)  # an unused trainer's is less than a used one's
-        rank += turn
-        after[new[rank > most]] = trainer
-        np.maximum(most, rank, out=most)
-        turn += 1
-        turn[turn == trainers] = 0
-    return after
 
 
 def _slots(index: Lookups) -> Lookups:

@@ -15,8 +15,8 @@ import numpy as np
 from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
 from gapless.encodings.bagpipe.designs.sharding import pooled_vectors
+from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.partition.batch import Traffic
-from gapless.encodings.bagpipe.partition.cuts import Past
 from gapless.encodings.bagpipe.question import PAPERS, SHARDED
 from gapless.errors import InputError
 
@@ -66,48 +66,55 @@ class RootedCounts:
 
 def _rooted_row_of(plan: BatchPlan) -> tuple[int, ...]:
     """The numbers of one plan, in the order of `RootedCounts`."""
-    users, past, step = plan.users, plan.past, plan.step
-    fetched = [int(np.count_nonzero(uses & step.prefetched)) for uses in users.T]
-    later = past.is_held & ~past.at_once
-    gathered_later = ~plan.is_alone & ~step.in_next
-    kept = past.kept(users)
+    past, step = plan.past, plan.step
+    kept = past.alone & plan.is_alone & np.equal(plan.only_user, past.root)
     # A row that was gathered in the background after its last use is counted there.
-    moved_later = np.count_nonzero(later & past.alone & ~kept) + np.count_nonzero(gathered_later)
-    exchanges = (
-        busiest(users, past.root, past.at_once), busiest(users, past.root, later),
-        busiest(users, plan.root, ~plan.is_alone & step.in_next), busiest(users, plan.root, gathered_later),
-    )  # fmt: skip
+    moved_later = _count(past.is_held & ~past.at_once & past.alone & ~kept) + _count(~plan.is_alone & ~step.in_next)
+    fetched, received, sent, relayed = _rooted_messages(plan)
     return (
-        int(np.count_nonzero(past.at_once & ~kept)), int(moved_later), sum(fetched), max(fetched),
-        *(count for exchange in exchanges for count in exchange),
-        *evicted_parts(step.evicted, plan.is_alone, plan.root, users.shape[1]),
-        *_relayed(users, past),
+        _count(past.at_once & ~kept), moved_later, int(fetched.sum()), int(fetched.max()),
+        *np.column_stack([received.sum(axis=1), np.maximum(received, sent).max(axis=1)]).reshape(-1).tolist(),
+        *evicted_parts(step.evicted, plan.is_alone, plan.root, plan.users.shape[1]),
+        int(relayed.sum()), int(relayed.max()),
     )  # fmt: skip
 
 
-def _relayed(users: Mask, past: Past) -> tuple[int, int]:
-    """Rows that the batch before used and that others than their roots use, and those of the root with most."""
+def _rooted_messages(plan: BatchPlan) -> tuple[Ints, Ints, Ints, Ints]:
+    """By trainer: copies that servers send it; messages that it receives and sends, in each of the four exchanges of
+    `RootedCounts`; and rows that it sends at once, each once.
+    """
+    users, past, step, alone = plan.users, plan.past, plan.step, plan.is_alone
+    if (compiled := partition_loops(users.size)) is not None:
+        by_trainer: tuple[Ints, Ints, Ints, Ints] = compiled.rooted_messages(
+            users.T, step.prefetched, step.in_next, past.at_once, past.root, alone, plan.root
+        )
+        return by_trainer
+    fetched = np.array([_count(uses & step.prefetched) for uses in users.T])
+    exchanges = (
+        _between(users, past.root, past.at_once), _between(users, past.root, past.is_held & ~past.at_once),
+        _between(users, plan.root, ~alone & step.in_next), _between(users, plan.root, ~alone & ~step.in_next),
+    )  # fmt: skip
     once = np.flatnonzero(past.at_once)
-    users, root = users[once], past.root[once]
-    own = users[np.arange(len(once)), root]
-    by_root = np.bincount(root[users.sum(axis=1) > own], minlength=users.shape[1])
-    return int(by_root.sum()), int(by_root.max())
+    root, few = past.root[once], users[once]
+    relayed = np.bincount(root[few.sum(axis=1) > few[np.arange(len(once)), root]], minlength=users.shape[1])
+    received, sent = np.array([(each.fetched, each.sent) for each in exchanges]).swapaxes(0, 1)
+    return fetched, received, sent, relayed
 
 
-def busiest(users: Mask, root: Ints, rows: Mask | None = None, weight: Ints | None = None) -> tuple[int, int]:
+def _between(users: Mask, root: Ints, rows: Mask) -> Traffic:
+    """What moves between roots and the other users of some rows."""
+    chosen = np.flatnonzero(rows)
+    return Traffic.of_users(users[chosen], root[chosen])
+
+
+def busiest(users: Mask, root: Ints, weight: Ints) -> tuple[int, int]:
     """Messages between the roots and the other users of some rows, and those of the busiest trainer.
 
-    `users`: bool (n, p); `root`: int64 (n,). `rows`: bool (n,), all if None. `weight`: int64 (n,), 1 each if None.
+    `users`: bool (n, p); `root`, `weight`: int64 (n,).
     """
-    chosen = np.flatnonzero(np.ones(len(users), dtype=np.bool_) if rows is None else rows)
-    users, root = users[chosen], root[chosen]
-    if weight is None:
-        traffic = Traffic.of_users(users, root)
-        return traffic.fetches, max(int(traffic.fetched.max()), int(traffic.sent.max()))
     others = users & (np.arange(users.shape[1]) != root[:, None])
-    times = weight[chosen]
-    received = times @ others
-    sent = np.bincount(root, weights=times * others.sum(axis=1), minlength=users.shape[1])
+    received = weight @ others
+    sent = np.bincount(root, weights=weight * others.sum(axis=1), minlength=users.shape[1])
     return int(received.sum()), int(max(received.max(), sent.max()))
 
 

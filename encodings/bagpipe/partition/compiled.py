@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.array_types import Floats, Ints
+from gapless.array_types import Floats, Ints, Mask
 from gapless.methods.compiled import compiled
 
 __all__ = [
@@ -19,7 +19,8 @@ __all__ = [
     "count_uses",
     "move_uses",
     "one_user",
-    "settled",
+    "rooted_messages",
+    "settled_users",
     "used_by_trainer",
 ]
 
@@ -60,24 +61,6 @@ def one_user(users: NDArray[np.bool_]) -> tuple[Ints, NDArray[np.bool_]]:
             user[place] = trainer if users[trainer, place] else user[place]
             count[place] += users[trainer, place]
     return user, count == 1
-
-
-@compiled
-def settled(uses: NDArray[np.int32], owner: Ints, ids: Ints) -> Ints:
-    """As `batch_plans.settled`."""
-    trainers, after = len(uses), owner.copy()
-    for place in range(len(owner)):
-        if owner[place] >= 0:
-            continue
-        turn, most = ids[place] % trainers, -1
-        for trainer in range(trainers):
-            rank = np.int64(uses[trainer, place]) * trainers + turn
-            if rank > most:
-                after[place], most = trainer, rank
-            turn += 1
-            if turn == trainers:
-                turn = 0
-    return after
 
 
 @compiled
@@ -349,3 +332,64 @@ def assigned(cost: Costs, places: Ints, start: Ints) -> tuple[Ints, Ints, int]:
     for trainer in range(trainers):
         trainer_of[members[first[trainer] : first[trainer] + held[trainer]]] = trainer
     return trainer_of, prices, steps
+
+
+@compiled
+def settled_users(
+    uses: NDArray[np.int32], ids: Ints, owner: Ints, root: Ints
+) -> tuple[Mask, Ints, Mask, Ints, Ints]:  # fmt: skip
+    """As `cuts.Settled.of`, in the order of its fields, but with users and uses trainers x rows."""
+    trainers, rows = uses.shape
+    users = np.empty((trainers, rows), np.bool_)
+    user, is_alone = np.zeros(rows, np.int64), np.empty(rows, np.bool_)
+    owner_after, root_after = owner.copy(), root.copy()
+    for row in range(rows):
+        turn = ids[row] % trainers
+        rank, most, first, nearest, count, has_root = turn, np.int64(-1), 0, trainers, 0, False
+        for trainer in range(trainers):
+            times = np.int64(uses[trainer, row])
+            is_user = times > 0
+            users[trainer, row] = is_user
+            if is_user:
+                user[row] = trainer
+                count += 1
+                has_root |= trainer == root[row]
+                distance = trainer - turn if trainer >= turn else trainer - turn + trainers
+                if distance < nearest:
+                    first, nearest = trainer, distance
+                if owner[row] < 0 and times * trainers + rank > most:
+                    owner_after[row], most = trainer, times * trainers + rank
+            rank = rank + 1 if rank + 1 < trainers else 0
+        is_alone[row] = count == 1
+        root_after[row] = user[row] if count == 1 else (root[row] if has_root else first)
+    return users, user, is_alone, owner_after, root_after
+
+
+@compiled
+def rooted_messages(
+    users: Mask, prefetched: Mask, in_next: Mask, at_once: Mask, before: Ints, is_alone: Mask, root: Ints
+) -> tuple[Ints, Ints, Ints, Ints]:  # fmt: skip
+    """As `counts._rooted_messages`. `users`: trainers x rows; `before`: the roots before the batch."""
+    trainers, rows = users.shape
+    fetched, relayed = np.zeros(trainers, np.int64), np.zeros(trainers, np.int64)
+    received, sent = np.zeros((4, trainers), np.int64), np.zeros((4, trainers), np.int64)
+    for row in range(rows):
+        old, new = before[row], root[row]
+        sending = 0 if at_once[row] else 1
+        gathering = 2 if in_next[row] else 3
+        to_send = to_gather = 0
+        for trainer in range(trainers):
+            if users[trainer, row]:
+                fetched[trainer] += prefetched[row]
+                if old >= 0 and trainer != old:
+                    received[sending, trainer] += 1
+                    to_send += 1
+                if not is_alone[row] and trainer != new:
+                    received[gathering, trainer] += 1
+                    to_gather += 1
+        if to_send:
+            sent[sending, old] += to_send
+            relayed[old] += sending == 0
+        if to_gather:
+            sent[gathering, new] += to_gather
+    return fetched, received, sent, relayed

@@ -75,24 +75,23 @@ def marginal_costs(
 ) -> Rows:  # fmt: skip
     """As `State.costs`."""
     rows, trainers = counts.shape
-    taken, per_row = np.zeros(rows, np.int32), np.empty((rows, trainers), np.int32)
+    taken, per_row = np.zeros(rows, np.int32), np.empty(rows, np.int32)
     for example in examples:
         for place in range(starts[example], starts[example + 1]):
             taken[shared[place]] += 1
     for row in range(rows):
-        cost = np.int32(np.rint(weight[row] * share[taken[row]]))
-        for trainer in range(trainers):
-            per_row[row, trainer] = cost if counts[row, trainer] == 0 else np.int32(0)
-    costs = np.empty((len(examples), trainers), np.int32)
+        per_row[row] = np.int32(np.rint(weight[row] * share[taken[row]]))
+    costs, added = np.empty((len(examples), trainers), np.int32), np.empty(trainers, np.int32)
     for at in range(len(examples)):
         example = examples[at]
-        costs[at] = finer // 2
+        added[:] = finer // 2
         for place in range(starts[example], starts[example + 1]):
             row = shared[place]
+            cost = per_row[row]
             for trainer in range(trainers):
-                costs[at, trainer] += per_row[row, trainer]
+                added[trainer] += cost if counts[row, trainer] == 0 else np.int32(0)
         for trainer in range(trainers):
-            costs[at, trainer] = alone[example, trainer] + costs[at, trainer] // finer
+            costs[at, trainer] = alone[example, trainer] + added[trainer] // finer
     return costs
 
 
@@ -101,15 +100,15 @@ def moved(
     examples: Ints, trainer: Ints, times: int, alone: Rows, starts: Ints, shared: Rows, weight: Rows, counts: Rows
 ) -> int:  # fmt: skip
     """As `State.take` (`times` is -1) and `State.put` (1): how much more the partition costs."""
-    unused, change, more = np.int32(times < 0), np.int32(times), np.int64(0)
+    unused, change, more = np.int32(times < 0), np.int32(times), 0
     for at in range(len(examples)):
         example, to = examples[at], trainer[at]
-        added = np.int64(alone[example, to])
+        added = int(alone[example, to])
         for place in range(starts[example], starts[example + 1]):
             row = shared[place]
             before = counts[row, to]
             counts[row, to] = before + change
-            added += weight[row] * (before == unused)
+            added += int(weight[row]) * (before == unused)
         more += times * added
     return more
 

@@ -31,7 +31,7 @@ from gapless.encodings.bagpipe.ids.loops import partition_loops
 from gapless.encodings.bagpipe.partition.batch import summed, uses_by_trainer
 from gapless.profiles.traces.bags import Lookups, chosen, lookups
 
-__all__ = ["Cuts", "Past", "Terminal", "one_user", "settled_roots"]
+__all__ = ["Cuts", "Past", "Settled", "Terminal", "one_user", "settled_roots"]
 
 _UNIT = 128
 """Marginal costs are rounded to 1/128 of a row."""
@@ -101,6 +101,45 @@ def _first_users(users: Mask, ids: Ints) -> Ints:
     first = np.take_along_axis(users, turn, axis=1).argmax(axis=1)
     first_user: Ints = np.take_along_axis(turn, first[:, None], axis=1)[:, 0]
     return first_user
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Of n rows: `users`, bool (n, p), column by column in memory; `only_user`, int64 (n,), the last of them, who is
+    the only one where `is_alone`, bool (n,), says so; `owner` and `root`, int64 (n,), after the batch.
+    """
+
+    users: Mask
+    only_user: Ints
+    is_alone: Mask
+    owner: Ints
+    root: Ints
+
+    @classmethod
+    def of(cls, uses: NDArray[np.int32], ids: Ints, owner: Ints, root: Ints) -> Settled:
+        """`uses`: trainers x rows, how often; each row is used. `owner`, `root`: before the batch, -1 for none."""
+        if (compiled := partition_loops(uses.size)) is not None:
+            users, *columns = compiled.settled_users(uses, ids, owner, root)
+            return cls(users.T, *columns)
+        users = uses.T > 0
+        one = one_user(users)
+        return cls(users, *one, _owners(uses, owner, ids), settled_roots(users, ids, root, one))
+
+
+def _owners(uses: NDArray[np.int32], owner: Ints, ids: Ints) -> Ints:
+    """What has no owner yet gets the trainer that uses it most; ties are spread by the id's number."""
+    after, trainers = owner.copy(), len(uses)
+    new = np.flatnonzero(owner < 0)
+    turn = ids.take(new) % trainers
+    most = np.full(len(new), -1)
+    for trainer, times in enumerate(uses):
+        rank = times.take(new) * np.int64(trainers)  # an unused trainer's is less than a used one's
+        rank += turn
+        after[new[rank > most]] = trainer
+        np.maximum(most, rank, out=most)
+        turn += 1
+        turn[turn == trainers] = 0
+    return after
 
 
 @dataclass(frozen=True)

@@ -60,11 +60,11 @@ class SharedUses:
         kept = np.flatnonzero(is_kept)
         number = np.full(len(weight), -1, dtype=np.int32)
         number[kept] = np.arange(len(kept), dtype=np.int32)
-        divide, weight = _divided if compiled is None else compiled.divided, weight.astype(np.int32)
-        alone, starts, shared = divide(index, uses, number, weight, root, len(places))
+        divide, weights = _divided if compiled is None else compiled.divided, weight.astype(np.int32)
+        alone, starts, shared = divide(index, uses, number, weights, root, len(places))
         counted = np.flatnonzero(is_kept | (uses == 1))
-        cost = int((users - at_root)[counted] @ weight[counted].astype(np.int64))
-        return cls(alone, starts, shared, weight[kept], root[kept], cost, users, at_root)
+        cost = int((users - at_root)[counted] @ weight[counted])
+        return cls(alone, starts, shared, weights[kept], root[kept], cost, users, at_root)
 
     @cached_property
     def times(self) -> Rows:

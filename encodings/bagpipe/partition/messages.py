@@ -32,7 +32,7 @@ from gapless.encodings.bagpipe.partition.methods import Partition, contiguous, d
 from gapless.encodings.bagpipe.partition.search import searched
 from gapless.encodings.bagpipe.partition.transport import transport
 from gapless.options import Deadline, SolveOptions
-from gapless.profiles.traces.bags import Lookups, lookups
+from gapless.profiles.traces.bags import Bags, Lookups, lookups
 from gapless.solvers.proofs import solve_proven
 
 __all__ = ["MessageBatch", "messages"]
@@ -80,11 +80,13 @@ class MessageBatch:
 
     def worth(self, trainers: Sequence[Ints], method: str) -> list[Partition]:
         """The messages on the critical path."""
-        return [Partition(each, self.objective, self._messages(each), None, method) for each in trainers]
+        return [self._worth(each, method) for each in trainers]
 
-    def _messages(self, trainer: Ints) -> int:
+    def _worth(self, trainer: Ints, method: str) -> Partition:
         uses = uses_by_trainer(self.index, trainer, self.rows, self.trainers)
-        return messages(uses, self.in_next, self.past)
+        value = messages(uses, self.in_next, self.past)
+        whole = None if isinstance(self.index, Bags) else uses  # of bags, rows count once an example
+        return Partition(trainer, self.objective, value, None, method, uses=whole)
 
     def transported(self, options: SolveOptions) -> list[Partition]:
         """The start of the search."""
@@ -104,7 +106,7 @@ class MessageBatch:
 
     @property
     def contiguous_messages(self) -> int:
-        """As `_messages` of the contiguous partition."""
+        """What the contiguous partition is worth."""
         users, at_root = self.shared.contiguous_users, self.shared.contiguous_at_root
         gathered = int(users[self.in_next].sum()) - int(np.count_nonzero(self.in_next))
         return gathered + int((users - at_root)[self.past.at_once].sum())
@@ -120,7 +122,7 @@ class MessageBatch:
         answer = decoded(encoding, solution)
         if answer is None:
             return None
-        value, bound = self._messages(answer[0]), whole_bound(solution)
+        value, bound = self._worth(answer[0], "milp").value, whole_bound(solution)
         bound = None if bound is None else min(value, bound - int(np.count_nonzero(self.in_next)))
         return [Partition(answer[0], self.objective, value, bound, f"milp+{solver}", is_cut=answer[1])]
 

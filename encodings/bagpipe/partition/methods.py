@@ -61,7 +61,8 @@ class Partition:
     `trainer`: int64, one per example. `value` and `bound` are of the objective; `bound` is None where nothing is
     proven. `prices`: of a place on each trainer, where the method ends with them; with them
     `lower_bound(cost_matrix(batch), capacity, prices)` proves the optimum to anyone. `is_cut`: whether the method was
-    cut short by the clock, or because somebody asked to stop.
+    cut short by the clock, or because somebody asked to stop. `uses`: trainers x rows, how often each trainer uses
+    each row, where the method has counted that.
     """
 
     trainer: Ints
@@ -72,6 +73,7 @@ class Partition:
     prices: Ints | None = None
     details: Mapping[str, object] = field(default_factory=dict)
     is_cut: bool = False
+    uses: NDArray[np.int32] | None = None
 
     @property
     def gap(self) -> float | None:

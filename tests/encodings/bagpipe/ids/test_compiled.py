@@ -130,7 +130,7 @@ def test_plans_of_a_trace(seed: int, design: str, ownership: str, twice: Twice) 
     size = int(rng.integers(4, 20))
     planning = Planning(int(rng.integers(1, size)), size, int(rng.integers(1, 5)), ownership=ownership, design=design)
     for found, expected in zip(*twice(lambda: list(batch_plans(trace, planning))), strict=True):
-        for name in ("index", "trainer", "owner", "owner_after", "users", "root"):
+        for name in ("index", "trainer", "owner", "owner_after", "users", "only_user", "is_alone", "root"):
             assert np.array_equal(getattr(found, name), getattr(expected, name)), name
         for ours, theirs in zip(*twice(lambda plan=found: row_of_traffic(plan)), strict=True):
             assert np.array_equal(ours, theirs)
