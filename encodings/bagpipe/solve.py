@@ -25,6 +25,7 @@ from gapless.encodings.bagpipe.run.file import RunPlan
 from gapless.encodings.bagpipe.run.reader import RunFile
 from gapless.encodings.bagpipe.run.run import Begun, Run, begun, begun_by, plan_run, share_of, written_back
 from gapless.io.reading import Limits
+from gapless.methods.compiled import compilation_reported
 from gapless.options import Deadline, Progress, SolveOptions
 from gapless.solution import Bound, PlanClass, StopReason, claim_of
 from gapless.system import Plan
@@ -43,7 +44,13 @@ def solve(problem: Problem, options: SolveOptions, parameters: Parameters | None
 
     `parameters`: all defaults if None.
     """
-    parameters = parameters or Parameters()
+    deadline = Deadline(options)
+    with compilation_reported(lambda line: _say(options, deadline, line)):
+        return _compared(problem, options, parameters or Parameters())
+
+
+def _compared(problem: Problem, options: SolveOptions, parameters: Parameters) -> Plan:
+    """The plan of the run, or of the baseline that is faster."""
     if problem.memory_bytes is not None:
         deadline = Deadline(options)
         chosen, shared = within_memory(problem, deadline)
@@ -139,7 +146,8 @@ def _ended(
     file = RunFile(problem.trace.name, begin.kept(), Limits.none(problem.trace.name))
     counts, back = written_back(run, file)
     times = pipeline(counts, problem.cluster, problem.planning.design)
-    plan = RunPlan(file, times, machine_for(problem, counts), back, begin.path, partial(_say, options, deadline))
+    say = partial(_say, options, deadline, "batches replayed")
+    plan = RunPlan(file, times, machine_for(problem, counts), back, begin.path, say)
     bound_s = _bound_s(problem, file)
     solution = claim_of(
         times.makespan_s, bound_s, options, solver=f"lookahead+{problem.planning.objective}", version=__version__,
@@ -181,9 +189,11 @@ def _of_partitions(run: Run, objective: str) -> list[Bound]:
     return [Bound(PlanClass.HISTORY, round(float(bound.sum())), objective, name, round(float(cost.sum())), "rows")]
 
 
-def _say(options: SolveOptions, deadline: Deadline, done: int, total: int) -> None:
+def _say(
+    options: SolveOptions, deadline: Deadline, phase: str, done: int | None = None, total: int | None = None
+) -> None:  # fmt: skip
     if options.on_progress is not None:
-        options.on_progress(Progress(deadline.elapsed_s, None, None, "batches replayed", done=done, total=total))
+        options.on_progress(Progress(deadline.elapsed_s, None, None, phase, done=done, total=total))
 
 
 def machine_for(problem: Problem, counts: Counts) -> Machine:

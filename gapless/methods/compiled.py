@@ -5,14 +5,17 @@ Whoever uses one has the same with arrays, which gives the same results: a plan 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-__all__ = ["compiled", "is_numba_here"]
+__all__ = ["compilation_reported", "compiled", "is_numba_here"]
 
 _Loop = TypeVar("_Loop", bound=Callable[..., object])
+_report: ContextVar[Callable[[str], None] | None] = ContextVar("_report", default=None)
 
 
 @cache
@@ -33,7 +36,37 @@ def compiled(loop: _Loop) -> _Loop:
     """
     import numba
 
+    _listen()
     try:
         return cast("_Loop", numba.njit(cache=True, nogil=True)(loop))
     except RuntimeError:
         return cast("_Loop", numba.njit(nogil=True)(loop))
+
+
+@contextmanager
+def compilation_reported(report: Callable[[str], None]) -> Iterator[None]:
+    """Call `report` with a line for people whenever a loop of this thread is about to be compiled, which takes seconds;
+    not where its machine code is at hand.
+    """
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
+
+
+@cache
+def _listen() -> None:
+    """Be told by numba when it compiles."""
+    from numba.core import event
+
+    class Compilation(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            loop, report = event.data["dispatcher"], _report.get()
+            if report is not None and not loop.py_func.__module__.startswith("numba."):  # these are parts of ours
+                where = loop.stats.cache_path
+                report(f"compiling loops ({'in each process anew' if where is None else f'once; kept in {where}'})")
+
+        def on_end(self, event: Any) -> None: ...
+
+    event.register("numba:compile", Compilation())
