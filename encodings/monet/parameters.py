@@ -52,7 +52,8 @@ class Bounding:
     """Steps of the second solve, without presolve, that a claim of optimality or infeasibility has to pass."""
     weight: float = 3.0
     """A model's steps take as long as so many of the search's, times its columns, times the square root of their
-    number: bound and search see of each other what is older than that, whatever the machine does."""
+    number: bound and search see of each other what is older than that, whatever the machine does. On a large graph
+    (`cooling.large_nodes`) it is less, as the search's steps take longer."""
 
     def __post_init__(self) -> None:
         for name in ("start_steps", "steps", "more_steps", "exact_steps", "slice_steps", "proof_steps"):
@@ -84,12 +85,12 @@ class Cooling:
     """Steps of the first round, times the geometric mean of the numbers of forward and backward nodes."""
     travelling: float = 4.0
     """With a link to the host a look at a keep-set takes so many times as long: rounds are shorter by that much."""
+    large_nodes: float = 230.0
+    """Geometric mean of the numbers of forward and backward nodes beyond which a graph is large, a little more than
+    ResNet-50's. One of k times as many has temperatures k times lower, as a move changes a smaller share of the step,
+    and rounds of k times fewer steps instead of k times more: each look takes k times as long."""
     growth: float = 1.5
     """By how much the next two rounds are longer: a longer round ends lower, a shorter one sooner."""
-    pinned: float = 0.5
-    """Steps of the rounds in which one operator has to be fast, as a share of those of the round before them."""
-    least_saved: float = 0.001
-    """What that has to save, as a share of the step: 4 % at UNet's 9 GiB, for 4.6 GiB of workspace."""
     patience: int = 6
     """The search ends after so many rounds in a row without a better plan."""
 
@@ -100,10 +101,13 @@ class Cooling:
         _check("cooling.urgency", self.urgency, 1.0)
         _check("cooling.travelling", self.travelling, 1.0)
         _check("cooling.steps_per_node", self.steps_per_node, 1)
+        _check("cooling.large_nodes", self.large_nodes, 1.0)
         _check("cooling.growth", self.growth, 1.0)
-        _check("cooling.pinned", self.pinned, 0.0)
-        _check("cooling.least_saved", self.least_saved, 0.0)
         _check("cooling.patience", self.patience, 1)
+
+    def excess(self, cells: int) -> float:
+        """How many times larger than large a graph is, of so many forward times backward nodes; 1 if it isn't."""
+        return max(1.0, math.sqrt(cells) / self.large_nodes)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ __all__ = ["BackwardNode", "ForwardNode", "Implementation", "TrainingGraph", "Va
 
 LARGEST_BYTES = 2**62 - 1
 """A size at most; sums of a few stay within 64 bits."""
+_LASTING_NODES = 64
+"""For how many nodes an output is alive that is said to last: residual connections are not among them."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,11 @@ class TrainingGraph(Brief):
             if last > number:
                 now.append(number)
         return found
+
+    @cached_property
+    def lasting(self) -> NDArray[np.bool_]:
+        """Which outputs are in L_i of very many nodes, so that nobody should look at all pairs; bool, shape (V,)."""
+        return self.last_reader - np.arange(len(self.forward)) > _LASTING_NODES
 
     @cached_property
     def gradient_bytes(self) -> NDArray[np.int64]:

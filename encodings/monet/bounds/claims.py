@@ -242,7 +242,8 @@ def _solved(
 
 def _weight(state: State, milp: Model, steps: int) -> float:
     """What steps of a model weigh, in steps of the search: later ones are quicker than the first."""
-    return state.parameters.bounding.weight * milp.column_count * math.sqrt(1 + steps)
+    weight = state.parameters.bounding.weight / state.parameters.cooling.excess(state.cells)
+    return weight * milp.column_count * math.sqrt(1 + steps)
 
 
 # -- proofs ------------------------------------------------------------------------------------------------------------

@@ -142,11 +142,14 @@ def _forward_pass_fits(model: Relaxation) -> None:
     """m_i <= M for every node of the forward pass (4.1, 4.4).
 
     Tensors of L_i are there whether they are stored or not; of the others before i, `level` is the sum that is stored.
+    Those of L_i are in it, too, and are taken off in the row, but for those that last: they come when L_i is left.
     """
     graph, rows, levels = model.graph, Rows(), Rows()
     size = graph.output_bytes / model.unit_bytes
     stored = model.stored[0]
     most = np.cumsum(np.where(stored >= 0, size, 0.0)) - np.where(stored >= 0, size, 0.0)
+    come_after = np.where(graph.lasting, graph.last_reader, np.arange(len(stored)))
+    order = np.argsort(come_after, kind="stable")
     level, since = -1, 0
     for node, op in enumerate(graph.forward):
         if op.creator is not None:
@@ -157,14 +160,15 @@ def _forward_pass_fits(model: Relaxation) -> None:
         beside = most[node] - size[alive][stored[alive] >= 0].sum()
         if not model.may_pass(constant + workspace + beside):
             continue
-        change = {int(stored[k]): size[k] for k in range(since, node) if stored[k] >= 0}
-        level, since = add_level(model, levels, f"stored_before_x{node}", level, 0.0, change), node
+        upto = int(np.searchsorted(come_after, node, sorter=order))
+        change = {int(stored[k]): size[k] for k in order[since:upto].tolist() if stored[k] >= 0}
+        level, since = add_level(model, levels, f"stored_before_x{node}", level, 0.0, change), upto
         rows.begin_memory(model, constant)
         rows.put(level, 1.0)
         for option, column in model.forward[node]:
             rows.put(column, option.workspace_bytes / model.unit_bytes)
         rows.put_away(None if model.away is None else model.away.forward[node])
-        for skip in alive[stored[alive] >= 0].tolist():
+        for skip in alive[(stored[alive] >= 0) & ~graph.lasting[alive]].tolist():
             rows.put(int(stored[skip]), -size[skip])
     levels.add_to(model.milp, "stored_before", "4.1", equal=True)
     rows.add_to(model.milp, "forward_fits", "4.1, 4.4")

@@ -187,7 +187,7 @@ def _add_window(model: Relaxation, families: _Families, window: _Window) -> Agai
     size = model.graph.output_bytes / model.unit_bytes
     again: Again = []
     level, change = -1, {column: size[node] for node, column in window.before.items()}
-    most = _most(model, window, size)
+    most, lasting = _most(model, window, size), _last_read(model.graph)
     for node in range(model.graph.loss):
         if model.again[window.number, node] >= 0:
             may_not_fit = model.may_pass(most[node])
@@ -199,11 +199,34 @@ def _add_window(model: Relaxation, families: _Families, window: _Window) -> Agai
                     level, change = add_level(model, families.levels, name, level, window.base, change), {}
                 _add_fit(model, families.fits, window, node, options, level)
                 _add_overwritten(model, families.overwritten, window, node, options)
-        before, after = window.before.get(node, -1), window.after.get(node, -1)
-        for column, sign in ((before, -1.0), (after, 1.0)):
-            if column >= 0 and before != after:
-                change[column] = change.get(column, 0.0) + sign * size[node]
+        for tensor, column, sign in _passed(model, window, node, lasting):
+            change[column] = change.get(column, 0.0) + sign * size[tensor]
     return again
+
+
+def _passed(
+    model: Relaxation, window: _Window, node: int, lasting: dict[int, list[int]]
+) -> list[tuple[int, int, float]]:  # fmt: skip
+    """What a level gains and loses behind a node: tensors with their columns, and which of the two.
+
+    Where a tensor that lasts is in L_i, it is in no level: rows needn't take it off.
+    """
+    before, after = window.before.get(node, -1), window.after.get(node, -1)
+    changes = [(node, before, -1.0), (node, after, 1.0)]
+    if model.graph.lasting[node]:
+        changes = [(node, before, -1.0)]
+    elif before == after:
+        changes = []
+    changes += [(tensor, window.after.get(tensor, -1), 1.0) for tensor in lasting.get(node, [])]
+    return [change for change in changes if change[1] >= 0]
+
+
+def _last_read(graph: TrainingGraph) -> dict[int, list[int]]:
+    """The tensors that last, by the last node that reads them."""
+    found = dict[int, list[int]]()
+    for tensor in np.flatnonzero(graph.lasting).tolist():
+        found.setdefault(int(graph.last_reader[tensor]), []).append(tensor)
+    return found
 
 
 def _most(model: Relaxation, window: _Window, size: Floats) -> Floats:
@@ -255,7 +278,7 @@ def _add_fit(
     for option, column in options:
         rows.put(column, own + option.workspace_bytes / model.unit_bytes)
     for other in local:
-        if other in window.after:
+        if other in window.after and not model.graph.lasting[other]:
             rows.put(window.after[other], -size[other])
     if node in window.before:
         rows.put(window.before[node], -size[node])

@@ -18,25 +18,22 @@ STEPS = 20
 class Annealing:
     """Rounds of annealing on one graph and budget; remembers the best keep-set that fits.
 
-    `unit_s`: the time that temperatures and the price of overflow are relative to.
+    `unit_s`: the time that temperatures and the price of overflow are relative to. On a large graph temperatures are
+    lower.
     """
 
     def __init__(self, keeper: Keeper, unit_s: float, seed: int, cooling: Cooling, moves: Moves) -> None:
         self.keeper, self._cooling, self._moves = keeper, cooling, moves
-        self._unit_s = unit_s
         self._price = unit_s / (cooling.overflow_share * keeper.budget_bytes)
         self._random = random.Random(seed)
         graph = keeper.graph
+        self._heat_s = unit_s / cooling.excess(len(graph.forward) * len(graph.backward))
         self._nodes = [k for k, node in enumerate(graph.forward) if node.creator is None and k != graph.loss]
         self._travellers = keeper.travellers
         self._choosers = [(k, len(node.variants)) for k, node in enumerate(graph.backward) if len(node.variants) > 1]
         self.states = 0
         self.least: State | None = None
         self.best: State | None = None
-
-    def of(self, keeper: Keeper) -> Annealing:
-        """Rounds with another keeper, at the same temperatures."""
-        return Annealing(keeper, self._unit_s, self._random.randrange(2**31), self._cooling, self._moves)
 
     @property
     def least_overflow_bytes(self) -> float:
@@ -59,7 +56,7 @@ class Annealing:
         for done in range(0, steps, STEPS):
             if stop():
                 break
-            current = self._steps(current, self._unit_s * hot * (cold / hot) ** (done / steps))
+            current = self._steps(current, self._heat_s * hot * (cold / hot) ** (done / steps))
         return current
 
     def _steps(self, current: State, temperature_s: float) -> State:

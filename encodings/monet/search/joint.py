@@ -36,7 +36,6 @@ from gapless.encodings.monet.search.annealing import STEPS, Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.encodings.monet.search.least_memory import least_nested, least_searched
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
-from gapless.encodings.monet.search.pins import Pins
 from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.encodings.monet.search.state import Attempt, Found, State
 from gapless.encodings.monet.study.baselines import checkpoints_kept, evicted, lean_variants
@@ -185,12 +184,9 @@ def _search_and_bound(state: State) -> None:
 
 
 def _anneal(state: State, beside: Beside[Found]) -> None:
-    """Rounds from one start after the other, the best first, each followed by a cooler one from the best plan.
-
-    Then come rounds that make room for a fast operator.
-    """
+    """Rounds from one start after the other, the best first, each followed by a cooler one from the best plan."""
     annealing, cooling = state.annealing, state.parameters.cooling
-    watch, patience, pins = _watch(state, beside), cooling.patience, Pins(state.problem, annealing, cooling)
+    watch, patience = _watch(state, beside), cooling.patience
     best = _progress(state)
     for number, steps in enumerate(_rounds(state)):
         ranked = sorted(state.starts, key=lambda keep: annealing.price_s(annealing.look_at(keep)))
@@ -202,10 +198,6 @@ def _anneal(state: State, beside: Beside[Found]) -> None:
         patience, best = (cooling.patience if _progress(state) < best else patience - 1), _progress(state)
         if state.is_over or not patience:
             return
-        if number % 2:
-            kept = pins.round(int(steps * cooling.pinned), watch)
-            if kept is not None:
-                annealing.look_at(kept)
 
 
 def _progress(state: State) -> tuple[float, float]:
@@ -235,7 +227,8 @@ def _rounds(state: State) -> Iterator[int]:
     """How many steps each round has."""
     cooling, number = state.parameters.cooling, 0
     while True:
-        steps = cooling.steps_per_node * math.sqrt(state.cells) * cooling.growth ** (number // 2)
+        steps = cooling.steps_per_node * math.sqrt(state.cells) / cooling.excess(state.cells) ** 2
+        steps *= cooling.growth ** (number // 2)
         steps /= 1.0 if state.problem.link is None else cooling.travelling
         yield max(STEPS, int(steps if state.incumbent_s is not None else steps / cooling.urgency))
         number += 1

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.offload.copies import Copy
 from gapless.encodings.monet.search.menus import StepMenus
+from gapless.encodings.monet.search.skips import Skips
 from gapless.encodings.monet.search.stretches import RUNS, THERE, JustInTime, KeepSet, Move, Stretches
 from gapless.profiles.training.graph import TrainingGraph
 
@@ -174,8 +175,7 @@ class Keeper:
         self._always = np.append(forward, moment(np.arange(1, self._stages), self._nodes))
         column = np.append(size, 0.0)
         self._change = np.concatenate([column, column, -column, -column])
-        self._beside = _beside(graph)
-        self._beside_bytes = column[self._beside]
+        self._skips = Skips(graph, self._just_in_time.stage_length)
         self._node_of_place = np.tile(np.arange(self._nodes + 1), 2)
 
     def _state(self, stretches: Stretches) -> State:
@@ -190,7 +190,7 @@ class Keeper:
         place = (moments[:2] >= a_stage).ravel().nonzero()[0]
         nodes, there = self._node_of_place[place], moments.ravel()[place]
         stage, run = there // a_stage, there + (RUNS - THERE)
-        held_then = held[place] + self._held_beside(moments, nodes, run)
+        held_then = held[place] + self._skips.charged_bytes(moments, nodes, stage, run)
         over = self._step_menus.over[nodes]
         may = (moments[2, over] == run + 1) | (moments[3, over] == run + 1)  # its input is gone right after
         forward = self._step_menus.forward(stretches.keep.kept, room)
@@ -213,18 +213,3 @@ class Keeper:
         held[place] = change
         # Before the first moment of all, this takes the sum after the last, where all is gone: nothing, too.
         return change[when[order].searchsorted(self._always) - 1], held
-
-    def _held_beside(self, moments: Ints, nodes: Ints, run: Ints) -> Floats:
-        """What the paper's rows charge recomputations for tensors of L_i that aren't there, as if they were."""
-        came_or_went = moments[:, self._beside[:, nodes]] <= run
-        is_there = np.bitwise_xor.reduce(came_or_went, axis=0)
-        return np.asarray(np.add.reduce(self._beside_bytes[:, nodes] * ~is_there, axis=0))
-
-
-def _beside(graph: TrainingGraph) -> Ints:
-    """The tensors of L_i that node i doesn't read, a column for each node, filled up with the number of no tensor."""
-    columns = [[j for j in graph.alive[i].tolist() if j not in node.inputs] for i, node in enumerate(graph.forward)]
-    table = np.full((max(map(len, columns)), len(columns) + 1), len(columns))
-    for node, column in enumerate(columns):
-        table[: len(column), node] = column
-    return table

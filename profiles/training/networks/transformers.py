@@ -12,7 +12,7 @@ from gapless.errors import InputError
 from gapless.profiles.training import layers
 from gapless.profiles.training.builder import NetworkBuilder, Value
 
-__all__ = ["bert_base", "gpt2_small"]
+__all__ = ["bert_base", "gpt2_block", "gpt2_small"]
 
 _LAYERS = 12
 _HEADS = 12
@@ -56,14 +56,18 @@ def gpt2_small(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
     )
     x = layers.dropout(net, x, keep_mask=True)
     for number in range(_LAYERS):
-        name = f"h.{number}"
-        normed = net.named(f"{name}.ln_1", layers.layer_norm(net, x))
-        # The framework holds query, key and value in one tensor.
-        x = layers.add(net, x, _attention(net, normed, [f"{name}.attn.c_attn"] * 3, f"{name}.attn.c_proj"))
-        normed = net.named(f"{name}.ln_2", layers.layer_norm(net, x))
-        x = layers.add(net, x, _feed_forward(net, normed, f"{name}.mlp.c_fc", f"{name}.mlp.c_proj"))
+        x = gpt2_block(net, x, f"h.{number}")
     x = net.named("ln_f", layers.layer_norm(net, x))
     return [net.named("wte", layers.linear(net, x, _GPT2_VOCABULARY, bias=False, tied=True))]
+
+
+def gpt2_block(net: NetworkBuilder, x: Value, name: str) -> Value:
+    """One of GPT-2's layers, `name` before the names of its parameters."""
+    normed = net.named(f"{name}.ln_1", layers.layer_norm(net, x))
+    # The framework holds query, key and value in one tensor.
+    x = layers.add(net, x, _attention(net, normed, [f"{name}.attn.c_attn"] * 3, f"{name}.attn.c_proj"))
+    normed = net.named(f"{name}.ln_2", layers.layer_norm(net, x))
+    return layers.add(net, x, _feed_forward(net, normed, f"{name}.mlp.c_fc", f"{name}.mlp.c_proj"))
 
 
 def _token_input(net: NetworkBuilder, size: tuple[int, ...], limit: int) -> Value:
