@@ -94,6 +94,7 @@ def draw_heads(plan: SavedPlan, ax: Axes | None = None) -> Axes:
         place = {head: 1 + number % (len(PALETTE)) for number, head in enumerate(shared)}
         grid[layer] = [place.get(head, 0) for head in row]
     from matplotlib.colors import ListedColormap
+    from matplotlib.ticker import MaxNLocator
 
     edges = np.arange(heads + 1) - 0.5, np.arange(layers + 1) - 0.5
     ax.pcolormesh(*edges, grid, cmap=ListedColormap([PALE, *PALETTE]), vmin=-0.5, vmax=len(PALETTE) + 0.5,
@@ -104,7 +105,7 @@ def draw_heads(plan: SavedPlan, ax: Axes | None = None) -> Axes:
             ax.text(head, layer, str(used), ha="center", va="center", fontsize=7 if heads <= 16 else 5.5, color=ink)
     ax.invert_yaxis()
     for axis in (ax.xaxis, ax.yaxis):
-        axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("head")
     ax.set_ylabel("layer")
     kept = int(chosen.counts.sum())

@@ -101,7 +101,9 @@ def draw_density(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     if counts.max(initial=0) > _FEW:
         ax.set_yscale("symlog")
     else:
-        ax.yaxis.get_major_locator().set_params(integer=True)
+        from matplotlib.ticker import MaxNLocator
+
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("entry of the gradient")
     ax.set_ylabel("selected, all ranks")
     ax.set_title(f"{plan.schedule.name}: selected entries, boundaries of regions", loc="left", fontsize=10)
