@@ -223,7 +223,7 @@ def _states(program: Program, timeline: Timeline, log: CopyLog, sets: list[int],
     present = version >= 0
     for copy, held in zip(copies[present].tolist(), number[version[present]].tolist(), strict=True):
         there[copy // devices].append((copy % devices, sets[held]))
-    uses = _uses(program, timeline, log, sets, border)
+    uses = _uses(program, timeline, log, number, sets, border)
     needs: list[list[tuple[int, int]]] = [[] for _ in tensors]
     required = program.graph.required
     held_sets = required.contributions or (0,) * len(required)
@@ -236,7 +236,7 @@ def _states(program: Program, timeline: Timeline, log: CopyLog, sets: list[int],
 
 
 def _uses(
-    program: Program, timeline: Timeline, log: CopyLog, sets: list[int], border: int
+    program: Program, timeline: Timeline, log: CopyLog, version_number: Ints, sets: list[int], border: int
 ) -> dict[int, list[tuple[int, int, int, int]]]:
     """By tensor, what events that go on at the border still do: write, free, and use what they have read."""
     action, devices = log.action, program.device_count
@@ -246,7 +246,7 @@ def _uses(
     using = ((action == READ) | (action == OVERWRITE)) & (until > border)
     coming = ((action == END) | (action == FREE)) & (position > border)
     entries = np.flatnonzero(using | coming)
-    held = version_numbers(log)[entries]
+    held = version_number[entries]
     columns = event[entries].tolist(), action[entries].tolist(), log.copy_of(entries).tolist(), held.tolist()
     found: dict[int, list[tuple[int, int, int, int]]] = {}
     for number, code, copy, version in zip(*columns, strict=True):
