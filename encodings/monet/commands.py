@@ -88,9 +88,10 @@ example:
 def _execute(values: Mapping[str, Any], session: Session) -> Answer:
     """The measured methods, the plan last. Needs the extra `torch`."""
     from gapless.solution import Status
+    from gapless.topologies.host import host_link
     from gapless.torch.run import load_workload, reason_without_plan, run_and_compare
 
-    question = partial(problem.Problem, link=problem.link_of(values["offload"], values["host_memory"]))
+    question = partial(problem.Problem, link=host_link(values["offload"], values["host_memory"]))
     found = run_and_compare(
         load_workload(values["model"]), question, values["budget"], session.options,
         name=values["model"], close=CLOSE if "all" in values["close"] else values["close"], cache=values["cache"],

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.offload.copies import Link, timed
+from gapless.encodings.monet.offload.copies import timed
 from gapless.ir.graph import Implementation, Op
 from gapless.ir.schedule import Event, EventKind, Schedule
 from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.profiles.training.graph import BackwardNode, TrainingGraph, Variant
+from gapless.topologies.host import HostLink
 from gapless.topologies.topology import Topology
 
 __all__ = ["to_schedule"]
@@ -48,7 +49,7 @@ class _Step:
 
 
 def to_schedule(
-    graph: TrainingGraph, decisions: Decisions, budget_bytes: int | None = None, link: Link | None = None
+    graph: TrainingGraph, decisions: Decisions, budget_bytes: int | None = None, link: HostLink | None = None
 ) -> Schedule:
     """The stages in order: in each, its nodes in increasing number, then its backward node, one after the other.
 
@@ -75,8 +76,16 @@ def to_schedule(
         for copy, start_s, taken_s in zip(decisions.copies, starts_s, copy_s, strict=True):
             made.move(direction, [1 + copy.node], start_s, taken_s, freed_on=[direction])
     budget = math.inf if budget_bytes is None else float(budget_bytes)
-    topology = Topology("one device", (0,), memory_bytes=(budget,)) if link is None else link.topology(budget)
+    topology = Topology("one device", (0,), memory_bytes=(budget,)) if link is None else _with_host(link, budget)
     return made.schedule(topology, f"{graph.name}, batch {graph.batch}", as_listed=link is None)
+
+
+def _with_host(link: HostLink, budget_bytes: float) -> Topology:
+    """A device with a budget, its host, and a link each way."""
+    return Topology(
+        "one device and its host", (0, 0), link.links(1), engines=((0, "compute"),),
+        memory_bytes=(budget_bytes, float(link.host_bytes)),
+    )  # fmt: skip
 
 
 def _tensors(graph: TrainingGraph) -> ScheduleBuilder:

@@ -11,8 +11,7 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
-from gapless.encodings.monet.offload.copies import Link
-from gapless.encodings.monet.question import DEVICE, HOST_MEMORY, METHODS, Question
+from gapless.encodings.monet.question import DEVICE, METHODS, Question
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.study.carried import Carried, carried_from
 from gapless.errors import InputError
@@ -26,7 +25,8 @@ from gapless.profiles.training.optimizer import with_optimizer
 from gapless.question import from_question
 from gapless.question.fields import Share
 from gapless.report.short_repr import BriefQuestion
-from gapless.units import Unit, parse_bytes
+from gapless.topologies.host import HostLink, host_link
+from gapless.units import Unit
 
 __all__ = [
     "OBJECTIVES",
@@ -38,7 +38,6 @@ __all__ = [
     "costed",
     "find_graph",
     "found_graph",
-    "link_of",
     "problem",
     "problem_of",
 ]
@@ -87,7 +86,7 @@ class Problem(BriefQuestion):
     objective: Objective = cast("Objective", Question.objective)
     method: str = Question.method
     carried: Carried | None = field(default=None, repr=False)
-    link: Link | None = None
+    link: HostLink | None = None
 
     def __post_init__(self) -> None:
         if self.budget_bytes < 1:
@@ -169,17 +168,8 @@ def problem_of(asked: Question) -> Problem:
         objective=cast("Objective", asked.objective),
         method=asked.method,
         carried=None if asked.carry is None else carried_from(asked.carry),
-        link=link_of(asked.offload, asked.host_memory),
+        link=host_link(asked.offload, asked.host_memory),
     )
-
-
-def link_of(bytes_per_s: float | None, host_bytes: int | None) -> Link | None:
-    """The link to a host, None where none is asked for. Raises `InputError` for memory of a host without a link."""
-    if bytes_per_s is None:
-        if host_bytes is not None:
-            raise InputError("host_memory: goes with offload, which is not given; give both, or neither")
-        return None
-    return Link(bytes_per_s, parse_bytes(HOST_MEMORY) if host_bytes is None else host_bytes)
 
 
 problem = from_question(Question)(problem_of)

@@ -10,8 +10,9 @@ from gapless.lazy import lazy
 from gapless.profiles.devices import device_names
 from gapless.profiles.training import networks
 from gapless.profiles.training.optimizer import OPTIMIZERS
-from gapless.question import Asked, asked
-from gapless.question.fields import Bandwidth, Choice, Object, Share, Size, SizeOrShare, Text, Whole
+from gapless.question import Asked, asked, said
+from gapless.question.command_fields import HOST_MEMORY, OFFLOAD
+from gapless.question.fields import Choice, Object, Share, SizeOrShare, Text, Whole
 
 if TYPE_CHECKING:
     from gapless.encodings.monet.study.carried import Solved
@@ -43,8 +44,6 @@ METHODS: Mapping[str, str] = {
 
 DEVICE = "p100"
 """Whose costs a named network has if nothing is said."""
-HOST_MEMORY = "64GB"
-"""What a host has for tensors if nothing is said."""
 METHOD_HELP = f"what decides: {', '.join(METHODS)}; docs/monet.md says what each is"
 
 
@@ -89,14 +88,8 @@ class Question(Asked):
     objective: str = asked(
         Choice(("time", "energy")), "least time, or least energy, for graphs whose power is known", "time"
     )
-    offload: float | None = asked(
-        Bandwidth(),
-        "tensors may travel to the host and back over a link of so much each way, such as 25GB/s",
-        metavar="B",
-    )
-    host_memory: int | None = asked(
-        Size(1), "with --offload: the most that the host may hold", otherwise=HOST_MEMORY, metavar="SIZE"
-    )
+    offload: float | None = said(OFFLOAD)
+    host_memory: int | None = said(HOST_MEMORY)
     method: str = asked(Choice(tuple(METHODS)), METHOD_HELP, "auto", metavar="NAME")
     carry: str | SavedPlan | Solved | None = asked(
         Object(("gapless.io.plan.SavedPlan", "gapless.result.Result")),

@@ -6,16 +6,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gapless.question.fields import Field, Seconds, Text, Whole
+from gapless.question.fields import Bandwidth, Field, Seconds, Size, Text, Whole
 
 if TYPE_CHECKING:
     from gapless.system import Answer, Session
 
-__all__ = ["MODEL", "PLAN", "REPEATS", "STEPS", "WAIT", "WAIT_FOR_EACH", "drawn", "output", "plot"]
+__all__ = [
+    "HOST_MEMORY",
+    "MODEL",
+    "OFFLOAD",
+    "PLAN",
+    "REPEATS",
+    "STEPS",
+    "WAIT",
+    "WAIT_FOR_EACH",
+    "drawn",
+    "output",
+    "plot",
+]
 
 MODEL = Field(
     "model", Text(), "or FILE.py:FACTORY, with options of its own; see below", is_required=True,
     metavar="MODULE:FACTORY[,OPTION=N]",
+)  # fmt: skip
+OFFLOAD = Field(
+    "offload", Bandwidth(), "tensors may travel to the host and back over a link of so much each way, such as 25GB/s",
+    metavar="B",
+)  # fmt: skip
+HOST_MEMORY = Field(
+    "host_memory", Size(1), "with --offload: the most that the host may hold", otherwise="64GB",
+    metavar="SIZE",
 )  # fmt: skip
 PLAN = Field("plan", Text(), "the plan", is_required=True, metavar="FILE")
 REPEATS = Field("repeats", Whole(1, 10**6), "runs of which the median is taken", 9, metavar="N")

@@ -28,7 +28,7 @@ from torch_steps import keep_all
 import gapless
 from gapless import SolveOptions
 from gapless.encodings.monet import Problem
-from gapless.encodings.monet.offload.copies import Link
+from gapless.topologies.host import HostLink
 from gapless.torch.capture.graph import capture
 from gapless.torch.capture.timing import profile
 from gapless.torch.run import run
@@ -55,7 +55,7 @@ def test_emulated_copies_take_the_predicted_time(
     keeping_s = float(all_kept.schedule.end_s.max())
     kept_bytes, eager_bytes = sum(buffer.nbytes for buffer in work.model.buffers()), eager_peak_bytes(work)
     for share, rate in ((0.7, 0.1), (0.7 if kind == "resnet" else 0.5, 0.4)):  # half of ResNet's fits nothing
-        problem = Problem(step.graph, int(share * eager_bytes), link=Link(rate * 1e9, 64 * 10**9))
+        problem = Problem(step.graph, int(share * eager_bytes), link=HostLink(rate * 1e9, 64 * 10**9))
         result = gapless.solve(problem, SolveOptions(gap=0.005, time_limit_s=limit_s(LIMIT_S), threads=1))
         plan = planned(step, result)
         runner = Runner("offloading", functools.partial(work.train, run(plan, work.model, tolerance=None)))

@@ -18,9 +18,9 @@ from result_tables import ResultTables
 import gapless
 from gapless import Result, SolveOptions
 from gapless.encodings.monet import Problem
-from gapless.encodings.monet.offload.copies import Link
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.networks import build
+from gapless.topologies.host import HostLink
 
 LIMIT_S = 90.0
 BUILT_IN = {"un_11": ("unet", 11), "resnet50_184": ("resnet50", 184)}
@@ -36,7 +36,7 @@ def test_offloading_is_not_behind_others(
     tables: ResultTables, limit_s: Any, name: str, device: str, share: float, rate: int
 ) -> None:
     graph = measured(f"{name}_{FULL}") if device == "p100" else build(*BUILT_IN[name], device)
-    budget_bytes, link = int(share * peak_without_saving_bytes(graph)), Link(rate * 1e9, 64 * 10**9)
+    budget_bytes, link = int(share * peak_without_saving_bytes(graph)), HostLink(rate * 1e9, 64 * 10**9)
     options = SolveOptions(gap=0.0005, time_limit_s=limit_s(LIMIT_S), threads=2)
     found = {
         title: gapless.solve(Problem(graph, budget_bytes, method=method, link=link), options)

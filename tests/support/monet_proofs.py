@@ -14,9 +14,9 @@ from gapless import SolveOptions, Status, StopReason
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.bounds.must_hold import is_refuted
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.offload.copies import Link
 from gapless.encodings.monet.parameters import Bounding, Cooling, Parameters
 from gapless.profiles.training.graph import TrainingGraph
+from gapless.topologies.host import HostLink
 
 __all__ = [
     "UNITS_BYTES", "assert_the_proof_is_true", "assert_the_proof_with_a_link_is_true", "questions",
@@ -88,7 +88,7 @@ def assert_the_proof_with_a_link_is_true(graph: TrainingGraph, budget_bytes: int
         best_s = quickest_s(graph, budget_bytes, bytes_a_tick, most_states=MOST_STATES)
     except OverflowError:
         return None
-    problem = Problem(graph, budget_bytes, link=Link(bytes_a_tick / TICK_S, 2**62))
+    problem = Problem(graph, budget_bytes, link=HostLink(bytes_a_tick / TICK_S, 2**62))
     result = gapless.solve(problem, SolveOptions(gap=0.0, threads=1), LINK_PARAMETERS)
     assert "alarm" not in result.details
     if best_s is None:

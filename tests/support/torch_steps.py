@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.offload.copies import Link
 from gapless.encodings.monet.offload.keeper import OffloadKeeper
 from gapless.encodings.monet.search.keepset import KeepSet, Move
 from gapless.encodings.monet.search.retention import just_in_time
+from gapless.topologies.host import HostLink
 from gapless.torch.capture.program import CapturedStep
 from gapless.torch.devices import device_of, measure_peak
 from gapless.torch.run import StepPlan, run
@@ -105,7 +105,7 @@ def offloading_plan(step: CapturedStep, seed: int, step_copies: float = 1.0, mov
     forward_s = sum(node.implementations[0].duration_s for node in graph.forward)
     rate = step_copies * float(graph.output_bytes.sum()) / max(forward_s, 1e-9)
     budget_bytes = 2**50 if seed % 2 else keep_all(step).peak_bytes * 2 // 3
-    keeper = OffloadKeeper(graph, budget_bytes, Link(rate, 2**60))
+    keeper = OffloadKeeper(graph, budget_bytes, HostLink(rate, 2**60))
     variants = np.array([chance.integers(len(node.variants)) for node in graph.backward])
     state = keeper.state(KeepSet.just_in_time(np.ones(len(graph.forward), dtype=np.bool_), variants))
     for _ in range(moves):

@@ -20,11 +20,11 @@ from gapless.encodings.monet.bounds.holding import changes_by_stage, hold, needs
 from gapless.encodings.monet.bounds.travel import away_columns, minimise_end
 from gapless.encodings.monet.bounds.windows import Again, Relaxation, Rows, Span, add_level, add_run_rows
 from gapless.encodings.monet.evaluate import unlimited_s
-from gapless.encodings.monet.offload.copies import Link
 from gapless.encodings.monet.options import Option, backward_options, byte_unit, cost_unit, forward_options
 from gapless.encodings.monet.search.stretches import KeepSet
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
+from gapless.topologies.host import HostLink
 
 __all__ = ["Relaxation", "decode", "encode"]
 
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 
 def encode(
-    graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,), link: Link | None = None
+    graph: TrainingGraph, budget_bytes: int | None, cuts: tuple[int, ...] = (1,), link: HostLink | None = None
 ) -> Relaxation:
     """The relaxation with windows that begin at the stages `cuts`, ascending from 1; with tensors that travel a link.
 

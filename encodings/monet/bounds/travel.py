@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.bounds.windows import Again, Away, Relaxation, Rows, Span
-from gapless.encodings.monet.offload.copies import Link
 from gapless.model import Model
 from gapless.profiles.training.graph import TrainingGraph
+from gapless.topologies.host import HostLink
 
 __all__ = ["away_columns", "deadlines", "last_readers", "minimise_end"]
 
@@ -69,7 +69,11 @@ def last_readers(graph: TrainingGraph) -> Ids:
 
 
 def minimise_end(
-    model: Relaxation, link: Link, spans: list[list[Span]], again: list[Again], made: Mapping[int, tuple[int, float]]
+    model: Relaxation,
+    link: HostLink,
+    spans: list[list[Span]],
+    again: list[Again],
+    made: Mapping[int, tuple[int, float]],
 ) -> None:
     """Add the clock and what the link can do by it, and make the end of the step the objective.
 
@@ -155,7 +159,7 @@ class _Groups:
 class _Flow:
     """Rows of what the link can have carried; `rows` collects them."""
 
-    def __init__(self, model: Relaxation, link: Link, clock: _Clock) -> None:
+    def __init__(self, model: Relaxation, link: HostLink, clock: _Clock) -> None:
         graph = model.graph
         self.rows, self._model, self._clock = Rows(), model, clock
         assert model.away is not None

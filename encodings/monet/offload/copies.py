@@ -7,49 +7,12 @@ link turn out to be, and times are what follows from the order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gapless.errors import InputError
-from gapless.topologies.topology import Link as TopologyLink
-from gapless.topologies.topology import Topology
 
-__all__ = ["Copy", "Link", "Times", "timed"]
-
-
-@dataclass(frozen=True)
-class Link:
-    """What connects a device with its host: one copy each way at a time, each at `bytes_per_s`.
-
-    `host_bytes`: the most that the host may hold.
-    """
-
-    bytes_per_s: float
-    host_bytes: int
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.bytes_per_s) and self.bytes_per_s > 0):
-            raise InputError(f"offload: must be a bandwidth above 0, got {self.bytes_per_s}")
-        if self.host_bytes < 1:
-            raise InputError(f"host_memory: must be >= 1 byte, got {self.host_bytes}")
-
-    def copy_s(self, size_bytes: float) -> float:
-        """How long a copy takes."""
-        return size_bytes / self.bytes_per_s
-
-    @property
-    def description(self) -> dict[str, object]:
-        """What was asked, for the plan file."""
-        return {"offload_bytes_per_s": self.bytes_per_s, "host_bytes": self.host_bytes}
-
-    def topology(self, budget_bytes: float) -> Topology:
-        """A device with a budget, its host, and a link each way."""
-        beta = 1.0 / self.bytes_per_s
-        return Topology(
-            "one device and its host", (0, 0), (TopologyLink(0, 1, 0.0, beta), TopologyLink(1, 0, 0.0, beta)),
-            engines=((0, "compute"),), memory_bytes=(budget_bytes, float(self.host_bytes)),
-        )  # fmt: skip
+__all__ = ["Copy", "Times", "timed"]
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.offload.copies import Copy, Link, Times, timed
+from gapless.encodings.monet.offload.copies import Copy, Times, timed
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.keepset import Keeper, Outcome, State, Steps
 from gapless.encodings.monet.search.stretches import KeepSet, Stretches
 from gapless.profiles.training.graph import TrainingGraph
+from gapless.topologies.host import HostLink
 
 __all__ = ["Journey", "OffloadKeeper", "keeper_of"]
 
@@ -62,7 +63,7 @@ class _Ahead:
 class OffloadKeeper(Keeper):
     """Evaluates keep-sets of one graph under one budget, beside a link to the host."""
 
-    def __init__(self, graph: TrainingGraph, budget_bytes: int, link: Link) -> None:
+    def __init__(self, graph: TrainingGraph, budget_bytes: int, link: HostLink) -> None:
         super().__init__(graph, budget_bytes)
         self.link = link
         self._size = graph.output_bytes.astype(np.float64)

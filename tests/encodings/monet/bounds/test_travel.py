@@ -17,11 +17,11 @@ from gapless.encodings.monet import Problem
 from gapless.encodings.monet.bounds import relaxation
 from gapless.encodings.monet.bounds.travel import deadlines, last_readers
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.offload.copies import Link
 from gapless.encodings.monet.parameters import Bounding, Cooling, Parameters
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 from gapless.profiles.training.networks import build
 from gapless.solvers.registry import solve_model
+from gapless.topologies.host import HostLink
 
 QUICK = Parameters(bounding=Bounding(steps=50), cooling=Cooling(steps_per_node=10, patience=2), least_budget_steps=0)
 MOST_STATES = 15_000
@@ -60,7 +60,7 @@ def quickest_or_none(graph: TrainingGraph, budget_bytes: int, bytes_a_tick: int 
 def test_no_step_is_quicker_than_the_bound(graph: TrainingGraph, less_mib: int, windows: int, mib_a_tick: int) -> None:
     budget_bytes = max(1, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)
     best_s = quickest_or_none(graph, budget_bytes, mib_a_tick * MIB)
-    link = Link(mib_a_tick * MIB / TICK_S, 2**60)
+    link = HostLink(mib_a_tick * MIB / TICK_S, 2**60)
     model = relaxation.encode(graph, budget_bytes, tuple(range(1, 1 + min(windows, len(graph.backward)))), link)
     solution = solve_model(model.milp, SolveOptions(threads=1))
     if solution.status is Status.INFEASIBLE:
@@ -75,7 +75,7 @@ def test_no_step_is_quicker_than_the_bound(graph: TrainingGraph, less_mib: int, 
 def test_a_solve_is_between_its_bound_and_nothing_quicker(graph: TrainingGraph, less_mib: int, mib_a_tick: int) -> None:
     budget_bytes = max(1, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)
     best_s = quickest_or_none(graph, budget_bytes, mib_a_tick * MIB)
-    problem = Problem(graph, budget_bytes, link=Link(mib_a_tick * MIB / TICK_S, 2**60))
+    problem = Problem(graph, budget_bytes, link=HostLink(mib_a_tick * MIB / TICK_S, 2**60))
     found = gapless.solve(problem, SolveOptions(gap=0.0, threads=1), QUICK)
     assert "alarm" not in found.details
     if best_s is None:
@@ -128,7 +128,7 @@ def test_a_copy_that_the_loss_waits_for_is_in_the_bound() -> None:
     assert best_s == (5 + 4 + 1 + 1 + 1 + 1 + 1) * TICK_S
     assert best_s < quickest_s(graph, 17 * MIB, None)
     for cuts in ((1,), (2,), (1, 2)):
-        model = relaxation.encode(graph, 17 * MIB, cuts, Link(8 * MIB / TICK_S, 2**60))
+        model = relaxation.encode(graph, 17 * MIB, cuts, HostLink(8 * MIB / TICK_S, 2**60))
         bound = solve_model(model.milp, SolveOptions(threads=1)).bound
         assert bound is not None
         assert bound * model.unit_s <= best_s * (1 + 1e-6)

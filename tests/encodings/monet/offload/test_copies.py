@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gapless import InputError
-from gapless.encodings.monet.offload.copies import Copy, Link, timed
+from gapless.encodings.monet.offload.copies import Copy, timed
+from gapless.topologies.host import HostLink
 
 
 def test_a_copy_runs_beside_the_steps_and_costs_nothing_where_there_is_time() -> None:
@@ -38,4 +39,4 @@ def test_copies_that_would_wait_for_each_other_are_refused(places: tuple[int, in
 )
 def test_a_link_of_no_use_is_refused(rate: float, host_bytes: int, field: str) -> None:
     with pytest.raises(InputError, match=field):
-        Link(rate, host_bytes)
+        HostLink(rate, host_bytes)

@@ -19,7 +19,6 @@ from gapless.encodings.monet import Problem
 from gapless.encodings.monet.decisions import StepDecision
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.offload.copies import Link
 from gapless.encodings.monet.offload.keeper import OffloadKeeper
 from gapless.encodings.monet.offload.search import first_offloaded
 from gapless.encodings.monet.parameters import Bounding, Cooling, Parameters
@@ -28,6 +27,7 @@ from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.networks import build
+from gapless.topologies.host import HostLink
 
 QUICK = Parameters(
     bounding=Bounding(steps=2, small_cells=0), cooling=Cooling(steps_per_node=2, patience=1), least_budget_steps=100
@@ -66,7 +66,7 @@ def test_a_plan_takes_the_time_that_was_said_and_no_more_memory(
 ) -> None:
     graph = without_giving_back(graph)
     budget_bytes = max(1, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)
-    keeper = OffloadKeeper(graph, budget_bytes, Link(mib_a_tick * MIB / 1e-5, 2**62))
+    keeper = OffloadKeeper(graph, budget_bytes, HostLink(mib_a_tick * MIB / 1e-5, 2**62))
     keep = wandered(keeper, seed, moves)
     outcome, decisions = keeper.state(keep).outcome, keeper.decide(keep)
     report = check(to_schedule(graph, decisions, None, keeper.link))
@@ -77,7 +77,7 @@ def test_a_plan_takes_the_time_that_was_said_and_no_more_memory(
 
 
 def test_a_neighbour_is_what_it_is_from_scratch() -> None:
-    keeper = OffloadKeeper(UNET, int(0.5 * peak_without_saving_bytes(UNET)), Link(5e9, 2**40))
+    keeper = OffloadKeeper(UNET, int(0.5 * peak_without_saving_bytes(UNET)), HostLink(5e9, 2**40))
     for seed in range(10):
         keep = wandered(keeper, seed, 30)
         again = keeper.state(keep)
@@ -87,7 +87,7 @@ def test_a_neighbour_is_what_it_is_from_scratch() -> None:
 
 
 def test_what_comes_back_too_late_is_seen_by_the_replay() -> None:
-    keeper = OffloadKeeper(UNET, int(0.4 * peak_without_saving_bytes(UNET)), Link(5e9, 2**40))
+    keeper = OffloadKeeper(UNET, int(0.4 * peak_without_saving_bytes(UNET)), HostLink(5e9, 2**40))
     decisions = keeper.decide(first_offloaded(keeper))
     assert decisions.copies
     copy = decisions.copies[0]
@@ -100,19 +100,19 @@ def test_what_comes_back_too_late_is_seen_by_the_replay() -> None:
 
 def test_the_host_holds_no_more_than_it_has() -> None:
     budget_bytes = int(0.4 * peak_without_saving_bytes(UNET))
-    amply = OffloadKeeper(UNET, budget_bytes, Link(1e12, 2**40))
+    amply = OffloadKeeper(UNET, budget_bytes, HostLink(1e12, 2**40))
     keep = first_offloaded(amply)
     assert amply.state(keep).outcome.overflow_bytes == 0
     assert keep.offloaded is not None
     needed = int(UNET.output_bytes[keep.offloaded].sum())
-    assert OffloadKeeper(UNET, budget_bytes, Link(1e12, needed - 5)).state(keep).outcome.overflow_bytes == 5
+    assert OffloadKeeper(UNET, budget_bytes, HostLink(1e12, needed - 5)).state(keep).outcome.overflow_bytes == 5
 
 
 @pytest.mark.thorough("auto")
 @pytest.mark.parametrize("method", ["auto", "offload-all", "offload-layers"])
 def test_a_solve_with_a_link_replays_clean_and_is_not_behind_the_one_without(method: str) -> None:
     budget_bytes, options = int(0.45 * peak_without_saving_bytes(UNET)), SolveOptions(gap=0.02, threads=1)
-    found = gapless.solve(Problem(UNET, budget_bytes, method=method, link=Link(12e9, 2**40)), options, QUICK)
+    found = gapless.solve(Problem(UNET, budget_bytes, method=method, link=HostLink(12e9, 2**40)), options, QUICK)
     assert found.valid
     assert found.report is not None
     assert found.report.peak_bytes[0] <= budget_bytes
@@ -133,7 +133,7 @@ def test_a_solve_with_a_link_replays_clean_and_is_not_behind_the_one_without(met
 def test_a_link_of_next_to_nothing_changes_nothing(graph: TrainingGraph, less_mib: int) -> None:
     budget_bytes = max(1, evaluate(graph, keep_all(graph)).peak_bytes - less_mib * MIB)
     best_s = cheapest_s(graph, budget_bytes)
-    slow = Problem(graph, budget_bytes, link=Link(1.0, 2**62))
+    slow = Problem(graph, budget_bytes, link=HostLink(1.0, 2**62))
     found = gapless.solve(slow, SolveOptions(gap=0.0, threads=1), QUICK)
     assert "alarm" not in found.details
     if best_s is None:

@@ -14,7 +14,6 @@ import gapless
 from gapless import SolveOptions, Status
 from gapless.encodings.monet import Problem
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.offload.copies import Link
 from gapless.encodings.monet.problem import OFFLOADING
 from gapless.encodings.monet.question import METHODS as NAMES
 from gapless.encodings.monet.study.methods import CARRIED, METHODS
@@ -22,6 +21,7 @@ from gapless.errors import InputError
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.profiles.training.networks import build
 from gapless.recipe import Result
+from gapless.topologies.host import HostLink
 
 OPTIONS = SolveOptions(gap=0.01, time_limit_s=60.0, threads=1)
 LITTLE, AMPLE = 58, 1000
@@ -29,7 +29,7 @@ LITTLE, AMPLE = 58, 1000
 
 
 def solved(graph: TrainingGraph, budget_bytes: int, method: str) -> Result:
-    link = Link(10.0, 2**40) if method in OFFLOADING else None
+    link = HostLink(10.0, 2**40) if method in OFFLOADING else None
     return gapless.solve(Problem(graph, budget_bytes, method=method, link=link), OPTIONS)
 
 
