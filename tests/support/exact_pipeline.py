@@ -111,6 +111,7 @@ class _Exact:
             if room >= most + 4 * stages.message_bytes.sum() * stages.micro_batches:
                 continue
             parts, sizes = [], []
+            copies: list[tuple[Any, Any, Any, int]] = []
             for kind, stage, m in here:
                 if kind != Kind.FORWARD:
                     continue
@@ -118,6 +119,19 @@ class _Exact:
                 begun, done = self.start[backward], self.start[backward] + self.held[backward]
                 phases = [(self.start[forward], begun, kept), (begun, done, stages.stash_bytes),
                           (done, self.start[last] + self.held[last], deferred)]  # fmt: skip
+                if stages.offload_s is not None:
+                    copies.append(self._copied(stage, m, begun))
+                    (made, *_), (is_away, out, back, taken) = phases.pop(0), copies[-1]
+                    for number, (begin, end, there) in enumerate((
+                        (made, begun, is_away.negated()), (made, out + taken, is_away), (back, begun, is_away)
+                    )):  # fmt: skip
+                        long = self._time(f"is there {number} {stage} {m}")
+                        parts.append(
+                            self.model.new_optional_interval_var(
+                                begin, long, end, there, f"is there {number} {stage} {m}"
+                            )
+                        )
+                        sizes.append(int(kept[stage]))
                 for number, (begin, end, size) in enumerate(phases):
                     long = self._time(f"kept {number} {stage} {m}")
                     parts.append(self.model.new_interval_var(begin, long, end, f"keeps {number} {stage} {m}"))
@@ -126,6 +140,35 @@ class _Exact:
                 parts.append(part)
                 sizes.append(size)
             self.model.add_cumulative(parts, sizes, int(room))
+            if copies:
+                self._engines(copies, [int(kept[stage]) for kind, stage, _ in here if kind == Kind.FORWARD])
+
+    def _copied(self, stage: int, m: int, begun: Any) -> tuple[Any, Any, Any, int]:
+        """Whether what is kept goes to the host and comes back, and when each copy begins."""
+        assert self.stages.offload_s is not None
+        taken, name = int(self.stages.offload_s[stage]), f"{stage} {m}"
+        is_away, out, back = (
+            self.model.new_bool_var(f"away {name}"),
+            self._time(f"out {name}"),
+            self._time(f"back {name}"),
+        )
+        done = self.start[Kind.FORWARD, stage, m] + self.held[Kind.FORWARD, stage, m]
+        self.model.add(out >= done).only_enforce_if(is_away)
+        self.model.add(back >= out + taken).only_enforce_if(is_away)
+        self.model.add(begun >= back + taken).only_enforce_if(is_away)
+        return is_away, out, back, taken
+
+    def _engines(self, copies: list[tuple[Any, Any, Any, int]], sizes: list[int]) -> None:
+        """A rank copies one micro-batch each way at a time, and its host has room for what is there."""
+        for way in (1, 2):
+            self.model.add_no_overlap([
+                self.model.new_optional_fixed_size_interval_var(one[way], one[3], one[0], f"copy {way} {number}")
+                for number, one in enumerate(copies)
+            ])  # fmt: skip
+        if np.isfinite(self.stages.host_bytes):
+            parts = [self.model.new_optional_interval_var(out, self._time("on host"), back + taken, is_away, "on host")
+                     for is_away, out, back, taken in copies]  # fmt: skip
+            self.model.add_cumulative(parts, sizes, int(self.stages.host_bytes))
 
     def _messages(self, rank: int) -> Iterator[tuple[Any, int]]:
         """What a rank holds of messages: until one has arrived, or from when one leaves until it is used."""
@@ -187,6 +230,26 @@ def with_messages(seed: int) -> Stages:
     return replace(sized, memory_bytes=memory_bytes)
 
 
+def with_hosts(seed: int) -> Stages:
+    """As `few_stages`, or a line of ranks, in little memory, with a link to each rank's host, fast or slow."""
+    rng = np.random.default_rng(seed)
+    stages = replace(few_stages(seed, is_uneven=bool(rng.integers(2))), blocks=False)
+    if rng.integers(2):
+        ranks = int(rng.integers(1, 5))
+        line = np.arange(ranks)
+        stages = few_stages(seed + 10**6, line=line, micro_batches=int(rng.integers(2, 6 if ranks < 4 else 5)))
+        stages = replace(stages, blocks=False)
+    each = np.zeros(stages.ranks)
+    np.maximum.at(each, stages.rank, np.maximum(stages.full_bytes, stages.kept_bytes).astype(float))
+    states = np.bincount(stages.rank, minlength=stages.ranks)
+    one = np.bincount(stages.rank, weights=stages.full_bytes, minlength=stages.ranks)
+    memory_bytes = states + one + each * rng.integers(0, 3, stages.ranks)
+    a_byte = int(rng.choice([1, 1, 2, 3, 5, 9]))
+    host_bytes = float(rng.choice([3, 6, np.inf, np.inf]))
+    return replace(stages, memory_bytes=memory_bytes, offload_s=a_byte * stages.kept_bytes.astype(float),
+                   host_bytes=host_bytes)  # fmt: skip
+
+
 def two_copies(seed: int) -> Stages:
     """Two copies of a model on two or four ranks, with up to 3 micro-batches each, and sums between the copies."""
     rng = np.random.default_rng(seed)
@@ -246,13 +309,18 @@ def in_slices(seed: int) -> Stages:
     )  # fmt: skip
 
 
-def few_stages(seed: int, is_uneven: bool = False) -> Stages:
+def few_stages(
+    seed: int, is_uneven: bool = False, line: np.ndarray[Any, Any] | None = None, micro_batches: int | None = None
+) -> Stages:
     """Two or three ranks with two stages each, up to 4 micro-batches: messages of activations and gradients share
-    links, on which they are often slower than ops. `is_uneven`: each has one stage or more, in any order."""
+    links, on which they are often slower than ops. `is_uneven`: each has one stage or more, in any order. `line`,
+    `micro_batches`: ranks of one stage each, and as many micro-batches as that."""
     rng = np.random.default_rng(seed)
-    ranks, micro_batches = int(rng.integers(2, 4)), int(rng.integers(2, 5))
-    rank = rank_of_stages(str(rng.choice(["v", "looped"])), ranks, 2)
-    if is_uneven:
+    ranks, most = int(rng.integers(2, 4)), int(rng.integers(2, 5))
+    rank, micro_batches = rank_of_stages(str(rng.choice(["v", "looped"])), ranks, 2), micro_batches or most
+    if line is not None:
+        rank, ranks = line, len(line)
+    elif is_uneven:
         rank = rng.permutation(np.concatenate([np.arange(ranks), rng.integers(0, ranks, rng.integers(1, 3))]))
     count, splits = len(rank), bool(rng.integers(3))
     crosses, stash = rank[1:] != rank[:-1], rng.integers(1, 4, count)

@@ -8,14 +8,16 @@ for which there is none before a message is gone. So what a rank holds follows f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
+from gapless.encodings.pipeline.order.offload import Offloads, offloads_of
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 
-__all__ = ["Posts", "held_bytes", "op_message_bytes", "peak_bytes", "posts_at", "posts_of"]
+__all__ = ["Posts", "held_bytes", "offloads_at", "op_message_bytes", "peak_bytes", "posts_at", "posts_of"]
 
 _AHEAD = 8
 """Ops before its use, or after it was made, for which room for a message is kept at most where room is short."""
@@ -56,7 +58,9 @@ def op_message_bytes(stages: Stages, hop_modes: Ints) -> Floats:
     return found
 
 
-def held_bytes(stages: Stages, hop_modes: Ints, start_s: Floats, end_s: Floats, sent_s: Floats) -> Floats:
+def held_bytes(
+    stages: Stages, hop_modes: Ints, start_s: Floats, end_s: Floats, sent_s: Floats, offloaded_s: Floats | None = None
+) -> Floats:  # fmt: skip
     """The most that each rank holds at once of micro-batches and messages, float of shape (P,); states apart.
 
     Times as those of a `Timeline`. What ends at an instant ends first.
@@ -65,11 +69,25 @@ def held_bytes(stages: Stages, hop_modes: Ints, start_s: Floats, end_s: Floats, 
     start_s, end_s = start_s.reshape(shape), end_s.reshape(shape)
     ledger = _Ledger(stages.ranks)
     for span in stages.spans:
-        for stage, (rank, size) in enumerate(zip(stages.rank.tolist(), span.size_bytes.tolist(), strict=True)):
-            ledger.hold(rank, start_s[span.begin, stage], end_s[span.end, stage], float(size))
+        for stage, size in enumerate(span.size_bytes.tolist()):
+            away = None if offloaded_s is None or span.begin is not Kind.FORWARD else offloaded_s[:, stage]
+            _keep(ledger, stages, stage, (start_s[span.begin, stage], end_s[span.end, stage]), away, float(size))
     for hop in range(stages.count - 1) if stages.message_bytes.any() else ():
         _messages(ledger, stages, hop_modes[hop], start_s, end_s, sent_s, hop)
     return ledger.peaks()
+
+
+def _keep(
+    ledger: _Ledger, stages: Stages, stage: int, times_s: tuple[Floats, Floats], away_s: Floats | None, size: float
+) -> None:  # fmt: skip
+    """What micro-batches keep of a stage, but for the time that it is on the host."""
+    rank, (from_s, until_s) = int(stages.rank[stage]), times_s
+    if away_s is None or stages.offload_s is None:
+        ledger.hold(rank, from_s, until_s, size)
+        return
+    stays = np.isnan(away_s[0])
+    ledger.hold(rank, from_s, np.where(stays, until_s, away_s[0] + stages.offload_s[stage]), size)
+    ledger.hold(rank, away_s[1, ~stays], until_s[~stays], size)
 
 
 def peak_bytes(stages: Stages, program: Ints) -> Floats:
@@ -145,7 +163,10 @@ def _peak(changes: list[tuple[Floats, Floats]]) -> float:
     return float(np.cumsum(change[np.lexsort((change, at_s))]).max(initial=0.0))
 
 
-def posts_of(stages: Stages, sequences: tuple[Ints, ...], hop_modes: Ints, queues: tuple[Ints, ...] = ()) -> Posts:
+def posts_of(
+    stages: Stages, sequences: tuple[Ints, ...], hop_modes: Ints, queues: tuple[Ints, ...] = (),
+    offloads: Sequence[Offloads] = (),
+) -> Posts:  # fmt: skip
     """Room for messages by the order of ops: each gets some before its use and after it was made, one op after the
     other in turns, those that were made first, as long as there is room and for `_AHEAD` ops at most.
 
@@ -163,6 +184,8 @@ def posts_of(stages: Stages, sequences: tuple[Ints, ...], hop_modes: Ints, queue
     crosses = sent.source != sent.target
     for rank, sequence in enumerate(sequences):
         spare = _spare(stages, rank, sequence, own)
+        if offloads:
+            spare += offloads[rank].absent_bytes(stages, len(sequence))
         for message in np.flatnonzero(~crosses & (sent.source == rank)).tolist():
             spare[2 * sent.made[message] + 2 : 2 * sent.used[message] + 1] -= sent.size[message]
         made, used = (np.flatnonzero(crosses & (ranks == rank)).tolist() for ranks in (sent.source, sent.target))
@@ -184,6 +207,22 @@ def posts_of(stages: Stages, sequences: tuple[Ints, ...], hop_modes: Ints, queue
             if first:
                 posts.after[message] = sequence[first - 1]
     return posts
+
+
+def offloads_at(
+    stages: Stages, sequences: tuple[Ints, ...], hop_modes: Ints, messages: int, start_s: Floats, end_s: Floats
+) -> list[Offloads] | None:  # fmt: skip
+    """What each rank copies to its host, None where some rank has no room for all that; `messages`: for how many of
+    them there is to be room besides those of an op. Times: of ops, about."""
+    own, found = op_message_bytes(stages, hop_modes).reshape(-1), list[Offloads]()
+    for rank, sequence in enumerate(sequences):
+        largest = float(stages.forward_message_bytes[stages.rank == rank].max())
+        spare = _spare(stages, rank, sequence, own) - messages * largest
+        offloads = offloads_of(stages, sequence, spare, start_s, end_s)
+        if offloads is None:
+            return None
+        found.append(offloads)
+    return found
 
 
 def posts_at(

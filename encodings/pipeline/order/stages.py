@@ -138,6 +138,8 @@ class Stages:
     `by_span`: whether the longest span of a rank is minimised, from its first op to its end, instead of the step's end.
     `steps`: those that follow one another in the same order, each rank on its own; the end of the last one counts.
     `is_whole`: whether all times are whole numbers, of ticks; then so is what a cell takes, rounded down.
+    `offload_s`: float, shape (S,), how long a copy of what a micro-batch keeps takes to the rank's host, and back; None
+    where there is no link to it. `host_bytes`: the most that the host of a rank may hold.
     """
 
     ranks: int
@@ -175,6 +177,8 @@ class Stages:
     feed: tuple[int, ...] = ()
     slices: int = 1
     is_whole: bool = False
+    offload_s: Floats | None = None
+    host_bytes: float = np.inf
 
     @property
     def count(self) -> int:
@@ -224,6 +228,15 @@ class Stages:
     def is_repeated(self) -> bool:
         """Whether steps follow one another."""
         return self.by_span or self.steps > 1
+
+    @property
+    def offloads(self) -> bool:
+        """Whether what micro-batches keep may be on the host between their forward and their backward."""
+        return self.offload_s is not None
+
+    def with_room(self, memory_bytes: Floats) -> Stages:
+        """The same with so much memory on each rank, and no link to a host."""
+        return replace(self, memory_bytes=memory_bytes, offload_s=None)
 
     @property
     def one_step(self) -> Stages:

@@ -10,13 +10,19 @@ from itertools import islice, pairwise
 import numpy as np
 
 from gapless.array_types import Floats, Ints
-from gapless.encodings.pipeline.order.room import Posts, held_bytes, peak_bytes, posts_of
+from gapless.encodings.pipeline.order.offload import Engine, Offloads
+from gapless.encodings.pipeline.order.room import Posts, held_bytes, offloads_at, peak_bytes, posts_of
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 from gapless.encodings.pipeline.order.steady import Flow, Link, Offsets, begins_s, end_s, longest_paths_s, offsets_s
 
 __all__ = [
     "Candidate", "Kind", "Order", "Timeline", "durations", "has_room", "number", "plain", "steps_of", "timed",
 ]  # fmt: skip
+
+_TURNS = 2
+"""How often copies to the host are planned for an order, each time by the times that came out before."""
+_RESERVES = (0, 2, 4)
+"""Messages for which room is kept where copies to the host are planned."""
 
 
 def number(stages: Stages, kind: Kind, stage: int, micro_batch: int) -> int:
@@ -66,6 +72,7 @@ class Timeline:
     `sent_s`: float, shape (2, S - 1, M): when the forward's and the backward's messages leave. `reduced_s`: float,
     shape (S,), the end of each stage's sum. `finish_s`: float, shape (P,), when each rank is done. `step_s`: their
     latest. `program`: int64, shape (ops,), numbers of ops, each behind those that it waits for, at equal times too.
+    `offloaded_s`: float, shape (2, S, M), when a copy to the host begins, and one back; nan where what is kept stays.
     `run_s`: the end of the last step, where many follow one another; the times are those of a step whose longest span
     is the least, as they are where spans are minimised.
     """
@@ -80,6 +87,7 @@ class Timeline:
     span_s: float
     by_span: bool = False
     run_s: float | None = None
+    offloaded_s: Floats | None = None
 
     @property
     def cost_s(self) -> float:
@@ -141,22 +149,45 @@ def timed(stages: Stages, order: Order, needs_room: bool = True) -> Timeline | N
     false: then it is as if there were room.
     """
     timeline = _timed(stages, order, None) if stages.keeps_turns(order.sequences) else None
-    if timeline is None or not (needs_room and stages.counts_messages) or has_room(stages, order, timeline):
+    can_wait = needs_room and (stages.counts_messages or stages.offloads)
+    if timeline is None or not can_wait or has_room(stages, order, timeline):
         return timeline
+    if stages.offloads:
+        return _offloaded(stages, order, timeline)
     posts = order.posts or posts_of(stages, order.sequences, order.hop_modes, order.messages)
     return _timed(stages, order, posts)
 
 
+def _offloaded(stages: Stages, order: Order, timeline: Timeline) -> Timeline | None:
+    """With copies to the host, and room for them and for messages; twice, since the first copies make ops later."""
+    found: Timeline | None = None
+    for messages in _RESERVES if stages.is_pressed else _RESERVES[:1]:
+        about = timeline
+        for _ in range(_TURNS):
+            offloads = offloads_at(stages, order.sequences, order.hop_modes, messages, about.start_s, about.end_s)
+            made = None if offloads is None else _timed(stages, order, None, offloads=offloads)
+            if offloads is not None and made is not None and not has_room(stages, order, made):
+                posts = posts_of(stages, order.sequences, order.hop_modes, order.messages, offloads)
+                made = _timed(stages, order, posts, offloads=offloads)
+            if made is None or not has_room(stages, order, made):
+                break
+            found, about = min([*([] if found is None else [found]), made], key=lambda one: one.rank), made
+    return found
+
+
 def has_room(stages: Stages, order: Order, timeline: Timeline) -> bool:
     """Whether each rank has room for what micro-batches keep and, where they count, for messages."""
-    if not stages.counts_messages:
+    if not stages.counts_messages and timeline.offloaded_s is None:
         return bool((peak_bytes(stages, timeline.program) <= stages.room_bytes).all())
-    held = held_bytes(stages, order.hop_modes, timeline.start_s, timeline.end_s, timeline.sent_s)
+    times = timeline.start_s, timeline.end_s, timeline.sent_s, timeline.offloaded_s
+    held = held_bytes(stages, order.hop_modes, *times)
     return bool((held <= stages.room_bytes).all())
 
 
-def _timed(stages: Stages, order: Order, posts: Posts | None) -> Timeline | None:
-    walk = _walked(stages, order, posts)
+def _timed(
+    stages: Stages, order: Order, posts: Posts | None, offloads: Sequence[Offloads] = ()
+) -> Timeline | None:  # fmt: skip
+    walk = _walked(stages, order, posts, offloads=offloads)
     if walk is None or not stages.is_repeated:
         return None if walk is None else walk.timeline(order)
     flow = walk.flow(order)
@@ -177,8 +208,11 @@ def steps_of(stages: Stages, order: Order) -> list[Timeline]:
     return [own.timeline(order, flow.sums) for own in walks if own is not None]
 
 
-def _walked(stages: Stages, order: Order, posts: Posts | None, offsets: Offsets | None = None) -> _Walk | None:
-    walk = _Walk(stages, order, posts)
+def _walked(
+    stages: Stages, order: Order, posts: Posts | None, offsets: Offsets | None = None,
+    offloads: Sequence[Offloads] = (),
+) -> _Walk | None:  # fmt: skip
+    walk = _Walk(stages, order, posts, offloads)
     if offsets is not None:
         walk.free_s[:] = offsets[0].tolist()
         walk.link_free_s.update(offsets[1])
@@ -191,7 +225,7 @@ def _walked(stages: Stages, order: Order, posts: Posts | None, offsets: Offsets 
 class _Walk:
     """The ranks' positions in their sequences, and all that is known of times."""
 
-    def __init__(self, stages: Stages, order: Order, posts: Posts | None) -> None:
+    def __init__(self, stages: Stages, order: Order, posts: Posts | None, offloads: Sequence[Offloads]) -> None:
         count, micro_batches = stages.count, stages.micro_batches
         self.per_kind = count * micro_batches
         self.stages, self.micro_batches = stages, micro_batches
@@ -227,6 +261,8 @@ class _Walk:
                 self.lets.setdefault(op, []).append(message)
         self.queue_of = {message: queue for queue in self.queues for message in queue}
         self.cells = order.cells
+        self.offloaded_s = np.full((2, self.per_kind), np.nan)
+        self.engines = [Engine(stages, own, self.offloaded_s) for own in offloads]
         self.posted_s: dict[int, float] = {}
         self.position = [0] * stages.ranks
         self.program: list[int] = []
@@ -260,6 +296,10 @@ class _Walk:
                     break
                 at_s = max(at_s, *gone_s)
             at_s = max(at_s, self.free_s[rank])
+            if self.engines:
+                at_s = max(
+                    at_s, self.engines[rank].begin_s(self.position[rank], op - per_kind, self.free_s[rank], end_s)
+                )
             self.start_s[op] = at_s
             self.free_s[rank] = end_s[op] = done_s = at_s + self.duration_s[op]
             self.position[rank] += 1
@@ -388,8 +428,9 @@ class _Walk:
         span_s = max(float((finish_s - first_s).max()), self._link_span_s(self.flow(order).hop_s))
         program = np.array(self.program, dtype=np.int64)
         sent_s = np.array(self.sent_s).reshape(2, *order.hop_modes.shape)
+        offloaded_s = self.offloaded_s.reshape(2, stages.count, stages.micro_batches) if self.engines else None
         return Timeline(start_s, end_s, sent_s, reduced_s, finish_s, float(finish_s.max()), program, span_s,
-                        stages.by_span)  # fmt: skip
+                        stages.by_span, offloaded_s=offloaded_s)  # fmt: skip
 
     def _link_span_s(self, hop_s: Floats) -> float:
         """The longest span of a link, from its first message until the last is there; 0 where none sends by itself."""
