@@ -42,6 +42,7 @@ def check_step(step: Step) -> None:
     _check_cells(step)
     _check_work(step)
     _check_slices(step)
+    _check_link(step)
     _check_cut(step)
     _check_method(step)
     pairs = [(a, b) for a, b in pairwise(step.rank_of_stage.tolist()) if a != b]
@@ -140,6 +141,19 @@ def _check_slices(step: Step) -> None:
                 "compression": step.compression is not None, "recomputation": step.recomputation != "none",
                 "work": bool(step.work), "placement bidirectional": step.copies > 1}  # fmt: skip
     _check_alone("slices", left_out)
+
+
+def _check_link(step: Step) -> None:
+    """Whether memory is limited, and what copies to hosts leave out is left out."""
+    if step.link is None:
+        return
+    if step.in_flight is None and math.isinf(step.memory_bytes):
+        raise InputError("offload: goes with a limit of memory; give --memory or --in-flight, or leave it out")
+    left_out = {"minimise span": step.by_span, "steps": step.steps > 1, "overlap_cost": step.overlap_cost != 1,
+                "compression": step.compression is not None, "blocking_sends": step.blocking_sends,
+                "work": bool(step.work), "slices": step.slices > 1,
+                "placement bidirectional": step.copies > 1}  # fmt: skip
+    _check_alone("offload", left_out)
 
 
 def _check_alone(name: str, left_out: dict[str, bool]) -> None:

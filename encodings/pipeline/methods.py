@@ -14,11 +14,13 @@ import numpy as np
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
+from gapless.encodings.pipeline.bounds.offload import without_link
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.compression.recipes import recipe_orders
 from gapless.encodings.pipeline.compression.rules import RECIPES
 from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.neighbourhood import improved
+from gapless.encodings.pipeline.order.offload import on_device, restored
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks, refined
 from gapless.encodings.pipeline.order.timeline import Candidate, Order, has_room, timed
@@ -251,9 +253,11 @@ class TimeIndexed:
         if start is None:  # ticks are rounded down, so that messages may lack room that they had
             return
         least, most, parameters = max(bounds_of(ticked.stages).values()), np.ceil(start.cost_s), search.parameters
-        bound = time_indexed_bound(ticked.stages, least, most, parameters.bound_points, parameters.bound_ranks,
-                                   search.deadline)  # fmt: skip
-        search.bounds_s[self.name] = bound * ticked.tick_s
+        every = without_link(ticked.stages, most) if ticked.stages.offloads else [ticked.stages]
+        for stages in every:
+            bound = time_indexed_bound(stages, least, most, parameters.bound_points, parameters.bound_ranks,
+                                       search.deadline)  # fmt: skip
+            search.bounds_s[self.name] = max(bound * ticked.tick_s, search.bounds_s.get(self.name, 0.0))
         yield from ()
 
 
@@ -320,8 +324,20 @@ def quick_orders(
 ) -> list[Candidate]:  # fmt: skip
     """The schedules of the field, and a short run of the heuristic."""
     search = Orders(problem, cut, stages, options, deadline, parameters, parameters.quick_ops)
-    run_methods(_making(problem), problem, search, search.choice)
+    _make(search)
     return search.known
+
+
+def _make(search: Orders) -> None:
+    """Orders by all methods that make some; and, with a link to hosts, for what is on ranks then."""
+    run_methods(_making(search.problem), search.problem, search, search.choice)
+    for stages in on_device(search.stages) if search.stages.offloads else ():
+        own = replace(search, stages=stages, known=[])
+        run_methods((Squeezed(), ZeroBubble()), search.problem, own, search.choice)
+        for found in own.known:
+            candidate = search.candidate(found.method, restored(found.stages, search.stages), found.order)
+            if candidate is not None:
+                search.offer(candidate)
 
 
 def best_orders(
@@ -335,7 +351,7 @@ def best_orders(
     """
     search = Orders(problem, cut, stages, options, deadline, parameters, parameters.heuristic_ops,
                     known=list(known), bounds_s=bounds_of(stages), report=offer)  # fmt: skip
-    run_methods(_making(problem), problem, search, search.choice)
+    _make(search)
     made = search.best = min(search.known, key=_rank, default=None)
     if made is None:
         return search

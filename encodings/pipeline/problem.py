@@ -24,6 +24,7 @@ from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.profiles.pipelines.vocabulary import head_in_parts
 from gapless.question import from_question
 from gapless.topologies.files import load_topology
+from gapless.topologies.host import host_link
 from gapless.units import Unit
 
 __all__ = ["EvenHops", "Hops", "Problem", "Replicas", "TopologyHops", "problem", "problem_of"]
@@ -133,6 +134,7 @@ class Problem(Step):
             **({} if self.slices == 1 else {"slices": self.slices, "attention": self.attention}),
             **({} if self.vocabulary_parts == 1 else {"vocabulary_parts": self.vocabulary_parts}),
             **({"slice_lengths": list(self.slice_lengths)} if self.slice_lengths else {}),
+            **({} if self.link is None else self.link.description),
             "method": self.method,
             "source": self.profile.source,
         }
@@ -165,7 +167,7 @@ def problem_of(asked: Question) -> Problem:
         asked.error_budget, asked.blocking_sends, asked.method, asked.message_memory, asked.minimise,
         overlap_cost=asked.overlap_cost, steps=asked.steps, work=tuple(asked.work or ()), slices=asked.slices,
         attention=asked.attention, slice_lengths=tuple(asked.slice_lengths or ()),
-        vocabulary_parts=asked.vocabulary_parts,
+        vocabulary_parts=asked.vocabulary_parts, link=host_link(asked.offload, asked.host_memory),
     )  # fmt: skip
 
 

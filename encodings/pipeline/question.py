@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 from gapless.encodings.pipeline.compression.rules import RECIPES
@@ -10,7 +10,7 @@ from gapless.lazy import lazy
 from gapless.options import MOST_SECONDS
 from gapless.profiles.pipelines import named
 from gapless.question import Asked, asked, said
-from gapless.question.command_fields import MODEL, PLAN, WAIT, output
+from gapless.question.command_fields import HOST_MEMORY, MODEL, OFFLOAD, PLAN, WAIT, output
 from gapless.question.fields import Bandwidth, Choice, Flag, Listed, Number, Object, Scaled, Seconds, Size, Text, Whole
 from gapless.topologies.names import topology_names
 from gapless.units import parse_plain_seconds
@@ -188,6 +188,8 @@ class Question(Asked):
         "counted",
         group="memory",
     )
+    offload: float | None = said(replace(OFFLOAD, group="memory"))
+    host_memory: int | None = said(replace(HOST_MEMORY, group="memory"))
     hop: float | None = asked(
         Scaled(parse_plain_seconds, Number(0, maximum=MOST_SECONDS)),
         "seconds of a plain message between neighbours: 2, 1.5ms",

@@ -340,6 +340,8 @@ class Search:
         """What ranks hold besides their states; without messages where they don't count."""
         if np.isinf(candidate.stages.memory_bytes).all():
             return np.zeros(self.problem.ranks)
+        if not self.problem.counts_messages and candidate.timeline.offloaded_s is not None:
+            return np.zeros(self.problem.ranks)  # it was looked at when it was timed
         if not self.problem.counts_messages:
             return peak_bytes(candidate.stages, candidate.timeline.program)
         spoiling = spoiling_of(self.problem, candidate.cut, candidate.stages.crosses)

@@ -120,6 +120,14 @@ def _shape(problem: Problem, stages: Stages) -> dict[str, object]:
     return {"backwards": "split" if stages.splits else "whole", **unmeasured}
 
 
+def _offloaded(best: Candidate) -> dict[str, object]:
+    """How much goes to hosts, where there are links to them."""
+    if not best.stages.offloads:
+        return {}
+    stage, _ = np.divmod(best.timeline.offloaded, best.stages.micro_batches)
+    return {"offloaded": len(stage), "offloaded_bytes": int(best.stages.kept_bytes[stage].sum())}
+
+
 def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dict[str, object]:
     stages, timeline = best.stages, best.timeline
     total = stages.micro_batches if stages.work is None else float(stages.work.sum())
@@ -139,6 +147,7 @@ def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dic
         "recomputed": list(decision.recomputed),
         **({"feed": list(decision.feed)} if decision.feed else {}),
         **({"policies": list(decision.policies)} if decision.policies else {}),
+        **_offloaded(best),
         "peak_in_flight": (peaks / np.where(kept, kept, 1)).round(6).tolist(),
         "finish_s": timeline.finish_s.tolist(),
         "spread_s": timeline.spread_s,

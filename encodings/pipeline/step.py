@@ -14,6 +14,7 @@ from gapless.encodings.pipeline.question import Question
 from gapless.profiles.pipelines.compression import CompressionTable
 from gapless.profiles.pipelines.profile import PipelineProfile
 from gapless.report.short_repr import BriefQuestion
+from gapless.topologies.host import HostLink
 
 __all__ = ["Step"]
 
@@ -36,7 +37,7 @@ class Step(BriefQuestion):
     backward take in one cell, of their sum. `work`: what computing each micro-batch takes, as a multiple; none where
     all are alike. `slices`: those of the sequence into which micro-batches are cut; `attention`: the share of causal
     attention in forwards and gradients of inputs; `slice_lengths`: tokens of each, relative, none for equal work.
-    `vocabulary_parts`: the last layers of the profile that are parts of its head.
+    `vocabulary_parts`: the last layers of the profile that are parts of its head. `link`: of each rank to its host.
     """
 
     profile: PipelineProfile
@@ -64,6 +65,7 @@ class Step(BriefQuestion):
     attention: float = Question.attention
     slice_lengths: tuple[float, ...] = ()
     vocabulary_parts: int = Question.vocabulary_parts
+    link: HostLink | None = None
 
     @cached_property
     def shares(self) -> Shares:

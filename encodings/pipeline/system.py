@@ -20,7 +20,9 @@ __all__ = ["SYSTEM"]
 
 
 def _rank_names(plan: SavedPlan) -> tuple[str, ...]:
-    return tuple(f"rank {rank}" for rank in range(plan.schedule.topology.device_count))
+    ranks = 1 + max(device for device, _ in plan.schedule.topology.engines)
+    kinds = [f"rank {rank}" for rank in range(ranks)] + [f"host {rank}" for rank in range(ranks)]
+    return tuple(kinds[: plan.schedule.topology.device_count])
 
 
 def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
@@ -45,8 +47,8 @@ SYSTEM = System(
   gapless solve pipeline --profile gpt-8.3b --ranks 4 --micro-batches 32 --bandwidth 200Gbps --replicas 4 -o plan.json
 """,
     summary=(
-        "method", "backwards", "peak_in_flight", "spread_s", "bubble", "error", "least_memory_bytes",
-        "least_memory_bound_bytes",
+        "method", "backwards", "peak_in_flight", "spread_s", "bubble", "error", "offloaded", "offloaded_bytes",
+        "least_memory_bytes", "least_memory_bound_bytes",
     ),
     remarks=_remarks,
     lighter="fewer micro-batches",

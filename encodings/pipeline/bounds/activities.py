@@ -19,7 +19,7 @@ from gapless.encodings.pipeline.bounds.heads import Heads
 from gapless.encodings.pipeline.order.messages import waiting_links
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 
-__all__ = ["Activities", "Lag", "Memory", "of_links", "of_rank"]
+__all__ = ["Activities", "Lag", "Memory", "of_links", "of_rank", "passes_s"]
 
 
 class Lag(NamedTuple):
@@ -78,7 +78,7 @@ def of_rank(heads: Heads, rank: int, parts_s: Floats | None = None) -> Activitie
     )
     rest = own[:, None] + tail
     late = np.concatenate([np.zeros(len(here)), (heads.own_s - own_s)[Kind.BACKWARD, here]])
-    lags = _chained(chain, turn, _passes(heads)[:, here].reshape(-1), late) + _slice_turns(stages, here, hold)
+    lags = _chained(chain, turn, passes_s(heads)[:, here].reshape(-1), late) + _slice_turns(stages, here, hold)
     if stages.splits:
         lags += [Lag(k, k + len(here), float(hold[k])) for k in range(len(here), 2 * len(here))]
     return Activities(hold, head, rest, tuple(lags), (np.arange(len(hold)),), _memory(stages, rank, here))
@@ -95,12 +95,12 @@ def of_links(heads: Heads) -> Iterator[Activities]:
         rest = hop_s[:, None] + heads.own_s[kind, user, None] + heads.tail_s[kind, user]
         machines = np.split(np.arange(len(hop)), [len(sends[0])])
         lags = _chained(maker // stages.depth, np.where(kind == Kind.FORWARD, maker, 2 * stages.count - maker),
-                        _passes(heads)[kind, maker] + own_s, np.zeros(len(hop)))  # fmt: skip
+                        passes_s(heads)[kind, maker] + own_s, np.zeros(len(hop)))  # fmt: skip
         yield Activities(hop_s, heads.head_s[kind, maker] + own_s[:, None], rest, tuple(lags),
                          tuple(own for own in machines if len(own)))  # fmt: skip
 
 
-def _passes(heads: Heads) -> Floats:
+def passes_s(heads: Heads) -> Floats:
     """When a micro-batch that never waits would come to its forwards and backwards, float of shape (2, S)."""
     return np.concatenate([_pass(heads, chain) for chain in heads.stages.chains], axis=1)
 

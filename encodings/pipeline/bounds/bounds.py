@@ -2,7 +2,8 @@
 
 All but the first rest on heads and tails. `path` takes the longest chain, `one-machine` a rank with all of its ops
 between their heads and tails, `one-link` a link with all of its messages; `memory` does the first two where heads and
-tails know how many micro-batches a rank has room for. Of spans, a rank is looked at from its first op to its own end.
+tails know how many micro-batches a rank has room for. `offload` is by what ranks hold, and for how long. Of spans, a
+rank is looked at from its first op to its own end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from gapless.encodings.pipeline.bounds.activities import of_links, of_rank
 from gapless.encodings.pipeline.bounds.heads import Heads, heads_and_tails
+from gapless.encodings.pipeline.bounds.offload import held_s, without_link
 from gapless.encodings.pipeline.bounds.one_machine import one_machine_s
 from gapless.encodings.pipeline.order.stages import Stages
 
@@ -24,6 +26,8 @@ _RANKS = 8
 
 def bounds_of(stages: Stages) -> dict[str, float]:
     """Seconds, by name; each holds for every order within memory and every choice of modes."""
+    if stages.offloads:
+        return _with_hosts(stages)
     if stages.by_span:
         return {"load": max(_loads_s(stages)), "one-link": _links_s(stages), "memory": max(spans_s(stages).values())}
     if stages.steps > 1:
@@ -36,6 +40,14 @@ def bounds_of(stages: Stages) -> dict[str, float]:
         "one-link": max((one_machine_s(each) for each in of_links(kept)), default=0.0),
         "memory": max(kept.path_s, _ranks_s(kept)),
     }
+
+
+def _with_hosts(stages: Stages) -> dict[str, float]:
+    """What may be on hosts between forward and backward: as if it were nothing, or they were part of the ranks."""
+    every = list(without_link(stages))
+    each = [bounds_of(other) for other in every]
+    held = held_s(stages, heads_and_tails(every[0], remembers=False), arrivals_s(stages))
+    return {name: max(bounds_s[name] for bounds_s in each) for name in each[0]} | {"offload": held}
 
 
 def _ranks_s(heads: Heads) -> float:

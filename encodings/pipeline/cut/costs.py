@@ -83,6 +83,9 @@ def stages_of(problem: Problem, cut: Cut, choice: Choice | None = None, splits: 
         working_bytes=working_bytes if recomputes.any() else None,
         policies=tuple(" ".join(policy.layers) for policy in choice) if recomputes.any() else (),
     )
+    if problem.link is not None:
+        copy_s = stages.kept_bytes / problem.link.bytes_per_s
+        return replace(stages, offload_s=copy_s, host_bytes=float(problem.link.host_bytes))
     return stages if problem.slices == 1 else _sliced(problem, stages, firsts)
 
 

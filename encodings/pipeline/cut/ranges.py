@@ -58,9 +58,10 @@ class RangeCosts:
     def turn_s(self, stage: int, first: int, ends: Ints) -> Floats:
         """All micro-batches, as many at once as memory has room for: each is kept from its forward, through all later
         stages and back, and some of it to its gradient of weights; or the stage runs its forwards twice, where it may.
-        0 where stages have no rank of their own, or all recompute, and for slices.
+        0 where stages have no rank of their own, or all recompute, for slices, and where hosts keep some.
         """
-        if self.problem.chunks * self.problem.slices > 1 or self.problem.recomputation == "all":
+        alone = self.problem.chunks * self.problem.slices == 1 and self.problem.link is None
+        if not alone or self.problem.recomputation == "all":
             return np.zeros(len(ends))
         stash, kept, deferred = (column[ends] - column[first] for column in (self.stash, self.kept, self.deferred))
         kept = np.minimum(kept, self.input_bytes[first]) if self.problem.recomputation == "curve" else kept
@@ -84,12 +85,15 @@ class RangeCosts:
 
     def kept_bytes(self, first: int, ends: Ints) -> Floats:
         """What there must be room for: states, one micro-batch, and of a rank with one stage the messages in and out
-        while it computes; of several stages that may recompute, no more of a micro-batch than their inputs. With
-        two copies of the model a micro-batch has one of the rank's two stages, no less than the mean of both.
+        while it computes; of several stages that may recompute, no more of a micro-batch than their inputs, and nothing
+        where hosts may keep it. With two copies of the model a micro-batch has one of the rank's two stages, no less
+        than the mean of both.
         """
         stash = self.kept[ends] - self.kept[first]
         if self.problem.chunks == 1:
             stash = stash + self.last_tokens * (self.message_bytes[first] + self.message_bytes[ends])
+        elif self.problem.link is not None:
+            stash = np.zeros(len(ends))
         elif self.problem.recomputation != "none":
             stash = np.minimum(stash, self.input_bytes[first])
         stash = stash / self.problem.copies

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from gapless.array_types import Mask
 from gapless.encodings.pipeline.order.exact.window import Window
+from gapless.encodings.pipeline.order.offload import enough
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks
 from gapless.encodings.pipeline.order.timeline import Order, Timeline, has_room, timed
@@ -33,7 +35,8 @@ def improved(
     """Each order that is better than all before it, until one takes `goal_s`, the rounds are over, or the time is.
 
     Each round replays the whole order, so that large ones have fewer: as many as replay `heuristic_ops`. Where steps
-    follow one another, windows shorten spans and the step in turns.
+    follow one another, windows shorten spans and the step in turns. With links to hosts windows keep as much on ranks
+    as the order does.
     """
     random, here = np.random.default_rng(seed), timed(stages, order)
     assert here is not None, "a search starts from an order that can be run"
@@ -43,6 +46,8 @@ def improved(
         if deadline.over or best.cost_s <= goal_s * (1 + _ROUNDING):
             return
         of_turn = ticked if stages.steps == 1 else replace(ticked, steps=1, by_span=turn % 2 == 0)
+        if stages.offloads:
+            of_turn = enough(ticked, partial(_fits, order=order))
         other = _reordered(of_turn, order, random, deadline, parameters)
         timeline = None if other is None else timed(stages, other)
         if other is None or timeline is None or not has_room(stages, other, timeline):
@@ -52,6 +57,12 @@ def improved(
         if here.rank < best.rank:
             best = here
             yield order
+
+
+def _fits(stages: Stages, order: Order) -> bool:
+    """Whether an order can be played without copies to hosts."""
+    timeline = timed(stages, order)
+    return timeline is not None and has_room(stages, order, timeline)
 
 
 def _reordered(

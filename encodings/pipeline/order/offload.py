@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.order.stages import Stages
 
-__all__ = ["Engine", "Offloads", "offloads_of"]
+__all__ = ["Engine", "Offloads", "enough", "kept_share", "offloads_of", "on_device", "restored"]
 
+_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Of what micro-batches keep: what of it is on the rank, in the mean, where orders are made for copies."""
 _AHEAD = 8
 """Ops over which what goes may stay longer, and what comes back may come sooner, where there is room."""
 
@@ -48,6 +50,32 @@ class Offloads:
         found[1::2] = during[:ops]
         found[::2] = np.minimum(during, early[: ops + 1])
         return found
+
+
+def on_device(stages: Stages) -> Iterator[Stages]:
+    """The stages that orders with copies are made for, by how much micro-batches keep on their rank meanwhile."""
+    for share in _SHARES:
+        yield kept_share(stages, share)
+
+
+def kept_share(stages: Stages, share: float) -> Stages:
+    """The same without a link, where a micro-batch keeps a share of what it does from its forward to its backward."""
+    saved_bytes = np.floor(share * stages.kept_bytes).astype(np.int64)
+    return replace(
+        stages, offload_s=None, recomputes=np.ones_like(stages.recomputes), saved_bytes=saved_bytes,
+        working_bytes=stages.full_bytes, again_s=stages.rerun_s,
+    )  # fmt: skip
+
+
+def enough(stages: Stages, fits: Callable[[Stages], bool]) -> Stages:
+    """Of `on_device` what keeps most and still fits."""
+    return next((each for each in on_device(stages) if fits(each)), kept_share(stages, 0.0))
+
+
+def restored(made: Stages, stages: Stages) -> Stages:
+    """What orders were made for with all that micro-batches keep, and the link."""
+    names = ("offload_s", "recomputes", "saved_bytes", "working_bytes", "again_s")
+    return replace(made, **{name: getattr(stages, name) for name in names})
 
 
 class Engine:

@@ -53,7 +53,7 @@ def refined(ticked: Ticked, cost_s: float) -> tuple[Ticked, int]:
 
 def in_ticks(stages: Stages, step_s: float) -> Ticked:
     """`step_s`: about how long a step takes, which sets the size of a tick where there is no common unit."""
-    columns = {name: np.asarray(getattr(stages, name)) for name in _COLUMNS}
+    columns = {name: np.asarray(getattr(stages, name)) for name in (*_COLUMNS, *(["offload_s"] * stages.offloads))}
     columns["embedding_s"] = np.asarray(stages.embedding_s)
     cells = [*stages.least_s, stages.cell_s(stages.forward_s[:, None], stages.backward_s)] if stages.has_cells else []
     durations_s = np.concatenate([column.reshape(-1) for column in (*columns.values(), *cells)])

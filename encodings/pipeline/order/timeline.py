@@ -97,6 +97,11 @@ class Timeline:
         return self.span_s if self.by_span else self.step_s
 
     @property
+    def offloaded(self) -> Ints:
+        """The forwards of which what is kept goes to a host, int64, by number."""
+        return np.flatnonzero(np.zeros(0) if self.offloaded_s is None else np.isfinite(self.offloaded_s[0].reshape(-1)))
+
+    @property
     def spread_s(self) -> float:
         """Between the first and the last rank's end."""
         return float(self.finish_s.max() - self.finish_s.min())

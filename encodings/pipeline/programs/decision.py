@@ -55,6 +55,7 @@ class PipelineDecision(Decision):
     of gradients that are compressed. `sum_modes`: the name of each stage's mode; none where all are plain. `messages`:
     those from one rank to another in the order in which they leave, by the actions that make them; between other ranks
     they leave as they are made. `cells`: the forwards that run in one cell with the backward that follows them.
+    `offloaded`: the forwards of which what is kept goes to the host of their rank, and comes back.
     `feed`: which micro-batch of the question is fed first, and so on; none where they are alike, or in that order.
 
     Raises `InputError` for what contradicts the cut.
@@ -70,6 +71,7 @@ class PipelineDecision(Decision):
     cells: str = ""
     policies: tuple[str, ...] = ()
     feed: tuple[int, ...] = ()
+    offloaded: str = ""
 
     def __post_init__(self) -> None:
         stages = len(self.cut) + 1
@@ -107,6 +109,11 @@ class PipelineDecision(Decision):
         """The forwards that share a cell. Raises `InputError` as `actions` does."""
         return frozenset(_actions("cells", self.cells))
 
+    @cached_property
+    def on_host(self) -> tuple[Action, ...]:
+        """The forwards whose stash travels. Raises `InputError` as `actions` does."""
+        return _actions("offloaded", self.offloaded)
+
     @classmethod
     def of_candidate(cls, found: Candidate, names: Sequence[str]) -> PipelineDecision:
         """For the plan file. `names`: of the modes; the first is plain."""
@@ -126,6 +133,7 @@ class PipelineDecision(Decision):
             messages=tuple(_row(stages, makers(stages, queue)) for queue in order.messages),
             cells=_row(stages, np.array(sorted(order.cells), dtype=np.int64)),
             policies=tuple(by_layer) if any(by_layer) else (),
+            offloaded=_row(stages, found.timeline.offloaded),
             feed=stages.feed if stages.feed != tuple(range(len(stages.feed))) else (),
         )
 
@@ -189,6 +197,9 @@ class PipelineDecision(Decision):
             if stray is not None:
                 raise InputError(f"order[{rank}]: must be of the stages of rank {rank}, got {stray}")
         pairs = {first for row in self.actions for first, second in pairwise(row) if first.kind + second.kind in _CELLS}
+        stray = next((each for each in self.on_host if each.kind != "F" or each.stage >= stages), None)
+        if stray is not None:
+            raise InputError(f"offloaded: must be forwards of stages < {stages}, got {stray}")
         odd = next(iter(sorted(self.celled - pairs)), None)
         if odd is not None:
             raise InputError(f"cells: must be forwards that a backward follows on their rank, got {odd}")

@@ -77,6 +77,8 @@ class _Lowering(StepBuilder):
         start_s, duration_s = float(self.timeline.start_s[op]), float(stages.forward_s[stage])
         duration_s *= stages.work_of(micro_batch)
         self.run(f"F {at}", "forward", stage, start_s, duration_s, reads + used, writes, used)
+        for way in range(2):
+            self.offload(stage, micro_batch, way)
         if not is_last and stages.crosses[stage]:
             sent_s, hop_s = float(self.timeline.sent_s[0, stage, micro_batch]), float(stages.forward_hop_s[stage])
             sending = f"activation {at}", int(stages.boundary_bytes[stage]), stage, stage + 1, sent_s, hop_s
@@ -249,7 +251,8 @@ class _Lowering(StepBuilder):
         return [(tensor, rank[stage]) for stage in range(self.stages.weighted) for tensor in self.sums(stage)]
 
     def _topology(self) -> Topology:
-        """The ranks with a compute and a network engine each, and the links that the pipeline uses."""
+        """The ranks with a compute and a network engine each, the links that the pipeline uses, and hosts behind the
+        ranks, where there are links to them."""
         stages, hops = self.stages, self.problem.hops
         links = [Link(a, b, *((0.0, 0.0) if stages.blocks else hops.cost(a, b))) for a, b in self.links]
         if stages.embedding_s:
@@ -258,10 +261,13 @@ class _Lowering(StepBuilder):
         if stages.copies > 1:
             pairs = enumerate(reversed(range(stages.ranks)))
             links += [Link(a, b, *hops.cost(a, b)) for a, b in pairs]
+        link, devices, memory_bytes = self.problem.link, tuple(range(stages.ranks)), self._memory_bytes().tolist()
+        if link is not None:
+            links += link.links(stages.ranks)
+            devices, memory_bytes = 2 * devices, [*memory_bytes, *[stages.host_bytes] * stages.ranks]
         engines = [(rank, name) for name in ("compute", "network") for rank in range(stages.ranks)]
         return Topology(
-            self.problem.profile.name, tuple(range(stages.ranks)), tuple(links), engines=tuple(engines),
-            memory_bytes=tuple(self._memory_bytes().tolist()),
+            self.problem.profile.name, devices, tuple(links), engines=tuple(engines), memory_bytes=tuple(memory_bytes),
         )  # fmt: skip
 
     def _memory_bytes(self) -> Floats:

@@ -81,6 +81,9 @@ def program_of(plan: SavedPlan) -> Program:
     if decision.cells:
         rule = "a forward and a backward in one cell are drawn and replayed, not run"
         raise InputError(f"decision: cells: {rule}; solve without --overlap-cost")
+    if decision.offloaded:
+        rule = "what goes to hosts and back is drawn and replayed, not run; solve without --offload"
+        raise InputError(f"decision: offloaded: {rule}")
     for field, what in (("slices", "slices of a sequence"), ("vocabulary_parts", "parts of a vocabulary")):
         if field in plan.problem:
             option = field.replace("_", "-")

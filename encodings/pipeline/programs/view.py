@@ -51,7 +51,7 @@ def render(plan: SavedPlan, report: Report) -> str:
 def _ranks(plan: SavedPlan, report: Report) -> str:
     """Each rank: its layers, how long it computes and when it is done, its memory."""
     schedule = plan.schedule
-    ranks = schedule.topology.device_count
+    ranks = _rank_count(schedule)
     engine_rank = np.array([device for device, _ in schedule.topology.engines], dtype=np.int64)
     is_op = schedule.op >= 0
     done_s, of_rank = np.zeros(ranks), engine_rank[schedule.place[is_op]]
@@ -64,6 +64,11 @@ def _ranks(plan: SavedPlan, report: Report) -> str:
         peak = format_bytes(report.peak_bytes[rank])
         rows.append([str(rank), layers[rank], format_seconds(busy_s), format_seconds(float(done_s[rank])), peak])
     return table(rows)
+
+
+def _rank_count(schedule: Schedule) -> int:
+    """The devices that compute; hosts don't."""
+    return 1 + max(device for device, _ in schedule.topology.engines)
 
 
 def _layers(plan: SavedPlan, ranks: int) -> list[str]:
@@ -113,7 +118,7 @@ def draw_pipeline(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     Of several stages a rank, the later ones are drawn paler. Idle time is white.
     """
     schedule = plan.schedule
-    ranks, span_s = schedule.topology.device_count, float(schedule.end_s.max(initial=0.0)) or 1.0
+    ranks, span_s = _rank_count(schedule), float(schedule.end_s.max(initial=0.0)) or 1.0
     scale_s, unit = time_scale(span_s)
     ax = ax or new_axes(_WIDTH_IN, 1.2 + (0.34 if ranks <= _MANY else 0.16) * max(ranks, 3))
     _draw_messages(ax, schedule, scale_s)
@@ -183,7 +188,9 @@ def _draw_messages(ax: Axes, schedule: Schedule, scale_s: float) -> None:
     """A line from the sender, when a message leaves, to the receiver, when it is there."""
     from matplotlib.collections import LineCollection
 
-    numbers = np.flatnonzero(schedule.kind == EventKind.TRANSFER)
+    numbers, ranks = np.flatnonzero(schedule.kind == EventKind.TRANSFER), _rank_count(schedule)
+    ends = schedule.topology.link_source, schedule.topology.link_target
+    numbers = numbers[np.maximum(*ends)[schedule.place[numbers]] < ranks]  # between ranks, not to hosts
     if not len(numbers) or len(numbers) > MOST_MESSAGES:
         return
     links, topology = schedule.place[numbers], schedule.topology
