@@ -66,7 +66,8 @@ def _least_s(held: float, room: float, saved: Floats, copied_s: Floats) -> float
         if save and (copy_s == 0 or held > room * (passed_s + copy_s) + save):
             held, passed_s = held - save, passed_s + copy_s
         elif save:
-            return max(passed_s, (held + passed_s * save / copy_s) / (room + save / copy_s))
+            found_s: float = (held + passed_s * save / copy_s) / (room + save / copy_s)
+            return max(passed_s, found_s)
     return max(passed_s, held / room) if room > 0 else passed_s
 
 

@@ -101,11 +101,11 @@ class Engine:
             self.place, self.ready_s = place, now_s
         return max(self.ready_s, self.there_s.get(forward, 0.0))
 
-    def _copy(self, way: int, forward: int, from_s: float) -> float:
+    def _copy(self, direction: int, forward: int, from_s: float) -> float:
         """Begin one when it can; its end."""
-        self.begins_s[way, forward] = begin_s = max(from_s, self.free_s[way])
-        self.free_s[way] = begin_s + self.copy_s[forward // self.micro_batches]
-        return self.free_s[way]
+        self.begins_s[direction, forward] = begin_s = max(from_s, self.free_s[direction])
+        self.free_s[direction] = begin_s + self.copy_s[forward // self.micro_batches]
+        return self.free_s[direction]
 
 
 @dataclass
@@ -165,11 +165,11 @@ class _Planning:
                 absent -= stash.size
             self.here, self.early = ([each for each in own if each.used > place] for own in (self.here, self.early))
             while absent + room < 0:
-                stash = self._chosen(place)
-                if stash is None:
+                chosen = self._chosen(place)
+                if chosen is None:
                     return None
-                absent += stash.size
-                self._sent(stash, place)
+                absent += chosen.size
+                self._sent(chosen, place)
             if place in self.made:
                 self.here.append(self.made[place])
         return self._extended()

@@ -77,8 +77,8 @@ class _Lowering(StepBuilder):
         start_s, duration_s = float(self.timeline.start_s[op]), float(stages.forward_s[stage])
         duration_s *= stages.work_of(micro_batch)
         self.run(f"F {at}", "forward", stage, start_s, duration_s, reads + used, writes, used)
-        for way in range(2):
-            self.offload(stage, micro_batch, way)
+        for direction in range(2):
+            self.offload(stage, micro_batch, direction)
         if not is_last and stages.crosses[stage]:
             sent_s, hop_s = float(self.timeline.sent_s[0, stage, micro_batch]), float(stages.forward_hop_s[stage])
             sending = f"activation {at}", int(stages.boundary_bytes[stage]), stage, stage + 1, sent_s, hop_s

@@ -132,14 +132,14 @@ class StepBuilder:
             hop_s, message = 0.0, posted
         self.builder.move(self.links[here, there], (message,), start_s, hop_s, freed_on=(here,))
 
-    def offload(self, stage: int, micro_batch: int, way: int) -> None:
-        """What a micro-batch keeps goes to the host of its rank (way 0), or comes back (1), if it does."""
+    def offload(self, stage: int, micro_batch: int, direction: int) -> None:
+        """What a micro-batch keeps goes to the host of its rank (0), or comes back (1), if it does."""
         stages, times = self.stages, self.timeline.offloaded_s
-        if times is None or stages.offload_s is None or np.isnan(times[way, stage, micro_batch]):
+        if times is None or stages.offload_s is None or np.isnan(times[direction, stage, micro_batch]):
             return
         rank = int(stages.rank[stage])
-        there, link = (rank, stages.ranks + rank)[way], self.host_links + way * stages.ranks + rank
-        start_s, copy_s = float(times[way, stage, micro_batch]), float(stages.offload_s[stage])
+        there, link = (rank, stages.ranks + rank)[direction], self.host_links + direction * stages.ranks + rank
+        start_s, copy_s = float(times[direction, stage, micro_batch]), float(stages.offload_s[stage])
         self.builder.move(link, list(self.kept(stage, micro_batch, Kind.FORWARD)), start_s, copy_s, freed_on=(there,))
 
     @property
