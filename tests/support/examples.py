@@ -12,8 +12,8 @@ than `LEAST`. The two profiles of tests/conftest.py differ in them."""
 
 
 def share(count: int, cases: int = 1) -> int:
-    """`count` with `--thorough`, a twentieth without; but `LEAST` at least, of all `cases` of a test together."""
-    return max(-(-LEAST // cases), count if is_thorough() else count // 20)
+    """`count` with `--thorough`, a fiftieth without; but `LEAST` at least, of all `cases` of a test together."""
+    return max(-(-LEAST // cases), count if is_thorough() else count // 50)
 
 
 def examples(count: int, cases: int = 1, **others: Any) -> settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import share
 
 from gapless.encodings.chai.clusters import k_means
 from gapless.encodings.chai.methods import Baselines
@@ -48,7 +49,7 @@ def test_a_seed_draws_the_same_heads() -> None:
     assert first == again != other
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(share(20)))
 def test_k_means_from_distances_is_that_of_the_points(seed: int) -> None:
     """A fixed point of Lloyd's algorithm: each point is with the nearest of the clusters' centres."""
     points = np.random.default_rng(seed).normal(size=(9, 4))

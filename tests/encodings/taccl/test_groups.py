@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from exact_bounds import compared
+from examples import share
 from little import LITTLE
 from random_groups import groups_question
 from shapes import even, line, ring
@@ -25,7 +26,7 @@ BRIEF = SolveOptions(gap=0.3, threads=1)
 
 
 @pytest.mark.thorough(*map(str, range(5, 24)))
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(share(24)))
 def test_bounds_are_in_order_below_the_optimum(seed: int) -> None:
     found = compared(groups_question(seed), work=1.0)
     assert found.in_order, found

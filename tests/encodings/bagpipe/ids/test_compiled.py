@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bagpipe_batches import click_log_batch, random_batch
+from examples import share
 
 pytest.importorskip("numba", reason="needs the extra `fast`")
 
@@ -46,7 +47,7 @@ def twice(monkeypatch: pytest.MonkeyPatch) -> Twice:
     return run
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(share(40)))
 def test_assignments_of_least_cost(seed: int, twice: Twice) -> None:
     rng = np.random.default_rng(seed)
     examples, trainers = int(rng.integers(0, 300)), int(rng.integers(1, 14))
@@ -82,7 +83,7 @@ def random_batches(rng: np.random.Generator) -> list[Block]:
     return [np.stack([rng.integers(0, count, size) % 10**12 for count in rows], axis=1) for _ in range(12)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(share(20)))
 def test_distinct_ids_and_places(seed: int, twice: Twice) -> None:
     for batch in random_batches(np.random.default_rng(seed)):
         for found, expected in zip(*twice(lambda batch=batch: unique_ids(batch)), strict=True):
@@ -104,7 +105,7 @@ def test_distinct_ids_and_places_of_bags(seed: int, twice: Twice) -> None:
 
 
 @pytest.mark.parametrize("cache_rows", [None, 200])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(share(20)))
 def test_steps_of_the_lookahead(seed: int, cache_rows: int | None, twice: Twice) -> None:
     batches = random_batches(np.random.default_rng(seed))
     most = cache_rows and max(cache_rows, *(len(unique_ids(batch)[0]) for batch in batches))

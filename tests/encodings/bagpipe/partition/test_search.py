@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from bagpipe_batches import random_batch
+from examples import share
 
 from gapless.encodings.bagpipe.ids import loops
 from gapless.encodings.bagpipe.partition.batch import Batch, Sharing
 from gapless.encodings.bagpipe.partition.search import Rates, Uses
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(share(20)))
 @pytest.mark.parametrize("least_work", [0, 2**17])
 def test_traffic_and_costs_after_moves(seed: int, least_work: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "LEAST_WORK", least_work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import share
 
 from gapless.encodings.pipeline.bounds.refutation import refutes
 from gapless.model import Model
@@ -36,7 +37,7 @@ def test_what_is_not_whole_proves_nothing() -> None:
     assert not refutes(both(0.1).arrays(), np.array([1.0, 1.0]))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(share(30)))
 def test_no_prices_refute_what_has_a_solution(seed: int) -> None:
     rng = np.random.default_rng(seed)
     model, point = Model("random"), rng.integers(0, 5, 6).astype(float)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples import share
 
 from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.search import (
@@ -71,7 +72,7 @@ def best_known_s(problem: Problem, cut: Cut) -> float:
     return min(*steps, np.inf if found is None else found[1].cost_s)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(share(24)))
 def test_every_cut_that_fits_comes_once_in_the_order_of_a_bound_that_holds(seed: int) -> None:
     problem = random_problem(seed, backward=("split", "whole")[seed % 2])
     search, found, bounds = CutSearch(problem, MOST), [], []
@@ -86,7 +87,7 @@ def test_every_cut_that_fits_comes_once_in_the_order_of_a_bound_that_holds(seed:
     assert sorted(found) == fitting
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(share(30, 3)))
 @pytest.mark.parametrize(("placement", "recomputation"), [("looped", "none"), ("v", "none"), ("linear", "auto")])
 def test_bounds_hold_for_other_placements_and_where_stages_may_recompute(
     seed: int, placement: str, recomputation: str
@@ -101,7 +102,7 @@ def test_bounds_hold_for_other_placements_and_where_stages_may_recompute(
         assert count == len(all_cuts(problem))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(share(20, 2)))
 @pytest.mark.parametrize("recomputation", ["none", "auto"])
 def test_bounds_of_cuts_hold_for_spans(seed: int, recomputation: str) -> None:
     changes = {"placement": "v", "chunks": 2, "ranks": 2} if seed % 3 == 0 else {}
@@ -164,7 +165,7 @@ def test_cuts_of_equal_bottleneck_differ() -> None:
     assert search.bound == pytest.approx(1826)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(share(24)))
 def test_cheap_cuts_leave_room_and_take_no_less_than_the_mean_load(seed: int) -> None:
     problem = random_problem(seed, **({"placement": "looped", "chunks": 2, "ranks": 2} if seed % 2 else {}))
     cuts = cheap_cuts(problem)

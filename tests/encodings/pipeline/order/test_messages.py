@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from exact_pipeline import exact_step, few_stages
-from examples import is_thorough, share
+from examples import share
 from tiny_pipelines import trial
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
@@ -122,7 +122,7 @@ def test_what_the_exact_model_finds_is_what_is_played(seed: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", [7] if not is_thorough() else range(40))
+@pytest.mark.parametrize("seed", range(40))
 def test_a_window_orders_messages_too(seed: int) -> None:
     """One window over everything: what it claims is what is played, and it is the optimum."""
     stages = replace(few_stages(seed), blocks=False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from exact_pipeline import exact_step, with_messages
-from examples import is_thorough
+from examples import is_thorough, share
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
@@ -72,7 +72,7 @@ def test_what_the_exact_model_finds_is_played_as_it_says(seed: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(share(40)))
 def test_bounds_and_optima_are_those_of_another_model(seed: int) -> None:
     stages = with_messages(seed)
     truth, proven = exact_step(stages, 20.0)

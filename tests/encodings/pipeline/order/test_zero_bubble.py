@@ -61,7 +61,7 @@ def uneven(seed: int) -> Stages:
 
 
 @pytest.mark.thorough("6", "7", "8", "9", "10", "11")
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(share(12)))
 def test_room_for_one_micro_batch_is_enough(seed: int) -> None:
     stages = uneven(seed)
     for rules in islice(all_rules(stages), 0, None, 7):

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from examples import share
 from sharding_instances import cheapest, random_instance
 
 from gapless.encodings.sharding.instances.instance import Instance
@@ -27,7 +28,7 @@ def least_left(left: Reduced) -> int | None:
 
 
 @pytest.mark.parametrize("tightness", [0.2, 0.8])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(share(25)))
 def test_sparse_graphs_keep_their_least_cost(seed, tightness):
     """Few edges: leaves, and nodes without neighbours."""
     instance = random_instance(

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from examples import share
 
 from gapless.encodings.sharding.presolve.dominated import without_dominated
 from gapless.encodings.sharding.presolve.points import Points
@@ -24,7 +25,7 @@ def drawn_points(seed: int) -> tuple[Points, np.ndarray]:
     return Points(random.integers(9, 25, size=count), choice, first, end, used), sizes
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(share(30)))
 def test_the_same_plans_fit(seed):
     points, sizes = drawn_points(seed)
     starts = np.concatenate([[0], np.cumsum(sizes)])[:-1]

@@ -7,6 +7,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from examples import share
 from sharding_instances import cheapest, random_instance
 
 from gapless.encodings.sharding.instances.drawn import instance_of_words
@@ -33,7 +34,7 @@ def least_left(left: Reduced) -> int | None:
 
 
 @pytest.mark.parametrize("tightness", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(share(20)))
 def test_the_least_cost_stays(seed, tightness):
     instance = random_instance(seed, tightness=tightness, forbidden=0.3 if seed % 2 else 0.05)
     left, known = reduced(instance), cheapest(instance)

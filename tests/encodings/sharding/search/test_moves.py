@@ -7,6 +7,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from examples import share
 from sharding_instances import cheapest, random_instance
 
 from gapless.encodings.sharding.presolve.reduced import Reduced, reduced
@@ -31,7 +32,7 @@ def drawn(arrays: Arrays, random: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("entries", [1, 9, 10**6])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(share(12)))
 def test_elimination_finds_the_least_cost_of_its_nodes(seed: int, entries: int) -> None:
     arrays, random = arrays_of(left_of_seed(seed)), np.random.default_rng(seed)
     free = random.permutation(arrays.node_count)[: 4 if seed % 2 else arrays.node_count]
@@ -50,7 +51,7 @@ def test_elimination_finds_the_least_cost_of_its_nodes(seed: int, entries: int) 
     assert arrays.cost(found) == least
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(share(12)))
 def test_arrays_have_the_costs_and_slack_of_what_is_left(seed: int) -> None:
     left, random = left_of_seed(seed), np.random.default_rng(seed)
     arrays = arrays_of(left)
@@ -64,7 +65,7 @@ def test_arrays_have_the_costs_and_slack_of_what_is_left(seed: int) -> None:
     assert paid == (prices * (arrays.room - arrays.slack(choices))).sum()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(share(12)))
 def test_messages_bound_the_cost_of_all_plans(seed: int) -> None:
     left = left_of_seed(seed, tightness=1.0, forbidden=0.0, edges=14)
     arrays = arrays_of(left)
@@ -81,7 +82,7 @@ def test_messages_bound_the_cost_of_all_plans(seed: int) -> None:
     assert bounds[-1] <= known[0] - left.offset + 1e-6
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(share(12)))
 def test_filling_stays_within_the_memory_and_never_costs_more(seed: int) -> None:
     arrays, random = arrays_of(left_of_seed(seed, tightness=0.4)), np.random.default_rng(seed)
     profiles, order = profiles_of(arrays), np.arange(arrays.node_count)
@@ -95,7 +96,7 @@ def test_filling_stays_within_the_memory_and_never_costs_more(seed: int) -> None
         assert arrays.cost(choices) <= before
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(share(12)))
 def test_a_fitted_plan_fits(seed: int) -> None:
     left, random = left_of_seed(seed, tightness=0.3), np.random.default_rng(seed)
     arrays = arrays_of(left)

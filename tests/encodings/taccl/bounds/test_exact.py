@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from exact_bounds import compare
 from exact_model import Wire, least_ticks
+from examples import share
 
 from gapless.ir.collective import Collective, allreduce, broadcast
 
@@ -16,7 +17,7 @@ from gapless.ir.collective import Collective, allreduce, broadcast
         "4",
     )
 )
-@pytest.mark.parametrize("seed", range(27))
+@pytest.mark.parametrize("seed", range(share(27)))
 def test_bounds_are_in_order_below_the_optimum(seed: int) -> None:
     found = compare(seed, work=1.0)
     assert found.in_order, found

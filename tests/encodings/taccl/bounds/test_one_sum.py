@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from exact_model import Wire, least_ticks
 from exact_rounds import schedule_in_rounds
+from examples import share
 from shapes import SHAPES, two_way
 
 from gapless import SolveOptions
@@ -30,7 +31,7 @@ def connected(ranks: int, chance: random.Random) -> list[tuple[int, int]]:
 
 
 @pytest.mark.thorough(*map(str, range(6, 12)))
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(share(12)))
 def test_two_models_agree_on_what_is_possible_in_rounds(seed: int) -> None:
     chance = random.Random(seed)
     ranks = chance.randint(3, 6)

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from examples import examples
+from examples import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
 from random_groups import groups_question
@@ -109,7 +109,7 @@ def test_of_all_variants_the_quickest_by_its_replay_is_chosen(
     assert may_cut or found.collective.chunk_count == library.collective.chunk_count
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(share(12)))
 def test_groups_have_a_floor_that_keeps_to_their_links(seed: int) -> None:
     question = groups_question(seed).problem
     found = quickest(question)

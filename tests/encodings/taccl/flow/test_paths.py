@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import share
 from rails import rails
 from shapes import two_way
 
@@ -40,7 +41,7 @@ def test_chunks_for_one_rank_share_out_over_equal_paths() -> None:
     assert busiest_s(quotient, routing, problem.occupancy_s) == 2 * problem.occupancy_s[0]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(share(20)))
 def test_a_chunk_that_is_alone_takes_a_shortest_path(seed: int) -> None:
     rng = np.random.default_rng(seed)
     ring = [(rank, (rank + 1) % 9) for rank in range(9)]

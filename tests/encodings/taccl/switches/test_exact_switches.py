@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from exact_model import Wire
 from exact_switch import Offer, least_ticks_with_switch
+from examples import share
 
 from gapless.checker import check
 from gapless.encodings.taccl import Problem
@@ -84,7 +85,7 @@ def topology_of(count: int, wires: list[Wire], offer: Offer) -> Topology:
 
 
 @pytest.mark.thorough(*map(str, range(12, 300)), "[0]", "[9]", "[10]")
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(share(300)))
 def test_no_schedule_is_faster_than_a_bound_and_no_plan_than_the_fastest(seed: int) -> None:
     case = drawn(seed)
     ranks = case.topology.device_count
@@ -107,7 +108,7 @@ def test_no_schedule_is_faster_than_a_bound_and_no_plan_than_the_fastest(seed: i
 
 
 @pytest.mark.thorough(*map(str, range(12, 300)), "[5]")
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(share(300)))
 def test_no_schedule_is_faster_than_a_bound_of_bytes_by_pair(seed: int) -> None:
     """Operations may be cheaper than links here, and stand for many messages."""
     case, chance = drawn(seed), random.Random(seed)
@@ -140,7 +141,7 @@ def test_operations_cheaper_than_links_are_known_to_bounds_of_bytes_by_pair() ->
 
 
 @pytest.mark.thorough(*map(str, range(8, 100)))
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(share(100)))
 def test_bounds_and_plans_of_process_groups_behind_a_switch_hold(seed: int) -> None:
     """One or two groups of two ranks each, of those behind the switch, whether or not it takes some without others."""
     case = drawn(seed)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from exact_model import least_ticks
+from examples import share
 from random_networks import TICK_S, tiny_sum
 
 from gapless.encodings.taccl import Chunked
@@ -41,7 +42,7 @@ def sums(topology: Topology) -> list[Kind]:
 
 
 @pytest.mark.thorough(but=("42", "119", "205"))
-@pytest.mark.parametrize("seed", range(210))
+@pytest.mark.parametrize("seed", range(share(210)))
 def test_no_schedule_of_messages_takes_less(seed: int) -> None:
     """Sums for all ranks, for some, and in groups, with alphas that are small; chunks whole, or cut in two."""
     asked = tiny_sum(seed)
