@@ -272,7 +272,9 @@ class Exact:
     name: str = "exact"
 
     def supports(self, problem: Problem) -> bool:
-        """One stage a rank, or few enough ops; a search has to be small besides."""
+        """One stage a rank, or few enough ops, without copies to hosts; a search has to be small besides."""
+        if problem.link is not None:  # the model has whole stashes on ranks
+            return False
         ops = len(Kind) * problem.stage_count * problem.micro_batches * problem.slices
         return problem.chunks * problem.slices == 1 or ops <= self.most_ops
 

@@ -57,7 +57,7 @@ def compilation_reported(report: Callable[[str], None]) -> Iterator[None]:
 
 @cache
 def _listen() -> None:
-    """Be told by numba when it compiles."""
+    """Numba reports to it when it compiles."""
     from numba.core import event
 
     class Compilation(event.Listener):  # type: ignore[misc]
