@@ -8,7 +8,7 @@ import pytest
 from examples import share
 from read_cases import CASES, refusals
 
-COUNT = share(480)
+COUNT = max(24, share(480))
 """Of each format: 10,000 of all formats with --thorough. tests/benchmarks has 10,000 of each."""
 
 

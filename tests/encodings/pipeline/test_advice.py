@@ -35,6 +35,7 @@ def test_each_further_micro_batch_of_memory_buys_something_until_none_does() -> 
     assert steps[-1] == pytest.approx(advice.plain.step_s, rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_the_front_holds_what_nothing_beats() -> None:
     advice = advised(compression=TENTH)
     costs = [option.costs for option in advice.options]

@@ -111,6 +111,7 @@ def test_where_memory_is_not_limited_bounds_are_of_computing() -> None:
     assert plan.solution.objective == plan.solution.bound == 6 * (5 + 6 + 4)
 
 
+@pytest.mark.thorough
 def test_equal_work_is_no_other_question_than_longer_ops() -> None:
     how: dict[str, Any] = {"ranks": 3, "micro_batches": 4, "hop": 2.0, "in_flight": 3}
     found = solve(problem("uniform:f=5,b=6,w=4", work=(2, 2, 2, 2), **how), ONE)

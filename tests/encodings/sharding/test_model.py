@@ -190,4 +190,4 @@ def test_a_published_layout_is_the_answer_where_presolve_takes_all_the_time(
     assert (result.solution.stop_reason, result.valid) == (StopReason.TIME_LIMIT, True)
     result.save(tmp_path / "plan.json")
     assert main(["show", str(tmp_path / "plan.json")]) == 0
-    assert "time_limit" in capsys.readouterr().out
+    assert StopReason.TIME_LIMIT.sentence in capsys.readouterr().out

@@ -48,7 +48,7 @@ def test_outliers_count_nothing_and_are_counted() -> None:
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    rng, held, count = np.random.default_rng(1), np.zeros(2), share(2000)
+    rng, held, count = np.random.default_rng(1), np.zeros(2), max(100, share(2000))
     for _ in range(count):
         line = fit_line([Sample(flow, taken_s(flow) * rng.normal(1, 0.03)) for flow in FLOWS * 2])
         held += [

@@ -239,6 +239,7 @@ def killed_after(batches: int, path: Path) -> bytes:
     return left
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_small_windows")
 def test_what_a_killed_process_left_is_gone_on_with_and_half_a_window_is_ignored(tmp_path: Path) -> None:
     part = tmp_path / "run.npz.part"

@@ -106,6 +106,7 @@ def test_search_finds_plans_of_the_model(graph, less_mib):
     assert (again.stored == plan.stored).all()
 
 
+@pytest.mark.thorough
 def test_search_comes_as_close_as_the_reference_on_vgg16(measured):
     graph = checkmate.single_choice(measured("checkmate_vgg16_176_normal"))
     plan = checkmate.search(graph, 8 * 2**30, SolveOptions(gap=0.005, threads=1, time_limit_s=20), Parameters())

@@ -64,6 +64,7 @@ def test_without_latencies_trees_come_near_the_bound(name: str) -> None:
     assert plan.end_s <= 1.1 * plan.bound_s
 
 
+@pytest.mark.thorough
 def test_the_portfolio_takes_trees_where_they_are_fastest() -> None:
     asked = problem("line:5", collective="allreduce", size=64 * 10**6)
     plan = solve(asked, SolveOptions(), Parameters().with_share(0.05))
