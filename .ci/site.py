@@ -1,5 +1,5 @@
-"""What mkdocs runs while it builds the site: references are made from the parsers and the systems of this checkout, and
-pages from the notebooks, and a report of each system by the commands of docs/reports.md.
+"""What mkdocs runs while it builds the site: the first page begins with the README, references come from the parsers
+and systems of this checkout, pages from the notebooks, and a report of each system by the commands of docs/reports.md.
 """
 
 from __future__ import annotations
@@ -60,18 +60,24 @@ def _systems() -> str:
     return systems_reference(map(find_system, system_names()))
 
 
-_MARKS: dict[str, Callable[[], str]] = {"<!-- commands -->": _commands, "<!-- systems -->": _systems}
+def _readme() -> str:
+    """The README as a page of the site: its links lead from here, and to no file that the site doesn't hold."""
+    text = (_ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    return re.sub(r"\[([^]]+)\]\([A-Z]+\.(?:md|cff)\)", r"`\1`", text)
+
+
+_MARKS: dict[str, Callable[[], str]] = {
+    "<!-- readme -->": _readme, "<!-- commands -->": _commands, "<!-- systems -->": _systems
+}  # fmt: skip
 
 
 def on_page_markdown(markdown: str, **page: Any) -> str:
     """Put references where a page has their marks, and lead to the notebooks' pages instead of their files."""
-    if page["page"].file.generated_by is None:
-        markdown = markdown.replace(".ipynb)", ".md)")
     _make_importable()
     for mark, made in _MARKS.items():
         if mark in markdown:
             markdown = markdown.replace(mark, made())
-    return markdown
+    return markdown if page["page"].file.generated_by else markdown.replace(".ipynb)", ".md)")
 
 
 def _make_importable() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -208,4 +209,5 @@ def _draw_frame(ax: Axes, lanes: Lanes, scale_s: float) -> None:
     ax.set_ylim(max(rows, 1) - 0.5, -0.5)
     ax.set_xlim(0.0, lanes.span_s / scale_s or 1.0)
     ax.tick_params(axis="y", length=0)
-    legend_above(finish(ax), zip(kind_colours(lanes.kinds), map(plain, lanes.kinds), strict=True))
+    named = zip(kind_colours(lanes.kinds), map(plain, lanes.kinds), strict=True)
+    legend_above(finish(ax), sorted(named, key=itemgetter(1)))  # by name, so that two pictures read alike
