@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from gapless.processes.exit import survives_a_clean_end
+from gapless.processes import exit as leaving
 
 __all__ = ["PATIENCE_S", "leave", "run_interruptibly"]
 
@@ -71,9 +70,13 @@ def run_interruptibly(
 
 
 def leave(code: int) -> NoReturn:
-    """End the process, at once where a solver that was left behind is still at work: its C++ survives no clean end."""
-    if not survives_a_clean_end() or any(thread.name == _THREAD for thread in threading.enumerate()):
+    """End the process, at once where a thread was left behind at work.
+
+    A clean end ends a thread that asks for the interpreter, and C++ between the two aborts the process. A thread that
+    is in Python now, such as one that makes a model, may be in a solver by then.
+    """
+    if not leaving.survives_a_clean_end() or any(thread.daemon for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        leaving.leave(code)
     sys.exit(code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -90,3 +92,42 @@ def test_what_highs_tells_of_while_at_work_is_a_point_and_a_bound_of_the_model(
     assert arrays.objective(values) == pytest.approx(solution.objective)
     assert bound is not None
     assert bound <= arrays.objective(values) + 1e-9
+
+
+_BEGUN_AT_THE_END = """
+import atexit, threading
+from gapless.model import Model
+from gapless.options import SolveOptions
+from gapless.solvers.interruptible import leave
+from gapless.solvers.registry import load_backend, solve_model
+
+load_backend("highs")
+model = Model("subset")
+picked = model.binaries("picked", 60)
+model.add_sparse("half", 1, [0] * 60, picked, [7.0 + k * k % 61 for k in range(60)], upper=911.5)
+model.minimize(([-7.01 - k * k % 61 for k in range(60)], picked))
+is_ending, is_solving = threading.Event(), threading.Event()
+rubbish = [[number] for number in range(1_000_000)]  # which an end has to clear away
+
+
+def work():
+    is_ending.wait()
+    while True:
+        solve_model(model, SolveOptions(threads=1, on_step=lambda steps, bound: is_solving.set()))
+
+
+@atexit.register
+def ending():
+    is_ending.set()
+    is_solving.wait()
+
+
+threading.Thread(target=work, daemon=True).start()
+print("all is said")
+leave(3)
+"""
+
+
+def test_a_process_that_leaves_work_behind_ends_with_its_code_whatever_the_work_begins_meanwhile() -> None:
+    ended = subprocess.run([sys.executable, "-c", _BEGUN_AT_THE_END], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "all is said\n", "")
