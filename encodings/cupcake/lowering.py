@@ -2,10 +2,13 @@
 
 Forward, backward gradient by gradient, and encoding run on the compute stream; collectives on the network; decoding on
 an engine of its own, one group after the other, as soon as the collective is over. Where the question charges decoding
-before the send, it is part of encoding, and takes no time at the end.
+before the send, it is part of encoding, and takes no time at the end. Where cores are counted, they are an engine more:
+it has what each group takes of the processors, its backward pass included, over the cores.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from gapless.ir.schedule import EventKind, Schedule
 from gapless.ir.schedule_builder import ScheduleBuilder
@@ -13,9 +16,9 @@ from gapless.profiles.gradients.fusion import Costs, Fusion, Timeline, timeline
 from gapless.profiles.gradients.profile import FusionProfile
 from gapless.topologies.topology import Topology
 
-__all__ = ["COMPUTE", "DECODE", "NETWORK", "to_schedule"]
+__all__ = ["COMPUTE", "CORES", "DECODE", "NETWORK", "to_schedule"]
 
-COMPUTE, NETWORK, DECODE = 0, 1, 2
+COMPUTE, NETWORK, DECODE, CORES = 0, 1, 2, 3
 """The engines of the worker."""
 
 
@@ -42,8 +45,12 @@ def to_schedule(profile: FusionProfile, costs: Costs, fusion: Fusion) -> Schedul
     for number, (first, last) in enumerate(groups):
         _backward(builder, profile, times, number, range(first, last + 1))
         _synchronise(builder, profile, times, number, range(first, last + 1))
+    engines = ["compute", "network", "decode"]
+    if costs.cores:
+        _work(builder, profile.forward_s, times, costs.cores, activations)
+        engines.append("cores")
     builder.required += [(count + k, 0, 0) for k in range(count)]
-    topology = Topology("worker", (0,), engines=((0, "compute"), (0, "network"), (0, "decode")))
+    topology = Topology("worker", (0,), engines=tuple((0, name) for name in engines))
     return builder.schedule(topology, f"{profile.name} in {len(groups)} groups", as_listed=True)
 
 
@@ -78,3 +85,11 @@ def _synchronise(builder: ScheduleBuilder, profile: FusionProfile, times: Timeli
     builder.compute(
         f"decode {number}", "decode", DECODE, decoding_s, decode_s, (sent + 1,), synchronised, ((sent + 1, 0),)
     )
+
+
+def _work(builder: ScheduleBuilder, forward_s: float, times: Timeline, cores: float, activations: int) -> None:
+    """What each group takes of the processors, over the cores: a lower bound of when all of it can be done."""
+    durations_s = (np.diff(times.ready_s, prepend=0.0) + times.work_s) / cores
+    ends_s = forward_s + np.cumsum(durations_s)
+    for number, (end_s, duration_s) in enumerate(zip(ends_s.tolist(), durations_s.tolist(), strict=True)):
+        builder.compute(f"work {number}", "work", CORES, end_s - duration_s, duration_s, (activations,), ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -79,6 +79,7 @@ class Problem(BriefQuestion):
             "modes": {mode.name: mode.mode.error for mode in self.costs.modes},
             "decode": self.decode,
             **({} if self.pieces is None else {"pieces_bytes": self.pieces}),
+            **({} if self.profile.cores is None else {"cores": self.profile.cores}),
             "source": self.profile.source,
             "tensor_names": list(self.profile.tensor_names),
             "tensor_bytes": self.profile.size_bytes.tolist(),
@@ -105,6 +106,7 @@ def asked_profile(description: Mapping[str, object], where: str) -> FusionProfil
             backward_s=np.array([record.real(f"tensor_backward_s[{k}]", gap_s, 0) for k, gap_s in enumerate(gaps)]),
             modes=tuple(read_record(Mode, entry, where) for entry in record.records("costs")),
             source=record.text("source", default=""),
+            cores=record.number("cores", 1, None),
         )
 
 
@@ -113,6 +115,8 @@ def problem_of(asked: Question) -> Problem:
     profile = find_fusion_profile(asked.profile)
     if asked.pieces is not None:
         profile = in_pieces(profile, asked.pieces)
+    if asked.cores is not None:
+        profile = replace(profile, cores=asked.cores)
     modes = None if asked.modes is None else tuple(dict.fromkeys(asked.modes))
     given = [field.name for field in fields_of(NetworkQuestion) if getattr(asked, field.name) is not None]
     if asked.compressor is None and (not given or modes in (None, ("compress",))):

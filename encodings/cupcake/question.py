@@ -66,6 +66,10 @@ class Question(NetworkQuestion):
     pieces: int | None = asked(
         Size(), "cut gradients above this size, such as 4MiB", otherwise="none is cut", metavar="SIZE"
     )
+    cores: float | None = asked(
+        Number(1, maximum=10**6), "cores that backward pass, encoding, collectives and decoding of a rank share",
+        otherwise="the profile's; as many as are needed where it says none", metavar="C",
+    )  # fmt: skip
     compressor: str | Compressor | None = asked(
         COMPRESSOR, "a mode beside plain: see `gapless list compressors`; needs a network", metavar="NAME",
         names=COMPRESSOR_NAMES, group=_OTHER,

@@ -118,6 +118,7 @@ def _details(problem: Problem, found: BestFusion, baselines: list[Baseline]) -> 
         "compress_s": float(times.compress_s.sum()),
         "send_s": float(times.send_s.sum()),
         "decode_s": float(times.decode_s.sum()),
+        **({"work_s": float(times.work_s.sum())} if problem.costs.cores else {}),
         "exposed_s": times.exposed_s,
         "scaling": profile.compute_s / found.iteration_s if found.iteration_s else 1.0,
         "baselines_s": {baseline.name: baseline.iteration_s for baseline in baselines},

@@ -5,6 +5,10 @@ second serial resource. Decoding runs beside both, one group after the other, on
 PyTorch runs what a hook has chained to it; or it is charged together with encoding, before the collective, as in
 equation 1 of *A compression scheduler for scalable communication-efficient distributed training*, which has one h for
 both.
+
+Where a rank has few cores, all of this is work of the same processors. A step then ends no earlier than its processor
+seconds over the cores: backward, encoding, what collectives take of the processor, decoding. No way to share the cores
+is through earlier, and the time line takes it for the end.
 """
 
 from __future__ import annotations
@@ -91,6 +95,11 @@ class ModeCosts:
         """The collective on gradients start..end - 1."""
         return self.mode.communication(self.sent_bytes[end] - self.sent_bytes[start])
 
+    def work_s(self, start: Ints | int, end: Ints | int) -> Floats:
+        """Processor seconds of gradients start..end - 1: encode, what the collective takes, decode."""
+        sending_s = self.mode.communication_work(self.sent_bytes[end] - self.sent_bytes[start])
+        return self.compress_s(start, end) + sending_s + self.decode_s(start, end)
+
     def decode_s(self, start: Ints | int, end: Ints | int) -> Floats:
         """What is done after the collective on gradients start..end - 1."""
         size_bytes = self.encoded_bytes[end] - self.encoded_bytes[start]
@@ -102,13 +111,14 @@ class Costs:
     """What searches need of a profile and the modes offered: prefix sums over the gradients, and cost functions.
 
     `ready_s[k]`: float, shape (N + 1,): backward time of the first k gradients. `size_bytes[k]`: of gradient k.
-    `forward_s` comes before all of it.
+    `forward_s` comes before all of it. `cores`: as of the profile.
     """
 
     forward_s: float
     ready_s: Floats
     size_bytes: Ints
     modes: tuple[ModeCosts, ...]
+    cores: float | None = None
 
     @classmethod
     def of(cls, profile: FusionProfile, modes: Sequence[str] | None = None, decode: str = "after") -> Costs:
@@ -117,7 +127,7 @@ class Costs:
         offered = [profile.mode(name) for name in (profile.mode_names if modes is None else modes)]
         ready_s = np.concatenate([[0.0], np.cumsum(profile.backward_s)])
         costs = tuple(ModeCosts.of(mode, profile.size_bytes, decode == "before") for mode in offered)
-        return cls(profile.forward_s, ready_s, profile.size_bytes, costs)
+        return cls(profile.forward_s, ready_s, profile.size_bytes, costs, profile.cores)
 
     @property
     def count(self) -> int:
@@ -138,6 +148,10 @@ class Costs:
             least_s[k] = min(float(mode.send_s(k, ends).min()) for mode in self.modes)
         return least_s
 
+    def worked_s(self, work_s: Floats | float) -> Floats:
+        """When the cores can be through with the backward pass and so much work of groups; 0 where they are enough."""
+        return np.asarray(self.ready_s[-1] + work_s) / self.cores if self.cores else np.zeros_like(work_s)
+
     def step_s(self, fusion: Fusion) -> float:
         """How long the step takes, forward included: f(X_y) in the paper."""
         return self.forward_s + timeline(self, fusion).end_s
@@ -148,28 +162,31 @@ class Timeline:
     """When a fusion's groups are ready, encoded, sent, decoded, in seconds after the backward pass begins; per group.
 
     `ready_s`: its last gradient is there, were there no compression before it. `compress_s`, `send_s`, `decode_s`: what
-    is done on the stream, the collective, and what is done after it take. `compressed_s`: it is encoded. `sending_s`,
-    `sent_s`: its collective begins, ends. `decoded_s`: it is there.
+    is done on the stream, the collective, and what is done after it take; `work_s`: processor seconds of all three.
+    `compressed_s`: it is encoded. `sending_s`, `sent_s`: its collective begins, ends. `decoded_s`: it is there.
+    `worked_s`: when the cores can be through with everything, 0 where there are enough.
     """
 
     ready_s: Floats
     compress_s: Floats
     send_s: Floats
     decode_s: Floats
+    work_s: Floats
     compressed_s: Floats
     sending_s: Floats
     sent_s: Floats
     decoded_s: Floats
+    worked_s: float
 
     @property
     def end_s(self) -> float:
-        """When the last group is there."""
-        return float(self.decoded_s[-1])
+        """When the last group is there, and the cores are through."""
+        return max(float(self.decoded_s[-1]), self.worked_s)
 
     @property
     def exposed_s(self) -> float:
-        """The communication and decoding that no backward or encoding hides."""
-        return float(self.decoded_s[-1] - self.compressed_s[-1])
+        """The communication, decoding and other work that no backward or encoding hides."""
+        return self.end_s - float(self.compressed_s[-1])
 
 
 def timeline(costs: Costs, fusion: Fusion) -> Timeline:
@@ -177,21 +194,22 @@ def timeline(costs: Costs, fusion: Fusion) -> Timeline:
     _check_covers(fusion, costs.count)
     ends = np.array(fusion.ends)
     starts = np.append(0, ends[:-1])
-    compress_s, send_s, decode_s = np.zeros((3, len(ends)))
+    compress_s, send_s, decode_s, work_s = np.zeros((4, len(ends)))
     names = np.array(fusion.modes)
     for name in dict.fromkeys(fusion.modes):
         check_known("mode", name, costs.names)
         mode, rows = costs.modes[costs.names.index(name)], np.flatnonzero(names == name)
         where = starts[rows], ends[rows]
-        compress_s[rows], send_s[rows], decode_s[rows] = (
-            mode.compress_s(*where), mode.send_s(*where), mode.decode_s(*where),
+        compress_s[rows], send_s[rows], decode_s[rows], work_s[rows] = (
+            mode.compress_s(*where), mode.send_s(*where), mode.decode_s(*where), mode.work_s(*where),
         )  # fmt: skip
     ready_s = costs.ready_s[ends]
     compressed_s = ready_s + np.cumsum(compress_s)
     sending_s = _one_by_one(compressed_s, send_s)
     sent_s = sending_s + send_s
     decoded_s = _one_by_one(sent_s, decode_s) + decode_s
-    return Timeline(ready_s, compress_s, send_s, decode_s, compressed_s, sending_s, sent_s, decoded_s)
+    worked_s = float(costs.worked_s(work_s.sum()))
+    return Timeline(ready_s, compress_s, send_s, decode_s, work_s, compressed_s, sending_s, sent_s, decoded_s, worked_s)
 
 
 def _one_by_one(from_s: Floats, take_s: Floats) -> Floats:

@@ -28,8 +28,9 @@ class Mode:
     `encode` and `decode` are functions of the group's sum of `encoded_bytes`, `communication` of its sum of
     `sent_bytes`: floats, one a tensor; None stands for the tensors' `size_bytes`, before compression. `error`: one of
     `ERRORS`. `gathered`: the bytes that a rank holds of the messages of all before it decodes them, for each byte of
-    the group before compression; 0 where they are added up. Raises `InputError` for a name or class that can't be, and
-    for bytes that are negative or not finite.
+    the group before compression; 0 where they are added up. `communication_work`: the processor seconds that a rank
+    spends on the collective, a function of its sum of `sent_bytes`. Raises `InputError` for a name or class that can't
+    be, and for bytes that are negative or not finite.
     """
 
     name: Annotated[str, Stored(place=-3)]
@@ -40,6 +41,7 @@ class Mode:
     encoded_bytes: Annotated[tuple[float, ...] | None, Stored(0, 2**53, each="a number in 0..2^53", place=1)] = None
     sent_bytes: Annotated[tuple[float, ...] | None, Stored(0, 2**53, each="a number in 0..2^53", place=1)] = None
     gathered: Annotated[float, Stored(0)] = 0.0
+    communication_work: Annotated[CostFunction, Stored(kinds=COSTS)] = FREE
 
     def __post_init__(self) -> None:
         if not self.name or "," in self.name or self.name.strip() != self.name:
@@ -61,9 +63,10 @@ class Mode:
         return _or_else(self.sent_bytes, size_bytes)
 
     def highest_s(self, size_bytes: Ints) -> float:
-        """The most that any group takes, encode, collective and decode together."""
+        """The most that any group takes, encode, collective with its work, and decode together."""
         encoded, sent = float(self.encoded(size_bytes).sum()), float(self.sent(size_bytes).sum())
-        return self.encode.highest_s(encoded) + self.decode.highest_s(encoded) + self.communication.highest_s(sent)
+        coding_s = self.encode.highest_s(encoded) + self.decode.highest_s(encoded)
+        return coding_s + self.communication.highest_s(sent) + self.communication_work.highest_s(sent)
 
 
 def plain_mode(communication: CostFunction) -> Mode:

@@ -35,7 +35,8 @@ class FusionProfile(Brief):
     `size_bytes[k]`: int64, shape (tensors,), x_k in the paper: gradients in the order in which they become ready.
     `backward_s[k]`: float, B(T_k): the backward time between gradient k - 1 and gradient k. `forward_s`: A.
     `modes`: how a group may be sent, with the costs of each (h is encode plus decode, g the collective). `source`:
-    where the numbers are from. `shapes[k]`: of the tensor, empty where they aren't known.
+    where the numbers are from. `shapes[k]`: of the tensor, empty where they aren't known. `cores`: that the work of a
+    rank shares, backward pass, encoding, collectives and decoding; None for as many as it needs.
     Raises `InputError` where lengths differ, a name stands twice, or a number is negative or not finite.
     """
 
@@ -48,6 +49,7 @@ class FusionProfile(Brief):
     source: str = ""
     shapes: tuple[tuple[int, ...], ...] = ()
     batch: int = 0
+    cores: float | None = None
 
     def __post_init__(self) -> None:
         where = f"profile {self.name!r}"
@@ -62,6 +64,8 @@ class FusionProfile(Brief):
             raise InputError(f"{where}: shapes must be of all {count} tensors or of none, got {len(self.shapes)}")
         if self.batch < 0:
             raise InputError(f"{where}: batch must be >= 0, got {self.batch}")
+        if self.cores is not None and not 1 <= self.cores < math.inf:
+            raise InputError(f"{where}: cores must be finite and at least 1, for the backward pass, got {self.cores}")
         if not (math.isfinite(self.forward_s) and self.forward_s >= 0):
             raise InputError(f"{where}: forward_s must be finite and >= 0, got {self.forward_s}")
         for title, column in (("size_bytes", self.size_bytes), ("backward_s", self.backward_s)):

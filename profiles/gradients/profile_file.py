@@ -15,7 +15,8 @@ JSON, format `gapless.fusion-profile`, version 2; `//` comments are allowed::
 Tensors stand in the order in which their gradients become ready. Optional are `source`, `batch`, the shapes (a tensor
 without one counts as a vector where others have one), and of a mode `encode` and `decode` (nothing to do),
 `encoded_bytes` and `sent_bytes`, one number a tensor, whose sums over a group the costs are functions of (the tensors'
-sizes), `gathered` (0). `gapless.profiles.gradients.profile` and `.modes` say what each field means.
+sizes), `gathered` (0), `communication_work` (no processor time), and `cores` (as many as are needed).
+`gapless.profiles.gradients.profile` and `.modes` say what each field means.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class _File:
     forward_s: Annotated[float, Stored(0)]
     source: str = ""
     batch: Annotated[int, Stored(1, _LARGEST_BYTES)] = 0
+    cores: Annotated[float | None, Stored(1)] = None
     modes: tuple[Mode, ...]
     tensors: tuple[_Tensor, ...]
 
@@ -75,6 +77,7 @@ def read_fusion_profile(path: str | Path) -> FusionProfile:
             modes=read.modes,
             source=read.source,
             batch=read.batch,
+            cores=read.cores,
             shapes=tuple(tensor.lengths for tensor in read.tensors) if has_shapes else (),
         )
 
@@ -89,7 +92,7 @@ def fusion_profile_text(profile: FusionProfile) -> str:
     shapes = profile.shapes or (None,) * len(profile.tensor_names)
     columns = (profile.tensor_names, profile.size_bytes.tolist(), profile.backward_s.tolist(), shapes)
     file = _File(
-        name=profile.name, forward_s=profile.forward_s, source=profile.source, batch=profile.batch,
+        name=profile.name, forward_s=profile.forward_s, source=profile.source, batch=profile.batch, cores=profile.cores,
         modes=profile.modes, tensors=tuple(_Tensor(*tensor) for tensor in zip(*columns, strict=True)),
     )  # fmt: skip
     return text_of(file, _FORMAT, _VERSION, ["tensors"])

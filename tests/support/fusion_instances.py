@@ -56,6 +56,16 @@ def without(profile: FusionProfile, name: str) -> FusionProfile:
     return replace(profile, modes=tuple(mode for mode in profile.modes if mode.name != name))
 
 
+def with_cores(rng: np.random.Generator, profile: FusionProfile) -> FusionProfile:
+    """The profile of a rank with one or two cores, whose collectives are work for up to all of their time."""
+    total = float(profile.total_bytes)
+    alphas_s = [rng.uniform() * float(mode.communication(0)) for mode in profile.modes]
+    rates_s = [rng.uniform() * float(mode.communication(total)) / total for mode in profile.modes]
+    works = map(AffineCost, alphas_s, rates_s)
+    modes = tuple(replace(mode, communication_work=work) for mode, work in zip(profile.modes, works, strict=True))
+    return replace(profile, modes=modes, cores=float(rng.choice([1.0, 1.0, 1.2, 2.0])))
+
+
 def scaled_instance(profile: FusionProfile, duration: float, size: float) -> FusionProfile:
     """The same question with times and sizes so many times as large, but for the rounding of bytes."""
     mode = profile.modes[0]
@@ -72,7 +82,7 @@ def _points(cost: CostFunction) -> tuple[tuple[float, float], ...]:
 def brute_force_s(profile: FusionProfile, modes: Sequence[str] | None = None, decode: str = "after") -> float:
     """The least step time over all groups and modes, of which there are M (M + 1)^(N - 1), all of them side by side."""
     count, ready_s = profile.tensor_count, np.append(0.0, np.cumsum(profile.backward_s))
-    start, (compress_s, sent_s, decoded_s) = np.zeros(1, dtype=np.int64), np.zeros((3, 1))
+    start, (compress_s, sent_s, decoded_s, work_s) = np.zeros(1, dtype=np.int64), np.zeros((4, 1))
     offered = [profile.mode(name) for name in modes or profile.mode_names]
     prefixes = [[np.append(0.0, np.cumsum(column(profile.size_bytes))) for column in (mode.encoded, mode.sent)]
                 for mode in offered]  # fmt: skip
@@ -84,12 +94,15 @@ def brute_force_s(profile: FusionProfile, modes: Sequence[str] | None = None, de
             if decode == "before":
                 total_s, after_s = total_s + after_s, np.zeros_like(after_s)
             end_s = np.maximum(sent_s, ready_s[j] + total_s) + mode.communication(sent_bytes)
-            found.append(np.stack([total_s, end_s, np.maximum(decoded_s, end_s) + after_s]))
+            all_s = work_s + total_s - compress_s + mode.communication_work(sent_bytes) + after_s
+            found.append(np.stack([total_s, end_s, np.maximum(decoded_s, end_s) + after_s, all_s]))
         here = np.concatenate(found, axis=1)
         if j == count:
-            return profile.forward_s + float(here[2].min())
+            cores_s = (ready_s[-1] + here[3]) / (profile.cores or np.inf)
+            return profile.forward_s + float(np.maximum(here[2], cores_s).min())
         start = np.concatenate([start, np.full(here.shape[1], j)])
-        compress_s, sent_s, decoded_s = np.concatenate([np.stack([compress_s, sent_s, decoded_s]), here], axis=1)
+        before = np.stack([compress_s, sent_s, decoded_s, work_s])
+        compress_s, sent_s, decoded_s, work_s = np.concatenate([before, here], axis=1)
     raise AssertionError("a profile has gradients")
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from gapless.array_types import Floats, Ints
 from gapless.encodings.cupcake.methods.pareto import Bounded
 from gapless.options import Deadline
-from gapless.profiles.gradients.cost_functions import AffineCost
+from gapless.profiles.gradients.cost_functions import FREE, AffineCost
 from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
 
 __all__ = ["affine_costs", "solve_affine"]
@@ -35,10 +35,13 @@ class _Layer:
 
 
 def affine_costs(costs: Costs) -> tuple[AffineCost, AffineCost] | None:
-    """Compression and communication where this programme may run: one mode, both affine, nothing decoded at the end."""
+    """Compression and communication where this programme may run: one mode, both affine, nothing decoded at the end,
+    and nothing but the stream at work."""
     if len(costs.modes) > 1 or costs.modes[0].decodes_after:
         return None
     mode = costs.modes[0].mode
+    if costs.cores and mode.communication_work != FREE:
+        return None
     parts = [mode.encode, mode.decode, mode.communication]
     affine = [cost for cost in parts if isinstance(cost, AffineCost)]
     if len(affine) < len(parts):

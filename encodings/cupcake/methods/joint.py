@@ -12,11 +12,13 @@ where D_j is the least that the groups from j on can take to be decoded. The lea
 with h rounded down to the grid, is a lower bound on that of every plan: at k = 0 it bounds the step, and at other cuts
 the labels of the search in `pareto.py`, which makes the answer exact where labels allow. The plan that the grid leads
 to is evaluated without rounding.
+
+Where cores are counted, the least work from a cut on bounds what is left besides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +27,7 @@ from gapless.array_types import Floats, Ints
 from gapless.encodings.cupcake.methods.pareto import Bounded, Ends, solve_pareto
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.options import Deadline
-from gapless.profiles.gradients.fusion import Costs, Fusion, timeline
+from gapless.profiles.gradients.fusion import Costs, Fusion, ModeCosts, timeline
 
 __all__ = ["Suffixes", "solve_joint", "suffixes_of"]
 
@@ -48,13 +50,15 @@ class Suffixes:
     """The least times from the first collective of the gradients from each cut on to the end.
 
     `within_s`: float, shape (bins,): w, the grid, in even steps of `step_s`. `tail_s[k, b]`: float, shape
-    (N + 1, bins): the least S with W <= w_b, infinite where there is none. `decode_s[k]`: D_k.
+    (N + 1, bins): the least S with W <= w_b, infinite where there is none. `decode_s[k]`: D_k. `work_s[k]`: the least
+    work of the groups from cut k on.
     """
 
     step_s: float
     within_s: Floats
     tail_s: Floats
     decode_s: Floats
+    work_s: Floats
 
     def bound_s(self, costs: Costs, k: int, ends: Ends) -> Floats:
         """The least end of a step whose first k gradients have come to `ends`.
@@ -63,13 +67,14 @@ class Suffixes:
         falls with W and H + W rises, so the least maximum of both is where they cross.
         """
         if k == costs.count:
-            return ends.decoded_s
+            return ends.end_s(costs)
         at_least_s = np.append(self.within_s[:1], self.within_s)
         tail_s = np.append(self.tail_s[k], 0.0)
         cross = np.searchsorted(at_least_s - tail_s, ends.sent_s - ends.compress_s)
         falling_s = ends.sent_s + np.append(np.inf, tail_s)[cross]
         rising_s = ends.compress_s + np.append(at_least_s, np.inf)[cross]
-        return np.asarray(np.maximum(np.minimum(falling_s, rising_s), ends.decoded_s + self.decode_s[k]))
+        network_s = np.maximum(np.minimum(falling_s, rising_s), ends.decoded_s + self.decode_s[k])
+        return np.asarray(np.maximum(network_s, costs.worked_s(ends.work_s + self.work_s[k])))
 
     def fusion(self, costs: Costs) -> Fusion:
         """The fusion that the least start leads to, or nearly so where the grid has rounded."""
@@ -105,7 +110,8 @@ def solve_joint(
     groups = len(costs.modes) * (costs.count * (costs.count + 1) // 2)
     most_bins = max(_FEWEST_BINS, parameters.most_grid_cells // groups)
     grids, finest = sorted({min(bins, most_bins) for bins in parameters.grid_bins}), parameters.finest_bins
-    known = Bounded.by_labels(incumbent, min(_least_end_s(costs), incumbent_end_s))
+    least_s = max(_least_end_s(costs), float(costs.worked_s(_least_work_s(costs)[0])))
+    known = Bounded.by_labels(incumbent, min(least_s, incumbent_end_s))
     best = _on_grids(costs, known, incumbent_end_s, grids, deadline, parameters, gap)
     end_s = timeline(costs, best.fusion).end_s
     left_s, step_s = end_s - best.bound_end_s, costs.forward_s + end_s
@@ -152,7 +158,7 @@ def suffixes_of(costs: Costs, end_s: float, bins: int, deadline: Deadline) -> Su
         return None
     step_s = _step_s(costs, (end_s - least_s) / bins)
     within_s: Floats = np.asarray(least_s + step_s * np.arange(int(np.ceil((end_s - least_s) / step_s)) + 1))
-    width, decode_s = len(within_s), _least_decodes_s(costs)
+    width, decode_s, work_s = len(within_s), _least_decodes_s(costs), _least_work_s(costs)
     tail_s = np.full((costs.count + 1, width), np.inf)
     latest_s = within_s[np.newaxis] - costs.ready_s[:, np.newaxis] + _SLACK * end_s
     tail_s[-1] = 0.0
@@ -175,7 +181,7 @@ def suffixes_of(costs: Costs, end_s: float, bins: int, deadline: Deadline) -> Su
                     np.maximum(sum_s, behind_s[first:end, np.newaxis], out=sum_s)
                 sum_s[sum_s > latest_s[rows, columns]] = np.inf
                 np.minimum(tail_s[k, shift:], sum_s.min(axis=0), out=tail_s[k, shift:])
-    return Suffixes(step_s, within_s, tail_s, decode_s)
+    return Suffixes(step_s, within_s, tail_s, decode_s, work_s)
 
 
 def _groups(costs: Costs, step_s: float, k: int, decode_s: Floats) -> Iterator[tuple[str, Ints, Floats, Floats]]:
@@ -205,10 +211,20 @@ def _least_end_s(costs: Costs) -> float:
 
 def _least_decodes_s(costs: Costs) -> Floats:
     """The least that the groups from each cut on take to be decoded, one after the other."""
-    least_s = np.zeros(costs.count + 1)
     if not all(mode.decodes_after for mode in costs.modes):
-        return least_s
+        return np.zeros(costs.count + 1)
+    return _least_sums_s(costs, ModeCosts.decode_s)
+
+
+def _least_work_s(costs: Costs) -> Floats:
+    """The least processor seconds of the groups from each cut on; nothing where cores aren't counted."""
+    return _least_sums_s(costs, ModeCosts.work_s) if costs.cores else np.zeros(costs.count + 1)
+
+
+def _least_sums_s(costs: Costs, taken_s: Callable[[ModeCosts, int, Ints], Floats]) -> Floats:
+    """The least sum over the groups from each cut on of what each takes."""
+    least_s = np.zeros(costs.count + 1)
     for k in range(costs.count - 1, -1, -1):
         ends = np.arange(k + 1, costs.count + 1)
-        least_s[k] = min(float((mode.decode_s(k, ends) + least_s[ends]).min()) for mode in costs.modes)
+        least_s[k] = min(float((taken_s(mode, k, ends) + least_s[ends]).min()) for mode in costs.modes)
     return least_s

@@ -13,6 +13,8 @@ Decoding after the collective, d, makes it "group m is compressed, then it and a
 all later groups are decoded". What that takes more than sending them all is at least the sum of d over arcs with
 b >= n, less the sum of g over arcs with b > n, for each n from m on; a column of its own that rises from cut to cut
 holds the most of it. Inside a group it says less, again.
+
+Where cores are counted, the step ends no earlier than the backward pass and the work of all arcs taken, over the cores.
 """
 
 from __future__ import annotations
@@ -74,6 +76,8 @@ def encode(costs: Costs, unit_s: float) -> Encoding:
         _running_sum(encoding, "to decode", encoding.to_decode, 1, decode_s)
         _decoding_is_behind(encoding)
     _step_ends_last(encoding, costs)
+    if costs.cores:
+        _cores_are_through(encoding, costs)
     model.minimize((1.0, encoding.step_end))
     return encoding
 
@@ -130,6 +134,16 @@ def _step_ends_last(encoding: Encoding, costs: Costs) -> None:
         lower=costs.ready_s[1:] / encoding.unit_s,
         cite="Cupcake, equation 1, unrolled",
     )
+
+
+def _cores_are_through(encoding: Encoding, costs: Costs) -> None:
+    """The step ends no earlier than its processor seconds over the cores."""
+    starts, ends = np.triu_indices(costs.count + 1, k=1)
+    work_s = np.concatenate([mode.work_s(starts, ends) for mode in costs.modes])
+    work = (costs.worked_s(work_s) - costs.worked_s(0.0)) / encoding.unit_s
+    columns = np.append(encoding.arc, encoding.step_end)
+    lower = float(costs.worked_s(0.0)) / encoding.unit_s
+    encoding.model.add("cores", (np.append(-work, 1.0), columns[np.newaxis]), lower=lower)
 
 
 def decode(encoding: Encoding, values: Floats) -> Fusion:

@@ -4,7 +4,8 @@ A label stands for a fusion of the first k gradients: the sum of its compression
 and the end of its decoding. What comes after depends on nothing else and rises with all three, so a label is dominated
 by another of the same k that is no worse in any. Labels that can't lead below the incumbent go too. There may be
 exponentially many left in the worst case; past a cap, those with the least bounds are kept, and the answer says how
-good it can be. A label is extended in every mode.
+good it can be. A label is extended in every mode. Where cores are counted, so is a label's work, and it must be no more
+either.
 
 The end of decoding matters only where decoding is behind: the next group is decoded after its own collective, so that
 an end before the end of the least next collective is as good as any other. Where that holds for all labels of a cut, it
@@ -32,21 +33,27 @@ __all__ = ["Bounded", "Bounds", "Ends", "solve_pareto"]
 class Ends:
     """Where fusions of the first gradients have come to, one row each, in seconds after the backward pass begins.
 
-    `compress_s`: the sum of compression times. `sent_s`, `decoded_s`: the network is free, decoding is over.
+    `compress_s`: the sum of compression times. `sent_s`, `decoded_s`: the network is free, decoding is over. `work_s`:
+    the sum of the groups' processor seconds.
     """
 
     compress_s: Floats
     sent_s: Floats
     decoded_s: Floats
+    work_s: Floats
 
     @classmethod
     def start(cls) -> Ends:
         """Nothing is done yet."""
-        return cls(np.zeros(1), np.zeros(1), np.zeros(1))
+        return cls(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
 
     def take(self, rows: Ints | slice) -> Ends:
         """Some of the rows."""
-        return Ends(self.compress_s[rows], self.sent_s[rows], self.decoded_s[rows])
+        return Ends(self.compress_s[rows], self.sent_s[rows], self.decoded_s[rows], self.work_s[rows])
+
+    def end_s(self, costs: Costs) -> Floats:
+        """When the step is over that has come to this with its last gradient."""
+        return np.maximum(self.decoded_s, costs.worked_s(self.work_s))
 
 
 class Bounds(Protocol):
@@ -78,6 +85,7 @@ class _Labels:
     compress_s: Floats
     sent_s: Floats
     decoded_s: Floats
+    work_s: Floats
     parent: Ints
     mode: Ints
     count: int = 1
@@ -86,20 +94,22 @@ class _Labels:
     def start(cls) -> _Labels:
         size = 1024
         k, mode, parent = np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size, -1, np.int64)
-        return cls(k, np.zeros(size), np.zeros(size), np.zeros(size), parent, mode)
+        compress_s, sent_s, decoded_s, work_s = np.zeros((4, size))
+        return cls(k, compress_s, sent_s, decoded_s, work_s, parent, mode)
 
     def add(self, k: int, ends: Ends, parent: Ints, mode: Ints) -> None:
         while self.count + len(parent) > len(self.k):
-            for title in ("k", "compress_s", "sent_s", "decoded_s", "parent", "mode"):
+            for title in ("k", "compress_s", "sent_s", "decoded_s", "work_s", "parent", "mode"):
                 column = getattr(self, title)
                 setattr(self, title, np.concatenate([column, np.zeros_like(column)]))
         rows = slice(self.count, self.count + len(parent))
         self.k[rows], self.parent[rows], self.mode[rows] = k, parent, mode
-        self.compress_s[rows], self.sent_s[rows], self.decoded_s[rows] = ends.compress_s, ends.sent_s, ends.decoded_s
+        for title in ("compress_s", "sent_s", "decoded_s", "work_s"):
+            getattr(self, title)[rows] = getattr(ends, title)
         self.count += len(parent)
 
     def ends(self, rows: slice) -> Ends:
-        return Ends(self.compress_s[rows], self.sent_s[rows], self.decoded_s[rows])
+        return Ends(self.compress_s[rows], self.sent_s[rows], self.decoded_s[rows], self.work_s[rows])
 
     def fusion(self, label: int, names: tuple[str, ...]) -> Fusion:
         ends, modes = [], []
@@ -136,7 +146,7 @@ def solve_pareto(
         before, ends = labels.count, _extended(costs, labels, j)
         ahead_s = rest.bound_s(costs, j, ends)
         chosen = np.flatnonzero(ahead_s < best_end_s)
-        chosen = chosen[_front(ends.take(chosen), costs.least_send_s[j])]
+        chosen = chosen[_front(costs, ends.take(chosen), costs.least_send_s[j])]
         if len(chosen) > most:
             ranked = chosen[np.argsort(ahead_s[chosen], kind="stable")]
             bound_s = min(bound_s, float(ahead_s[ranked[most]]))
@@ -144,8 +154,10 @@ def solve_pareto(
         most_here = max(most_here, len(chosen))
         labels.add(j, ends.take(chosen), chosen % before, chosen // before)
         if j == costs.count and len(chosen):
-            first = labels.count - len(chosen) + int(ends.decoded_s[chosen].argmin())
-            best_end_s, fusion = float(labels.decoded_s[first]), labels.fusion(first, costs.names)
+            end_s = ends.take(chosen).end_s(costs)
+            first = int(end_s.argmin())
+            best_end_s = float(end_s[first])
+            fusion = labels.fusion(labels.count - len(chosen) + first, costs.names)
     return Bounded.by_labels(fusion, min(bound_s, best_end_s), labels.count - 1, most_here)
 
 
@@ -153,14 +165,15 @@ def _extended(costs: Costs, labels: _Labels, j: int) -> Ends:
     """Every label with one more group, up to gradient j - 1: all labels in the first mode, then all in the next."""
     rows = slice(0, labels.count)
     starts, before = labels.k[rows], labels.ends(rows)
-    columns: list[tuple[Floats, Floats, Floats]] = []
+    columns: list[tuple[Floats, ...]] = []
     for mode in costs.modes:
         compress_s = before.compress_s + mode.compress_s(starts, j)
         sent_s = np.maximum(before.sent_s, costs.ready_s[j] + compress_s) + mode.send_s(starts, j)
         decoded_s = np.maximum(before.decoded_s, sent_s)
         if mode.decodes_after:
             decoded_s += mode.decode_s(starts, j)
-        columns.append((compress_s, sent_s, decoded_s))
+        work_s = before.work_s + mode.work_s(starts, j) if costs.cores else before.work_s
+        columns.append((compress_s, sent_s, decoded_s, work_s))
     return Ends(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
 
@@ -170,23 +183,50 @@ def _least_bound_s(costs: Costs, rest: Bounds, labels: _Labels) -> float:
     return min(float(rest.bound_s(costs, k, labels.ends(slice(first, end))).min()) for k, first, end in blocks)
 
 
-def _front(ends: Ends, least_send_s: float) -> Ints:
-    """The rows that no other beats in all three, sorted by the sum of compression."""
+def _front(costs: Costs, ends: Ends, least_send_s: float) -> Ints:
+    """The rows that no other beats in all that counts, sorted by the sum of compression."""
     decoded_s = np.maximum(ends.decoded_s, ends.sent_s + least_send_s)
-    if (decoded_s == ends.sent_s + least_send_s).all():
-        return _front_of_two(ends.compress_s, ends.sent_s)
-    order = np.lexsort((decoded_s, ends.sent_s, ends.compress_s))
-    # The staircase of those before, which all have less compression: ends of sending that rise, of decoding that fall.
-    sent, decoded, kept = [-math.inf], [math.inf], []
-    columns = (order.tolist(), ends.sent_s[order].tolist(), decoded_s[order].tolist())
-    for row, sent_at, decoded_at in zip(*columns, strict=True):
-        if decoded[bisect_right(sent, sent_at) - 1] <= decoded_at:
+    is_behind = bool((decoded_s > ends.sent_s + least_send_s).any())
+    if is_behind and costs.cores:
+        return _front_of_four(ends.compress_s, ends.sent_s, decoded_s, ends.work_s)
+    if is_behind or costs.cores:
+        return _front_of_three(ends.compress_s, ends.sent_s, decoded_s if is_behind else ends.work_s)
+    return _front_of_two(ends.compress_s, ends.sent_s)
+
+
+_AT_ONCE = 256
+"""Rows that are compared with all that are kept at once."""
+
+
+def _front_of_four(*columns: Floats) -> Ints:
+    """The rows that no other beats in all four, sorted by the first: each block against those kept, then in itself."""
+    order = np.lexsort(columns[::-1])
+    rows = np.stack(columns[1:], axis=1)[order]  # a row is beaten by none that comes later
+    kept, at = np.zeros((0, rows.shape[1])), list[Ints]()
+    for first in range(0, len(rows), _AT_ONCE):
+        block = rows[first : first + _AT_ONCE]
+        earlier = np.tri(len(block), k=-1, dtype=np.bool_)
+        among = np.all(block[np.newaxis] <= block[:, np.newaxis], axis=2) & earlier
+        beaten = np.any(np.all(kept[np.newaxis] <= block[:, np.newaxis], axis=2), axis=1) | np.any(among, axis=1)
+        kept = np.concatenate([kept, block[~beaten]])
+        at.append(first + np.flatnonzero(~beaten))
+    return np.asarray(order[np.concatenate([np.zeros(0, np.int64), *at])])
+
+
+def _front_of_three(first: Floats, second: Floats, third: Floats) -> Ints:
+    """The rows that no other beats in all three, sorted by the first."""
+    order = np.lexsort((third, second, first))
+    # The staircase of those before, which all have less of the first: seconds that rise, thirds that fall.
+    seconds, thirds, kept = [-math.inf], [math.inf], []
+    columns = (order.tolist(), second[order].tolist(), third[order].tolist())
+    for row, second_at, third_at in zip(*columns, strict=True):
+        if thirds[bisect_right(seconds, second_at) - 1] <= third_at:
             continue
         kept.append(row)
-        first = last = bisect_left(sent, sent_at)
-        while last < len(sent) and decoded[last] >= decoded_at:
-            last += 1
-        sent[first:last], decoded[first:last] = [sent_at], [decoded_at]
+        begin = end = bisect_left(seconds, second_at)
+        while end < len(seconds) and thirds[end] >= third_at:
+            end += 1
+        seconds[begin:end], thirds[begin:end] = [second_at], [third_at]
     return np.array(kept, dtype=np.int64)
 
 
