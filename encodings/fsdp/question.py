@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gapless.lazy import lazy
 from gapless.profiles.pipelines import named
 from gapless.question import Asked, asked, said
-from gapless.question.command_fields import MODEL, PLAN, REPEATS, WAIT
-from gapless.question.fields import Bandwidth, Choice, Listed, Number, Object, Seconds, Size, Whole
+from gapless.question.command_fields import MODEL, PLAN, REPEATS, WAIT, output
+from gapless.question.fields import Bandwidth, Choice, Listed, Number, Object, Seconds, Size, Text, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,7 @@ __all__ = [
     "SCATTERS",
     "SHARDINGS",
     "STATE_BYTES",
+    "LayersQuestion",
     "Question",
     "RunQuestion",
 ]
@@ -102,6 +103,19 @@ class Question(Asked):
     )  # fmt: skip
     stored: str = asked(Choice(("bf16", "fp32")), "what parameter_bytes of the profile count", "bf16")
     method: str = asked(Choice(METHODS), f"what decides: {', '.join(METHODS)}", "auto", metavar="NAME")
+
+
+@dataclass(frozen=True, repr=False)
+class LayersQuestion(Asked):
+    """The layers of a model as FSDP2 wraps them, to be measured."""
+
+    model: str = said(MODEL)
+    layers: Sequence[str] | None = asked(
+        Listed(Text()), "names of the modules that are layers, such as embedding,blocks.*,head",
+        otherwise="entries of the model's lists, and what stands beside them", metavar="NAME,...",
+    )  # fmt: skip
+    repeats: int = said(REPEATS)
+    output: str = said(output("the profile to write"))
 
 
 @dataclass(frozen=True, repr=False)

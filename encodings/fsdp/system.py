@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gapless.encodings.fsdp import decision, parameters, problem, solve, views
-from gapless.encodings.fsdp.execution import run
-from gapless.encodings.fsdp.question import Question, RunQuestion
+from gapless.encodings.fsdp.execution import profiling, run
+from gapless.encodings.fsdp.question import LayersQuestion, Question, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of
 from gapless.system import Command, Export, System, asking
@@ -34,19 +34,29 @@ def _budgets(plan: SavedPlan) -> Sequence[float]:
     return (float(most),) if isinstance(most, int | float) else ()
 
 
-_RUN_HELP = """\
-FACTORY makes (model, inputs, loss, targets): a torch.nn.Sequential of layers, a batch, the mean loss of
-loss(outputs, targets). train:gpt, with layers, hidden, heads, vocabulary, sequence and micro_batch, is a small GPT of
-gapless, unless there is a train.py.
-
+_MODEL_HELP = """\
+FACTORY makes (model, inputs), where the model returns its loss, or (model, inputs, loss, targets) with the mean loss of
+loss(outputs, targets). The model may be any module; a layer of it must be called once in a forward pass. train:gpt,
+with layers, hidden, heads, vocabulary, sequence and micro_batch, is a small GPT of gapless, unless there is a train.py.
+"""
+_RUN_HELP = f"""\
+{_MODEL_HELP}
 As many processes as the plan has ranks train by the plan, and by FSDP2's own wrapping: each layer, gathered one ahead.
 Compared with FSDP2 as it is: gradients of each step, to the bit. Compared with the plan: groups, order, and with step
 the most bytes of gathered parameters. Collectives are real, and then take what the plan says. exit codes: 0 all of it
 is as it must be, 2 bad input, or a process failed, 5 something differs. The plan is of a profile of the model, by
-`gapless profile pipeline`.
+`gapless profile fsdp`.
 
 example:
   gapless run fsdp --plan plan.json --model train:gpt
+"""
+
+_LAYERS_HELP = f"""\
+{_MODEL_HELP}
+Whole steps are timed on this machine: what runs between two layers counts to the later one, the loss to the last.
+
+example:
+  gapless profile fsdp --model train:gpt,layers=6 -o profile.json
 """
 
 SYSTEM = System(
@@ -76,6 +86,15 @@ SYSTEM = System(
             asking(RunQuestion, lazy(lambda: run.execute)),
             _RUN_HELP,
             when_stopped="ending the processes",
+        ),
+    ),
+    profiles=(
+        Command(
+            "fsdp",
+            "what the layers of any PyTorch model take on this machine, to be sharded",
+            fields_of(LayersQuestion),
+            asking(LayersQuestion, lazy(lambda: profiling.profile_layers)),
+            _LAYERS_HELP,
         ),
     ),
     decision=lambda: decision.ShardedDecision,

@@ -60,6 +60,7 @@ MISSING = {
     "profile compression --model train:net -o x.npz": "torch",
     "profile compression-error --model train:gpt -o x.json": "torch",
     "profile compressors": "torch",
+    "profile fsdp --model train:gpt -o x.json": "torch",
     "profile gradients --model train:net -o x.json": "torch",
     "profile heads --model hf:tiny-llama --calibration text.txt -o x.npz": "hf",
     "profile links -o x.json": "torch",

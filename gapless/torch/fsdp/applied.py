@@ -15,7 +15,7 @@ from gapless.processes.exit import temporary_folder
 from gapless.result import read_saved
 from gapless.torch.library import Module, torch
 
-__all__ = ["DTYPES", "apply"]
+__all__ = ["DTYPES", "apply", "modules_of"]
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 Layers = Mapping[str, Module] | Sequence[Module]
@@ -40,8 +40,7 @@ def apply(
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     wrapping = plan if isinstance(plan, Fsdp2Wrapping) else _read(plan)
-    modules = _modules(model, wrapping, layers)
-    _check(model, wrapping, modules)
+    modules = modules_of(model, wrapping, layers)
     if mesh is None:
         kind = next(model.parameters()).device.type
         mesh = init_device_mesh(kind, (torch.distributed.get_world_size(),))
@@ -99,21 +98,21 @@ def _limit_scatters(whole: Any, most: int) -> None:
         )
 
 
-def _modules(model: Module, wrapping: Fsdp2Wrapping, layers: Layers | None) -> list[Module]:
-    """In the order of the layers."""
+def modules_of(model: Module, wrapping: Fsdp2Wrapping, layers: Layers | None = None) -> list[Module]:
+    """The modules that a plan's layers are, in its order: see `apply`, which raises the same."""
     names = wrapping.layer_names
-    if layers is None:
-        there = dict(model.named_modules())
-    elif isinstance(layers, Mapping):
-        there = dict(layers)
+    if layers is None or isinstance(layers, Mapping):
+        there = dict(model.named_modules() if layers is None else layers)
+        missing = [name for name in names if name not in there]
+        if missing:
+            raise InputError(f"model: must have the plan's layer {missing[0]!r}; give the modules as layers=")
+        found = [there[name] for name in names]
     else:
         if len(layers) != len(names):
             raise InputError(f"layers: must be the plan's {len(names)}, {names[0]} to {names[-1]}, got {len(layers)}")
-        return list(layers)
-    missing = [name for name in names if name not in there]
-    if missing:
-        raise InputError(f"model: must have the plan's layer {missing[0]!r}; give the modules as layers=")
-    return [there[name] for name in names]
+        found = list(layers)
+    _check(model, wrapping, found)
+    return found
 
 
 def _check(model: Module, wrapping: Fsdp2Wrapping, modules: list[Module]) -> None:

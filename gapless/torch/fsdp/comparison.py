@@ -15,13 +15,13 @@ from typing import Any
 from gapless.errors import InputError
 from gapless.io.formats.fsdp2 import Fsdp2Wrapping
 from gapless.torch.ddp.emulation import sleep_until
-from gapless.torch.fsdp.applied import DTYPES, apply
+from gapless.torch.fsdp.applied import DTYPES, apply, modules_of
 from gapless.torch.fsdp.nodes import AllRanks, Nodes
 from gapless.torch.fsdp.wire import Durations, Network, Seen
-from gapless.torch.library import Module, Tensor, torch
-from gapless.torch.pipeline.layers import LayeredModel, load_layers
+from gapless.torch.library import Tensor, torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
+from gapless.torch.run.workload import Workload, load_named
 
 __all__ = ["Collective", "Ran", "RunTask", "Strategy", "compare", "prepared"]
 
@@ -40,7 +40,7 @@ class Strategy:
 
 @dataclass(frozen=True)
 class RunTask:
-    """What all ranks run, in turns: a model as `load_layers` takes it, by each strategy.
+    """What all ranks run, in turns: a model as `load_named` takes it, by each strategy.
 
     `passes_s`: forward and backward of each layer in emulated time; empty where they take what they take. `warm_up`:
     steps before any counts. `wait_s`: the longest that a rank waits for another. `ranks_per_node`: of which nodes there
@@ -100,16 +100,17 @@ class Ran:
 
 def compare(task: RunTask, stop: threading.Event | None = None) -> tuple[Ran, ...]:
     """Run all strategies. Raises `InputError` for what can't run, `RunError` where a process fails."""
-    model = load_layers(task.model, 1, task.seed).untied()
-    for name, layer in model.layers:
-        for parameter in layer.parameters():
-            if parameter.device.type != "cpu":
-                raise InputError(f"model: ranks run on the CPU, over gloo, got parameters on {parameter.device}")
-            others = {each.scatter for strategy in task.strategies for each in strategy.wrapping.groups}
-            others = {each for each in others if DTYPES[each] != parameter.dtype}
-            if others:
-                rule = f"layer {name} is in {parameter.dtype}, gradients are scattered in {others.pop()}"
-                raise InputError(f"plan: {rule}; on CPUs both must be one: solve with another --scatter")
+    model = load_named(task.model, task.seed).model
+    for strategy in task.strategies:
+        modules_of(model, strategy.wrapping)
+    others = {each.scatter for strategy in task.strategies for each in strategy.wrapping.groups}
+    for name, parameter in model.named_parameters():
+        if parameter.device.type != "cpu":
+            raise InputError(f"model: ranks run on the CPU, over gloo, got parameters on {parameter.device}")
+        other = next((each for each in sorted(others) if DTYPES[each] != parameter.dtype), None)
+        if other is not None:
+            rule = f"parameter {name} is in {parameter.dtype}, gradients are scattered in {other}"
+            raise InputError(f"plan: {rule}; on CPUs both must be one: solve with another --scatter")
     found = run_ranks(prepared, task, task.ranks, task.wait_s, stop)
     return tuple(_together(rows) for rows in zip(*(rank["strategies"] for rank in found), strict=True))
 
@@ -142,26 +143,20 @@ class _Running:
 
 
 def _work(task: RunTask, rank: int) -> dict[str, object]:
-    batch = load_layers(task.model, 1, task.seed + 1 + rank)
+    batch = load_named(task.model, task.seed + 1 + rank)
     running = [_wrapped(task, strategy) for strategy in task.strategies]
     reference = _reference(task)
     for number in range(task.warm_up + task.repeats):
-        expected = _step(reference, batch)
+        expected = _step(reference, batch, number)
         for each in running:
-            _note(each, _step(each, batch), expected, number >= task.warm_up)
+            _note(each, _step(each, batch, number), expected, number >= task.warm_up)
     return {"strategies": [asdict(each.found) for each in running]}
 
 
-def _model(task: RunTask) -> tuple[LayeredModel, Module]:
-    layered = load_layers(task.model, 1, task.seed).untied()
-    return layered, layered.stage(0, len(layered.layers))
-
-
 def _wrapped(task: RunTask, strategy: Strategy) -> _Running:
-    layered, model = _model(task)
-    modules = [layer for _, layer in layered.layers]
-    wrapping = strategy.wrapping
-    apply(model, wrapping, layers=modules)
+    model, wrapping = load_named(task.model, task.seed).model, strategy.wrapping
+    modules = modules_of(model, wrapping)
+    apply(model, wrapping)
     ranks = Nodes(task.ranks_per_node) if task.ranks_per_node > 1 else AllRanks()
     network = Network(strategy.durations_s, wrapping.scatters_in_flight, bool(task.passes_s), ranks)
     passes_s = task.passes_s or ((0.0, 0.0),) * len(modules)
@@ -176,29 +171,32 @@ def _reference(task: RunTask) -> _Running:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    layered, model = _model(task)
+    model, wrapping = load_named(task.model, task.seed).model, task.strategies[0].wrapping
+    modules = modules_of(model, wrapping)
     has_nodes = task.ranks_per_node > 1
     mesh = Nodes(task.ranks_per_node).mesh if has_nodes else init_device_mesh("cpu", (task.ranks,))
-    for group in task.strategies[0].wrapping.groups:
+    for group in wrapping.groups:
         policy = MixedPrecisionPolicy(param_dtype=DTYPES[group.gather], reduce_dtype=DTYPES[group.scatter])
-        for _, layer in layered.layers[group.first : group.last + 1]:
+        for layer in modules[group.first : group.last + 1]:
             fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh)
     return _Running(model, torch.optim.SGD(model.parameters(), task.learning_rate), None, Ran("reference"))
 
 
-def _step(running: _Running, batch: LayeredModel) -> dict[str, Tensor]:
-    """One step; gradients by name, of all ranks' shards."""
+def _step(running: _Running, batch: Workload, number: int) -> dict[str, Tensor]:
+    """One step; gradients by name, of all ranks' shards. What is drawn at random in a step is the same for all."""
+    torch.manual_seed(number)
     running.model.zero_grad(set_to_none=True)
     begin_s = _latest(time.monotonic() + _AHEAD_S)
     sleep_until(begin_s)
     if running.network is not None:
         running.network.start(begin_s)
-    batch.loss(running.model(batch.inputs), batch.targets).backward()
+    batch.loss_of(running.model).backward()
     if running.network is not None:
         running.network.drain()
     running.found.steps_s.append(_latest(time.monotonic()) - begin_s)
-    gradients = {name: each.grad.full_tensor().clone() for name, each in running.model.named_parameters()}
+    trained = {name: each for name, each in running.model.named_parameters() if each.grad is not None}
+    gradients = {name: each.grad.full_tensor().clone() for name, each in trained.items()}
     running.optimizer.step()
     if running.network is not None:
         seen = [_since(begin_s, each) for each in running.network.seen]
@@ -224,7 +222,8 @@ def _latest(at_s: float) -> float:
 def _note(running: _Running, found: dict[str, Tensor], expected: dict[str, Tensor], counts: bool) -> None:
     assert running.network is not None
     running.found.gradients += len(expected)
-    running.found.equal += sum(bool(torch.equal(found[name], gradient)) for name, gradient in expected.items())
+    same = (name in found and bool(torch.equal(found[name], gradient)) for name, gradient in expected.items())
+    running.found.equal += sum(same)
     if counts:
         running.found.late_s = max(running.found.late_s, running.network.late_s)
     else:

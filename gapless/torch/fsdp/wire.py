@@ -20,6 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from gapless.torch.ddp.emulation import Clock, sleep_until
+from gapless.torch.fsdp.layers import when_gradient_is_there
 from gapless.torch.fsdp.nodes import AllRanks, Run
 from gapless.torch.library import Module, Tensor, torch
 
@@ -201,7 +202,7 @@ class Network:
 
     def _before_backward(self, duration_s: float) -> Callable[..., None]:
         passing = self._passing(duration_s)
-        return lambda module, inputs, output: output.register_hook(passing) and None
+        return lambda module, inputs, output: when_gradient_is_there(output, passing)
 
 
 def _place_of_parameter(modules: Sequence[Module]) -> tuple[Module, str]:

@@ -41,9 +41,14 @@ class Workload:
         return next(iter(self.model.parameters())).device
 
     def loss_of(self, model: Module) -> torch.Tensor:
-        """The loss of a forward pass of the model, or of what stands for it."""
+        """The loss of a forward pass of the model, or of what stands for it. Raises `InputError` where that is none."""
         output = self.output_of(model)
-        return output if self.loss is None else self.loss(output, *self.targets)
+        loss = output if self.loss is None else self.loss(output, *self.targets)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            got = f"a tensor of {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            way_out = "let the factory return (model, inputs, loss, targets)"
+            raise InputError(f"model: the loss must be a tensor of one number, got {got}; {way_out}")
+        return loss
 
     def output_of(self, model: Module) -> torch.Tensor:
         """What a forward pass gives, the loss where the model returns it."""
