@@ -28,8 +28,7 @@ from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, apart, suits, whole
-from gapless.encodings.pipeline.schedules.bases import all_bases
-from gapless.encodings.pipeline.schedules.rounds import all_round_rules, in_rounds
+from gapless.encodings.pipeline.schedules.bases import all_bases, round_orders
 from gapless.encodings.pipeline.schedules.squeeze import best_squeezed
 from gapless.methods import Method, MethodChoice, run_methods
 from gapless.options import Deadline, SolveOptions
@@ -183,8 +182,8 @@ class ZeroBubble:
         known_s = min((candidate.timeline.step_s for candidate in search.known), default=math.inf)
         made = zero_bubble(search.stages, search.most_ops, search.deadline, known_s)
         found = [] if made is None else [Candidate(self.name, search.cut, search.stages, *made)]
-        for order in (in_rounds(search.stages, rules) for rules in all_round_rules()):
-            candidate = None if order is None else search.candidate(self.name, search.stages, order)
+        for order in round_orders(search.stages):
+            candidate = search.candidate(self.name, search.stages, order)
             found += [] if candidate is None else [candidate]
         if found:
             yield min(found, key=_rank)

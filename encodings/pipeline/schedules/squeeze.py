@@ -22,7 +22,7 @@ from gapless.encodings.pipeline.order.timeline import Order, Timeline, durations
 from gapless.encodings.pipeline.order.zero_bubble import RESERVES
 from gapless.options import Deadline
 
-__all__ = ["Base", "best_squeezed", "kept_peaks", "squeezed"]
+__all__ = ["Base", "best_squeezed", "changes", "kept_peaks", "squeezed"]
 
 Base = tuple[Sequence[Sequence[int]], bool]
 """Sequences of ops by rank, and whether gradients of weights go last."""
@@ -33,7 +33,7 @@ _FAR = 24
 
 def kept_peaks(stages: Stages, sequences: Sequence[Sequence[int]]) -> Floats:
     """The most that each rank keeps in its sequence, with the messages of its ops, bytes, float of shape (P,)."""
-    takes, leaves = _changes(stages)
+    takes, leaves = changes(stages)
     peaks = np.zeros(stages.ranks)
     for rank, sequence in enumerate(sequences):
         kind, stage = np.divmod(np.array(sequence, dtype=np.int64) // stages.micro_batches, stages.count)
@@ -42,7 +42,7 @@ def kept_peaks(stages: Stages, sequences: Sequence[Sequence[int]]) -> Floats:
     return peaks
 
 
-def _changes(stages: Stages) -> tuple[Floats, Floats]:
+def changes(stages: Stages) -> tuple[Floats, Floats]:
     """Bytes that an op of a kind and stage takes when it starts, and leaves when it ends, float of shape (3, S), the
     messages that it uses and makes among them."""
     takes, leaves = stages.changes
@@ -122,7 +122,7 @@ class _Squeezing:
         for op in range(0, self.per_kind, stages.depth * stages.micro_batches):
             for first in range(op, op + stages.micro_batches):
                 self._comes(first, 0.0)
-        takes, leaves = _changes(stages)
+        takes, leaves = changes(stages)
         self.takes, self.nets = takes.reshape(-1).tolist(), (takes - leaves).reshape(-1).tolist()
         self.kept_bytes, self.room_bytes = [0.0] * stages.ranks, room_bytes.tolist()
         here = np.bincount(stages.rank, minlength=stages.ranks)

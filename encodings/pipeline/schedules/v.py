@@ -9,9 +9,8 @@ import numpy as np
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.order.timeline import Order, plain
 from gapless.encodings.pipeline.order.zero_bubble import Rules, list_schedule
-from gapless.encodings.pipeline.schedules.blocks import Block, repeated
 from gapless.encodings.pipeline.schedules.lines import Line, dual
-from gapless.encodings.pipeline.schedules.squeeze import kept_peaks, squeezed
+from gapless.encodings.pipeline.schedules.slots import V_HALF, V_MIN, SlotBlock, block_peaks, in_slots
 
 __all__ = ["dualpipe_v", "hanayo", "v_half", "v_min", "zb_v"]
 
@@ -55,23 +54,23 @@ def zb_v(stages: Stages) -> Order:
 
 def v_min(stages: Stages) -> Order:
     """A building block as short as can be: a third of what 1F1B keeps, and one micro-batch (Qi et al., 2024, V-Min)."""
-    return _of_block(stages, Block(at_end=2.0))
+    return _of_block(stages, V_MIN)
 
 
 def v_half(stages: Stages) -> Order:
-    """A building block that waits for an op at each hop of a forward: half of what 1F1B keeps, and one micro-batch
-    (V-Half)."""
-    return _of_block(stages, Block(forward=(1.0, 1.0), at_end=2.0))
+    """A building block that goes down in every second slot: half of what 1F1B keeps, and one micro-batch (V-Half)."""
+    return _of_block(stages, V_HALF)
 
 
-def _of_block(stages: Stages, block: Block) -> Order:
-    """Squeezed into what the repeated block keeps itself: each rank as many micro-batches as the fullest one."""
-    sequences = repeated(stages, block)
+def _of_block(stages: Stages, block: SlotBlock) -> Order:
+    """In the memory that the repeated block keeps: each rank as many micro-batches as the fullest one."""
     each_bytes = np.maximum(np.bincount(stages.rank, weights=stages.full_bytes, minlength=stages.ranks), 1.0)
-    peaks = kept_peaks(stages, sequences)
-    order = squeezed(stages, sequences, True, np.maximum(peaks, (peaks / each_bytes).max() * each_bytes))
-    assert order is not None, "a block's own times are those of an order"
-    return order
+    peaks = block_peaks(stages, block)
+    room_bytes = np.maximum(peaks, (peaks / each_bytes).max() * each_bytes)
+    state_bytes = np.bincount(stages.rank, weights=stages.state_bytes, minlength=stages.ranks)
+    sequences = in_slots(stages.with_room(room_bytes + state_bytes), block)
+    assert sequences is not None, "a block has room in what it keeps"
+    return plain(stages, sequences)
 
 
 def dualpipe_v(stages: Stages) -> Order:

@@ -74,7 +74,7 @@ def test_v_half_and_v_min_by_the_papers_costs() -> None:
     """Eight ranks, 16 micro-batches, all ops of 10 s: the public programs take 1,130 and 1,230 s."""
     _, stages = trial(8, 16, 16, "v", profile="uniform:f=20,b=20,w=20", hop=0.0)
     assert step_s("v-half", stages) == 1130
-    assert step_s("v-min", stages) == 1210
+    assert step_s("v-min", stages) == 1230
 
 
 @pytest.mark.parametrize("name", list(BASELINES))

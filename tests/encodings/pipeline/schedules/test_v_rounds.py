@@ -1,0 +1,54 @@
+"""Rounds in a V: zero-bubble V's own orders, within memory."""
+
+from __future__ import annotations
+
+import pytest
+from examples import share
+from schedule_programs import CASES, Case, recorded
+from tiny_pipelines import random_stages, tiny, trial
+
+from gapless.encodings.pipeline.order.room import peak_bytes
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.encodings.pipeline.schedules.v_rounds import all_v_round_rules, in_v_rounds, is_v
+
+PUBLIC = [case for case in CASES if case.program == "zero-bubble V"]
+
+
+def letters(stages: Stages, order: Order) -> list[str]:
+    """As orders are recorded."""
+    names = ("F", "f"), ("B", "b"), ("W", "w")
+    parts = [divmod(sequence // stages.micro_batches, stages.count) for sequence in order.sequences]
+    return [
+        "".join(names[k][s >= stages.ranks] for k, s in zip(kind.tolist(), stage.tolist(), strict=True))
+        for kind, stage in parts
+    ]
+
+
+@pytest.mark.parametrize("case", PUBLIC, ids=lambda case: case.name)
+def test_a_set_of_rules_makes_the_programs_own_order(case: Case) -> None:
+    """Op for op, whatever ops cost, and messages."""
+    f, b, w, hop = case.costs
+    _, stages = trial(case.ranks, case.micro_batches, case.ranks, "v", profile=f"uniform:f={f},b={b},w={w}", hop=hop)
+    orders = [in_v_rounds(stages, rules) for rules in all_v_round_rules()]
+    assert recorded()[case.name] in [letters(stages, order) for order in orders if order is not None]
+
+
+def test_rounds_in_a_v_keep_within_memory() -> None:
+    played = []
+    for stages, least_s in [tiny(seed) for seed in range(share(100)) if is_v(random_stages(seed))]:
+        for order in [in_v_rounds(stages, rules) for rules in all_v_round_rules()]:
+            if order is not None:
+                timeline = timed(stages, order)
+                assert timeline is not None
+                assert timeline.step_s >= least_s * (1 - 1e-9)
+                assert (peak_bytes(stages, timeline.program) <= stages.room_bytes).all()
+                played.append(timeline)
+    assert played
+
+
+def test_rounds_in_a_v_are_for_two_stages_a_rank_and_split_gradients() -> None:
+    rules = next(all_v_round_rules())
+    assert in_v_rounds(trial(4, 8, 8)[1], rules) is None
+    assert in_v_rounds(trial(4, 8, 8, "looped")[1], rules) is None
+    assert in_v_rounds(trial(4, 8, 8, "v", backward="whole")[1], rules) is None
