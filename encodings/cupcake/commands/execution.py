@@ -166,6 +166,8 @@ def run_fusions(
     from gapless.torch.ddp.comparison import RunTask, compare
 
     is_step, dilation = running.emulate == "step", running.dilation
+    if is_step:  # what sleeps shares no core
+        costs = replace(costs, cores=None)
     if dilation > 1 and not is_step:
         raise InputError("dilation: goes with emulate step, since what is real can't be slowed down")
     task = RunTask(
@@ -309,6 +311,8 @@ def validate(question: ValidationQuestion, session: Session) -> Answer:
         running = Running(model, ranks, question.emulate, question.dilation, *counts)
         for bytes_per_s in question.bandwidth:
             profile, _ = measurement.profile(find_network(ranks=ranks, bandwidth=bytes_per_s, latency=question.latency))
+            if question.emulate == "step":
+                profile = replace(profile, cores=None)
             costs = Costs.of(profile)
             fusion = best_fusion(profile, session.options).fusion
             rows = run_fusions({"plan": fusion, **rival_fusions(profile, fusion)}, profile, costs, running, session)

@@ -22,6 +22,7 @@ from gapless.system import Answer, Session
 from gapless.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from gapless.torch.ddp.beside import StepWork
     from gapless.torch.ddp.fitting import FittedMode
     from gapless.torch.ddp.measuring import Gradients, HookTimes
 
@@ -54,12 +55,15 @@ def profile_gradients(question: GradientsQuestion, session: Session) -> Answer:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured of a model: its gradients, and what hooks took to send groups of them. `how`: in words."""
+    """What was measured of a model: its gradients, what hooks took to send groups of them, and what they take of the
+    processor beside a backward pass. `cores`: that each rank has, below 1 where they share one. `how`: in words."""
 
     model: str
     gradients: Gradients
     times: Sequence[HookTimes]
     how: str
+    works: Sequence[StepWork] = ()
+    cores: float = 1.0
 
     def profile(self, network: Network | None) -> tuple[FusionProfile, list[FittedMode]]:
         """The profile, with sends as on a network or as measured, and how well its modes fit."""
@@ -68,34 +72,43 @@ class Measurement:
         by_mode: dict[str, list[HookTimes]] = {}
         for each in self.times:
             by_mode.setdefault(each.mode, []).append(each)
-        fitted = [fitted_mode(mode, self.gradients, times, network) for mode, times in by_mode.items()]
+        slowdown = max(1.0, 1 / self.cores)
+        fitted = [
+            fitted_mode(
+                mode, self.gradients, times, network, [each for each in self.works if each.mode == mode], slowdown
+            )
+            for mode, times in by_mode.items()
+        ]
         wire = "sends over gloo"
         if network is not None:
             speed, latency = format_bandwidth(network.outer.bytes_per_s), format_seconds(network.outer.alpha_s)
             wire = f"sends on a ring of {speed} and {latency} a step"
         profile = FusionProfile(
             name=self.model,
-            forward_s=self.gradients.forward_s,
+            forward_s=self.gradients.forward_s + self.gradients.finish_s,  # neither runs beside anything
             tensor_names=self.gradients.names,
             size_bytes=np.array(self.gradients.size_bytes, dtype=np.int64),
             backward_s=np.array(self.gradients.gaps_s),
             modes=tuple(each.mode for each in fitted),
             source=f"{self.how}; {wire}",
             shapes=self.gradients.shapes,
+            cores=max(1.0, self.cores) if self.works else None,
         )
         return profile, fitted
 
 
 def measure_model(how: Measuring, session: Session, is_whole: bool = False) -> Measurement:
     """Measure in several processes. `is_whole`: hooks send all gradients in one group only."""
+    from gapless.torch.ddp.beside import cores_of_rank
     from gapless.torch.ddp.measuring import ProfileTask, measured
 
     modes = tuple(dict.fromkeys((PLAIN, *how.hooks)))
     task = ProfileTask(how.model, session.options.seed, modes, how.steps, how.repeats, how.ranks, how.wait, is_whole)
     session.say(f"measuring {how.model} and {len(modes)} modes in {how.ranks} processes ...")
-    gradients, times = measured(task, session.options.stop)
+    found = measured(task, session.options.stop)
     taken = f"medians of {how.steps} steps, hooks of {how.repeats} runs at each size"
-    return Measurement(how.model, gradients, times, f"measured in {how.ranks} processes on a CPU; {taken}")
+    cores, source = cores_of_rank(how.ranks), f"measured in {how.ranks} processes on a CPU; {taken}"
+    return Measurement(how.model, found.gradients, found.times, source, found.works, cores)
 
 
 def _network(question: GradientsQuestion) -> Network | None:
@@ -117,6 +130,7 @@ class _Row:
     encode_s: float
     send_s: float
     decode_s: float
+    work_s: float
     spread: float
     apart: float
 
@@ -129,7 +143,7 @@ class _Row:
         )
         return cls(
             mode.name, mode.error, sent, float(mode.encode(encoded)), float(mode.communication(sent)),
-            float(mode.decode(encoded)), fitted.spread, fitted.apart,
+            float(mode.decode(encoded)), float(mode.communication_work(sent)), fitted.spread, fitted.apart,
         )  # fmt: skip
 
 
@@ -139,10 +153,13 @@ def _text(profile: FusionProfile, measurement: Measurement, rows: Sequence[_Row]
         f"{profile.tensor_count} gradients of {format_bytes(profile.total_bytes)}; forward "
         f"{format_seconds(profile.forward_s)}, backward {backward_s}, middle half of steps "
         f"{measurement.gradients.spread:.0%}",
-        f"{'all in one':<18} {'sent':>9} {'encode':>9} {'send':>9} {'decode':>9} {'spread':>7} {'fit within':>10}",
+        f"{'all in one':<18} {'sent':>9} {'encode':>9} {'send':>9} {'decode':>9} {'send work':>9} {'spread':>7} "
+        f"{'fit within':>10}",
     ]
     for row in rows:
-        times = " ".join(f"{format_seconds(time_s):>9}" for time_s in (row.encode_s, row.send_s, row.decode_s))
+        times = " ".join(
+            f"{format_seconds(time_s):>9}" for time_s in (row.encode_s, row.send_s, row.decode_s, row.work_s)
+        )
         size = format_bytes(round(row.sent_bytes))
         lines.append(f"{row.mode:<18} {size:>9} {times} {row.spread:>7.0%} {row.apart:>10.0%}")
     return "\n".join([*lines, profile.source])

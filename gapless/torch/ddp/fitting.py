@@ -13,8 +13,9 @@ from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.compressors.method import Method
 from gapless.profiles.gradients.communication import Network, all_gather_cost, all_reduce_cost, in_messages
-from gapless.profiles.gradients.cost_functions import AffineCost, CostFunction, PointsCost
+from gapless.profiles.gradients.cost_functions import FREE, AffineCost, CostFunction, PointsCost
 from gapless.profiles.gradients.modes import Mode
+from gapless.torch.ddp.beside import StepWork
 from gapless.torch.ddp.measuring import Gradients, HookTimes
 from gapless.units import format_bytes
 
@@ -47,23 +48,36 @@ class FittedMode:
 
 
 def fitted_mode(
-    name: str, gradients: Gradients, times: Sequence[HookTimes], network: Network | None = None
-) -> FittedMode:
+    name: str, gradients: Gradients, times: Sequence[HookTimes], network: Network | None = None,
+    works: Sequence[StepWork] = (), slowdown: float = 1.0,
+) -> FittedMode:  # fmt: skip
     """The mode of what was measured of it; `network`: what its collectives take, instead of what they took; what is
-    computed between them takes what it took.
+    computed between them takes what it took. `works`: its work beside a backward pass, in which encode and decode count
+    where it is there; a second of it takes `slowdown` seconds of a core that several ranks share.
     """
     method = method_of(name)
     size_bytes = np.array(gradients.size_bytes, dtype=np.float64)
     number_bytes = _number_bytes(gradients)
     sent = np.array([method.added_bytes(shape, number_bytes) for shape in gradients.shapes])
-    encoded = _encoded_bytes(method, gradients, size_bytes, times)
+    coding = _coding(times, works, slowdown)
+    encoded = _encoded_bytes(method, gradients, size_bytes, coding)
     sums = {title: _sums(column, times) for title, column in (("encoded", encoded), ("sent", sent))}
-    encode = _flat_then_line(sums["encoded"], np.array([each.encode_s for each in times]))
-    decode = _flat_then_line(sums["encoded"], np.array([each.decode_s for each in times]))
+    coded = _sums(encoded, coding)
+    encode = _flat_then_line(coded, np.array([each.encode_s for each in coding]))
+    decode = _flat_then_line(coded, np.array([each.decode_s for each in coding]))
     send = _flat_then_line(sums["sent"], np.array([each.send_s for each in times]))
     between = _line(sums["sent"], np.array([each.between_s for each in times]))
-    taken_s = np.array([each.encode_s + each.send_s + each.decode_s for each in times])
-    lines = encode(sums["encoded"]) + decode(sums["encoded"]) + send(sums["sent"])
+    if works:  # what is off are sends alone, and coding beside a backward pass
+        coding_s = encode(sums["encoded"]) + decode(sums["encoded"])
+        taken_s = np.append(
+            coding_s + [each.send_s for each in times],
+            [each.encode_s + each.decode_s for each in coding] + send(_sums(sent, coding)),
+        )
+        lines = np.append(coding_s + send(sums["sent"]), encode(coded) + decode(coded) + send(_sums(sent, coding)))
+        sizes = np.append(_sums(size_bytes, times), _sums(size_bytes, coding))
+    else:
+        taken_s = np.array([each.encode_s + each.send_s + each.decode_s for each in times])
+        lines, sizes = encode(coded) + decode(coded) + send(sums["sent"]), _sums(size_bytes, times)
     mode = Mode(
         name=name,
         communication=send if network is None else on_network(method, network, between),
@@ -72,10 +86,41 @@ def fitted_mode(
         error=method.error,
         encoded_bytes=None if (encoded == size_bytes).all() else tuple(encoded.tolist()),
         sent_bytes=None if (sent == size_bytes).all() else tuple(sent.tolist()),
+        communication_work=_sending_work(sent, works).scaled(slowdown),
     )
-    apart, sizes = np.abs(taken_s / lines - 1), _sums(size_bytes, times)
+    apart = np.abs(taken_s / lines - 1)
     worst = int(apart.argmax())
     return FittedMode(mode, statistics.median(each.spread for each in times), float(apart[worst]), float(sizes[worst]))
+
+
+@dataclass(frozen=True)
+class _Coded:
+    """What it took to encode and to decode gradients `first` .. `last`."""
+
+    first: int
+    last: int
+    encode_s: float
+    decode_s: float
+
+
+def _coding(times: Sequence[HookTimes], works: Sequence[StepWork], slowdown: float) -> list[_Coded]:
+    """Of hooks beside a backward pass, else by themselves."""
+    if not works:
+        return [_Coded(each.first, each.last, each.encode_s, each.decode_s) for each in times]
+    return [
+        _Coded(*group, slowdown * encode_s, slowdown * decode_s)
+        for work in works
+        for group, encode_s, decode_s in zip(work.groups, work.encode_s, work.decode_s, strict=True)
+    ]
+
+
+def _sending_work(sent: Floats, works: Sequence[StepWork]) -> AffineCost:
+    """A line through the work of all collectives of a step: so much for each, and for each byte."""
+    if not works:
+        return FREE
+    columns = np.array([[len(work.groups), sent.sum()] for work in works])
+    alpha_s, beta_s_per_byte = _not_negative(columns, np.array([work.sending_s for work in works]))
+    return AffineCost(float(alpha_s), float(beta_s_per_byte))
 
 
 def _number_bytes(gradients: Gradients) -> int:
@@ -86,13 +131,13 @@ def _number_bytes(gradients: Gradients) -> int:
     return size // int(np.prod(shape))
 
 
-def _sums(column: Floats, times: Sequence[HookTimes]) -> Floats:
+def _sums(column: Floats, times: Sequence[HookTimes] | Sequence[_Coded]) -> Floats:
     """Of each group that was measured."""
     prefix = np.append(0.0, np.cumsum(column))
     return np.array([prefix[each.last + 1] - prefix[each.first] for each in times])
 
 
-def _encoded_bytes(method: Method, gradients: Gradients, size_bytes: Floats, times: Sequence[HookTimes]) -> Floats:
+def _encoded_bytes(method: Method, gradients: Gradients, size_bytes: Floats, times: Sequence[_Coded]) -> Floats:
     """What encoding and decoding take time in proportion to: bytes, and for factors so many more for each matrix."""
     if not method.rank:
         return size_bytes

@@ -35,7 +35,7 @@ _OTHER_BUCKETS = 2
 @dataclass(frozen=True)
 class Sent:
     """One bucket of one step: its mode, bytes before compression, and what each part took; `between_s`: what was
-    computed between its collectives, which is a part of `send_s`.
+    computed between its collectives, which is a part of `send_s`. `encode_work_s`, `decode_work_s`: processor seconds.
     """
 
     mode: str
@@ -44,6 +44,8 @@ class Sent:
     send_s: float
     decode_s: float
     between_s: float
+    encode_work_s: float
+    decode_work_s: float
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,10 @@ class HookState(FeedbackState):
     error that is fed back belongs to a parameter, with which it goes into other buckets. `group`, `scaler`: as for
     `FeedbackState`. `clock`: what emulated computation goes by. `is_measured`: `sent` has every bucket, in the order in
     which they were sent, until `clear`; ranks wait for each other before each, so that what it takes to send it has no
-    waiting in it. `late_s`: by how much a collective was through later than an emulated wire says, at most, until
-    `clear`. `ranks_per_node`: how many consecutive ranks are a node; gradients stay plain in it, and modes are for what
-    is sent between nodes. Tried on CPUs over gloo. Raises `InputError` for an unknown mode, or one that can't be sent
-    in two levels.
+    waiting in it. `is_counted`: `sent` has them without that wait. `late_s`: by how much a collective was through later
+    than an emulated wire says, at most, until `clear`. `ranks_per_node`: how many consecutive ranks are a node;
+    gradients stay plain in it, and modes are for what is sent between nodes. Tried on CPUs over gloo. Raises
+    `InputError` for an unknown mode, or one that can't be sent in two levels.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class HookState(FeedbackState):
         error_feedback: bool = True,
         clock: Clock | None = None,
         is_measured: bool = False,
+        is_counted: bool = False,
         scaler: Scaler | None = None,
         ranks_per_node: int = 1,
     ) -> None:
@@ -117,7 +120,7 @@ class HookState(FeedbackState):
         if self._nodes.ranks > 1:
             for mode, method in self._methods.items():
                 check_shares(mode, method)
-        self.clock, self.is_measured = clock, is_measured
+        self.clock, self.is_measured, self.is_counted = clock, is_measured, is_measured or is_counted
         self.sent: list[Sent] = []
         self.late_s = 0.0
         self._is_lossy = any(method.error != "exact" for method in self._methods.values())
@@ -135,7 +138,7 @@ class HookState(FeedbackState):
         if self._is_idle:
             future.set_result(bucket.buffer())
             return future
-        begin_s = time.monotonic()
+        begin_s, begin_work_s = time.monotonic(), time.thread_time()
         self._begin(bucket, self._is_lossy)
         key = tuple(id(parameter) for parameter in bucket.parameters())
         sending = self._sending(key)
@@ -144,7 +147,8 @@ class HookState(FeedbackState):
         message = next(exchange)
         if self.clock is not None and sending.encode_s is not None:
             self.clock.spend(sending.encode_s)
-        job = _Job(key, sending, given, exchange, bucket.buffer().nbytes, time.monotonic() - begin_s)
+        taken_s = (time.monotonic() - begin_s, time.thread_time() - begin_work_s)
+        job = _Job(key, sending, given, exchange, bucket.buffer().nbytes, *taken_s)
         ready_s = time.monotonic() if self.clock is None else self.clock.at_s
         self._network.submit(self._in_turn, job, message, ready_s, future)
         return future
@@ -250,7 +254,7 @@ class HookState(FeedbackState):
 
     def _decoded(self, job: "_Job", received: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
         try:
-            begin_s = time.monotonic()
+            begin_s, begin_work_s = time.monotonic(), time.thread_time()
             mean = returned(job.exchange, received)
             if self._is_lossy:
                 self._memory.look(mean)
@@ -259,9 +263,10 @@ class HookState(FeedbackState):
                 self._decoded_s = max(self._decoded_s, job.sent_s) + emulated_s
                 sleep_until(self._decoded_s)
             decode_s = time.monotonic() - begin_s
-            if self.is_measured:
+            if self.is_counted:
                 times = (job.encode_s, job.send_s, decode_s, job.between_s)
-                self.sent.append(Sent(job.sending.mode, job.size_bytes, *times))
+                works = (job.encode_work_s, time.thread_time() - begin_work_s)
+                self.sent.append(Sent(job.sending.mode, job.size_bytes, *times, *works))
         except Exception as error:
             future.set_exception(error)
             return
@@ -278,6 +283,7 @@ class _Job:
     exchange: Exchange
     size_bytes: int
     encode_s: float
+    encode_work_s: float
     send_s: float = 0.0
     sent_s: float = 0.0
     between_s: float = 0.0

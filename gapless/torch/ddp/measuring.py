@@ -15,16 +15,26 @@ from typing import TypeVar
 
 from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
+from gapless.torch.ddp.beside import StepWork, measure_work, step_work_s
 from gapless.torch.ddp.buckets import size_bytes, trainable
 from gapless.torch.ddp.hook import HookState, Sent, reduce_bucket
 from gapless.torch.devices import Marks
 from gapless.torch.library import Module, Tensor, rank_count, torch
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
-from gapless.torch.run.workload import load_named
+from gapless.torch.run.workload import Workload, load_named
 from gapless.torch.step_state import unchanged
 
-__all__ = ["Gradients", "HookTimes", "ProfileTask", "measure_gradients", "measure_hook", "measured", "sample_groups"]
+__all__ = [
+    "Found",
+    "Gradients",
+    "HookTimes",
+    "ProfileTask",
+    "measure_gradients",
+    "measure_hook",
+    "measured",
+    "sample_groups",
+]
 
 T = TypeVar("T")
 
@@ -36,7 +46,8 @@ class Gradients:
     """The gradients of a model in the order in which they become ready; times are medians over steps.
 
     `gaps_s[k]`: between gradient k - 1 and gradient k; the first from the end of forward. `spread`: the range of the
-    middle half of all backward passes, as a share of the median.
+    middle half of all backward passes, as a share of the median. `finish_s`: what comes after the last gradient, such
+    as what DDP does once all buckets are there.
     """
 
     names: tuple[str, ...]
@@ -45,6 +56,7 @@ class Gradients:
     forward_s: float
     gaps_s: tuple[float, ...]
     spread: float
+    finish_s: float = 0.0
 
 
 def measure_gradients(
@@ -70,7 +82,7 @@ def measure_gradients(
     with unchanged(model, device):
         taken = [_step(model, loss_of, parameters, device) for _ in range(warm_up + steps)][warm_up:]
     _check_order(taken)
-    names, forward_s, ready_s, spread = _of_rank_0((taken[0].order, *_medians(taken)), group)
+    names, forward_s, ready_s, spread, finish_s = _of_rank_0((taken[0].order, *_medians(taken)), group)
     return Gradients(
         names=names,
         shapes=tuple(tuple(parameters[name].shape) for name in names),
@@ -78,6 +90,7 @@ def measure_gradients(
         forward_s=forward_s,
         gaps_s=tuple(after - before for before, after in pairwise((0.0, *ready_s))),
         spread=spread,
+        finish_s=finish_s,
     )
 
 
@@ -143,11 +156,13 @@ def measure_hook(
 
 @dataclass(frozen=True)
 class _Step:
-    """One step: the parameters as their gradients became ready, when each did after forward's end, and forward."""
+    """One step: the parameters as their gradients became ready, when each did after forward's end, forward, and what
+    came after the last gradient."""
 
     order: tuple[str, ...]
     ready_s: tuple[float, ...]
     forward_s: float
+    finish_s: float
 
 
 def _step(
@@ -172,18 +187,23 @@ def _step(
         value = loss_of(model)
         marks.mark()
         value.backward()
+        marks.mark()
     finally:
         for hook in hooks:
             hook.remove()
     _check_each_once(order, parameters)
-    _, forward_s, *ready_s = marks.elapsed_s()
-    return _Step(tuple(order), tuple(time_s - forward_s for time_s in ready_s), forward_s)
+    _, forward_s, *ready_s, end_s = marks.elapsed_s()
+    return _Step(tuple(order), tuple(time_s - forward_s for time_s in ready_s), forward_s, end_s - ready_s[-1])
 
 
-def _medians(steps: Sequence[_Step]) -> tuple[float, list[float], float]:
-    """Forward time, the ready time of each gradient, which rise as they do in each step, and the spread of the last."""
+def _medians(steps: Sequence[_Step]) -> tuple[float, list[float], float, float]:
+    """Forward time, the ready time of each gradient, which rise as they do in each step, the spread of the last, and
+    what comes after it."""
     columns = [sorted(column) for column in zip(*(step.ready_s for step in steps), strict=True)]
-    return statistics.median(step.forward_s for step in steps), [*map(statistics.median, columns)], _spread(columns[-1])
+    forward_s, finish_s = (
+        statistics.median(getattr(step, name) for step in steps) for name in ("forward_s", "finish_s")
+    )
+    return forward_s, [*map(statistics.median, columns)], _spread(columns[-1]), finish_s
 
 
 def _spread(rising: Sequence[float]) -> float:
@@ -254,7 +274,16 @@ class HookTimes:
     spread: float
 
 
-def measured(task: ProfileTask, stop: threading.Event | None = None) -> tuple[Gradients, list[HookTimes]]:
+@dataclass(frozen=True)
+class Found:
+    """What as many processes find of gradients, of hooks by themselves, and of their work beside a backward pass."""
+
+    gradients: Gradients
+    times: tuple[HookTimes, ...]
+    works: tuple[StepWork, ...]
+
+
+def measured(task: ProfileTask, stop: threading.Event | None = None) -> Found:
     """What as many processes find. Raises `InputError` for a model or mode that can't be, and `RunError`."""
     for mode in task.modes:
         method_of(mode)  # refused here, not in each rank
@@ -263,7 +292,14 @@ def measured(task: ProfileTask, stop: threading.Event | None = None) -> tuple[Gr
     rows = answer["gradients"]
     columns = {name: tuple(rows[name]) for name in ("names", "size_bytes", "gaps_s")}
     gradients = Gradients(**{**rows, **columns, "shapes": tuple(map(tuple, rows["shapes"]))})
-    return gradients, [HookTimes(**row) for row in answer["hooks"]]
+    works = tuple(
+        StepWork(
+            row["mode"], tuple(map(tuple, row["groups"])), tuple(row["encode_s"]), tuple(row["decode_s"]),
+            row["sending_s"],
+        )
+        for row in answer["works"]
+    )  # fmt: skip
+    return Found(gradients, tuple(HookTimes(**row) for row in answer["hooks"]), works)
 
 
 def sample_groups(size_bytes: Sequence[int]) -> list[tuple[int, int]]:
@@ -292,12 +328,20 @@ def _work(task: ProfileTask) -> dict[str, object]:
     ddp = _unsent(work.model)
     gradients = measure_gradients(work.model, lambda _: work.loss_of(ddp), task.steps)
     dtype = next(iter(trainable(work.model).values())).dtype
-    rows = []
+    rows, works = [], list[StepWork]()
+    unsent_s = 0.0 if task.is_whole else step_work_s(lambda: _unsent_step(ddp, work), task.steps)
     groups = [(0, len(gradients.names) - 1)] if task.is_whole else sample_groups(gradients.size_bytes)
     for mode in task.modes:
         for first, last in groups:
             rows.append(asdict(_hook_times(mode, gradients, first, last, task.repeats, dtype)))
-    return {"gradients": asdict(gradients), "hooks": rows}
+        if not task.is_whole:
+            works += measure_work(mode, work, gradients.names, task.steps, unsent_s)
+    return {"gradients": asdict(gradients), "hooks": rows, "works": [asdict(each) for each in works]}
+
+
+def _unsent_step(ddp: Module, work: Workload) -> None:
+    ddp.zero_grad(set_to_none=True)
+    work.loss_of(ddp).backward()
 
 
 def _unsent(model: Module) -> torch.nn.parallel.DistributedDataParallel:

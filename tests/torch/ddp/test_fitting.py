@@ -10,6 +10,7 @@ from gapless.errors import InputError
 from gapless.profiles.compressors.grammar import method_of
 from gapless.profiles.gradients.communication import FlatNetwork
 from gapless.profiles.gradients.cost_functions import AffineCost, PointsCost
+from gapless.torch.ddp.beside import StepWork
 from gapless.torch.ddp.fitting import FittedMode, fitted_mode
 from gapless.torch.ddp.measuring import Gradients, HookTimes, sample_groups
 
@@ -31,6 +32,24 @@ def fitted(mode: str, network: FlatNetwork | None = None, between_s: float = 0.0
         encode_s = (1e-3 + 2e-9 * size + 5e-3 * matrices) * (1 + noise * (-1) ** number)
         rows.append(HookTimes(mode, first, last, encode_s, 3e-3 + 4e-9 * sent, 5e-4 + 1e-9 * size, between_s, 0.2))
     return fitted_mode(mode, GRADIENTS, rows, network)
+
+
+def test_work_beside_a_backward_pass_counts_and_waits_for_ranks_that_share_a_core() -> None:
+    """Encode 2 ms and 3 ns a byte, decode half of that, collectives 4 ms and 5 ns a sent byte; two ranks on a core."""
+    sent = sum(method_of("fp16").added_bytes(shape, 4) for shape in SHAPES)
+    works = []
+    for groups in (((0, 6),), ((0, 1), (2, 4), (5, 6))):
+        encode_s = tuple(2e-3 + 3e-9 * sum(SIZES[first : last + 1]) for first, last in groups)
+        decode_s = tuple(each_s / 2 for each_s in encode_s)
+        works.append(StepWork("fp16", groups, encode_s, decode_s, 4e-3 * len(groups) + 5e-9 * sent))
+    times = [HookTimes("fp16", 0, 6, 1.0, 1e-3, 1.0, 0.0, 0.1)]
+    found = fitted_mode("fp16", GRADIENTS, times, None, works, slowdown=2.0)
+    for cost, alpha_s, beta in (
+        (found.mode.encode, 4e-3, 6e-9), (found.mode.decode, 2e-3, 3e-9), (found.mode.communication_work, 8e-3, 1e-8),
+    ):  # fmt: skip
+        assert float(cost(0)) == pytest.approx(alpha_s)
+        assert float(cost(10**6)) == pytest.approx(alpha_s + 1e6 * beta)
+    assert found.apart == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("mode", ["plain", "fp16", "topk:0.1", "ef-signsgd", "rand-k"])
