@@ -138,13 +138,13 @@ class Moves:
 class Nesting:
     """The dynamic programme over nested checkpoints, where no plan of a simple rule fits."""
 
-    most_places: int = 48
+    most_places: int = 64
     """Places that may be checkpoints: of equal stretches of the forward pass, the one that the least passes each."""
-    levels: int = 100
+    levels: int = 300
     """Levels of the budget in which held bytes are counted, rounded up."""
-    excess: tuple[float, ...] = (1.0, 1.1)
+    excess: tuple[float, ...] = (1.0, 1.03, 1.06, 1.1)
     """Budgets to reckon with, as shares of the budget: plans take less than is reckoned, so more may fit."""
-    most_cells: int = 2_000_000
+    most_cells: int = 20_000_000
     """Forward times backward nodes up to which it is tried, and the proof that nothing fits that comes before it."""
 
     def __post_init__(self) -> None:

@@ -15,7 +15,6 @@ from itertools import islice
 
 import numpy as np
 
-from gapless.checker import check
 from gapless.encodings.monet.bounds.claims import (
     bounding_strands,
     can_relax,
@@ -28,13 +27,12 @@ from gapless.encodings.monet.bounds.must_hold import is_refuted, least_row_bytes
 from gapless.encodings.monet.bounds.side_work import Beside, alone
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate, unlimited_s
-from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.offload.keeper import keeper_of
 from gapless.encodings.monet.parameters import Nesting, Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.annealing import STEPS, Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
-from gapless.encodings.monet.search.least_memory import least_nested, least_searched
+from gapless.encodings.monet.search.least_memory import least_nested, least_searched, needed_bytes
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
 from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.encodings.monet.search.state import Attempt, Found, State
@@ -85,9 +83,22 @@ def _attempt(state: State) -> Attempt:
     else:
         reason = StopReason.TIME_LIMIT if state.deadline.over else StopReason.WORK_LIMIT
     decisions = None
-    if not state.is_infeasible and state.incumbent_s is not None:
+    if not state.is_infeasible and state.incumbent_s is None and state.problem.link is None:
+        details = _nearest(state)
+    elif not state.is_infeasible and state.incumbent_s is not None:
         decisions, details = state.best_plan(state.annealing.keeper)(), {"states": state.annealing.states, **details}
     return Attempt(decisions, reason, state.solver_title, state.bound_s, state.is_infeasible, details=details)
+
+
+def _nearest(state: State) -> dict[str, object]:
+    """Where neither a plan nor a proof was found: what every plan has to have, and the least that one was found for."""
+    graph, least, found = state.problem.graph, state.annealing.least, [state.found_bytes]
+    if least is not None and least.outcome.overflow_bytes + state.problem.budget_bytes < (
+        state.found_bytes or math.inf
+    ):
+        found.append(needed_bytes(graph, state.annealing.keeper.decide(least.keep)))
+    least_found = min((size for size in found if size is not None), default=None)
+    return {"least_budget_bound_bytes": state.least_bytes, "least_budget_found_bytes": least_found}
 
 
 def _least_budget(state: State) -> dict[str, object]:
@@ -138,9 +149,13 @@ def _refute(state: State) -> Iterator[Found]:
 
 
 def _nest(state: State) -> Iterator[Found]:
-    """Where nothing was found to fit, nested checkpoints."""
-    if _is_hard(state):
-        state.plan = next(nested_plans(state.problem, state.parameters.nesting), None)
+    """Where nothing was found to fit, nested checkpoints; what they need at least, where they don't fit either."""
+    graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
+    for decisions, needed in nested_plans(state.problem, state.parameters.nesting) if _is_hard(state) else ():
+        if needed <= budget_bytes:
+            state.plan = decisions, evaluate(graph, decisions).cost_s
+            break
+        state.found_bytes = min(needed, state.found_bytes or needed)
     yield from ()
 
 
@@ -247,16 +262,14 @@ def first_plans(keeper: Keeper) -> Iterator[KeepSet]:
     yield KeepSet.just_in_time(~everything, variants[0])
 
 
-def nested_plans(problem: Problem, nesting: Nesting) -> Iterator[tuple[Decisions, float]]:
-    """Plans of nested checkpoints that fit where hardly anything does, with their costs in seconds."""
+def nested_plans(problem: Problem, nesting: Nesting) -> Iterator[tuple[Decisions, int]]:
+    """Plans of nested checkpoints with the bytes that they need, which may be more than the budget."""
     graph, budget_bytes = problem.graph, problem.budget_bytes
     variants = smallest_variants(graph)
     for share in nesting.excess:
         decisions = nested_checkpoints(graph, budget_bytes, variants, int(share * budget_bytes), nesting)
-        if decisions is not None:
-            judged, schedule = evaluate(graph, decisions), to_schedule(graph, decisions, budget_bytes)
-            if judged.peak_bytes <= budget_bytes and check(schedule).valid:
-                yield decisions, judged.cost_s
+        if decisions is not None and (needed := needed_bytes(graph, decisions)) is not None:
+            yield decisions, needed
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------

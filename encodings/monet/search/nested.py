@@ -55,19 +55,27 @@ class Passes:
         self.size = graph.output_bytes[: self.nodes].astype(np.float64)
         self.needs = [list(node.variants[v].needs) for node, v in zip(graph.backward, variants.tolist(), strict=True)]
         self.is_main = np.array([node.creator is None for node in graph.forward[: self.nodes]])
-        number = np.arange(self.nodes + 1)
         self.last = graph.last_reader[: self.nodes]
-        """The last node that reads each node, or itself."""
-        read_later = self.size[:, None] * (self.last[:, None] >= number)
-        passed = np.concatenate([np.zeros((1, self.nodes + 1)), read_later.cumsum(axis=0)])
-        self.border = passed.diagonal().copy()
+        """The last node that reads each node, or itself: up to there, rows charge it."""
+        self.read = _last_before_loss(graph)
+        """The same without the loss, which never runs again: up to there, it is in borders."""
+        self.border = self._passing(np.arange(self.nodes), self.read)
         """Bytes of the border of each node, (nodes + 1,)."""
         self.places = self._places(most_places)
-        self.shared = passed[self.places]
-        """Bytes of a place's border that are in each node's border too, (places, nodes + 1)."""
+        borders = [np.flatnonzero(self.read[:place] >= place) for place in self.places.tolist()]
+        self.charged = np.array([self._passing(border, self.last) for border in borders])
+        """Bytes of a place's border that each node's row charges, (places, nodes + 1)."""
+        self.shared = np.array([self._passing(border, self.read)[self.places] for border in borders])
+        """Bytes of a place's border that are in each place's border too, (places, places)."""
         self._reckon_runs()
         self._reckon_stages(variants)
         self._once: dict[int, Once] = {}
+
+    def _passing(self, tensors: Ints, last: Ints) -> Floats:
+        """Bytes of some tensors that are made before each node and read by it or later, (nodes + 1,)."""
+        made = np.bincount(tensors + 1, self.size[tensors], minlength=self.nodes + 2)
+        gone = np.bincount(last[tensors] + 1, self.size[tensors], minlength=self.nodes + 2)
+        return (made - gone).cumsum()[: self.nodes + 1]
 
     def _places(self, most: int) -> Ints:
         """The start, and of equal stretches the node with the least border."""
@@ -83,7 +91,7 @@ class Passes:
         repeated = [node.again or node.implementations for node in forward]
         again = [min(impl.workspace_bytes for impl in impls) for impls in repeated]
         first = [min(impl.workspace_bytes for impl in node.implementations) for node in forward]
-        own = self.border + self.graph.output_bytes - self.shared
+        own = self._passing(np.arange(self.nodes), self.last) + self.graph.output_bytes[: self.nodes + 1] - self.charged
         runs = np.append(self.is_main, True) & (np.arange(self.nodes + 1) >= self.places[:, None])
         self.over = np.array([-1 if node.overwrites is None else node.overwrites for node in forward])
         beside = np.array([min((impl.workspace_bytes for impl in node.in_place), default=0) for node in forward])
@@ -113,14 +121,14 @@ class Passes:
     def _latest(self, need: int) -> int:
         """The last node from whose border a tensor can be made, or that has it in its border."""
         creator = self.graph.forward[need].creator
-        return int(self.last[need]) if creator is None else creator
+        return int(self.read[need]) if creator is None else creator
 
     def _is_in_border(self, need: int, place: int) -> bool:
-        return bool(need < self.places[place] <= self.last[need] and self.is_main[need])
+        return bool(need < self.places[place] <= self.read[need] and self.is_main[need])
 
     def border_beside(self, a: int, c: int) -> list[int]:
         """The tensors of the border of c that aren't in that of a."""
-        inside = (np.arange(self.nodes) < self.places[c]) & (self.last >= self.places[c]) & self.is_main
+        inside = (np.arange(self.nodes) < self.places[c]) & (self.read >= self.places[c]) & self.is_main
         return [node for node in np.flatnonzero(inside).tolist() if not self._is_in_border(node, a)]
 
     def _beside(self, needs: list[int] | Ints) -> Floats:
@@ -181,9 +189,17 @@ class Passes:
             found.first[b] = first[start : upto if b < count else None].max()
             found.duration_s[b] = self.until_s[upto] - self.until_s[start]
             if b < count:
-                inside = (nodes < self.places[b]) & (self.last[nodes] >= self.places[b]) & self.is_main[nodes]
+                inside = (nodes < self.places[b]) & (self.read[nodes] >= self.places[b]) & self.is_main[nodes]
                 found.beside_border[b] = self.size[nodes[~inside]].sum()
         return found
+
+
+def _last_before_loss(graph: TrainingGraph) -> Ints:
+    """The last node before the loss that reads each node before it, the node itself if none does."""
+    last = np.arange(graph.loss)
+    for user, node in enumerate(graph.forward[: graph.loss]):
+        last[list(node.inputs)] = user
+    return last
 
 
 _ANEW, _ONCE = -1, -2
@@ -285,7 +301,7 @@ class _Table:
         passes, once = self.passes, self.passes.once(a)
         row = np.maximum.accumulate((passes.row_first if is_forward else passes.row_again)[a])
         at = passes.places - 1
-        border = passes.border[passes.places] - passes.shared[a, passes.places]
+        border = passes.border[passes.places] - passes.shared[a]
         run_s = 0.0 if is_forward else passes.until_s[passes.places] - passes.until_s[passes.places[a]]
         kept = np.maximum(row[at], (once.first if is_forward else once.again)[: self.count])
         drop = np.ceil(border / self.unit - 1e-9).astype(np.int64)

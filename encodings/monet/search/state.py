@@ -88,7 +88,8 @@ class State:
     """Grows in the thread of the search only.
 
     `own_bound_s`, `is_infeasible`: need no solver's word. `claim`, `infeasible`: whose word the bound is, and that
-    nothing fits. `least_bytes`: every plan has that budget. `is_limited`: whether the deadline counts although nothing
+    nothing fits. `least_bytes`: every plan has that budget. `found_bytes`: one was found for that,
+    which is more than the budget. `is_limited`: whether the deadline counts although nothing
     was found: no deadline is too short for a first plan.
     """
 
@@ -102,6 +103,7 @@ class State:
     infeasible: Found | None = None
     is_infeasible: bool = False
     least_bytes: int = 0
+    found_bytes: int | None = None
     starts: list[KeepSet] = field(default_factory=list)
     details: dict[str, object] = field(default_factory=dict)
     plan: tuple[Decisions, float] | None = None

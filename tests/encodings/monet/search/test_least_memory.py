@@ -37,7 +37,11 @@ def test_a_small_transformer_s_least_budget_is_proven_within_3_percent(monkeypat
     for name, value in {"_LAYERS": 3, "_FEATURES": 64, "_HIDDEN": 256, "_HEADS": 4, "_GPT2_VOCABULARY": 64}.items():
         monkeypatch.setattr(transformers, name, value)
     graph = build("gpt2_small", 2, input_size=64)
-    result = gapless.solve(Problem(graph, 1), SolveOptions(threads=1), Parameters(least_budget_steps=4000))
+    result = gapless.solve(
+        Problem(graph, 1),
+        SolveOptions(threads=1),
+        Parameters(nesting=Nesting(most_places=32, levels=100), least_budget_steps=4000),
+    )
     bound, found = (result.details[f"least_budget_{title}_bytes"] for title in ("bound", "found"))
     assert isinstance(bound, int)
     assert isinstance(found, int)
@@ -47,7 +51,8 @@ def test_a_small_transformer_s_least_budget_is_proven_within_3_percent(monkeypat
 def test_nested_checkpoints_need_less_than_keeping_all_and_as_much_as_they_say() -> None:
     graph = build("mobilenet_v2", 8)
     keeps_all = peak_without_saving_bytes(graph)
-    found = least_nested(graph, (keeps_all // 8, keeps_all), Nesting(), lambda: False)
+    nesting = Nesting(most_places=24, levels=100)
+    found = least_nested(graph, (keeps_all // 8, keeps_all), nesting, lambda: False)
     assert found is not None
     assert found[0] == needed_bytes(graph, found[1]) < keeps_all // 2
-    assert least_nested(graph, (1, 2), Nesting(), lambda: False) is None
+    assert least_nested(graph, (1, 2), nesting, lambda: False) is None
