@@ -69,7 +69,7 @@ def baseline_plan(
     schedule = to_schedule(question, stages, order, timeline, spoiling_of(question, cut, stages.crosses))
     assert check(schedule).valid, check(schedule).summary()
     details = {"cut": list(cut), "method": name}
-    if not policies:
+    if not policies and timeline.offloaded_s is None:
         return SavedPlan("pipeline", question.description, {}, details, schedule)
     decision = PipelineDecision.of_candidate(Candidate(name, cut, stages, order, timeline), question.mode_names)
     return SavedPlan("pipeline", question.description, {}, details, schedule, decision=decision.data)

@@ -6,19 +6,21 @@ import random
 from pathlib import Path
 from typing import Any
 
+from gapless.encodings.pipeline.execution.copies import NO_COPIES, Copies
 from gapless.encodings.pipeline.programs.program import Program
 from gapless.io.formats.torch_pipeline import Action, ActionOrder, write_torch_pipeline
 from gapless.torch.pipeline.run import Task, run_rank
 from gapless.torch.processes import read_task, write_task
 
 
-def task_of(program: Program, blocks: int, form: str, propagates: bool = False) -> Task:
+def task_of(program: Program, blocks: int, form: str, propagates: bool = False, copies: Copies = NO_COPIES) -> Task:
     """A task on a small GPT with so many blocks."""
     modes = tuple((hop, m, mode) for (hop, m), mode in sorted(program.hop_modes.items()))
     order = program.order
     defaults = {"layers": blocks, "hidden": 32, "sequence": 16}
     return Task("train:gpt", defaults, 0, program.cut, order.rank_of_stage, order.micro_batches, modes, propagates,
-                form, 120.0, program.recomputed, policies=program.policies)  # fmt: skip
+                form, 120.0, program.recomputed, policies=program.policies, copies=copies.rows(order),
+                offload_s_per_byte=copies.s_per_byte)  # fmt: skip
 
 
 def program_on(rank_of_stage: tuple[int, ...], cut: tuple[int, ...], micro_batches: int, seed: int) -> Program:

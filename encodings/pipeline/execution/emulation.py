@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.pipeline.execution.copies import Copies, Kept, copies_of, kept_of
 from gapless.encodings.pipeline.execution.times import Times, step_s, times_of
 from gapless.encodings.pipeline.programs.program import Program
 from gapless.encodings.pipeline.question import RunQuestion
@@ -16,7 +18,10 @@ from gapless.units import format_seconds
 if TYPE_CHECKING:
     from gapless.torch.pipeline.emulated import EmulatedRun, EmulatedTask
 
-__all__ = ["compared_text", "emulated"]
+__all__ = ["compared_text", "emulated", "kept_text"]
+
+_MOST_COPY_BYTES = 2**22
+"""Larger copies are made of so many bytes; their time is the plan's."""
 
 
 def emulated(question: RunQuestion, session: Session, program: Program, schedule: Schedule) -> Answer:
@@ -26,15 +31,29 @@ def emulated(question: RunQuestion, session: Session, program: Program, schedule
     """
     from gapless.torch.pipeline.emulated import emulate
 
-    times = times_of(schedule, program.order)
+    copies, kept = copies_of(schedule, program.order, program.offloaded), kept_of(schedule, program.order)
+    times = times_of(schedule, program.order, copies)
     if not times.mean_op_s:
         raise InputError("plan: must have ops that take time to be emulated, got none; leave out emulate")
     times = times.scaled(question.op / times.mean_op_s)
     times = times if question.emulate == "links" else times.without_hops()
     task = _task(question, program, times)
     session.say(f"running {program.order.ranks} processes that wait instead of computing ...")
-    found = emulate(program.order, task, session.options.stop)
-    return _answer(question, program, times, found)
+    found = emulate(program.order, replace(task, **_copied(program, times, copies, kept)), session.options.stop)
+    return _answer(question, program, step_s(program.order, times, copies), times, kept, found)
+
+
+def _copied(program: Program, times: Times, copies: Copies, kept: Kept) -> dict[str, Any]:
+    """What a task says of what ranks keep, and of copies: all of them are smaller by the same factor."""
+    rows = [(a.stage, a.kind, a.micro_batch, kept.takes[a], kept.leaves[a], kept.moved.get(a, 0))
+            for a in program.order.actions]  # fmt: skip
+    most = max(kept.moved.values(), default=0)
+    found = {"copies": copies.rows(program.order), "kept": tuple(rows)}
+    if not most:
+        return found
+    largest = max(kept.moved, key=lambda forward: kept.moved[forward])
+    scale = max(1, most // _MOST_COPY_BYTES)
+    return {**found, "byte_scale": scale, "offload_s_per_byte": times.copy_s[largest] / (most // scale)}
 
 
 def _task(question: RunQuestion, program: Program, times: Times) -> EmulatedTask:
@@ -55,8 +74,10 @@ def _task(question: RunQuestion, program: Program, times: Times) -> EmulatedTask
     )
 
 
-def _answer(question: RunQuestion, program: Program, times: Times, found: EmulatedRun) -> Answer:
-    order, predicted_s = program.order, step_s(program.order, times)
+def _answer(
+    question: RunQuestion, program: Program, predicted_s: float, times: Times, kept: Kept, found: EmulatedRun
+) -> Answer:
+    order = program.order
     overhead_s = median(found.overhead_s), fmean(found.overhead_s)
     data = {
         "emulated": question.emulate,
@@ -67,15 +88,28 @@ def _answer(question: RunQuestion, program: Program, times: Times, found: Emulat
         "measured_times_s": list(found.step_s),
         "overhead_s": {"median": overhead_s[0], "mean": overhead_s[1]},
         "rank_of_stage": list(order.rank_of_stage),
+        "kept_bytes": list(found.kept_bytes),
+        "planned_kept_bytes": list(kept.peak_bytes),
     }
     links = "links too" if question.emulate == "links" else "messages take what they take"
     lines = [
         ("ran", f"{order.ranks} processes, {len(order.rank_of_stage)} stages, {order.micro_batches} micro-batches"),
         ("emulated", f"ops that wait {format_seconds(times.mean_op_s)} on the mean, {links}"),
         ("step", compared_text(predicted_s, found.step_s)),
+        ("kept bytes", kept_text(kept.peak_bytes, found.kept_bytes)),
         ("overhead of an op", f"{format_seconds(overhead_s[0])}, {format_seconds(overhead_s[1])} on the mean"),
     ]
+    if program.offloaded:
+        lines.append(("on hosts", f"what {len(program.offloaded)} forwards keep, in the meantime"))
     return Answer(data, "\n".join(f"{title:<17} {text}" for title, text in lines))
+
+
+def kept_text(planned: tuple[int, ...], measured: tuple[int, ...]) -> str:
+    """The most that each rank keeps of micro-batches at once."""
+    found = " ".join(map(str, measured))
+    return f"{found} at most: " + (
+        "the plan's" if measured == planned else f"the plan has {' '.join(map(str, planned))}"
+    )
 
 
 def compared_text(predicted_s: float, measured_s: tuple[float, ...]) -> str:

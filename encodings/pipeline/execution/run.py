@@ -7,6 +7,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from gapless.encodings.pipeline.execution.copies import NO_COPIES, Copies, copies_of, kept_of
 from gapless.encodings.pipeline.execution.emulation import compared_text, emulated
 from gapless.encodings.pipeline.execution.times import Times, step_s, times_of
 from gapless.encodings.pipeline.execution.training import trained
@@ -46,6 +47,7 @@ def execute(question: RunQuestion, session: Session) -> Answer:
         _check_emulated(question)
         return emulated(question, session, program, plan.schedule)
     if question.steps > 1:
+        program.check_stays("a training", "leave out steps, or solve without --offload")
         return trained(question, session, program, asked, _task(question, session, program, layers))
     for name in ("optimizer", "learning_rate", "warm_up", "rules", "hop_mode", "sum_mode", "errors_every"):
         if getattr(question, name) != getattr(RunQuestion, name):
@@ -61,7 +63,7 @@ def _check_emulated(question: RunQuestion) -> None:
             raise InputError(f"{name}: must be left out where computing is emulated, since nothing is computed")
 
 
-def _task(question: RunQuestion, session: Session, program: Program, layers: int) -> Task:
+def _task(question: RunQuestion, session: Session, program: Program, layers: int, copies: Copies = NO_COPIES) -> Task:
     """What ranks are to do. Raises `InputError` where there is no model, or one of other layers than the plan's."""
     from gapless.torch.pipeline.run import Task
 
@@ -82,6 +84,8 @@ def _task(question: RunQuestion, session: Session, program: Program, layers: int
         recomputed=program.recomputed,
         policies=program.policies,
         repeats=question.repeats if question.steps == 1 else 0,
+        copies=copies.rows(program.order),
+        offload_s_per_byte=copies.s_per_byte,
     )
     count = len(task.load().layers)
     if count != layers:
@@ -96,22 +100,24 @@ def _run(
 ) -> Answer:  # fmt: skip
     from gapless.torch.pipeline.run import run_ranks
 
-    task = _task(question, session, program, layers)
+    copies = copies_of(plan.schedule, program.order, program.offloaded)
+    task = _task(question, session, program, layers, copies)
     model = task.load()
     session.say(f"running {program.order.ranks} processes ...")
     found = run_ranks(program.order, task, session.options.stop)
-    return _answer(plan, program, found, model.boundary_bytes(program.cut, task.micro_batches), spent)
+    return _answer(plan, program, copies, found, model.boundary_bytes(program.cut, task.micro_batches), spent)
 
 
 def _answer(
-    plan: SavedPlan, program: Program, found: RanksRun, boundary_bytes: tuple[int, ...], spent: tuple[float, ...]
-) -> Answer:
+    plan: SavedPlan, program: Program, copies: Copies, found: RanksRun, boundary_bytes: tuple[int, ...],
+    spent: tuple[float, ...],
+) -> Answer:  # fmt: skip
     compressed, same_sizes = bool(program.hop_modes), boundary_bytes == program.boundary_bytes
     in_flight = found.in_flight == program.in_flight
     sent = found.sent_bytes == program.sent_bytes
     exact = found.equal == found.gradients
     ledger = {"hops": _spent_by_hops(plan), "all": sum(spent), "budget": plan.problem.get("error_budget", 0.0)}
-    times = times_of(plan.schedule, program.order)
+    times = times_of(plan.schedule, program.order, copies)
     data = {
         **asdict(found),
         "compressed_hops": len(program.hop_modes),
@@ -119,8 +125,9 @@ def _answer(
         "planned_sent_bytes": list(program.sent_bytes),
         "same_boundaries": same_sizes,
         "ledger": ledger,
-        "planned_s": step_s(program.order, times),
-        "predicted_s": step_s(program.order, _played(times, program)) if same_sizes else None,
+        "planned_kept_bytes": list(kept_of(plan.schedule, program.order).peak_bytes) if same_sizes else None,
+        "planned_s": step_s(program.order, times, copies),
+        "predicted_s": step_s(program.order, _played(times, program), copies) if same_sizes else None,
         "measured_s": median(found.step_s) if found.step_s else None,
     }
     is_valid = in_flight and (sent or not same_sizes) and (exact or compressed)
@@ -150,14 +157,18 @@ def _text(program: Program, found: RanksRun, same_sizes: bool, data: Mapping[str
     else:
         sent = "the plan's" if found.sent_bytes == program.sent_bytes else f"the plan has {_row(program.sent_bytes)}"
     again = f", and for the stages that run again: {_row(program.recomputed)}" if program.recomputed else ""
+    kept_bytes = data["planned_kept_bytes"]
+    planned_bytes = f"; by the plan's profile {_row(kept_bytes)}" if kept_bytes else ""
     lines = [
         ("ran", f"{order.ranks} processes, {len(order.rank_of_stage)} stages, {order.micro_batches} micro-batches"),
         ("gradients", f"{found.equal} of {found.gradients} bit-equal to one process"),
         ("losses", f"{found.losses} of {order.micro_batches} bit-equal to one process"),
         ("in flight", f"{_row(found.in_flight)} at most, once a stage: {planned}"),
-        ("kept bytes", f"{_row(found.kept_bytes)} at most, by autograd{again}"),
+        ("kept bytes", f"{_row(found.kept_bytes)} at most, by autograd{again}{planned_bytes}"),
         ("sent bytes", f"{_row(found.sent_bytes)}: {sent}"),
     ]
+    if program.offloaded:
+        lines.append(("on hosts", f"what {len(program.offloaded)} forwards keep, in the meantime"))
     if found.step_s:
         lines.append(("step", _step(found, data["predicted_s"])))
     if program.hop_modes:

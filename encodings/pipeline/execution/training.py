@@ -84,6 +84,7 @@ def training(
     if len(layered.layers) != asked.integer("layers", 1):
         raise InputError(f"model: {plan} is for {asked.integer('layers', 1)} layers, got {len(layered.layers)}")
     program.check_policies("torch", runs_layers=True)
+    program.check_stays("a training")
     question = RunQuestion(model=layered.name, plan=plan, ranks=program.order.ranks)
     found = variants_of(question, program, replicas, asked.boolean("fuses_embedding", True))
     variant = replace(found[min(1, len(found) - 1)], propagates=error_propagation)

@@ -58,6 +58,7 @@ def megatron_arguments(plan: SavedPlan, program: Program, micro_batch_size: int)
         "global-batch-size": micro_batch_size * order.micro_batches * replicas,
     }
     lines = [f"--{key} {value}" for key, value in arguments.items()] + split
+    program.check_stays("Megatron-LM")
     program.check_policies("Megatron-LM")
     if program.recomputed:
         lines += _recomputation(program, blocks)

@@ -13,6 +13,7 @@ __all__ = ["export_torch"]
 def export_torch(path: str, plan: SavedPlan, form: str, compressed: bool, recomputing: bool) -> str:
     """Write the order of actions as torch.distributed.pipelining reads it; says in a line what was written."""
     program = program_of(plan)
+    program.check_stays("a schedule of torch", "run it with gapless run pipeline, or solve without --offload")
     if program.recomputed and not recomputing:
         stages, use = ", ".join(map(str, program.recomputed)), "with recomputes=True for them"
         rule = f"torch's schedules don't say what is recomputed, the plan recomputes stages {stages}"

@@ -96,6 +96,7 @@ def _modules(blocks: list[int], head_modules: Sequence[str]) -> list[list[str]]:
 
 
 def _checkpoints(program: Program) -> str:
+    program.check_stays("torchtitan")
     program.check_policies("torchtitan")
     if not program.recomputed:
         return "none"

@@ -33,6 +33,7 @@ class Program:
     `in_flight[r]`: the most micro-batches, counted once a stage, that rank r
     keeps at once in the replay. `boundary_bytes[s]`: of the activation after stage s; `sent_bytes[r]`: all that rank r
     sends. `policies[s]`: of a stage that runs some of its layers again, what each of them keeps; none where none does.
+    `offloaded`: the forwards of which what is kept goes to a host and comes back.
     """
 
     order: ActionOrder
@@ -44,6 +45,12 @@ class Program:
     boundary_bytes: tuple[int, ...]
     sent_bytes: tuple[int, ...]
     policies: tuple[str, ...] = ()
+    offloaded: tuple[Action, ...] = ()
+
+    def check_stays(self, player: str, way_out: str = "solve without --offload") -> None:
+        """Raise `InputError` where what micro-batches keep travels to hosts, which the player doesn't do."""
+        if self.offloaded:
+            raise InputError(f"decision: offloaded: {player} copies nothing to hosts; {way_out}")
 
     def check_policies(self, player: str, runs_layers: bool = False) -> None:
         """Raise `InputError` where stages run some of their layers again, unless the player does so and the plan asks
@@ -81,9 +88,6 @@ def program_of(plan: SavedPlan) -> Program:
     if decision.cells:
         rule = "a forward and a backward in one cell are drawn and replayed, not run"
         raise InputError(f"decision: cells: {rule}; solve without --overlap-cost")
-    if decision.offloaded:
-        rule = "what goes to hosts and back is drawn and replayed, not run; solve without --offload"
-        raise InputError(f"decision: offloaded: {rule}")
     for field, what in (("slices", "slices of a sequence"), ("vocabulary_parts", "parts of a vocabulary")):
         if field in plan.problem:
             option = field.replace("_", "-")
@@ -104,6 +108,7 @@ def program_of(plan: SavedPlan) -> Program:
         boundary_bytes=boundary_bytes,
         sent_bytes=sent_bytes,
         policies=decision.policies,
+        offloaded=decision.on_host,
     )
 
 

@@ -8,8 +8,8 @@ All processes are of one machine and share its clock. Needs the extra `torch`.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from gapless.io.formats.torch_pipeline import FORMS, ActionOrder, write_torch_pipeline
 from gapless.torch.library import Module, Tensor, torch
+from gapless.torch.pipeline.offload import Offload, WallClock, op_name, rows_on
 from gapless.torch.pipeline.run import spans_s, timed
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks
@@ -28,6 +29,7 @@ __all__ = ["MOST_MESSAGE_BYTES", "EmulatedRun", "EmulatedTask", "emulate", "prep
 MOST_MESSAGE_BYTES = 2**16
 """Larger messages are sent as so many bytes where the time of links is emulated."""
 _STAMP_BYTES = 8
+_CLOCK = WallClock()
 
 Row = tuple[int, str, int, float]
 """Stage, letter, micro-batch, seconds."""
@@ -39,6 +41,9 @@ class EmulatedTask:
 
     `op_s`: of all actions. `hop_s`: of the messages that they make; none where messages take what they take.
     `boundary_bytes`: of those after each stage but the last. `steps`: that are timed, after one that isn't.
+    `copies`: of all ranks' ops, where what micro-batches keep travels to hosts; `kept`: rows of stage, letter and
+    micro-batch, the bytes that an op takes when it begins and leaves when it ends, and those that travel. Every copy is
+    of so many bytes over `byte_scale`, at `offload_s_per_byte`.
     """
 
     rank_of_stage: tuple[int, ...]
@@ -49,53 +54,97 @@ class EmulatedTask:
     steps: int
     form: str
     wait_s: float
+    copies: tuple[tuple[str, str, str], ...] = ()
+    kept: tuple[tuple[int, str, int, int, int, int], ...] = ()
+    byte_scale: int = 1
+    offload_s_per_byte: float = 0.0
 
 
 @dataclass(frozen=True)
 class EmulatedRun:
     """`step_s[k]`: from the first rank's start to the last one's end, of each timed step. `overhead_s`: of each op of
-    them, what it took more than planned since it could begin: its rank free, its message there.
+    them, what it took more than planned since it could begin: its rank free, its message there. `kept_bytes[r]`: the
+    most that rank r kept of micro-batches at once.
     """
 
     step_s: tuple[float, ...]
     overhead_s: tuple[float, ...]
+    kept_bytes: tuple[int, ...] = ()
+
+
+class _Kept:
+    """What a rank keeps of micro-batches, in the plan's bytes, and its copies."""
+
+    def __init__(self, task: EmulatedTask, rank: int) -> None:
+        named = {op_name(*row[:3]): row[3:] for row in task.kept if task.rank_of_stage[row[0]] == rank}
+        self._bytes, self._scale, self._live, self.peak_bytes = named, task.byte_scale, 0, 0
+        rows = rows_on(task.copies, task.rank_of_stage, rank)
+        self._offload = Offload(rows, task.offload_s_per_byte, self) if rows else None
+
+    def begin(self) -> None:
+        """A step."""
+        if self._offload is not None:
+            self._offload.begin()
+
+    @contextmanager
+    def op(self, stage: int, kind: str, micro_batch: int) -> Iterator[float]:
+        """Around an op, that waits for its copies; when they are over."""
+        name, forward = op_name(stage, kind, micro_batch), op_name(stage, "F", micro_batch)
+        takes, leaves, moves = self._bytes.get(name, (0, 0, 0))
+        with nullcontext(0.0) if self._offload is None else self._offload.op(name, forward) as copied_s:
+            self._add(takes)
+            yield copied_s
+            self._add(-leaves)
+            if self._offload is not None and name in self._offload.travels:
+                self._offload.made(name, [torch.empty(moves // self._scale, dtype=torch.uint8).untyped_storage()])
+
+    def gone(self, forward: str, _: Sequence[Any]) -> None:
+        """See `Held`."""
+        self._add(-self._bytes[forward][2])
+
+    def returned(self, forward: str, _: Sequence[Any]) -> None:
+        """See `Held`."""
+        self._add(self._bytes[forward][2])
+
+    def _add(self, size_bytes: int) -> None:
+        """No two do so at once: copies leave and return between ops."""
+        self._live += size_bytes
+        self.peak_bytes = max(self.peak_bytes, self._live)
 
 
 class _Player:
     """A rank's clock: when it is free, and when its links are."""
 
-    def __init__(self, task: EmulatedTask) -> None:
+    def __init__(self, task: EmulatedTask, rank: int) -> None:
         self.op_s = {(stage, kind, m): seconds for stage, kind, m, seconds in task.op_s}
         self.hop_s = {(stage, kind, m): seconds for stage, kind, m, seconds in task.hop_s}
         self.ranks = task.rank_of_stage
+        self.kept = _Kept(task, rank)
         self.overhead_s: list[float] = []
         self._link_free_s: dict[int, float] = {}
         self._free_s = 0.0
 
     def begin(self) -> None:
         """A step."""
-        self._link_free_s, self._free_s = {}, time.monotonic()
+        self.kept.begin()
+        self._link_free_s, self._free_s = {}, _CLOCK.now_s()
 
     def run(self, action: tuple[int, str, int], arrived_s: float) -> float:
-        """Wait for a message, then as long as the action takes; when it is over."""
-        _sleep_until(arrived_s)
-        _sleep_until(time.monotonic() + self.op_s[action])
-        end_s = time.monotonic()
-        self.overhead_s.append(end_s - max(self._free_s, arrived_s) - self.op_s[action])
+        """Wait for a message and for copies, then as long as the action takes; when it is over."""
+        _CLOCK.wait_until(arrived_s)
+        with self.kept.op(*action) as copied_s:
+            could_s = max(self._free_s, arrived_s, copied_s)
+            _CLOCK.wait_until(_CLOCK.now_s() + self.op_s[action])
+            end_s = _CLOCK.now_s()
+        self.overhead_s.append(end_s - could_s - self.op_s[action])
         self._free_s = end_s
         return end_s
 
     def arrival_s(self, action: tuple[int, str, int], target: int) -> float:
         """When a message that leaves now is there."""
-        start_s = max(time.monotonic(), self._link_free_s.get(target, 0.0))
+        start_s = max(_CLOCK.now_s(), self._link_free_s.get(target, 0.0))
         self._link_free_s[target] = start_s + self.hop_s.get(action, 0.0)
         return self._link_free_s[target]
-
-
-def _sleep_until(end_s: float) -> None:
-    left_s = end_s - time.monotonic()
-    if left_s > 0:
-        time.sleep(left_s)
 
 
 class _EmulatedStage(PipelineStage):  # type: ignore[misc,unused-ignore]
@@ -177,10 +226,10 @@ def prepared(folder: Path) -> Program:
 
 
 def _run_rank(rank: int, task: EmulatedTask, folder: Path) -> dict[str, object]:
-    """When each timed step of this rank begins and ends, and what its ops took more than planned."""
+    """When each timed step of this rank begins and ends, what its ops took more than planned, and what it kept."""
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
-    player, count = _Player(task), len(task.rank_of_stage)
+    player, count = _Player(task, rank), len(task.rank_of_stage)
     sizes = [*task.boundary_bytes, _STAMP_BYTES]
     stages = [
         _EmulatedStage(_Shape(sizes[stage]), stage, count, torch.device("cpu"), player=player, out_bytes=sizes[stage])
@@ -198,7 +247,8 @@ def _run_rank(rank: int, task: EmulatedTask, folder: Path) -> dict[str, object]:
 
     timed(step, 1)  # in which stages agree on shapes
     player.overhead_s.clear()
-    return {"spans": timed(step, task.steps), "overhead_s": player.overhead_s}
+    spans = timed(step, task.steps)
+    return {"spans": spans, "overhead_s": player.overhead_s, "kept_bytes": player.kept.peak_bytes}
 
 
 def emulate(order: ActionOrder, task: EmulatedTask, stop: threading.Event | None = None) -> EmulatedRun:
@@ -209,5 +259,6 @@ def emulate(order: ActionOrder, task: EmulatedTask, stop: threading.Event | None
 
     found = run_ranks(prepared, task, order.ranks, task.wait_s, stop, leave=leave)
     return EmulatedRun(
-        spans_s([rank["spans"] for rank in found]), tuple(s for rank in found for s in rank["overhead_s"])
-    )
+        spans_s([rank["spans"] for rank in found]), tuple(s for rank in found for s in rank["overhead_s"]),
+        tuple(rank["kept_bytes"] for rank in found),
+    )  # fmt: skip

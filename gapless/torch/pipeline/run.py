@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks as in_processes
 
 if TYPE_CHECKING:
+    from gapless.torch.pipeline.offload import Offload
     from gapless.torch.pipeline.stage import CompressedStage
 
 __all__ = ["RanksRun", "Task", "compared", "prepared", "run_rank", "run_ranks", "spans_s", "timed"]
@@ -38,7 +40,8 @@ class Task:
     `model`, `defaults`: as `load_layers` takes them. `cut`: the first layer of each stage but the first.
     `hop_modes`: rows of hop, micro-batch, mode. `form`: that of the schedule's file. `wait_s`: the longest that a rank
     waits for another. `recomputed`: the stages that run their forward again. `repeats`: steps that are timed besides.
-    `policies[s]`: of a stage that runs some of its layers again, what each of them keeps.
+    `policies[s]`: of a stage that runs some of its layers again, what each of them keeps. `copies`: of each rank's ops,
+    where what micro-batches keep travels to hosts, over links of `offload_s_per_byte` each way.
     """
 
     model: str
@@ -54,6 +57,8 @@ class Task:
     recomputed: tuple[int, ...] = ()
     repeats: int = 0
     policies: tuple[str, ...] = ()
+    copies: tuple[tuple[str, str, str], ...] = ()
+    offload_s_per_byte: float = 0.0
 
     def load(self) -> LayeredModel:
         """The model, the same in every process."""
@@ -74,8 +79,15 @@ def run_rank(rank: int, task: Task, folder: Path) -> dict[str, object]:
     losses: list[Tensor] = []
     target = {"target": model.targets, "losses": losses} if last else {}
     inputs = (model.inputs,) if first else ()
-    with tally.watching():
+    offload = _offload(rank, task, model, stages, tally)
+
+    def step() -> None:
+        if offload is not None:
+            offload.begin()
         runtime.step(*inputs, **target, return_outputs=False)
+
+    with tally.watching():
+        step()
     named = [each for stage in stages for each in stage.submod.named_parameters()]
     found = {
         "gradients": {name: None if each.grad is None else each.grad.clone() for name, each in named},
@@ -85,19 +97,38 @@ def run_rank(rank: int, task: Task, folder: Path) -> dict[str, object]:
         "sent_bytes": sum(stage.sent_bytes for stage in stages),
     }  # fmt: skip
     tally.leave()
-    return {**found, "spans": timed(lambda: runtime.step(*inputs, **target, return_outputs=False), task.repeats)}
+    with tally.watching() if task.copies else nullcontext():  # what is saved travels
+        return {**found, "spans": timed(step, task.repeats)}
 
 
 def _stages(rank: int, task: Task, model: LayeredModel) -> list[CompressedStage]:
+    from gapless.torch.pipeline.offload import OffloadingStage
     from gapless.torch.pipeline.stage import CompressedStage
 
+    kind = OffloadingStage if task.copies else CompressedStage
     modes = {(hop, m): mode for hop, m, mode in task.hop_modes}
     parts, here = model.stages(task.cut), [stage for stage, r in enumerate(task.rank_of_stage) if r == rank]
     return [
-        CompressedStage(parts[stage], stage, len(parts), torch.device("cpu"), modes=modes, propagates=task.propagates,
-                        recomputes=stage in task.recomputed, policies=task.policies[stage] if task.policies else "")
+        kind(parts[stage], stage, len(parts), torch.device("cpu"), modes=modes, propagates=task.propagates,
+             recomputes=stage in task.recomputed, policies=task.policies[stage] if task.policies else "")
         for stage in here
     ]  # fmt: skip
+
+
+def _offload(
+    rank: int, task: Task, model: LayeredModel, stages: Sequence[CompressedStage], tally: Tally
+) -> Offload | None:
+    """The copies of a rank, None where nothing of the plan travels."""
+    from gapless.torch.pipeline.offload import Offload, OffloadingStage, rows_on
+
+    if not task.copies:
+        return None
+    tally.share([model.inputs, model.targets])
+    offload = Offload(rows_on(task.copies, task.rank_of_stage, rank), task.offload_s_per_byte, tally)
+    for stage in stages:
+        assert isinstance(stage, OffloadingStage)
+        stage.travel(offload, tally)
+    return offload
 
 
 def prepared(folder: Path) -> Program:

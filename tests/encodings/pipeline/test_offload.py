@@ -16,6 +16,7 @@ from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.bounds.offload import without_link
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.exports.torch_csv import export_torch
 from gapless.encodings.pipeline.methods import best_orders
 from gapless.encodings.pipeline.order.room import held_bytes
 from gapless.encodings.pipeline.order.stages import Stages
@@ -141,7 +142,7 @@ def test_a_host_holds_no_more_than_it_may() -> None:
             assert max(np.sum((out_s <= at_s) & (at_s < back_s + 10.0)) for at_s in [0.0, *begins_s]) <= most
 
 
-def test_a_plan_says_what_travels_and_no_framework_plays_it(tmp_path: Any) -> None:
+def test_a_plan_says_what_travels_and_no_framework_is_given_it(tmp_path: Any) -> None:
     little = replace(DEFAULTS, quick_ops=500, heuristic_ops=500, methods=MethodChoice(only=("1f1b",)))
     found = gapless.solve(asked(method="1f1b"), SolveOptions(threads=1), little)
     assert found.report is not None
@@ -151,8 +152,9 @@ def test_a_plan_says_what_travels_and_no_framework_plays_it(tmp_path: Any) -> No
     decision = PipelineDecision.of(plan)
     assert plan.details["offloaded"] == len(decision.on_host) > 0
     assert plan.details["offloaded_bytes"] == 10**9 * len(decision.on_host)
-    with pytest.raises(InputError, match="offloaded: what goes to hosts"):
-        program_of(plan)
+    assert program_of(plan).offloaded == decision.on_host
+    with pytest.raises(InputError, match="offloaded: a schedule of torch copies nothing to hosts; run it with"):
+        export_torch(str(tmp_path / "plan.csv"), plan, "compute", compressed=False, recomputing=False)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 
 from pipeline_plans import baseline_plan
 
+from gapless.encodings.pipeline.execution.copies import copies_of, kept_of
 from gapless.encodings.pipeline.execution.times import step_s, times_of
 from gapless.encodings.pipeline.programs.program import program_of
 from gapless.torch.pipeline.emulated import EmulatedTask, emulate
@@ -34,3 +35,19 @@ def test_no_step_is_sooner_than_order_and_times_say(name: str, form: str) -> Non
     assert min(found.step_s) >= step_s(order, times)
     assert len(found.overhead_s) == 2 * len(order.actions)
     assert min(found.overhead_s) > -1e-9
+
+
+def test_what_ranks_keep_leaves_and_returns_as_planned() -> None:
+    plan = baseline_plan("1f1b", ranks=2, micro_batches=4, in_flight=1, offload=1e5, profile="uniform:f=1,b=1,w=1")
+    program = program_of(plan)
+    order, copies = program.order, copies_of(plan.schedule, program.order, program.offloaded)
+    kept, times = kept_of(plan.schedule, order), times_of(plan.schedule, order, copies).scaled(1e-6)
+    ops = tuple((a.stage, a.kind, a.micro_batch, s) for a, s in times.op_s.items())
+    rows = tuple((a.stage, a.kind, a.micro_batch, kept.takes[a], kept.leaves[a], kept.moved.get(a, 0))
+                 for a in order.actions)  # fmt: skip
+    task = EmulatedTask(order.rank_of_stage, 4, ops, (), (8,), 2, "compute", 120.0, copies.rows(order), rows, 10**6,
+                        1e-5)  # fmt: skip
+    found = emulate(order, task)
+    assert program.offloaded
+    assert found.kept_bytes == kept.peak_bytes
+    assert min(found.step_s) >= step_s(order, times.without_hops(), copies)

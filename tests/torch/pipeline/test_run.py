@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from gloo_ranks import run_ranks
 from pipeline_plans import baseline_plan, errors_table, gpt_profile
 from pipeline_ranks import leave_task, program_on, run_tasks, task_of
 
+from gapless.encodings.pipeline.execution.copies import copies_of
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.torch.pipeline.run import RanksRun, Task, compared
 
@@ -21,6 +23,14 @@ SHAPE = (16, 32)
 """Rows and columns of what the small GPT sends: positions, hidden."""
 COMPRESSED = {(hop, m): 1 + m % 2 for hop in range(3) for m in range(4, 8)}
 """The last half of the micro-batches, at rank 2 and in half precision in turn."""
+
+
+OFFLOADED: dict[str, dict[str, Any]] = {
+    "1f1b on hosts": {"in_flight": 2},
+    "zb-h1 on hosts": {"memory": 15000, "message_memory": "free"},
+    "1f1b again, on hosts": {"memory": 8200, "message_memory": "free"},
+}
+"""Memory in which not all that micro-batches keep has room."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +50,17 @@ def asked(
     propagates: bool = False,
     recomputes: bool = False,
     policies: tuple[str, ...] = (),
+    hosts: dict[str, Any] | None = None,
 ) -> tuple[Program, Task]:
-    """A baseline's plan for a GPT with so many blocks, and the task that it is for ranks."""
+    """A baseline's plan for a GPT with so many blocks, and the task that it is for ranks. `hosts`: the memory of
+    ranks that offload."""
     extra = {"compression": errors_table("rank 2", "float16"), "error_budget": 1.0} if modes else {}
+    extra |= {} if hosts is None else {"offload": 1e6, **hosts}
     plan = baseline_plan(name, hop_modes=COMPRESSED if modes else {}, profile=gpt_profile(blocks, SHAPE),
                          recomputes=recomputes, policies=policies, **extra)  # fmt: skip
     program = program_of(plan)
-    return program, task_of(program, blocks, form, propagates)
+    copies = copies_of(plan.schedule, program.order, program.offloaded)
+    return program, task_of(program, blocks, form, propagates, copies)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +78,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
         "compressed": asked("zb-h1", 4, "compute", modes=True),
         "propagated": asked("zb-h1", 4, "communication", modes=True, propagates=True),
     }
+    for name, hosts in OFFLOADED.items():
+        form = "communication" if "zb" in name else "compute"
+        tasks[name] = asked(name.split()[0], 4, form, recomputes="again" in name, hosts=hosts)
     for name, (ranks, form) in ANYWHERE.items():
         program = program_on(ranks, (1, 2, 3, 4, 5, 7), 4, seed=len(name))
         tasks[name] = program, task_of(program, 6, form)
@@ -94,7 +111,7 @@ def test_stages_on_any_ranks_find_the_gradients_of_one_process(ran: dict[str, Ra
 AGAIN = ["1f1b again", "1f1b layers", "zb-h1 again", "zb-v again"]
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved", *AGAIN])
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved", *AGAIN, *OFFLOADED])
 def test_gradients_and_losses_are_those_of_one_process_bit_by_bit(ran: dict[str, Ran], name: str) -> None:
     found, blocks = ran[name].found, ran[name].task.defaults["layers"]
     assert found.gradients == found.equal == 5 + 12 * blocks  # 53 of four blocks
@@ -110,7 +127,16 @@ def test_stages_that_run_again_keep_less(ran: dict[str, Ran]) -> None:
         assert sum(ran[f"{name} again"].found.kept_bytes) < sum(ran[name].found.kept_bytes)
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved", "compressed", *AGAIN])
+def test_ranks_keep_less_of_what_is_on_hosts(ran: dict[str, Ran]) -> None:
+    for name in OFFLOADED:
+        found, whole = ran[name], ran[name.replace(",", "").replace(" on hosts", "")].found
+        here = [[each for each in found.program.offloaded if each.stage == rank] for rank in range(4)]
+        assert any(here)
+        for rank, less, more in zip(here, found.found.kept_bytes, whole.kept_bytes, strict=True):
+            assert less < more if rank else less == more
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "interleaved", "compressed", *AGAIN, *OFFLOADED])
 def test_micro_batches_in_flight_and_bytes_sent_are_the_replays(ran: dict[str, Ran], name: str) -> None:
     assert ran[name].found.in_flight == ran[name].program.in_flight
     assert ran[name].found.sent_bytes == ran[name].program.sent_bytes
