@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
-from gapless.encodings.pipeline.order.stages import PLACEMENTS
+from gapless.encodings.pipeline.placement.named import PLACEMENTS
 from gapless.encodings.pipeline.question import BACKWARDS, CUTS, MESSAGE_MEMORIES, METHODS, OBJECTIVES, RECOMPUTATIONS
 from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.encodings.pipeline.step import Step

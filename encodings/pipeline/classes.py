@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gapless.checker import check
-from gapless.encodings.pipeline.order.stages import PLACEMENTS, copies_of
 from gapless.encodings.pipeline.parameters import Parameters
+from gapless.encodings.pipeline.placement.named import PLACEMENTS, copies_of
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
 from gapless.encodings.pipeline.search import Search

@@ -21,9 +21,10 @@ from gapless.encodings.pipeline.compression.rules import RECIPES
 from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.neighbourhood import improved
 from gapless.encodings.pipeline.order.offload import on_device, restored
+from gapless.encodings.pipeline.order.orders import Candidate, Order
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks, refined
-from gapless.encodings.pipeline.order.timeline import Candidate, Order, has_room, timed
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem

@@ -11,8 +11,8 @@ import numpy as np
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.checks import check_step
 from gapless.encodings.pipeline.compression.rules import RECIPES
-from gapless.encodings.pipeline.order.stages import copies_of
 from gapless.encodings.pipeline.placement.asked import placed, searched
+from gapless.encodings.pipeline.placement.named import copies_of
 from gapless.encodings.pipeline.placement.network import EvenHops, Hops, Replicas, TopologyHops
 from gapless.encodings.pipeline.question import Question
 from gapless.encodings.pipeline.step import Step

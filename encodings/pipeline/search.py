@@ -20,9 +20,10 @@ from gapless.encodings.pipeline.cut.policies import Choice, are_all_choices, cho
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
 from gapless.encodings.pipeline.methods import best_orders, first_orders, improved_orders, quick_orders
 from gapless.encodings.pipeline.order.cells import with_cells
+from gapless.encodings.pipeline.order.orders import Candidate, Order
 from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Candidate, Order, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.work import with_work, work_bound_s
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem

@@ -13,10 +13,11 @@ from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
 from gapless.encodings.pipeline.cut.search import least_memory_bytes
 from gapless.encodings.pipeline.order.cells import saved_s
+from gapless.encodings.pipeline.order.orders import Candidate
 from gapless.encodings.pipeline.order.room import peak_bytes
-from gapless.encodings.pipeline.order.stages import Stages, each_rank
-from gapless.encodings.pipeline.order.timeline import Candidate
+from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
+from gapless.encodings.pipeline.placement.named import each_rank
 from gapless.encodings.pipeline.placement.search import best_placed
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.breakdown import exposed_s

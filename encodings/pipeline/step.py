@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gapless.array_types import Ints
 from gapless.encodings.pipeline.cut.slices import Shares, shares_of
-from gapless.encodings.pipeline.order.stages import Placement, copies_of, rank_of_stages
+from gapless.encodings.pipeline.placement.named import Placement, copies_of, rank_of_stages
 from gapless.encodings.pipeline.placement.network import EvenHops, Hops, Replicas
 from gapless.encodings.pipeline.question import Question
 from gapless.profiles.pipelines.compression import CompressionTable

@@ -21,7 +21,7 @@ from gapless.encodings.pipeline.compression.modes import compressor_bytes
 from gapless.encodings.pipeline.compression.recipes import follow
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import even_cut
-from gapless.encodings.pipeline.order.timeline import Candidate
+from gapless.encodings.pipeline.order.orders import Candidate
 from gapless.encodings.pipeline.problem import EvenHops, Problem, problem
 from gapless.encodings.pipeline.programs.breakdown import exposed_s
 from gapless.encodings.pipeline.programs.memory import held_bytes

@@ -20,9 +20,10 @@ from result_tables import ResultTables
 from schedule_programs import CASES, Case, recorded
 
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.order.orders import Timeline, number, plain
 from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Timeline, number, plain, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.parameters import DEFAULTS
 from gapless.encodings.pipeline.problem import problem
 from gapless.encodings.pipeline.schedules.baselines import whole

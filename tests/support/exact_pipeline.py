@@ -12,8 +12,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from gapless.encodings.pipeline.order.room import op_message_bytes
-from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
-from gapless.encodings.pipeline.order.timeline import Kind
+from gapless.encodings.pipeline.order.stages import Kind, Stages
+from gapless.encodings.pipeline.placement.named import rank_of_stages
 
 Op = tuple[int, int, int]
 """Kind, stage, micro-batch."""

@@ -11,7 +11,8 @@ from gapless.checker import check
 from gapless.encodings.pipeline.compression.modes import spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
 from gapless.encodings.pipeline.cut.policies import curve_of, rerun
-from gapless.encodings.pipeline.order.timeline import Candidate, Order, timed
+from gapless.encodings.pipeline.order.orders import Candidate, Order
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.problem import problem
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
 from gapless.encodings.pipeline.programs.lowering import to_schedule

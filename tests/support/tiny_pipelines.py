@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.order.orders import number, plain
 from gapless.encodings.pipeline.order.room import peak_bytes
-from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
-from gapless.encodings.pipeline.order.timeline import Kind, number, plain, timed
+from gapless.encodings.pipeline.order.stages import Kind, Stages
+from gapless.encodings.pipeline.order.timeline import timed
+from gapless.encodings.pipeline.placement.named import rank_of_stages
 from gapless.encodings.pipeline.problem import Problem, problem
 
 MOST_ORDERS = 2500

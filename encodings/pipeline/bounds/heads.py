@@ -12,8 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from gapless.array_types import Floats
-from gapless.encodings.pipeline.order.stages import Stages, rooms
-from gapless.encodings.pipeline.order.timeline import Kind
+from gapless.encodings.pipeline.order.stages import Kind, Stages, rooms
 
 __all__ = ["Heads", "heads_and_tails"]
 

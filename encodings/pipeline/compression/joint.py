@@ -9,8 +9,9 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.compression.modes import Spoiling, best_modes, fastest_modes
+from gapless.encodings.pipeline.order.orders import Candidate, Order
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Candidate, Order, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.model import Model
 from gapless.model.knapsack import one_mode_each, within_budget
 from gapless.options import Deadline, SolveOptions

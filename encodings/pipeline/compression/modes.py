@@ -9,8 +9,9 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
 from gapless.encodings.pipeline.order.messages import makers, queues_of, users
-from gapless.encodings.pipeline.order.stages import Cut, Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, timed
+from gapless.encodings.pipeline.order.orders import Order, Timeline, durations
+from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.problem import Problem
 from gapless.model import Model
 from gapless.model.knapsack import is_within, one_mode_each, within_budget

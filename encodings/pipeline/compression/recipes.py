@@ -10,8 +10,9 @@ import numpy as np
 from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
 from gapless.encodings.pipeline.compression.rules import PUBLISHED, RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import stages_of
-from gapless.encodings.pipeline.order.stages import Cut, Stages
-from gapless.encodings.pipeline.order.timeline import Candidate, Kind, Order, timed
+from gapless.encodings.pipeline.order.orders import Candidate, Order
+from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, whole
 

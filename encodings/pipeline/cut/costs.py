@@ -8,7 +8,8 @@ import numpy as np
 
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.cut.policies import Choice, rerun
-from gapless.encodings.pipeline.order.stages import Cut, Stages, each_rank
+from gapless.encodings.pipeline.order.stages import Cut, Stages
+from gapless.encodings.pipeline.placement.named import each_rank
 from gapless.encodings.pipeline.problem import Problem
 
 __all__ = ["even_cut", "stages_of", "sums_s"]

@@ -13,8 +13,7 @@ from typing import cast
 import numpy as np
 
 from gapless.encodings.pipeline.exports.transformer import blocks_of
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind
+from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.errors import InputError

@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from gapless.encodings.pipeline.exports.transformer import blocks_of
-from gapless.encodings.pipeline.order.stages import rank_of_stages
+from gapless.encodings.pipeline.placement.named import rank_of_stages
 from gapless.encodings.pipeline.programs.program import Program, program_of
 from gapless.errors import InputError
 from gapless.io.atomic import write_text

@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from gapless.array_types import Floats
+from gapless.encodings.pipeline.order.orders import Candidate, Order, Timeline
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Candidate, Order, Timeline, has_room, timed
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 
 __all__ = ["saved_s", "with_cells"]
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from gapless.array_types import Floats, Ints
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order
+from gapless.encodings.pipeline.order.orders import Order
+from gapless.encodings.pipeline.order.stages import Kind, Stages
 
 __all__ = ["held", "hops_s", "in_their_turn", "makers", "queues_of", "users", "waiting_links", "with_queues"]
 

@@ -11,9 +11,10 @@ import numpy as np
 from gapless.array_types import Mask
 from gapless.encodings.pipeline.order.exact.window import Window
 from gapless.encodings.pipeline.order.offload import enough
+from gapless.encodings.pipeline.order.orders import Order, Timeline
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks
-from gapless.encodings.pipeline.order.timeline import Order, Timeline, has_room, timed
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.options import Deadline
 from gapless.solvers.registry import solve_model

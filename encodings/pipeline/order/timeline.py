@@ -1,149 +1,27 @@
-"""Orders and their timelines: what each rank does one after the other, and when that is."""
+"""The timeline of an order: every op, message and sum as early as the order allows."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
-from gapless.array_types import Floats, Ints
+from gapless.array_types import Floats
 from gapless.encodings.pipeline.order.offload import Engine, Offloads
+from gapless.encodings.pipeline.order.orders import Order, Timeline, durations
 from gapless.encodings.pipeline.order.room import Posts, held_bytes, offloads_at, peak_bytes, posts_of
-from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
+from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.order.steady import Flow, Link, Offsets, begins_s, end_s, longest_paths_s, offsets_s
 
-__all__ = [
-    "Candidate", "Kind", "Order", "Timeline", "durations", "has_room", "number", "plain", "steps_of", "timed",
-]  # fmt: skip
+__all__ = ["has_room", "steps_of", "timed"]
 
 _TURNS = 2
 """How often copies to the host are planned for an order, each time by the times that came out before."""
 _RESERVES = (0, 2, 4)
 """Messages for which room is kept where copies to the host are planned."""
-
-
-def number(stages: Stages, kind: Kind, stage: int, micro_batch: int) -> int:
-    """The op's number: kind * S * M + stage * M + micro-batch."""
-    return (kind * stages.count + stage) * stages.micro_batches + micro_batch
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is decided once the layers are cut.
-
-    `sequences[r]`: int64, numbers of ops in the order in which rank r runs them. `hop_modes`: int64, shape (S - 1, M):
-    the mode of the gradient that goes from stage s + 1 to s. `reduce_modes`: int64, shape (S,). Mode 0 is plain.
-    `messages`: int64 each, a directed link's messages (by number, see `order.messages`) in the order in which they
-    leave; on other links they leave in the order in which they are computed, as they do everywhere where sends block.
-    `posts`: what messages and ops wait for where ranks lack room for messages; None where `order.room` says it.
-    `cells`: numbers of forwards that run in one cell with the backward that follows them on their rank: both begin
-    when both can, and both end at once.
-    """
-
-    sequences: tuple[Ints, ...]
-    hop_modes: Ints
-    reduce_modes: Ints
-    messages: tuple[Ints, ...] = ()
-    posts: Posts | None = None
-    cells: frozenset[int] = frozenset()
-
-    @property
-    def partners(self) -> dict[int, int]:
-        """Of the forward in each cell, the number of the backward."""
-        pairs = (pair for sequence in self.sequences for pair in pairwise(sequence.tolist())) if self.cells else ()
-        return {forward: backward for forward, backward in pairs if forward in self.cells}
-
-
-def plain(stages: Stages, sequences: list[list[int]]) -> Order:
-    """An order in which nothing is compressed."""
-    hops = np.zeros((stages.count - 1, stages.micro_batches), dtype=np.int64)
-    columns = tuple(np.array(sequence, dtype=np.int64) for sequence in sequences)
-    return Order(columns, hops, np.zeros(stages.count, dtype=np.int64))
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """An order's earliest times; seconds.
-
-    `start_s`, `end_s`: float, shape (ops,), by number; decoding before and encoding after a gradient are in it.
-    `sent_s`: float, shape (2, S - 1, M): when the forward's and the backward's messages leave. `reduced_s`: float,
-    shape (S,), the end of each stage's sum. `finish_s`: float, shape (P,), when each rank is done. `step_s`: their
-    latest. `program`: int64, shape (ops,), numbers of ops, each behind those that it waits for, at equal times too.
-    `offloaded_s`: float, shape (2, S, M), when a copy to the host begins, and one back; nan where what is kept stays.
-    `run_s`: the end of the last step, where many follow one another; the times are those of a step whose longest span
-    is the least, as they are where spans are minimised.
-    """
-
-    start_s: Floats
-    end_s: Floats
-    sent_s: Floats
-    reduced_s: Floats
-    finish_s: Floats
-    step_s: float
-    program: Ints
-    span_s: float
-    by_span: bool = False
-    run_s: float | None = None
-    offloaded_s: Floats | None = None
-
-    @property
-    def cost_s(self) -> float:
-        """What is minimised: the span, the end of the last of many steps, or the step."""
-        if self.run_s is not None:
-            return self.run_s
-        return self.span_s if self.by_span else self.step_s
-
-    @property
-    def offloaded(self) -> Ints:
-        """The forwards of which what is kept goes to a host, int64, by number."""
-        return np.flatnonzero(np.zeros(0) if self.offloaded_s is None else np.isfinite(self.offloaded_s[0].reshape(-1)))
-
-    @property
-    def spread_s(self) -> float:
-        """Between the first and the last rank's end."""
-        return float(self.finish_s.max() - self.finish_s.min())
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """What is minimised; among equal spans the step, among equal steps the spread of the ranks' ends."""
-        if self.run_s is not None:
-            return self.run_s, self.span_s
-        return (self.span_s, self.step_s) if self.by_span else (self.step_s, self.spread_s)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An order of some stages that stays within memory, and what made it."""
-
-    method: str
-    cut: Cut
-    stages: Stages
-    order: Order
-    timeline: Timeline
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """What is minimised, and what decides among equals."""
-        return self.timeline.rank
-
-
-def durations(stages: Stages, order: Order) -> Floats:
-    """Seconds that each op holds its rank, encoding and decoding with it; float of shape (ops,)."""
-    shape = (stages.count, stages.micro_batches)
-    backward_s = np.broadcast_to(stages.backward_s[:, None], shape).copy()
-    if stages.count > 1:
-        hop = np.arange(stages.count - 1)[:, None]
-        backward_s[:-1] += stages.decode_s[order.hop_modes, hop]
-        backward_s[1:] += stages.encode_s[order.hop_modes, hop]
-    kinds = [np.broadcast_to(stages.forward_s[:, None], shape), backward_s]
-    if stages.splits:
-        kinds.append(np.broadcast_to(stages.weight_s[:, None], shape))
-    if stages.work is not None:
-        kinds = [kind * stages.work for kind in kinds]
-    return np.concatenate([kind.reshape(-1) for kind in kinds])
 
 
 def timed(stages: Stages, order: Order, needs_room: bool = True) -> Timeline | None:

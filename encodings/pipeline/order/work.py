@@ -15,8 +15,9 @@ import numpy as np
 from gapless.array_types import Floats, Ints
 from gapless.encodings.pipeline.bounds.bounds import arrivals_s
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
+from gapless.encodings.pipeline.order.orders import Candidate, Order
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Candidate, Order, has_room, timed
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 
 __all__ = ["with_work", "work_bound_s"]
 

@@ -15,9 +15,10 @@ from itertools import product
 import numpy as np
 
 from gapless.array_types import Floats
+from gapless.encodings.pipeline.order.orders import Order, Timeline, durations, number, plain
 from gapless.encodings.pipeline.order.room import op_message_bytes
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, durations, has_room, number, plain, timed
+from gapless.encodings.pipeline.order.stages import Kind, Stages
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 from gapless.options import Deadline
 
 __all__ = ["RESERVES", "Rules", "fits", "list_schedule", "zero_bubble"]

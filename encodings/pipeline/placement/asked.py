@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gapless.encodings.pipeline.order.stages import PLACEMENTS, Placement, rank_of_stages
+from gapless.encodings.pipeline.placement.named import PLACEMENTS, Placement, rank_of_stages
 from gapless.encodings.pipeline.question import Question
 from gapless.errors import InputError
 from gapless.io.text_file import load_text

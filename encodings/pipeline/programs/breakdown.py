@@ -11,8 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from gapless.encodings.pipeline.order.orders import Order
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.units import format_seconds
 
 __all__ = ["exposed_s", "said"]

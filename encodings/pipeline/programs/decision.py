@@ -17,8 +17,9 @@ import numpy as np
 from gapless.array_types import Ints
 from gapless.decision import Decision
 from gapless.encodings.pipeline.order.messages import makers
-from gapless.encodings.pipeline.order.stages import STAGE_INPUT, Stages, copies_of, rank_of_stages
-from gapless.encodings.pipeline.order.timeline import Candidate
+from gapless.encodings.pipeline.order.orders import Candidate
+from gapless.encodings.pipeline.order.stages import STAGE_INPUT, Stages
+from gapless.encodings.pipeline.placement.named import copies_of, rank_of_stages
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import Action
 from gapless.io.record import Record

@@ -9,8 +9,9 @@ import numpy as np
 
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.compression.modes import Spoiling
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, number, steps_of
+from gapless.encodings.pipeline.order.orders import Order, Timeline, number
+from gapless.encodings.pipeline.order.stages import Kind, Stages
+from gapless.encodings.pipeline.order.timeline import steps_of
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.step_builder import PLAIN, StepBuilder
 from gapless.ir.graph import Budget, Implementation, Op

@@ -8,9 +8,9 @@ from gapless.array_types import Floats
 from gapless.checker import check
 from gapless.checker.timeline import RELATIVE_TOLERANCE
 from gapless.encodings.pipeline.compression.modes import Spoiling, compressor_bytes
+from gapless.encodings.pipeline.order.orders import Order, Timeline, durations
 from gapless.encodings.pipeline.order.room import held_bytes as order_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, Timeline, durations
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gapless.encodings.pipeline.order.stages import copies_of
+from gapless.encodings.pipeline.placement.named import copies_of
 from gapless.encodings.pipeline.programs.decision import PipelineDecision, RunOp, ops_that_run, rank_of_stage
 from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import Action, ActionOrder

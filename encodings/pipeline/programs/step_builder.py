@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gapless.encodings.pipeline.compression.modes import Spoiling, compressor_bytes
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline
+from gapless.encodings.pipeline.order.orders import Order, Timeline
+from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.problem import Problem
 from gapless.ir.schedule_builder import ScheduleBuilder
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gapless.encodings.pipeline.order.stages import Placement, Stages
-from gapless.encodings.pipeline.order.timeline import Order
+from gapless.encodings.pipeline.order.orders import Order
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.placement.named import Placement
 from gapless.encodings.pipeline.schedules.bidirectional import chimera, dualpipe
 from gapless.encodings.pipeline.schedules.linear import eager_one_f_one_b, gpipe, one_f_one_b, zb_h1, zb_h2
 from gapless.encodings.pipeline.schedules.looped import interleaved, interleaved_zb, looped_bfs

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gapless.encodings.pipeline.order.stages import Placement, Stages
-from gapless.encodings.pipeline.order.timeline import Order
+from gapless.encodings.pipeline.order.orders import Order
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.placement.named import Placement
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, apart, suits, whole
 from gapless.encodings.pipeline.schedules.blocks import all_blocks, stretched
 from gapless.encodings.pipeline.schedules.rounds import all_round_rules, in_rounds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gapless.encodings.pipeline.order.orders import Order, number, plain
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Order, number, plain
 from gapless.encodings.pipeline.schedules.lines import Line, dual
 
 __all__ = ["chimera", "dualpipe"]

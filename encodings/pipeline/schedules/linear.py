@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gapless.encodings.pipeline.order.orders import Order, number, plain
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Order, number, plain
 
 __all__ = ["eager_one_f_one_b", "gpipe", "one_f_one_b", "zb_h1", "zb_h2"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gapless.encodings.pipeline.order.orders import number
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import number
 
 __all__ = ["Line", "dual"]
 

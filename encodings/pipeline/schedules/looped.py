@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gapless.encodings.pipeline.order.orders import Order, number, plain
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Order, number, plain
 
 __all__ = ["interleaved", "interleaved_zb", "looped_bfs"]
 

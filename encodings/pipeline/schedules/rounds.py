@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from gapless.encodings.pipeline.order.orders import Order, number, plain
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Order, number, plain
 from gapless.encodings.pipeline.schedules.squeeze import changes
 
 __all__ = ["RoundRules", "Rounds", "all_round_rules", "in_rounds"]

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from gapless.encodings.pipeline.order.orders import Order, number, plain
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Order, number, plain
 
 __all__ = ["sequence_one_f_one_b", "sliced_orders"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from gapless.array_types import Floats
+from gapless.encodings.pipeline.order.orders import number
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import number
 from gapless.encodings.pipeline.schedules.squeeze import changes, kept_peaks
 
 __all__ = ["V_HALF", "V_MIN", "SlotBlock", "block_peaks", "in_slots"]

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from gapless.array_types import Floats
+from gapless.encodings.pipeline.order.orders import Order, Timeline, durations, plain
 from gapless.encodings.pipeline.order.room import op_message_bytes
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Order, Timeline, durations, has_room, plain, timed
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import RESERVES
 from gapless.options import Deadline
 

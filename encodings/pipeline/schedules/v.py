@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from gapless.encodings.pipeline.order.orders import Order, plain
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Order, plain
 from gapless.encodings.pipeline.order.zero_bubble import Rules, list_schedule
 from gapless.encodings.pipeline.schedules.lines import Line, dual
 from gapless.encodings.pipeline.schedules.slots import V_HALF, V_MIN, SlotBlock, block_peaks, in_slots

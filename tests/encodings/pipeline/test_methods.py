@@ -13,8 +13,8 @@ from tiny_pipelines import tiny, trial
 
 from gapless.encodings.pipeline import methods as ordering
 from gapless.encodings.pipeline.methods import IMPROVING, MAKING, Orders, best_orders
+from gapless.encodings.pipeline.order.orders import Candidate
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Candidate
 from gapless.encodings.pipeline.parameters import DEFAULTS, NAMES, Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.errors import InputError

@@ -18,9 +18,10 @@ from gapless.encodings.pipeline.bounds.offload import without_link
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
 from gapless.encodings.pipeline.exports.torch_csv import export_torch
 from gapless.encodings.pipeline.methods import best_orders
+from gapless.encodings.pipeline.order.orders import Timeline
 from gapless.encodings.pipeline.order.room import held_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Timeline, has_room, timed
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 from gapless.encodings.pipeline.parameters import DEFAULTS
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.decision import PipelineDecision

@@ -23,10 +23,11 @@ from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
 from gapless.encodings.pipeline.cut.slices import shares_of
 from gapless.encodings.pipeline.methods import best_orders
 from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
+from gapless.encodings.pipeline.order.orders import Order, Timeline, number
 from gapless.encodings.pipeline.order.room import peak_bytes
-from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, number, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import DEFAULTS
 from gapless.encodings.pipeline.problem import EvenHops, Problem, Replicas, problem

@@ -21,8 +21,9 @@ from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.methods import best_orders
 from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.messages import held, hops_s, makers, queues_of, users
+from gapless.encodings.pipeline.order.orders import Order, plain
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, plain, steps_of, timed
+from gapless.encodings.pipeline.order.timeline import steps_of, timed
 from gapless.encodings.pipeline.parameters import DEFAULTS, Parameters
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.program import program_of

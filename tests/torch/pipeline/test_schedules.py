@@ -12,8 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed; pip install '.[torc
 from tiny_pipelines import trial
 from torch.distributed.pipelining import schedules as torchs
 
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind
+from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, whole
 
 CASES = [

@@ -17,9 +17,9 @@ from gapless.encodings.pipeline.bounds.heads import heads_and_tails
 from gapless.encodings.pipeline.order.exact.kept import Kept, kept_between
 from gapless.encodings.pipeline.order.exact.pairs import Pairs, pairs_of
 from gapless.encodings.pipeline.order.messages import held, hops_s, in_their_turn, makers, waiting_links, with_queues
+from gapless.encodings.pipeline.order.orders import Order, Timeline, plain
 from gapless.encodings.pipeline.order.room import posts_at
-from gapless.encodings.pipeline.order.stages import Stages, rooms
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline, plain
+from gapless.encodings.pipeline.order.stages import Kind, Stages, rooms
 from gapless.model import Model
 
 __all__ = ["OrderModel", "after", "in_turn", "order_model", "order_of", "values_of"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gapless.array_types import Floats, Ints, Mask
+from gapless.encodings.pipeline.order.orders import Order, durations
 from gapless.encodings.pipeline.order.stages import Kind, Stages
-from gapless.encodings.pipeline.order.timeline import Order, durations
 from gapless.model import Model
 
 __all__ = ["Pairs", "longer_by", "pairs_of"]

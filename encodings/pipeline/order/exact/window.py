@@ -26,9 +26,9 @@ from gapless.encodings.pipeline.order.messages import (
     waiting_links,
     with_queues,
 )  # fmt: skip
+from gapless.encodings.pipeline.order.orders import Order, Timeline
 from gapless.encodings.pipeline.order.room import op_message_bytes
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, Order, Timeline
+from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.model import Model
 
 __all__ = ["Window"]

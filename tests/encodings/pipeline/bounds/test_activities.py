@@ -8,7 +8,8 @@ import numpy as np
 
 from gapless.encodings.pipeline.bounds.activities import Lag, Memory, of_links, of_rank
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
-from gapless.encodings.pipeline.order.stages import Stages, rank_of_stages
+from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.placement.named import rank_of_stages
 
 
 def v_of_two(**changes: object) -> Stages:

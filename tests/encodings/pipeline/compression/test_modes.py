@@ -12,8 +12,9 @@ import pytest
 from gapless.encodings.pipeline.compression.joint import mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.compression.modes import Spoiling, best_modes, fastest_modes, spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
+from gapless.encodings.pipeline.order.orders import Order
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, whole
 from gapless.options import SolveOptions

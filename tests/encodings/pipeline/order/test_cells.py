@@ -18,7 +18,8 @@ from gapless.encodings.pipeline.methods import best_orders
 from gapless.encodings.pipeline.order.cells import saved_s, with_cells
 from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
 from gapless.encodings.pipeline.order.exact.window import Window
-from gapless.encodings.pipeline.order.timeline import Candidate, has_room, timed
+from gapless.encodings.pipeline.order.orders import Candidate
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import DEFAULTS
 from gapless.encodings.pipeline.problem import problem

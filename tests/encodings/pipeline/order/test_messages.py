@@ -21,9 +21,10 @@ from gapless.encodings.pipeline.order.messages import (
     with_queues,
 )
 from gapless.encodings.pipeline.order.neighbourhood import improved
+from gapless.encodings.pipeline.order.orders import Order, number
 from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, number, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.schedules.baselines import zb_v

@@ -10,9 +10,10 @@ from examples import share
 from tiny_pipelines import tiny, trial
 
 from gapless.encodings.pipeline.order.neighbourhood import improved
+from gapless.encodings.pipeline.order.orders import Order
 from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.schedules.baselines import gpipe, one_f_one_b, whole, zb_h1, zb_v

@@ -11,9 +11,10 @@ from examples import is_thorough, share
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
+from gapless.encodings.pipeline.order.orders import Order, Timeline
 from gapless.encodings.pipeline.order.room import held_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, Timeline, has_room, timed
+from gapless.encodings.pipeline.order.timeline import has_room, timed
 from gapless.encodings.pipeline.order.zero_bubble import one_by_one, zero_bubble
 from gapless.encodings.pipeline.programs.breakdown import exposed_s
 from gapless.options import SolveOptions

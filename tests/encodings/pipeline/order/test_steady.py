@@ -14,9 +14,10 @@ from tiny_pipelines import trial
 
 from gapless.array_types import Ints
 from gapless.encodings.pipeline.order.messages import held, hops_s, makers, queues_of, users
+from gapless.encodings.pipeline.order.orders import Order
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.order.steady import largest_mean_s
-from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.zero_bubble import all_rules, list_schedule
 from gapless.encodings.pipeline.schedules.baselines import one_f_one_b, whole, zb_h1, zb_h2
 from gapless.model import Model

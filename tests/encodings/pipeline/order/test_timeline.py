@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from tiny_pipelines import trial
 
+from gapless.encodings.pipeline.order.orders import number, plain
 from gapless.encodings.pipeline.order.room import peak_bytes
-from gapless.encodings.pipeline.order.timeline import Kind, number, plain, timed
+from gapless.encodings.pipeline.order.stages import Kind
+from gapless.encodings.pipeline.order.timeline import timed
 
 F, I, W = Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT  # noqa: E741, the field's letters
 

@@ -12,7 +12,8 @@ from gapless.checker import check
 from gapless.encodings.pipeline.compression.modes import compressor_bytes, spoiling_of
 from gapless.encodings.pipeline.cut.costs import even_cut, stages_of
 from gapless.encodings.pipeline.cut.policies import rerun
-from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.encodings.pipeline.order.orders import Order
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
 from gapless.encodings.pipeline.programs.memory import held_bytes

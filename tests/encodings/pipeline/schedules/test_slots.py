@@ -9,9 +9,10 @@ from examples import share
 from schedule_programs import CASES, Case
 from tiny_pipelines import random_stages, tiny, trial
 
+from gapless.encodings.pipeline.order.orders import Timeline, plain
 from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Timeline, plain, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.schedules.baselines import BASELINES
 from gapless.encodings.pipeline.schedules.slots import V_HALF, V_MIN, SlotBlock, in_slots
 from gapless.encodings.pipeline.schedules.v_rounds import is_v

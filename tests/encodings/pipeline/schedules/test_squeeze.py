@@ -11,9 +11,10 @@ from examples import share
 from tiny_pipelines import tiny, trial
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
+from gapless.encodings.pipeline.order.orders import number
 from gapless.encodings.pipeline.order.room import peak_bytes
-from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Kind, number, timed
+from gapless.encodings.pipeline.order.stages import Kind, Stages
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.schedules.bases import all_bases
 from gapless.encodings.pipeline.schedules.blocks import Block, repeated, stretched

@@ -7,9 +7,10 @@ from examples import share
 from schedule_programs import CASES, Case, recorded
 from tiny_pipelines import random_stages, tiny, trial
 
+from gapless.encodings.pipeline.order.orders import Order
 from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
-from gapless.encodings.pipeline.order.timeline import Order, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.schedules.v_rounds import all_v_round_rules, in_v_rounds, is_v
 
 PUBLIC = [case for case in CASES if case.program == "zero-bubble V"]

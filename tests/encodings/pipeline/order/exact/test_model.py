@@ -13,10 +13,11 @@ from tiny_pipelines import tiny, tiny_span, trial
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.order.exact.model import order_model, order_of, values_of
+from gapless.encodings.pipeline.order.orders import Timeline
 from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.ticks import in_ticks, refined
-from gapless.encodings.pipeline.order.timeline import Timeline, timed
+from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.schedules.baselines import zb_h1, zb_v
 from gapless.options import Deadline, SolveOptions
