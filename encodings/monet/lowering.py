@@ -196,12 +196,15 @@ def _last_uses(graph: TrainingGraph, decisions: Decisions, steps: list[_Step]) -
 
     loss = 1 + graph.loss
     lasting = 1 + len(graph.forward) + len(graph.backward)
-    stage = 0
+    stage, written = 0, list[int]()
     for number, step in enumerate(steps):
         if step.stage != stage:
             kept = decisions.stored[step.stage]
-            drop([tensor for tensor in last if tensor < loss and not kept[tensor - 1]])
-            stage = step.stage
+            held_before = (1 + np.flatnonzero(decisions.stored[stage] & ~kept)).tolist()
+            ended = {tensor for tensor in (*held_before, *written) if tensor in last and not kept[tensor - 1]}
+            drop(sorted(ended))
+            stage, written = step.stage, []
+        written += [tensor for tensor in step.writes if tensor < loss]
         last.update({tensor: number for tensor in step.reads if tensor in last})
         drop([tensor for tensor in step.writes if tensor in last])
         for tensor in step.overwrites:

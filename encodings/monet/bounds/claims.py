@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gapless.checker import check
 from gapless.encodings.monet.bounds import relaxation
-from gapless.encodings.monet.bounds.side_work import Advance, Strand, Work, alone
+from gapless.encodings.monet.bounds.side_work import Advance, Strand, Work
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.ilp import model as ilp
@@ -92,10 +92,14 @@ def can_relax(state: State) -> bool:
 
 
 def first_relaxation(state: State) -> Found:
-    """The relaxation with one window, for a bound and a start."""
-    bounding = state.parameters.bounding
-    work = _relaxing(state, (1,), bounding.start_steps, bounding.start_gap)
-    return work(alone, threading.Event())[0]
+    """The relaxation with one window, for a bound and a start; it ends once its bound leaves nothing to look for."""
+    bounding, is_enough = state.parameters.bounding, threading.Event()
+
+    def advance(weight: float, bound: float = -math.inf, interim: Callable[[], object] | None = None) -> None:
+        if state.is_close(state.options.gap, bound):
+            is_enough.set()
+
+    return _relaxing(state, (1,), bounding.start_steps, bounding.start_gap)(advance, is_enough)[0]
 
 
 def bounding_strands(state: State) -> list[Strand[Found]]:

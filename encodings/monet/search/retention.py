@@ -118,7 +118,9 @@ def tightened(graph: TrainingGraph, decisions: Decisions) -> Decisions:
         reads[stage, list(graph.forward[node].sources)] = True
     for stage, (backward, variant) in enumerate(zip(graph.backward, decisions.variant.tolist(), strict=True), 1):
         reads[stage, list(backward.variants[variant].needs)] = True
-    implementation = np.where(runs, decisions.forward_implementation, 0)
+    implementation = decisions.forward_implementation
+    if decisions.recomputed[1:, graph.loss].any():
+        implementation = np.where(runs, implementation, 0)
     return replace(
         decisions, stored=_stored_for(reads, runs), recomputed=runs, in_place=decisions.in_place & runs,
         forward_implementation=implementation,

@@ -152,9 +152,9 @@ class State:
         is_late = (self.is_limited or self.incumbent_s is not None) and self.deadline.over
         return self.is_infeasible or self.infeasible is not None or self.is_close(self.options.gap) or is_late
 
-    def is_close(self, gap: float) -> bool:
-        """Whether the best plan is within a gap of the bound."""
-        found_s, bound_s = self.incumbent_s, self.bound_s
+    def is_close(self, gap: float, beside_s: float = 0.0) -> bool:
+        """Whether the best plan is within a gap of the bound, or of one beside it that isn't taken up yet."""
+        found_s, bound_s = self.incumbent_s, max(self.bound_s, beside_s)
         if found_s is None:
             return False
         return found_s <= bound_s or (relative_gap(found_s, bound_s) or 0.0) <= max(gap, PROVEN_GAP)

@@ -91,7 +91,10 @@ class JustInTime:
         self._made = [node.creator is not None for node in graph.forward]
         reads = [() if made else node.inputs for node, made in zip(graph.forward, self._made, strict=True)]
         self._inputs = [sum(1 << source for source in set(inputs)) for inputs in reads]
-        self._users = [[user for user, inputs in enumerate(reads) if source in inputs] for source in range(self._nodes)]
+        self._users: list[list[int]] = [[] for _ in reads]
+        for user, inputs in enumerate(reads):
+            for source in set(inputs):
+                self._users[source].append(user)
         self._plain = [not made and number != graph.loss for number, made in enumerate(self._made)]
         self._needs_of = [[variant.needs for variant in node.variants] for node in graph.backward]
         self.last_use = graph.last_reader.tolist()

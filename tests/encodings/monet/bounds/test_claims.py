@@ -78,6 +78,27 @@ def test_interrupt_within_a_relaxation_ends_the_whole_solve(monkeypatch: pytest.
     assert state.is_over
 
 
+@pytest.mark.parametrize("share", [0.5, 0.985, 0.995])
+def test_the_first_relaxation_ends_once_its_bound_is_within_the_gap(
+    monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    state, ended = state_of(build("vgg16", 2), 2**40, with_plan=True), list[bool]()
+    state.options = replace(state.options, gap=0.01)
+    model = relaxation.encode(state.problem.graph, 2**40)
+
+    def at_a_step(milp: Model, options: SolveOptions, *others: object) -> Solution:
+        assert options.on_step is not None
+        assert state.incumbent_s is not None
+        options.on_step(1, share * state.incumbent_s / model.unit_s)
+        ended.append(options.stop.is_set())
+        return solve_model(milp)
+
+    monkeypatch.setattr(claims, "solve_model", at_a_step)
+    claims.first_relaxation(state)
+    assert ended == [share >= 1 - state.options.gap]
+    assert not state.options.stop.is_set()  # the solve goes on
+
+
 def test_a_false_infeasible_is_dropped_where_a_plan_fits() -> None:
     graph = build("vgg16", 2)
     state = state_of(graph, 2**40, with_plan=True)
