@@ -138,7 +138,7 @@ def _check_slices(step: Step) -> None:
     if step.slice_lengths and len(step.slice_lengths) != step.slices:
         raise InputError(f"slice_lengths: must be one for each of {step.slices} slices, got {len(step.slice_lengths)}")
     left_out = {"minimise span": step.by_span, "steps": step.steps > 1, "overlap_cost": step.overlap_cost != 1,
-                "compression": step.compression is not None, "recomputation": step.recomputation != "none",
+                "compression": step.compression is not None, "recomputation curve": step.recomputation == "curve",
                 "work": bool(step.work), "placement bidirectional": step.copies > 1}  # fmt: skip
     _check_alone("slices", left_out)
 

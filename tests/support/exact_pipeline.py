@@ -278,6 +278,15 @@ def two_copies(seed: int) -> Stages:
     )  # fmt: skip
 
 
+def again_in_slices(seed: int) -> Stages:
+    """As `in_slices`, where some stages run again and keep less of each slice."""
+    stages, rng = in_slices(seed), np.random.default_rng(10**6 + seed)
+    recomputes = np.tile(rng.integers(2, size=stages.depth) == 0, stages.slices)
+    again_s = np.where(recomputes, rng.integers(1, 20, stages.count), 0).astype(float)
+    return replace(stages, recomputes=recomputes, again_s=again_s, backward_s=stages.backward_s + again_s,
+                   saved_bytes=rng.integers(0, stages.stash_bytes + 1), working_bytes=stages.stash_bytes)  # fmt: skip
+
+
 def in_slices(seed: int) -> Stages:
     """Micro-batches of two or three slices, whose costs are their own, on a line of ranks or a V; with sums, and with
     messages that take memory, or sends that block, or neither."""

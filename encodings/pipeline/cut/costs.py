@@ -91,23 +91,33 @@ def stages_of(problem: Problem, cut: Cut, choice: Choice | None = None, splits: 
 
 
 def _sliced(problem: Problem, stages: Stages, firsts: Ints) -> Stages:
-    """The same for slices of micro-batches: every stage once for each slice, with weights in the first one."""
+    """The same for slices of micro-batches: every stage once for each slice, with weights in the first one.
+
+    A stage that runs its forward again keeps the keys and values of a slice besides its input, which later slices
+    attend to when they run again: no more than two outputs of each layer, and than all of it.
+    """
     profile, shares, slices = problem.profile, problem.shares, problem.slices
     gradients_s = profile.backward_s if stages.splits else profile.backward_s + profile.weight_s
     by_work = np.add.reduceat(profile.backward_s, firsts) / np.maximum(np.add.reduceat(gradients_s, firsts), _LEAST_S)
     back = np.outer(shares.work, by_work) + np.outer(shares.tokens, 1 - by_work)
-    rank, later = np.tile(stages.rank, slices), np.zeros((slices - 1) * stages.count, dtype=np.int64)
+    again_s = np.zeros(stages.count) if stages.again_s is None else stages.again_s
+    attended = 2 * np.add.reduceat(profile.boundary_bytes, firsts)
+    saved_bytes = np.where(stages.recomputes, np.minimum(stages.saved_bytes + attended, stages.stash_bytes), 0)
+    rank, recomputes = np.tile(stages.rank, slices), np.tile(stages.recomputes, slices)
+    later = np.zeros((slices - 1) * stages.count, dtype=np.int64)
     stash_bytes, deferred_bytes, boundary_bytes = (
         shares.cut(sizes).reshape(-1)
         for sizes in (stages.stash_bytes, stages.weight_stash_bytes, np.append(stages.boundary_bytes, 0))
     )
     forward_hop_s, hop_s, encode_s, decode_s = _hop_costs(problem, rank, boundary_bytes[:-1])
     return replace(
-        stages, slices=slices, rank=rank, recomputes=np.tile(stages.recomputes, slices), copies_s=None,
+        stages, slices=slices, rank=rank, recomputes=recomputes, copies_s=None,
         forward_s=np.outer(shares.work, stages.forward_s).reshape(-1),
-        backward_s=(back * stages.backward_s).reshape(-1),
+        backward_s=(back * (stages.backward_s - again_s) + np.outer(shares.work, again_s)).reshape(-1),
         weight_s=np.outer(shares.tokens, stages.weight_s).reshape(-1), stash_bytes=stash_bytes,
-        saved_bytes=stash_bytes, weight_stash_bytes=deferred_bytes,
+        saved_bytes=np.where(recomputes, shares.cut(saved_bytes).reshape(-1), stash_bytes),
+        working_bytes=None if stages.working_bytes is None else stash_bytes, weight_stash_bytes=deferred_bytes,
+        again_s=None if stages.again_s is None else np.outer(shares.work, again_s).reshape(-1),
         state_bytes=np.concatenate([stages.state_bytes, later]),
         parameter_bytes=np.concatenate([stages.parameter_bytes, later]), boundary_bytes=boundary_bytes[:-1],
         message_bytes=problem.sent_bytes(boundary_bytes[:-1]) * problem.counts_messages, forward_hop_s=forward_hop_s,

@@ -86,10 +86,12 @@ class RangeCosts:
     def kept_bytes(self, first: int, ends: Ints) -> Floats:
         """What there must be room for: states, one micro-batch, and of a rank with one stage the messages in and out
         while it computes; of several stages that may recompute, no more of a micro-batch than their inputs, and nothing
-        where hosts may keep it. With two copies of the model a micro-batch has one of the rank's two stages, no less
-        than the mean of both.
+        where hosts may keep it; of slices that may be run again, one of them. With two copies of the model a
+        micro-batch has one of the rank's two stages, no less than the mean of both.
         """
         stash = self.kept[ends] - self.kept[first]
+        if self.problem.slices > 1 and self.problem.recomputation != "none":  # of one slice, rounded down
+            stash = np.maximum(float(self.problem.shares.tokens.max()) * stash - 1, 0.0)
         if self.problem.chunks == 1:
             stash = stash + self.last_tokens * (self.message_bytes[first] + self.message_bytes[ends])
         elif self.problem.link is not None:

@@ -93,7 +93,7 @@ def _answer(
     }
     links = "links too" if question.emulate == "links" else "messages take what they take"
     lines = [
-        ("ran", f"{order.ranks} processes, {len(order.rank_of_stage)} stages, {order.micro_batches} micro-batches"),
+        ("ran", f"{order.ranks} processes, {len(order.rank_of_stage)} stages, {_fed(program)}"),
         ("emulated", f"ops that wait {format_seconds(times.mean_op_s)} on the mean, {links}"),
         ("step", compared_text(predicted_s, found.step_s)),
         ("kept bytes", kept_text(kept.peak_bytes, found.kept_bytes)),
@@ -102,6 +102,11 @@ def _answer(
     if program.offloaded:
         lines.append(("on hosts", f"what {len(program.offloaded)} forwards keep, in the meantime"))
     return Answer(data, "\n".join(f"{title:<17} {text}" for title, text in lines))
+
+
+def _fed(program: Program) -> str:
+    whole = f"{program.order.micro_batches // program.slices} micro-batches"
+    return whole if program.slices == 1 else f"{whole} in {program.slices} slices"
 
 
 def kept_text(planned: tuple[int, ...], measured: tuple[int, ...]) -> str:

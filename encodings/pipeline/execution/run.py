@@ -46,6 +46,7 @@ def execute(question: RunQuestion, session: Session) -> Answer:
     if question.emulate != "none":
         _check_emulated(question)
         return emulated(question, session, program, plan.schedule)
+    program.check_whole()
     if question.steps > 1:
         program.check_stays("a training", "leave out steps, or solve without --offload")
         return trained(question, session, program, asked, _task(question, session, program, layers))

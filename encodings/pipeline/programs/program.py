@@ -33,7 +33,8 @@ class Program:
     `in_flight[r]`: the most micro-batches, counted once a stage, that rank r
     keeps at once in the replay. `boundary_bytes[s]`: of the activation after stage s; `sent_bytes[r]`: all that rank r
     sends. `policies[s]`: of a stage that runs some of its layers again, what each of them keeps; none where none does.
-    `offloaded`: the forwards of which what is kept goes to a host and comes back.
+    `offloaded`: the forwards of which what is kept goes to a host and comes back. `slices`: of each micro-batch; then
+    slice k of micro-batch m is micro-batch m K + k here.
     """
 
     order: ActionOrder
@@ -46,11 +47,19 @@ class Program:
     sent_bytes: tuple[int, ...]
     policies: tuple[str, ...] = ()
     offloaded: tuple[Action, ...] = ()
+    slices: int = 1
 
     def check_stays(self, player: str, way_out: str = "solve without --offload") -> None:
-        """Raise `InputError` where what micro-batches keep travels to hosts, which the player doesn't do."""
+        """Raise `InputError` for slices, and where what micro-batches keep travels: the player does neither."""
+        self.check_whole()
         if self.offloaded:
             raise InputError(f"decision: offloaded: {player} copies nothing to hosts; {way_out}")
+
+    def check_whole(self) -> None:
+        """Raise `InputError` for slices of micro-batches, whose keys and values no framework's stages pass on."""
+        if self.slices > 1:
+            rule = "slices of a sequence are run with --emulate alone"
+            raise InputError(f"problem: slices: {rule}; emulate computing, or solve without --slices")
 
     def check_policies(self, player: str, runs_layers: bool = False) -> None:
         """Raise `InputError` where stages run some of their layers again, unless the player does so and the plan asks
@@ -88,12 +97,11 @@ def program_of(plan: SavedPlan) -> Program:
     if decision.cells:
         rule = "a forward and a backward in one cell are drawn and replayed, not run"
         raise InputError(f"decision: cells: {rule}; solve without --overlap-cost")
-    for field, what in (("slices", "slices of a sequence"), ("vocabulary_parts", "parts of a vocabulary")):
-        if field in plan.problem:
-            option = field.replace("_", "-")
-            raise InputError(f"problem: {field}: {what} are drawn and replayed, not run; solve without --{option}")
-    ranks = rank_of_stage(asked)
-    micro_batches = asked.integer("micro_batches", 1)
+    if "vocabulary_parts" in plan.problem:
+        rule = "parts of a vocabulary are drawn and replayed, not run; solve without --vocabulary-parts"
+        raise InputError(f"problem: vocabulary_parts: {rule}")
+    ranks, slices = rank_of_stage(asked), asked.integer("slices", 1) if "slices" in plan.problem else 1
+    micro_batches = slices * asked.integer("micro_batches", 1)
     boundary_bytes, sent_bytes = _messages(plan.schedule, len(ranks), max(ranks) + 1, micro_batches)
     ran = sorted(ops_that_run(plan.schedule, len(ranks)), key=lambda each: each.start_s)  # else as they are listed
     of_first = micro_batches if _steps(plan) > 1 else math.inf  # later steps number theirs on
@@ -109,6 +117,7 @@ def program_of(plan: SavedPlan) -> Program:
         sent_bytes=sent_bytes,
         policies=decision.policies,
         offloaded=decision.on_host,
+        slices=slices,
     )
 
 
