@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -126,8 +126,8 @@ class _Walk:
         modes = np.arange(count - 1)[:, None]
         self.hop_s = np.stack([forward_s, stages.hop_s[order.hop_modes, modes]]).reshape(-1).tolist()
         self.to = [self._to(kind, stage) for kind in Kind for stage in range(count)]
-        self.link_free_s: dict[tuple[int, int], float] = {}
-        self.sends: dict[tuple[int, int], list[int]] = {}
+        self.link_free_s = defaultdict[Link, float](float)
+        self.sends = defaultdict[Link, list[int]](list)
         queues = posts.queues if posts is not None else order.messages if not stages.blocks else ()
         self.queues = [deque(queue.tolist()) for queue in queues]
         self.sequences = [sequence.tolist() for sequence in order.sequences]
@@ -161,38 +161,41 @@ class _Walk:
         """Run what the rank can run; the ranks that have got a message."""
         woken: set[int] = set()
         sequence, per_kind, size = self.sequences[rank], self.per_kind, self.micro_batches
-        arrived_s, end_s, last = self.arrived_s, self.end_s, len(self.sequences[rank])
-        while self.position[rank] < last:
-            op = sequence[self.position[rank]]
-            if op in self.cells:
-                other = sequence[self.position[rank] + 1]
+        arrived_s, end_s, duration_s, tos = self.arrived_s, self.end_s, self.duration_s, self.to
+        at, last, free_s = self.position[rank], len(sequence), self.free_s
+        while at < last:
+            op = sequence[at]
+            if self.cells and op in self.cells:
+                other = sequence[at + 1]
                 if min(arrived_s[op], arrived_s[other]) < 0:
                     break
-                woken |= self._cell(rank, op, other)
+                self._cell(rank, op, other, woken)
+                at += 2
                 continue
             at_s = end_s[op - per_kind] if op >= 2 * per_kind else arrived_s[op]
             if at_s < 0:
                 break
-            if op in self.before:
+            if self.before and op in self.before:
                 gone_s = [self._arrival_s(message) for message in self.before[op]]
                 if min(gone_s) < 0:
                     break
                 at_s = max(at_s, *gone_s)
-            at_s = max(at_s, self.free_s[rank])
+            if free_s[rank] > at_s:
+                at_s = free_s[rank]
             if self.engines:
-                at_s = max(
-                    at_s, self.engines[rank].begin_s(self.position[rank], op - per_kind, self.free_s[rank], end_s)
-                )
+                at_s = max(at_s, self.engines[rank].begin_s(at, op - per_kind, free_s[rank], end_s))
             self.start_s[op] = at_s
-            self.free_s[rank] = end_s[op] = done_s = at_s + self.duration_s[op]
-            self.position[rank] += 1
+            free_s[rank] = end_s[op] = done_s = at_s + duration_s[op]
+            at += 1
             self.program.append(op)
-            for message in self.lets.get(op, ()):
-                woken |= self._leave(self.queue_of[message])
-            to = self.to[op // size]
+            for message in self.lets.get(op, ()) if self.lets else ():
+                self._leave(self.queue_of[message], woken)
+            to = tos[op // size]
             if to is not None:
-                woken |= self._ended(op, to, done_s)
-        return woken - {rank}
+                self._ended(op, to, done_s, woken)
+        self.position[rank] = at
+        woken.discard(rank)
+        return woken
 
     def _to(self, kind: Kind, stage: int) -> tuple[int, bool, Link] | None:
         """Of an op: how far it is to the number of the op that waits for it, whether by a message, and from which rank
@@ -205,34 +208,37 @@ class _Walk:
         step = 1 if kind == Kind.FORWARD else -1
         return step * size, True, (rank, self.rank[stage + step])
 
-    def _cell(self, rank: int, forward: int, backward: int) -> set[int]:
-        """Run both at once; the ranks that have got a message."""
+    def _cell(self, rank: int, forward: int, backward: int, woken: set[int]) -> None:
+        """Run both at once; `woken` gets the ranks that have got a message."""
         own = self.duration_s[forward], self.duration_s[backward]
         start_s = max(self.arrived_s[forward], self.arrived_s[backward], self.free_s[rank])
         end_s = self.free_s[rank] = start_s + self.stages.cell_s(*own).item()
         for op in (forward, backward):
             self.start_s[op], self.end_s[op] = start_s, end_s
             self.program.append(op)
-        self.position[rank] += 2
-        ended = ((op, self.to[op // self.micro_batches]) for op in (forward, backward))
-        return set().union(*(self._ended(op, to, end_s) for op, to in ended if to is not None))
+        for op in (forward, backward):
+            to = self.to[op // self.micro_batches]
+            if to is not None:
+                self._ended(op, to, end_s, woken)
 
-    def _ended(self, op: int, to: tuple[int, bool, Link], end_s: float) -> set[int]:
-        """What waits for an op's message, or for the op itself, can go on; the ranks that have got a message."""
+    def _ended(self, op: int, to: tuple[int, bool, Link], end_s: float, woken: set[int]) -> None:
+        """What waits for an op's message, or for the op itself, can go on; `woken` gets the ranks that have got a
+        message."""
         far, is_message, _ = to
         if not is_message:
             self.arrived_s[op + far] = end_s
-            return set()
+            return
         message = op if op < self.per_kind else op - 2 * self.micro_batches
-        queue = self.queue_of.get(message)
+        queue = self.queue_of.get(message) if self.queue_of else None
         if queue is None:
-            return {self._send(message, op, to, end_s)}
+            woken.add(self._send(message, op, to, end_s))
+            return
         self.posted_s[message] = end_s
-        return self._leave(queue)
+        self._leave(queue, woken)
 
-    def _leave(self, queue: deque[int]) -> set[int]:
-        """Send the first messages of a link that are there and have room at their receiver; the ranks that wait."""
-        woken = set()
+    def _leave(self, queue: deque[int], woken: set[int]) -> None:
+        """Send the first messages of a link that are there and have room at their receiver; `woken` gets the ranks
+        that wait."""
         while queue and queue[0] in self.posted_s:
             first = queue[0]
             let = self.after[first] if self.after else -1
@@ -248,8 +254,7 @@ class _Walk:
             if self.after:
                 woken.add(to[2][0])
             for waiting in self.unlocks.get(first, ()):
-                woken |= self._leave(self.queue_of[waiting])
-        return woken
+                self._leave(self.queue_of[waiting], woken)
 
     def _arrival_s(self, message: int) -> float:
         """When a message has arrived, -1 as long as that isn't known."""
@@ -262,8 +267,9 @@ class _Walk:
         far, _, link = to
         start_s = at_s = end_s
         if link[0] != link[1]:
-            self.sends.setdefault(link, []).append(message)
-            start_s = max(end_s, self.link_free_s.get(link, 0.0))
+            self.sends[link].append(message)
+            if self.link_free_s[link] > start_s:
+                start_s = self.link_free_s[link]
             at_s = self.link_free_s[link] = start_s + self.hop_s[message]
             if self.stages.blocks:
                 self.free_s[link[0]] = at_s

@@ -145,29 +145,34 @@ class _Squeezing:
 
     def _pick(self, rank: int, now_s: float) -> _Pick | None:
         """The first op that may go; of each kind and stage only the first in line is looked at."""
-        sequence, following = self.sequences[rank], self.following[rank]
-        before, at = len(sequence), following[-1]
+        sequence, following, micro_batches = self.sequences[rank], self.following[rank], self.micro_batches
+        ready_s, takes, nets = self.ready_s, self.takes, self.nets
+        before = end = len(sequence)
+        at, families = following[-1], self.families[rank]
         due_s, most_bytes, live_bytes = math.inf, -math.inf, self.kept_bytes[rank]
         seen: set[int] = set()
         weight: _Pick | None = None
         for _ in range(self.far[rank]):
-            if at == len(sequence):
+            if at == end:
                 break
             op = sequence[at]
-            family = op // self.micro_batches
+            family = op // micro_batches
             if family not in seen:
                 seen.add(family)
-                ready_s = self.ready_s[op]
-                if ready_s > now_s:
-                    due_s = min(due_s, ready_s)
+                at_s = ready_s[op]
+                if at_s > now_s:
+                    if at_s < due_s:
+                        due_s = at_s
                 elif now_s + self.duration_s[op] <= due_s and self._has_room(rank, family, most_bytes):
                     if not (self.weights_last and op >= 2 * self.per_kind):
                         return _Pick(before, at)
                     weight = weight or _Pick(before, at)
-                if len(seen) == self.families[rank]:
+                if len(seen) == families:
                     break
-            most_bytes = max(most_bytes, live_bytes + self.takes[family])
-            live_bytes += self.nets[family]
+            peak_bytes = live_bytes + takes[family]
+            if peak_bytes > most_bytes:
+                most_bytes = peak_bytes
+            live_bytes += nets[family]
             before, at = at, following[at]
         if weight is None or now_s + self.duration_s[sequence[weight.at]] > due_s:
             return None
@@ -192,7 +197,8 @@ class _Squeezing:
 
     def _comes(self, op: int, at_s: float) -> None:
         """Something that an op waits for is there at that time; it is ready when all of it is."""
-        self.comes_s[op] = max(self.comes_s[op], at_s)
+        if at_s > self.comes_s[op]:
+            self.comes_s[op] = at_s
         self.waits[op] -= 1
         if not self.waits[op]:
             self.ready_s[op] = self.comes_s[op]
