@@ -2,89 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
-from typing import NamedTuple
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.checker.copies import BEGIN, END, Carried
 from gapless.checker.program import Program, Rows
+from gapless.checker.states import State, union
 from gapless.errors import InputError
 from gapless.ir.graph import Graph, Placement
+from gapless.ir.schedule import Ragged
 
-__all__ = ["CarriedEvents", "Labels", "Start", "State", "merged", "union"]
+__all__ = ["CarriedEvents", "Labels", "Start"]
 
 Ints = NDArray[np.int64]
-
-
-class State(NamedTuple):
-    """Of a tensor at a border, each part in ascending order; sets are bits.
-
-    `copies`: (device, set) of those that are there. `uses`: (number of an event that goes on, what it does, device, the
-    set that it writes). `required`: (device, set) that must be there at the end of the run.
-    """
-
-    copies: tuple[tuple[int, int], ...] = ()
-    uses: tuple[tuple[int, int, int, int], ...] = ()
-    required: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def lacking(self) -> list[tuple[int, bool]]:
-        """The devices whose required copies are not as they must be, and whether there is a copy at all."""
-        held = dict(self.copies)
-        return [
-            (device, device in held) for device, needed in self.required if device not in held or needed & ~held[device]
-        ]
-
-    @property
-    def contributions(self) -> int:
-        """All that it names."""
-        return union(each[-1] for each in chain(self.copies, self.uses, self.required))
-
-    def is_settled(self, initial: tuple[tuple[int, int], ...]) -> bool:
-        """Whether it is as at the start of the run, and could stay so until the end."""
-        return self.copies == initial and not self.uses and not self.lacking
-
-
-def union(sets: Iterable[int]) -> int:
-    """Of sets of bits."""
-    found = 0
-    for part in sets:
-        found |= part
-    return found
-
-
-def merged(state: State, lasting: int) -> State:
-    """The state with contributions as one where the same copies and needs have them; what all have is number 0.
-
-    `lasting`: contributions that keep their numbers.
-    """
-    columns = [held for _, held in state.copies]
-    columns += [held for _, action, _, held in state.uses if action == END]
-    columns += [held for _, held in state.required]
-    groups = {0: union(columns) & ~lasting}  # by which of the columns so far has them, the first as the highest bit
-    for column in columns:
-        split = {}
-        for member, bits in groups.items():
-            if within := bits & column:
-                split[member << 1 | 1] = within
-            if without := bits & ~column:
-                split[member << 1] = without
-        groups = split
-    free = (1 << k for k in count(1) if not lasting >> k & 1)
-    full = (1 << len(columns)) - 1
-    numbers = {member: 1 if member == full else next(free) for member in sorted(groups)}
-    places = range(len(columns))[::-1]
-    sets = [union(number for member, number in numbers.items() if member >> place & 1) for place in places]
-    given = iter([held | column & lasting for held, column in zip(sets, columns, strict=True)])
-    return State(
-        tuple((device, next(given)) for device, _ in state.copies),
-        tuple((event, action, device, next(given) if action == END else 0) for event, action, device, _ in state.uses),
-        tuple((device, next(given)) for device, _ in state.required),
-    )
 
 
 @dataclass(frozen=True)
@@ -102,13 +37,18 @@ class Start:
 
     def copies(self, devices: int) -> tuple[Ints, list[int], list[tuple[int, int, int, int]]]:
         """The copies that are there and their sets; and (event, what it does, copy, set) of what still goes on."""
-        copies, sets, uses = list[int](), list[int](), list[tuple[int, int, int, int]]()
-        for tensor, (label, initial) in enumerate(zip(self.label.tolist(), self.initial, strict=True)):
-            for device, held in self.states[label].copies if label else initial:
-                copies.append(tensor * devices + device)
-                sets.append(held)
-            for event, action, device, held in self.states[label].uses if label else ():
-                uses.append((event, action, tensor * devices + device, held))
+        new, known = np.flatnonzero(self.label == 0), np.flatnonzero(self.label)
+        first = [(tensor * devices, self.initial[tensor]) for tensor in new.tolist()]
+        copies = [base + device for base, initial in first for device, _ in initial]
+        sets = [held for _, initial in first for _, held in initial]
+        there, owner = _rows_of([state.copies for state in self.states], self.label[known])
+        used, user = _rows_of([state.uses for state in self.states], self.label[known])
+        copies += [base + row[0] for base, row in zip((known[owner] * devices).tolist(), there, strict=True)]
+        sets += [row[1] for row in there]
+        uses = [
+            (event, action, base + device, held)
+            for base, (event, action, device, held) in zip((known[user] * devices).tolist(), used, strict=True)
+        ]
         return np.array(copies, dtype=np.int64), sets, uses
 
     def new_bytes(self, devices: int) -> Ints:
@@ -181,17 +121,23 @@ class Labels:
             raise InputError("window: must name all tensors that events which go on use; see `open_atoms`")
         return Start(graph, atoms, part, label, list(self.states), _by_tensor(graph.initial, graph.tensor_count))
 
-    def settle(self, start: Start, states: list[State], devices: int, lasting: int) -> Ints:
-        """The tensors' states at the next border; returns the bytes by device of those that are forgotten."""
+    def settle(self, start: Start, states: list[State], which: Ints, devices: int, lasting: int) -> Ints:
+        """The tensors' states at the next border, of which tensor k has number `which[k]`; returns the bytes by device
+        of those that are forgotten.
+        """
         self._lasting = lasting
         forgotten, graph = np.zeros(devices, dtype=np.int64), start.graph
         label = np.zeros(graph.tensor_count, dtype=np.int64)
-        for tensor, state in enumerate(states):
-            if state.is_settled(start.initial[tensor]):
-                for device, _ in state.copies:
-                    forgotten[device] += graph.size_bytes[tensor]
-            else:
-                label[tensor] = self._number(state)
+        known: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
+        for tensor, one in enumerate(zip(which.tolist(), start.initial, strict=True)):
+            number = known.get(one)
+            if number is None:
+                state = states[one[0]]
+                number = known[one] = 0 if state.is_settled(one[1]) else self._number(state)
+            label[tensor] = number
+        for tensor in np.flatnonzero(label == 0).tolist():
+            for device, _ in states[which[tensor]].copies:
+                forgotten[device] += graph.size_bytes[tensor]
         self._enter(start.atoms, label[start.part])
         for tensor in np.flatnonzero(np.bincount(start.part, minlength=graph.tensor_count) == 0).tolist():
             name = graph.tensor_name(tensor)
@@ -232,6 +178,17 @@ class Labels:
         self._names = {name: int(number[label]) for name, label in self._names.items()}
         self._numbers = {state: k for k, state in enumerate(self.states) if k}
         self.contributions = union(state.contributions for state in self.states)
+
+
+_Row = TypeVar("_Row")
+
+
+def _rows_of(lists: Sequence[Sequence[_Row]], labels: Ints) -> tuple[list[_Row], Ints]:
+    """The rows of the lists with these numbers, one list after the other, and the place among them of each row's."""
+    rows = list(chain.from_iterable(lists))
+    start = np.cumsum([0, *map(len, lists)])
+    taken = Ragged(start, np.arange(len(rows))).take(labels)
+    return [rows[place] for place in taken.values.tolist()], taken.owner
 
 
 def _by_tensor(placement: Placement, tensors: int) -> list[tuple[tuple[int, int], ...]]:

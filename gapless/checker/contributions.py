@@ -26,6 +26,11 @@ def version_numbers(log: CopyLog) -> NDArray[np.int64]:
     return np.append(np.cumsum(log.action == END), 0)
 
 
+def array_of_sets(sets: list[int]) -> NDArray[np.generic]:
+    """Sets of bits as an array: of int64 where they fit, else of Python's ints."""
+    return np.array(sets, dtype=np.int64 if max(sets, default=0) < 2**63 else np.object_)
+
+
 def replay_contributions(
     program: Program, timeline: Timeline, log: CopyLog, initial: list[int], findings: Findings,
     carried: list[int] | None = None,
@@ -247,27 +252,34 @@ def _report_repeated(program: Program, timeline: Timeline, log: CopyLog, finding
 
 def _report_stale(program: Program, flow: _Flow, sets: list[int], findings: Findings) -> None:
     """Reports ops that read copies without the contributions that they need."""
-    needy = np.array([bool(op.needs) for op in program.graph.ops] or [False], dtype=np.bool_)
+    key, needed = _needs(program)
     ops = program.schedule.op[program.numbers[program.computes]]
     reads = program.op_reads
+    read = ops[reads.owner] * program.graph.tensor_count + reads.values // program.device_count
+    place = np.searchsorted(key, read)
     # A copy that is not there was reported as missing or late.
-    rows = np.flatnonzero(needy[ops][reads.owner] & (flow.read > 0))
+    rows = np.flatnonzero((np.append(key, -1)[place] == read) & (flow.read > 0))
     runs, copies = reads.owner[rows], reads.values[rows]
-    needs = [op.needs for op in program.graph.ops]
-    columns = ops[runs].tolist(), (copies // program.device_count).tolist(), flow.read[rows].tolist()
-    stale = [
-        (k, lacking)
-        for k, (op, tensor, version) in enumerate(zip(*columns, strict=True))
-        if (lacking := needs[op].get(tensor, 0) & ~sets[version])
-    ]
+    lacks = needed[place[rows]] & ~array_of_sets(sets)[flow.read[rows]]
+    stale = np.flatnonzero(lacks).tolist()
 
     def explain(k: int) -> Violation:
-        row, lacking = stale[k]
+        row, lacking = stale[k], int(lacks[stale[k]])
         copy = int(copies[row])
         text = f"reads {program.copy_name(copy)} without {_named(lacking)}"
         return program.violation(Rule.INPUT_STALE, int(program.computes[runs[row]]), copy, text)
 
     findings.add(Rule.INPUT_STALE, len(stale), explain)
+
+
+def _needs(program: Program) -> tuple[Ints, NDArray[np.generic]]:
+    """What ops need: op and tensor as one number, ascending, and the set of each."""
+    count = program.graph.tensor_count
+    needy = [(number, op.needs) for number, op in enumerate(program.graph.ops) if op.needs]
+    keys = [np.fromiter(needs, np.int64, len(needs)) + number * count for number, needs in needy]
+    key = np.concatenate([np.empty(0, dtype=np.int64), *keys])
+    order = np.argsort(key, kind="stable")
+    return key[order], array_of_sets([held for _, needs in needy for held in needs.values()])[order]
 
 
 def _report_losses(
@@ -278,15 +290,15 @@ def _report_losses(
     suspect = ~flow.merging & (flow.replaced > 0) & (flow.origin[flow.replaced] != flow.origin[flow.sent])
     losses = []
     rows = np.flatnonzero(suspect)
-    columns = rows.tolist(), flow.replaced[rows].tolist(), flow.sent[rows].tolist()
-    for row, replaced, sent in zip(*columns, strict=True):
-        lost = sets[replaced] & ~sets[sent]
-        if lost:
-            tensor, target = divmod(int(arrivals.copy[row]), program.device_count)
-            copies = tensor * program.device_count + np.delete(devices, target)
-            position = int(timeline.end[arrivals.event[row]])
-            for version in flow.number[log.version_after(copies, position)].tolist():
-                lost &= ~sets[version]
+    held = array_of_sets(sets)
+    replaced = held[flow.replaced[rows]] & ~held[flow.sent[rows]]
+    for place in np.flatnonzero(replaced).tolist():
+        row, lost = int(rows[place]), int(replaced[place])
+        tensor, target = divmod(int(arrivals.copy[row]), program.device_count)
+        copies = tensor * program.device_count + np.delete(devices, target)
+        position = int(timeline.end[arrivals.event[row]])
+        for version in flow.number[log.version_after(copies, position)].tolist():
+            lost &= ~sets[version]
         if lost:
             losses.append((row, lost))
 

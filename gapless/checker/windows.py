@@ -28,8 +28,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.checker.carrying import CarriedEvents, Labels, State, merged, union
-from gapless.checker.contributions import replay_contributions, version_numbers
+from gapless.checker.carrying import CarriedEvents, Labels
+from gapless.checker.contributions import array_of_sets, replay_contributions, version_numbers
 from gapless.checker.copies import END, FREE, OVERWRITE, READ, CopyLog, check_access, check_reads, copy_log
 from gapless.checker.program import Program, read_program
 from gapless.checker.report import BusyTime, Findings, Report, Rule, Violation
@@ -41,6 +41,7 @@ from gapless.checker.resources import (
     memory_violation,
     report_memory,
 )
+from gapless.checker.states import SetRows, Sets, State, distinct_states, merged, union
 from gapless.checker.timeline import RELATIVE_TOLERANCE, Timeline, logical_time
 from gapless.errors import InputError
 from gapless.ir.schedule import Schedule
@@ -130,11 +131,10 @@ class WindowedReplay:
         sets = self._judge(program, timeline, log, (held, carried_sets))
         self._weigh(program, timeline, memory_levels(program, timeline, log), (low, border), start.new_bytes(devices))
         self._count(program)
-        states = _states(program, timeline, log, sets, border)
+        states, which = _states(program, timeline, log, array_of_sets(sets), border)
         if self._is_merging:
-            one = {state: merged(state, window.lasting) for state in set(states)}
-            states = [one[state] for state in states]
-        self._level_bytes -= self._labels.settle(start, states, devices, window.lasting)
+            states = [merged(state, window.lasting) for state in states]
+        self._level_bytes -= self._labels.settle(start, states, which, devices, window.lasting)
         self._open = CarriedEvents.of(program, timeline.free > border)
         self._since_s, self._is_over = float(program.start_s.max(initial=self._since_s)), window.is_last
 
@@ -211,34 +211,27 @@ class WindowedReplay:
         return Violation(Rule.REQUIRED_MISSING, -1, -1, device, self._makespan_s, self._makespan_s, text)
 
 
-def _states(program: Program, timeline: Timeline, log: CopyLog, sets: list[int], border: int) -> list[State]:
-    """Of each tensor of a window, at its border."""
-    devices, tensors = program.device_count, range(program.graph.tensor_count)
+def _states(
+    program: Program, timeline: Timeline, log: CopyLog, sets: Sets, border: int
+) -> tuple[list[State], Ints]:  # fmt: skip
+    """Of the tensors of a window, at its border: the states, all different, and which each tensor has."""
+    devices, tensors = program.device_count, program.graph.tensor_count
     number = version_numbers(log)
-    is_named = np.zeros(len(tensors) * devices, dtype=np.bool_)  # marks: sorting copies takes several times as long
+    is_named = np.zeros(tensors * devices, dtype=np.bool_)  # marks: sorting copies takes several times as long
     is_named[log.copy_of(np.arange(len(log.entry)))] = True
     copies = np.flatnonzero(is_named)
     version = log.version_after(copies, border)
-    there: list[list[tuple[int, int]]] = [[] for _ in tensors]
-    present = version >= 0
-    for copy, held in zip(copies[present].tolist(), number[version[present]].tolist(), strict=True):
-        there[copy // devices].append((copy % devices, sets[held]))
-    uses = _uses(program, timeline, log, number, sets, border)
-    needs: list[list[tuple[int, int]]] = [[] for _ in tensors]
+    copies, held = copies[version >= 0], number[version[version >= 0]]
+    there = SetRows(copies // devices, (copies % devices,), sets[held])
     required = program.graph.required
-    held_sets = required.contributions or (0,) * len(required)
-    for tensor, device, held in zip(required.tensors.tolist(), required.devices.tolist(), held_sets, strict=True):
-        needs[tensor].append((device, held))
-    return [
-        State(tuple(there[tensor]), tuple(sorted(uses.get(tensor, ()))), tuple(sorted(needs[tensor])))
-        for tensor in tensors
-    ]
+    order = np.lexsort((required.devices, required.tensors))
+    needed = array_of_sets(list(required.contributions or (0,) * len(required)))
+    needs = SetRows(required.tensors[order], (required.devices[order],), needed[order])
+    return distinct_states(there, _uses(program, timeline, log, number, sets, border), needs, tensors)
 
 
-def _uses(
-    program: Program, timeline: Timeline, log: CopyLog, version_number: Ints, sets: list[int], border: int
-) -> dict[int, list[tuple[int, int, int, int]]]:
-    """By tensor, what events that go on at the border still do: write, free, and use what they have read."""
+def _uses(program: Program, timeline: Timeline, log: CopyLog, version_number: Ints, sets: Sets, border: int) -> SetRows:
+    """What events that go on at the border still do: write, free, and use what they have read."""
     action, devices = log.action, program.device_count
     position = log.position_of(np.arange(len(log.entry)))
     event = timeline.event_at[position]
@@ -246,10 +239,10 @@ def _uses(
     using = ((action == READ) | (action == OVERWRITE)) & (until > border)
     coming = ((action == END) | (action == FREE)) & (position > border)
     entries = np.flatnonzero(using | coming)
-    held = version_number[entries]
-    columns = event[entries].tolist(), action[entries].tolist(), log.copy_of(entries).tolist(), held.tolist()
-    found: dict[int, list[tuple[int, int, int, int]]] = {}
-    for number, code, copy, version in zip(*columns, strict=True):
-        use = (program.number(number), READ if code == OVERWRITE else code, copy % devices)
-        found.setdefault(copy // devices, []).append((*use, sets[version] if code == END else 0))
-    return found
+    code, copy = action[entries].astype(np.int64), log.copy_of(entries)
+    code[code == OVERWRITE] = READ
+    number = program.numbers[event[entries]] + program.first
+    order = np.lexsort((copy % devices, code, number, copy // devices))
+    columns = number[order], code[order], copy[order] % devices
+    held = np.where(code == END, version_number[entries], 0)[order]
+    return SetRows(copy[order] // devices, columns, sets[held])

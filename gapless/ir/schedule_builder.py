@@ -41,6 +41,11 @@ class ScheduleBuilder:
         self.size_bytes.append(int(size_bytes))
         return len(self.names) - 1
 
+    def tensors(self, names: Sequence[str], size_bytes: Sequence[int]) -> None:
+        """New tensors, many at once; theirs are the next numbers."""
+        self.names.extend(names)
+        self.size_bytes.extend(size_bytes)
+
     def run(
         self, op: Op, engine: int, start_s: float, end_s: float, frees: Iterable[Copy] = (),
         kind: EventKind = EventKind.COMPUTE,

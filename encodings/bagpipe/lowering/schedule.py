@@ -82,8 +82,8 @@ def lowered(
     holds each group before it, -1 for nobody, as for all if it is empty.
     """
     draft = ScheduleBuilder(counts_contributions=True)
-    for number, size_bytes in enumerate((groups.rows * machine.cluster.row_bytes).tolist()):
-        draft.tensor(f"rows {number}", size_bytes)
+    sizes: list[int] = (groups.rows * machine.cluster.row_bytes).tolist()
+    draft.tensors([f"rows {number}" for number in range(len(sizes))], sizes)
     holders = Holders(list(root) or [-1] * len(groups.rows))
     device = np.full(len(groups.rows), SERVERS)
     device[groups.part] = machine.device_of(groups.ids)
