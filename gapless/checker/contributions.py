@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from gapless.checker.report import Findings, Rule, Violation
 from gapless.checker.timeline import Timeline
 from gapless.ir.schedule import Ragged
 
-__all__ = ["check_required", "replay_contributions", "version_numbers"]
+__all__ = ["array_of_sets", "check_required", "replay_contributions", "version_numbers"]
 
 Ints = NDArray[np.int64]
 
@@ -26,7 +27,7 @@ def version_numbers(log: CopyLog) -> NDArray[np.int64]:
     return np.append(np.cumsum(log.action == END), 0)
 
 
-def array_of_sets(sets: list[int]) -> NDArray[np.generic]:
+def array_of_sets(sets: list[int]) -> NDArray[Any]:
     """Sets of bits as an array: of int64 where they fit, else of Python's ints."""
     return np.array(sets, dtype=np.int64 if max(sets, default=0) < 2**63 else np.object_)
 
@@ -272,7 +273,7 @@ def _report_stale(program: Program, flow: _Flow, sets: list[int], findings: Find
     findings.add(Rule.INPUT_STALE, len(stale), explain)
 
 
-def _needs(program: Program) -> tuple[Ints, NDArray[np.generic]]:
+def _needs(program: Program) -> tuple[Ints, NDArray[Any]]:
     """What ops need: op and tensor as one number, ascending, and the set of each."""
     count = program.graph.tensor_count
     needy = [(number, op.needs) for number, op in enumerate(program.graph.ops) if op.needs]

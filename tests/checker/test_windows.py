@@ -76,3 +76,38 @@ def test_windows_of_a_broken_run_break_the_same_rules_at_the_same_events(
     else:
         assert broken(parts) == broken(whole)
         assert parts.peak_bytes == whole.peak_bytes
+
+
+FAR = 70
+"""More bits than a machine's number has."""
+
+
+def far(schedule: Schedule) -> Schedule:
+    """Contributions with numbers that are higher by `FAR`."""
+    graph = schedule.graph
+    ops = tuple(
+        replace(
+            op, adds=None if op.adds is None else op.adds + FAR,
+            needs={tensor: held << FAR for tensor, held in op.needs.items()},
+        )
+        for op in graph.ops
+    )  # fmt: skip
+    initial, required = (
+        placed
+        if placed.contributions is None
+        else replace(placed, contributions=tuple(h << FAR for h in placed.contributions))
+        for placed in (graph.initial, graph.required)
+    )
+    return replace(schedule, graph=replace(graph, ops=ops, initial=initial, required=required))
+
+
+@examples(200)
+@given(seed=st.integers(0, 2**32))
+def test_sets_of_many_contributions_break_the_same_rules(
+    seed: int, random_schedule: Callable[[random.Random], Schedule]
+) -> None:
+    chance = random.Random(seed)
+    schedule = in_order(corrupted(random_schedule(chance), chance))
+    more, cuts = far(schedule), cuts_of(schedule, chance)
+    assert broken(check(more)) == broken(check(schedule))
+    assert broken(windowed(more, cuts)) == broken(windowed(schedule, cuts))
