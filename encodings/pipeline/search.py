@@ -90,6 +90,8 @@ class Search:
         The first order is found in linear time, and counts where there is no other.
         """
         first = self._first()
+        if self.problem.link is not None:
+            self._without_copies(is_quick)
         for cut, bound_s in self._cuts():
             self.cut_count += 1
             self.open_s = max(self.open_s, bound_s)
@@ -107,6 +109,19 @@ class Search:
                 self._refine(case)
         if self.problem.compression is not None and self.problem.method not in RECIPES:  # which say what is compressed
             self._compress(self._fastest(_moded_rank))
+
+    def _without_copies(self, is_quick: bool) -> None:
+        """What is found without a link is a plan with one: no link makes it slower."""
+        search = Search(replace(self.asked, link=None), *self.effort, lambda found: None)
+        search.run(is_quick)
+        case, best = search._case_of_best, search.best
+        if case is None or best is None:
+            return
+        stages = stages_of(self.problem, case.cut, case.choice, best.stages.splits)
+        timeline = timed(stages, best.order)
+        if timeline is not None:
+            self.cases.append(Case(case.cut, stages, bounds_of(stages), choice=case.choice))
+            self.add(self.cases[-1], self._fitting([replace(best, stages=stages, timeline=timeline)]))
 
     def _fastest(self, rank: Callable[[Case], tuple[float, float]]) -> list[Case]:
         """The cases that are worth more work."""

@@ -30,7 +30,7 @@ def held_bytes(
     if _has_ties(stages, order, timeline):
         replayed = check(to_schedule(problem, stages, order, timeline, spoiling))
         states = np.bincount(stages.rank, weights=stages.state_bytes, minlength=stages.ranks)
-        return np.array(replayed.peak_bytes, dtype=np.float64) - states
+        return np.array(replayed.peak_bytes[: stages.ranks], dtype=np.float64) - states  # hosts stand behind them
     times = timeline.start_s, timeline.end_s, timeline.sent_s, timeline.offloaded_s
     peaks = order_bytes(stages, order.hop_modes, *times)
     if stages.embedding_s:  # at the end, when nothing else is kept

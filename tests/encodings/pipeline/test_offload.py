@@ -26,6 +26,7 @@ from gapless.encodings.pipeline.parameters import DEFAULTS
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
 from gapless.encodings.pipeline.programs.lowering import to_schedule
+from gapless.encodings.pipeline.programs.memory import held_bytes as held_in_truth
 from gapless.encodings.pipeline.programs.program import program_of
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, whole
 from gapless.errors import InputError
@@ -77,6 +78,27 @@ def test_orders_with_copies_are_no_better_than_the_optimum_and_no_worse_than_tho
     assert has_room(found.stages, found.order, found.timeline)
     assert found.timeline.step_s >= proven_s
     assert without is None or found.timeline.step_s <= without.timeline.step_s or found.timeline.step_s <= best_s
+
+
+def test_ranks_hold_what_the_replay_finds_where_ops_take_no_time() -> None:
+    question, stages, timeline = played(profile="uniform:f=0,b=12,w=8")
+    assert timeline is not None
+    assert len(timeline.offloaded) > 0
+    held = held_in_truth(question, stages, BASELINES["1f1b"].order(stages), timeline)
+    assert held == pytest.approx([2e9, 2e9, 2e9, 1e9], rel=0.003), "of ranks, with messages; no host is among them"
+
+
+@pytest.mark.thorough
+def test_no_link_makes_a_plan_slower() -> None:
+    little, options = DEFAULTS.with_share(0.001), SolveOptions(threads=1)
+    profile = {"profile": "gpt:layers=6,hidden=512,sequence=512,micro_batch=1", "hop": None, "in_flight": None}
+    more = {"recomputation": "auto", "bandwidth": "10Gbps", "memory": "700MB"}
+    found = []
+    for link in (None, "1MB/s", "5GB/s"):
+        plan = gapless.solve(asked(micro_batches=6, offload=link, **profile, **more), options, little)
+        assert plan.valid
+        found.append(plan.report.makespan_s)
+    assert max(found) == found[0]
 
 
 def test_1f1b_takes_no_longer_in_half_of_its_memory_where_the_rest_is_on_hosts() -> None:
