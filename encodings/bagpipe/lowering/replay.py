@@ -18,7 +18,7 @@ import numpy as np
 
 from gapless.array_types import Ints, Mask
 from gapless.checker import Report
-from gapless.checker.windows import Window, WindowedReplay
+from gapless.checker.windowed.windows import Window, WindowedReplay
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
 from gapless.encodings.bagpipe.lowering.actions import BY_USERS, EVERYWHERE, Actions, RowGroups
 from gapless.encodings.bagpipe.lowering.machine import Machine

@@ -12,11 +12,11 @@ from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.placement.named import Placement
 from gapless.encodings.pipeline.schedules.baselines import BASELINES, apart, suits, whole
 from gapless.encodings.pipeline.schedules.blocks import Block, all_blocks, stretched
-from gapless.encodings.pipeline.schedules.rounds import all_round_rules, in_rounds
+from gapless.encodings.pipeline.schedules.rules.rounds import all_round_rules, in_rounds
+from gapless.encodings.pipeline.schedules.rules.slots import V_HALF, V_MIN, SlotBlock, in_slots
+from gapless.encodings.pipeline.schedules.rules.v_rounds import all_v_round_rules, in_v_rounds, is_v
 from gapless.encodings.pipeline.schedules.sliced import sliced_orders
-from gapless.encodings.pipeline.schedules.slots import V_HALF, V_MIN, SlotBlock, in_slots
 from gapless.encodings.pipeline.schedules.squeeze import Base
-from gapless.encodings.pipeline.schedules.v_rounds import all_v_round_rules, in_v_rounds, is_v
 
 __all__ = ["all_bases", "round_orders"]
 

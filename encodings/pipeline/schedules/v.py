@@ -10,7 +10,7 @@ from gapless.encodings.pipeline.order.orders import Order, plain
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.order.zero_bubble import Rules, list_schedule
 from gapless.encodings.pipeline.schedules.lines import Line, dual
-from gapless.encodings.pipeline.schedules.slots import V_HALF, V_MIN, SlotBlock, block_peaks, in_slots
+from gapless.encodings.pipeline.schedules.rules.slots import V_HALF, V_MIN, SlotBlock, block_peaks, in_slots
 
 __all__ = ["dualpipe_v", "hanayo", "v_half", "v_min", "zb_v"]
 

@@ -19,7 +19,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from gapless.io.formats.torch_pipeline import FORMS, ActionOrder, write_torch_pipeline
 from gapless.torch.library import Module, Tensor, torch
-from gapless.torch.pipeline.offload import Offload, WallClock, op_name, rows_on
+from gapless.torch.pipeline.memory.offload import Offload, WallClock, op_name, rows_on
 from gapless.torch.pipeline.run import spans_s, timed
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks

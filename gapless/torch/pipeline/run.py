@@ -17,13 +17,13 @@ from gapless.errors import InputError
 from gapless.io.formats.torch_pipeline import FORMS, ActionOrder, write_torch_pipeline
 from gapless.torch.compression import HopCompressor
 from gapless.torch.library import Tensor, torch
-from gapless.torch.pipeline.kept import Tally
 from gapless.torch.pipeline.layers import LayeredModel, load_layers, one_process, squared_error
+from gapless.torch.pipeline.memory.kept import Tally
 from gapless.torch.processes import Program, read_task
 from gapless.torch.ranks import run_ranks as in_processes
 
 if TYPE_CHECKING:
-    from gapless.torch.pipeline.offload import Offload
+    from gapless.torch.pipeline.memory.offload import Offload
     from gapless.torch.pipeline.stage import CompressedStage
 
 __all__ = ["RanksRun", "Task", "compared", "prepared", "run_rank", "run_ranks", "spans_s", "timed"]
@@ -102,7 +102,7 @@ def run_rank(rank: int, task: Task, folder: Path) -> dict[str, object]:
 
 
 def _stages(rank: int, task: Task, model: LayeredModel) -> list[CompressedStage]:
-    from gapless.torch.pipeline.offload import OffloadingStage
+    from gapless.torch.pipeline.memory.offload import OffloadingStage
     from gapless.torch.pipeline.stage import CompressedStage
 
     kind = OffloadingStage if task.copies else CompressedStage
@@ -119,7 +119,7 @@ def _offload(
     rank: int, task: Task, model: LayeredModel, stages: Sequence[CompressedStage], tally: Tally
 ) -> Offload | None:
     """The copies of a rank, None where nothing of the plan travels."""
-    from gapless.torch.pipeline.offload import Offload, OffloadingStage, rows_on
+    from gapless.torch.pipeline.memory.offload import Offload, OffloadingStage, rows_on
 
     if not task.copies:
         return None

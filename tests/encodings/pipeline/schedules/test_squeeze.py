@@ -18,7 +18,7 @@ from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.order.zero_bubble import zero_bubble
 from gapless.encodings.pipeline.schedules.bases import all_bases
 from gapless.encodings.pipeline.schedules.blocks import Block, repeated, stretched
-from gapless.encodings.pipeline.schedules.rounds import RoundRules, all_round_rules, in_rounds
+from gapless.encodings.pipeline.schedules.rules.rounds import RoundRules, all_round_rules, in_rounds
 from gapless.encodings.pipeline.schedules.squeeze import best_squeezed, kept_peaks, squeezed
 
 EVEN = {"profile": "uniform:f=20,b=20,w=20", "hop": 0.0}

@@ -16,7 +16,7 @@ from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.schedules.bases import round_orders
-from gapless.encodings.pipeline.schedules.v_rounds import all_v_round_rules, in_v_rounds, is_v
+from gapless.encodings.pipeline.schedules.rules.v_rounds import all_v_round_rules, in_v_rounds, is_v
 
 PUBLIC = [case for case in CASES if case.program == "zero-bubble V"]
 

@@ -14,8 +14,8 @@ from gapless.encodings.pipeline.order.room import peak_bytes
 from gapless.encodings.pipeline.order.stages import Stages
 from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.schedules.baselines import BASELINES
-from gapless.encodings.pipeline.schedules.slots import V_HALF, V_MIN, SlotBlock, in_slots
-from gapless.encodings.pipeline.schedules.v_rounds import is_v
+from gapless.encodings.pipeline.schedules.rules.slots import V_HALF, V_MIN, SlotBlock, in_slots
+from gapless.encodings.pipeline.schedules.rules.v_rounds import is_v
 
 BLOCKS = (V_HALF, V_MIN)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gapless.checker.copies import BEGIN, END, Carried
 from gapless.checker.program import Program, Rows
-from gapless.checker.states import State, union
+from gapless.checker.windowed.states import State, union
 from gapless.errors import InputError
 from gapless.ir.graph import Graph, Placement
 from gapless.ir.schedule import Ragged

@@ -28,7 +28,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.checker.carrying import CarriedEvents, Labels
 from gapless.checker.contributions import array_of_sets, replay_contributions, version_numbers
 from gapless.checker.copies import END, FREE, OVERWRITE, READ, CopyLog, check_access, check_reads, copy_log
 from gapless.checker.program import Program, read_program
@@ -41,8 +40,9 @@ from gapless.checker.resources import (
     memory_violation,
     report_memory,
 )
-from gapless.checker.states import SetRows, Sets, State, distinct_states, merged, union
 from gapless.checker.timeline import RELATIVE_TOLERANCE, Timeline, logical_time
+from gapless.checker.windowed.carrying import CarriedEvents, Labels
+from gapless.checker.windowed.states import SetRows, Sets, State, distinct_states, merged, union
 from gapless.errors import InputError
 from gapless.ir.schedule import Schedule
 from gapless.topologies.topology import Topology

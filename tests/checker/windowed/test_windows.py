@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapless.checker import Report, Rule, check
-from gapless.checker.windows import Window, WindowedReplay
+from gapless.checker.windowed.windows import Window, WindowedReplay
 from gapless.ir.schedule import EventKind, Schedule, schedule_from_events
 
 COMPUTE, TRANSFER = EventKind.COMPUTE, EventKind.TRANSFER

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from gapless.torch.devices import device_of
 from gapless.torch.emulated_copies import EmulatedQueue
 from gapless.torch.library import Tensor, torch
-from gapless.torch.pipeline.kept import Tally
+from gapless.torch.pipeline.memory.kept import Tally
 from gapless.torch.pipeline.stage import CompressedStage
 
 __all__ = ["CopyRow", "Offload", "OffloadingStage", "WallClock", "op_name", "rows_on"]

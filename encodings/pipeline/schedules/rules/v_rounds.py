@@ -17,7 +17,7 @@ import numpy as np
 from gapless.encodings.pipeline.order.orders import Order, plain
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.placement.named import rank_of_stages
-from gapless.encodings.pipeline.schedules.rounds import Rounds
+from gapless.encodings.pipeline.schedules.rules.rounds import Rounds
 
 __all__ = ["VRoundRules", "all_v_round_rules", "in_v_rounds", "is_v"]
 
