@@ -9,22 +9,37 @@ from dataclasses import replace
 from itertools import combinations_with_replacement, pairwise, product
 
 from gapless.encodings.fsdp.execution.wrapping import order_of
-from gapless.encodings.fsdp.step.costs import Costs
-from gapless.encodings.fsdp.step.timeline import timeline
+from gapless.encodings.fsdp.step.costs import Costs, Order
+from gapless.encodings.fsdp.step.timeline import Timeline, memory_changes, peak_of, timeline
 from gapless.io.formats.fsdp2 import Fsdp2Group, Fsdp2Wrapping
 
 __all__ = ["least_fsdp2_step"]
 
 
-def least_fsdp2_step(costs: Costs) -> float:
-    """The end of the fastest of all wrappings within memory; inf where none is."""
+def least_fsdp2_step(costs: Costs, has_moments: bool = True) -> float:
+    """The end of the fastest of all wrappings within memory; inf where none is.
+
+    A pass of no time frees what it has read a moment later, and what waits for that is a moment late. Without
+    `has_moments` only of those wrappings that are within memory, too, where all of an instant happens at once.
+    """
     least_s = math.inf
     for wrapping in _wrappings(costs):
-        times = timeline(costs, order_of(wrapping))
+        order = order_of(wrapping)
+        times = timeline(costs, order)
         assert times is not None
-        if times.peak_bytes <= costs.memory_bytes * (1 + 1e-9):
+        peak_bytes = (
+            times.peak_bytes if has_moments else max(times.peak_bytes, _peak_bytes_at_once(costs, order, times))
+        )
+        if peak_bytes <= costs.memory_bytes * (1 + 1e-9):
             least_s = min(least_s, times.step_s)
     return least_s
+
+
+def _peak_bytes_at_once(costs: Costs, order: Order, times: Timeline) -> float:
+    """The most memory, by instants without moments."""
+    events = (times.taken_s, times.end_s, times.begin_s, times.over_s)
+    instants = ([round(when_s, 6) for when_s in each] for each in events)
+    return peak_of(memory_changes(costs, order.collectives, *instants))
 
 
 def _wrappings(costs: Costs) -> Iterator[Fsdp2Wrapping]:

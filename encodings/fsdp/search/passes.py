@@ -20,7 +20,7 @@ from gapless.array_types import Floats
 from gapless.encodings.fsdp.search.bounds import Tails, last_between_nodes_s, tails_of
 from gapless.encodings.fsdp.search.label_setting import Searched, set_labels
 from gapless.encodings.fsdp.step.costs import Collective, Costs, Kind, Order
-from gapless.encodings.fsdp.step.timeline import carried
+from gapless.encodings.fsdp.step.timeline import carried, freed_s
 from gapless.options import Deadline
 
 __all__ = ["FEW_LAYERS", "search_passes"]
@@ -151,6 +151,8 @@ class _Extending:
         if left and label.left + left + self.needs[layer + 1] > self.most_bytes:
             return None  # no later layer would have room for its backward pass
         begun_s = self._may_begin_s(label)
+        if at == done and done:
+            begun_s = max(begun_s, freed_s(label.over_s, costs.duration_s[done - 1]))
         start_s = max(begun_s, label.free_s[0])  # which is before the pass begins where its gather is still in nodes
         beside = sum(size for end_s, size in label.flying if end_s > (start_s if at > done else begun_s))
         if at > done:
@@ -163,6 +165,8 @@ class _Extending:
         longer = label.after(self._gather(label, layer, sharding))
         longer.held, longer.peak, longer.left = held, self._noted(peak), label.left + left
         longer.ready_s = (*label.ready_s, _sent(costs, longer, begun_s))
+        if longer.ready_s[0] > longer.over_s:
+            longer.freed = _NOTHING
         longer.at += 1
         self._choose(longer, layer, sharding)
         while longer.kept and costs.layers <= longer.at == costs.positions - 1 - longer.kept[-1]:
@@ -269,7 +273,7 @@ class _Extending:
         """Bytes that are freed as the next pass ends, where that or the one after it takes no time: those of a pass
         that takes time, and those of passes after it that take none, which free what they have read a moment later."""
         briefs = [not duration_s for duration_s in self.costs.duration_s[label.done : label.done + 2]]
-        if not any(briefs) or not self.costs.gradient_bytes:
+        if not any(briefs):
             return _NOTHING
         if not briefs[0]:
             return freed, 0.0
