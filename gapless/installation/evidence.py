@@ -294,6 +294,10 @@ def _root() -> Path:
     return Path(str(files("gapless"))).absolute().parent
 
 
+_FAILED_TESTS = ("FAILED ", "ERROR ")
+"""How a benchmark's summary begins what failed, and why."""
+
+
 @dataclass(frozen=True)
 class _Ended:
     """What a command printed, and its processor seconds."""
@@ -305,7 +309,7 @@ class _Ended:
 def _run(command: Sequence[str], folder: str, patience_s: float, stop: threading.Event) -> _Ended | str | None:
     """How a command ended, or why it has no answer; None where it was stopped."""
     paths = [str(_root()), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "400"}  # room for reasons
     before = os.times()
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -325,7 +329,8 @@ def _run(command: Sequence[str], folder: str, patience_s: float, stop: threading
         return None
     if process.returncode:
         lines = (err.strip() or out.strip() or "no message").splitlines()
-        return f"exit code {process.returncode}: {lines[-1]}"
+        failed = [line for line in lines if line.startswith(_FAILED_TESTS)]
+        return f"exit code {process.returncode}: {'; '.join(failed or lines[-1:])}"
     after = os.times()
     return _Ended(out, sum(after[2:4]) - sum(before[2:4]))  # of children, user and system
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from commands import commands
@@ -181,3 +182,12 @@ def test_a_benchmark_that_finds_no_test_differs() -> None:
     found = only(Row("none", "pytest tests/report/test_text.py -k nothing_is_called_so", ()))
     assert found.error.startswith("exit code 5")
     assert found.differs
+
+
+@pytest.mark.thorough
+def test_a_benchmark_that_fails_says_which_test_and_why(tmp_path: Path) -> None:
+    failing = tmp_path / "test_failing.py"
+    failing.write_text("def test_two_is_one() -> None:\n    assert 2 == 1\n")
+    found = only(Row("none", f"pytest {failing}", ()))
+    assert found.error.startswith("exit code 1: FAILED")
+    assert "test_two_is_one - assert 2 == 1" in found.error
