@@ -108,6 +108,7 @@ _SETTINGS = {
     "resnet101": _Setting("resnet101", 32, 224, "images of 224 x 224"),
     "vgg16": _Setting("vgg16", 32, 224, "images of 224 x 224"),
     "bert-base": _Setting("bert_base", 12, 384, "sequences of 384 tokens"),
+    "bert-large": _Setting("bert_large", 4, 384, "sequences of 384 tokens"),
     "gpt2": _Setting("gpt2_small", 4, 1024, "sequences of 1024 tokens"),
 }
 

@@ -19,7 +19,7 @@ from gapless.profiles.training.networks.convolutional import (
     unet_3d,
     vgg16,
 )
-from gapless.profiles.training.networks.transformers import bert_base, gpt2_small
+from gapless.profiles.training.networks.transformers import bert_base, bert_large, gpt2_small
 
 __all__ = ["build", "build_with_gradients", "network_names"]
 
@@ -41,6 +41,7 @@ _NETWORKS = {
     "unet": _Network(unet, (416, 608)),
     "unet_3d": _Network(unet_3d, (64, 64, 64)),
     "bert_base": _Network(bert_base, (512,)),
+    "bert_large": _Network(bert_large, (512,)),
     "gpt2_small": _Network(gpt2_small, (1024,)),
 }
 

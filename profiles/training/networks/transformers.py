@@ -1,4 +1,4 @@
-"""Transformers of twelve layers: BERT (base) and GPT-2 (small).
+"""Transformers: BERT (base and large) and GPT-2 (small).
 
 Operators that a framework runs as views (splitting heads, transposing) make no nodes; scaling and masking of attention
 scores belong to the softmax.
@@ -7,18 +7,27 @@ scores belong to the softmax.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gapless.errors import InputError
 from gapless.profiles.training import layers
 from gapless.profiles.training.builder import NetworkBuilder, Value
 
-__all__ = ["bert_base", "gpt2_block", "gpt2_small"]
+__all__ = ["bert_base", "bert_large", "gpt2_block", "gpt2_small"]
 
-_LAYERS = 12
-_HEADS = 12
-_FEATURES = 768
-_HIDDEN = 4 * _FEATURES
+_HEAD_FEATURES = 64
 _TOKEN_BYTES = 8
+
+
+@dataclass(frozen=True)
+class _Size:
+    """The layers of a transformer, and the features of a token in it."""
+
+    layers: int
+    features: int
+
+
+_BASE, _LARGE = _Size(12, 768), _Size(24, 1024)
 
 _BERT_VOCABULARY, _BERT_POSITIONS, _BERT_SEGMENTS = 30522, 512, 2
 _GPT2_VOCABULARY, _GPT2_POSITIONS = 50257, 1024
@@ -26,16 +35,25 @@ _GPT2_VOCABULARY, _GPT2_POSITIONS = 50257, 1024
 
 def bert_base(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
     """BERT with its pooler, as it is fine-tuned for a task on whole sequences; normalisation behind each sum."""
+    return _bert(net, size, _BASE)
+
+
+def bert_large(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
+    """The same, of 24 layers of 1,024 features."""
+    return _bert(net, size, _LARGE)
+
+
+def _bert(net: NetworkBuilder, size: tuple[int, ...], of: _Size) -> list[Value]:
     tokens, segments = (_token_input(net, size, _BERT_POSITIONS) for _ in range(2))
     x = layers.add(
         net,
-        _table(net, "embeddings.word_embeddings", tokens, _BERT_VOCABULARY),
-        _table(net, "embeddings.position_embeddings", tokens, _BERT_POSITIONS),
-        _table(net, "embeddings.token_type_embeddings", segments, _BERT_SEGMENTS),
+        _table(net, "embeddings.word_embeddings", tokens, _BERT_VOCABULARY, of.features),
+        _table(net, "embeddings.position_embeddings", tokens, _BERT_POSITIONS, of.features),
+        _table(net, "embeddings.token_type_embeddings", segments, _BERT_SEGMENTS, of.features),
     )
     x = net.named("embeddings.LayerNorm", layers.layer_norm(net, x))
     x = layers.dropout(net, x, keep_mask=True)
-    for number in range(_LAYERS):
+    for number in range(of.layers):
         name = f"encoder.layer.{number}"
         parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
         mixed = _attention(net, x, parts, f"{name}.attention.output.dense")
@@ -43,7 +61,7 @@ def bert_base(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
         out = _feed_forward(net, x, f"{name}.intermediate.dense", f"{name}.output.dense")
         x = net.named(f"{name}.output.LayerNorm", layers.layer_norm(net, layers.add(net, out, x)))
     first = layers.first_position(net, x)
-    return [layers.tanh(net, net.named("pooler.dense", layers.linear(net, first, _FEATURES)))]
+    return [layers.tanh(net, net.named("pooler.dense", layers.linear(net, first, of.features)))]
 
 
 def gpt2_small(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
@@ -51,11 +69,11 @@ def gpt2_small(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
     tokens = _token_input(net, size, _GPT2_POSITIONS)
     x = layers.add(
         net,
-        _table(net, "wte", tokens, _GPT2_VOCABULARY, tied=True),
-        _table(net, "wpe", tokens, _GPT2_POSITIONS),
+        _table(net, "wte", tokens, _GPT2_VOCABULARY, _BASE.features, tied=True),
+        _table(net, "wpe", tokens, _GPT2_POSITIONS, _BASE.features),
     )
     x = layers.dropout(net, x, keep_mask=True)
-    for number in range(_LAYERS):
+    for number in range(_BASE.layers):
         x = gpt2_block(net, x, f"h.{number}")
     x = net.named("ln_f", layers.layer_norm(net, x))
     return [net.named("wte", layers.linear(net, x, _GPT2_VOCABULARY, bias=False, tied=True))]
@@ -76,14 +94,14 @@ def _token_input(net: NetworkBuilder, size: tuple[int, ...], limit: int) -> Valu
     return net.input(*size, element_bytes=_TOKEN_BYTES)
 
 
-def _table(net: NetworkBuilder, name: str, x: Value, rows: int, tied: bool = False) -> Value:
-    return net.named(name, layers.embedding(net, x, rows, _FEATURES, tied=tied))
+def _table(net: NetworkBuilder, name: str, x: Value, rows: int, features: int, tied: bool = False) -> Value:
+    return net.named(name, layers.embedding(net, x, rows, features, tied=tied))
 
 
 def _attention(net: NetworkBuilder, x: Value, parts: Sequence[str], output: str) -> Value:
     """`parts`, `output`: names of the layers that make query, key and value, and of the one behind."""
     batch, tokens, features = x.shape
-    split = (batch, _HEADS, tokens, features // _HEADS)
+    split = (batch, features // _HEAD_FEATURES, tokens, _HEAD_FEATURES)
     query, key, value = (net.named(name, layers.linear(net, x, features)).viewed(*split) for name in parts)
     weights = layers.softmax(net, layers.matmul(net, query, key, transposed=True))
     mixed = layers.matmul(net, layers.dropout(net, weights, keep_mask=True), value)
@@ -93,5 +111,5 @@ def _attention(net: NetworkBuilder, x: Value, parts: Sequence[str], output: str)
 
 def _feed_forward(net: NetworkBuilder, x: Value, widening: str, narrowing: str) -> Value:
     """`widening`, `narrowing`: names of the two layers."""
-    out = layers.gelu(net, net.named(widening, layers.linear(net, x, _HIDDEN)))
+    out = layers.gelu(net, net.named(widening, layers.linear(net, x, 4 * x.shape[-1])))
     return layers.dropout(net, net.named(narrowing, layers.linear(net, out, x.shape[-1])), keep_mask=True)

@@ -21,6 +21,7 @@ PARAMETERS = {
     "unet": 17_267_393,
     "unet_3d": 4_081_267,
     "bert_base": 109_482_240,
+    "bert_large": 335_141_888,
     "gpt2_small": 124_439_808,
 }
 
