@@ -34,7 +34,7 @@ class Decisions:
     `variant[b]`, `backward_implementation[b]`: int64, shape (T - 1,), delta-hat: how backward
     node b runs.
     `copies`: the tensors that travel to the host and back meanwhile, in the order in which they leave; `stored` says of
-    them what it would say if they stayed.
+    them what it would say if they stayed. States of an optimiser that aren't among them stay on the device.
 
     Raises `InputError` where a shape is wrong or an implementation doesn't exist.
     """
@@ -76,7 +76,7 @@ class Decisions:
         if (self.in_place & cannot).any() or (self.in_place & ~self.recomputed).any():
             raise InputError("decisions: in_place is set for a node that can't or doesn't run in place")
         for copy in self.copies:
-            copy.check(len(graph.forward) - 1, int(self.recomputed.sum()) + stages - 1)
+            copy.check(graph.loss, int(self.recomputed.sum()) + stages - 1, len(graph.backward))
 
     def run(self, graph: TrainingGraph, stage: int, node: int) -> Implementation:
         """How a forward node runs in a stage."""
@@ -120,8 +120,9 @@ class StepDecision(Decision):
 
     `kept`: node, first and last stage, of each stretch of stages at whose beginnings a node's output is there.
     `runs`: stage, node, implementation, and 1 if in place, of each run of a forward node. `backward`: variant and
-    implementation of each backward node. `copies`: what is offloaded, in the order in which it leaves: the node, then
-    the runs between which it travels, forward and backward ones counted from 0 in their order (`Copy`).
+    implementation of each backward node. `copies`: what is offloaded, in the order in which it leaves: the node, or
+    what of an optimiser it is, then the runs between which it travels, forward and backward ones counted from 0 in
+    their order (`Copy`).
     """
 
     kept: _Rows

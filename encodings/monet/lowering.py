@@ -15,10 +15,12 @@ import numpy as np
 
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.offload.copies import timed
+from gapless.encodings.monet.offload.updates import Updating, updating
 from gapless.ir.graph import Implementation, Op
 from gapless.ir.schedule import Event, EventKind, Schedule
 from gapless.ir.schedule_builder import ScheduleBuilder
 from gapless.profiles.training.graph import BackwardNode, TrainingGraph, Variant
+from gapless.profiles.training.optimizer import Updates
 from gapless.topologies.host import HostLink
 from gapless.topologies.topology import Topology
 
@@ -49,32 +51,36 @@ class _Step:
 
 
 def to_schedule(
-    graph: TrainingGraph, decisions: Decisions, budget_bytes: int | None = None, link: HostLink | None = None
-) -> Schedule:
+    graph: TrainingGraph, decisions: Decisions, budget_bytes: int | None = None, link: HostLink | None = None,
+    updates: Updates | None = None,
+) -> Schedule:  # fmt: skip
     """The stages in order: in each, its nodes in increasing number, then its backward node, one after the other.
 
     The device holds `budget_bytes`, or has no limit; with a `link`, the host is the second device, and copies travel
-    beside the steps. Decisions that can't be executed give a schedule whose replay says what is missing. Required at
-    the end: the gradients of the parameters, so that no backward node may be left out. Raises `InputError` where the
-    decisions are not of this graph.
+    beside the steps. With `updates`, states of an optimiser are there besides what the graph counts. Decisions that
+    can't be executed give a schedule whose replay says what is missing. Required at the end: the gradients of the
+    parameters, so that no backward node may be left out. Raises `InputError` where the decisions are not of this graph.
     """
     decisions.check_against(graph)
-    made = _tensors(graph)
+    moves = updating(graph, decisions.copies, updates)
+    made = _tensors(graph, moves)
     steps = list(_steps(graph, decisions))
     frees = _last_uses(graph, decisions, steps)
     for number, step in enumerate(steps):
         steps[number] = _taking_over(step, frees[number], made.size_bytes)
         frees[number] = [tensor for tensor in frees[number] if tensor not in steps[number].overwrites]
+    _update(graph, moves, steps, frees)
     made.ops, choices = _ops(graph, steps)
-    copy_s = [0.0 if link is None else link.copy_s(made.size_bytes[1 + copy.node]) for copy in decisions.copies]
+    tensors = [moves.tensors(copy) for copy in decisions.copies]
+    copy_s = [0.0 if link is None else link.copy_s(made.size_bytes[out]) for out, _ in tensors]
     times = timed([step.duration_s for step in steps], decisions.copies, copy_s)
     for step, start_s, (op, implementation), freed in zip(steps, times.start_s, choices, frees, strict=True):
         copies = tuple((tensor, 0) for tensor in freed)
         end_s = start_s + step.duration_s
         made.events.append(Event(EventKind.COMPUTE, start_s, end_s, 0, op, implementation, frees=copies))
     for direction, starts_s in enumerate((times.out_s, times.back_s)):
-        for copy, start_s, taken_s in zip(decisions.copies, starts_s, copy_s, strict=True):
-            made.move(direction, [1 + copy.node], start_s, taken_s, freed_on=[direction])
+        for both, start_s, taken_s in zip(tensors, starts_s, copy_s, strict=True):
+            made.move(direction, [both[direction]], start_s, taken_s, freed_on=[direction])
     budget = math.inf if budget_bytes is None else float(budget_bytes)
     topology = Topology("one device", (0,), memory_bytes=(budget,)) if link is None else _with_host(link, budget)
     return made.schedule(topology, f"{graph.name}, batch {graph.batch}", as_listed=link is None)
@@ -88,13 +94,15 @@ def _with_host(link: HostLink, budget_bytes: float) -> Topology:
     )  # fmt: skip
 
 
-def _tensors(graph: TrainingGraph) -> ScheduleBuilder:
-    """All tensors: input and parameters; the output of node n as tensor 1 + n; what each backward node adds.
+def _tensors(graph: TrainingGraph, moves: Updating) -> ScheduleBuilder:
+    """All tensors: input and parameters; the output of node n as tensor 1 + n; what each backward node adds; the states
+    that travel, before and after their updates.
 
-    A backward node without parameters adds a tensor of no bytes, which only shows that it ran.
+    A backward node without parameters adds a tensor of no bytes, which only shows that it ran. States that stay are
+    among the parameters. A gradient that travels is gone with its update.
     """
     made, fixed_bytes = ScheduleBuilder(), graph.fixed_bytes
-    made.initial.append((made.tensor("input and parameters", fixed_bytes), 0, 0))
+    made.initial.append((made.tensor("input and parameters", fixed_bytes + moves.resident_bytes), 0, 0))
     for node in graph.forward:
         made.tensor(node.name, node.output_bytes)
     for backward in graph.backward:
@@ -102,9 +110,32 @@ def _tensors(graph: TrainingGraph) -> ScheduleBuilder:
     made.required += made.initial
     for backward in graph.backward:
         grown = made.tensor(f"parameter gradients of {backward.name}", max(backward.fixed_bytes - fixed_bytes, 0))
-        made.required.append((grown, 0, 0))
+        if grown not in moves.gradients.values():
+            made.required.append((grown, 0, 0))
         fixed_bytes = max(fixed_bytes, backward.fixed_bytes)
+    for b, state in moves.states.items():
+        for places, title in ((made.initial, "states"), (made.required, "updated states")):
+            tensor = made.tensor(f"{title} of {graph.backward[b].name}", state.size_bytes)
+            places.append((tensor, int(state.lives_on_host), 0))
     return made
+
+
+def _update(graph: TrainingGraph, moves: Updating, steps: list[_Step], frees: list[list[int]]) -> None:
+    """The updates of what travels: in their backward nodes, or in steps of their own, last, that take no time."""
+    count = len(graph.forward)
+    at = {step.node - count: number for number, step in enumerate(steps) if step.node >= count}
+    for b in moves.moving:
+        before, after = moves.state_tensors(b)
+        if moves.are_applied:
+            step = steps[at[b]]
+            steps[at[b]] = replace(
+                step, reads=step.reads + before, writes=step.writes + after, overwrites=step.overwrites + before
+            )
+            continue
+        node, stage = count + len(graph.backward) + b, len(graph.backward)
+        reads = (moves.gradient(b), *before)
+        steps.append(_Step(node, stage, 0.0, 0, "", reads, after, before))
+        frees.append([moves.gradients[b]] if b in moves.gradients else [])
 
 
 def _steps(graph: TrainingGraph, decisions: Decisions) -> Iterator[_Step]:
@@ -250,13 +281,16 @@ def _ops(graph: TrainingGraph, steps: list[_Step]) -> tuple[list[Op], list[tuple
         )
         choices.append((op, implementations[op].setdefault(chosen, len(implementations[op]))))
     names = [*(node.name for node in graph.forward), *(node.name for node in graph.backward)]
+    names += [f"update after {node.name}" for node in graph.backward]
+    kinds = ["forward"] * len(graph.forward) + ["backward"] * len(graph.backward) + ["update"] * len(graph.backward)
+    kinds[graph.loss] = "loss"
     ops = [
         Op(
             name=names[first.node],
             inputs=first.reads,
             outputs=first.writes,
             implementations=tuple(impls),
-            kind="loss" if first.node == graph.loss else "forward" if first.node < graph.loss else "backward",
+            kind=kinds[first.node],
         )
         for first, impls in zip(firsts, implementations, strict=True)
     ]

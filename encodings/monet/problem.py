@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal, cast, get_args
 
+from gapless.encodings.monet.offload.trips import Trips
 from gapless.encodings.monet.question import DEVICE, METHODS, Question
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.encodings.monet.study.carried import Carried, carried_from
@@ -21,7 +23,7 @@ from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import Implementation, TrainingGraph
 from gapless.profiles.training.graph_file import read_training_graph
 from gapless.profiles.training.networks import build, network_names
-from gapless.profiles.training.optimizer import with_optimizer
+from gapless.profiles.training.optimizer import Updates, updates_of, with_optimizer
 from gapless.question import from_question
 from gapless.question.fields import Share
 from gapless.report.short_repr import BriefQuestion
@@ -44,7 +46,7 @@ __all__ = [
 
 Objective = Literal["time", "energy"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-OFFLOADING = ("offload-all", "offload-layers")
+OFFLOADING = ("offload-all", "offload-layers", "offload-blocks")
 """The methods that need a link, beside `auto`, which may have one."""
 UNITS: dict[Objective, Unit] = {"time": "s", "energy": "j"}
 
@@ -77,7 +79,9 @@ class Problem(BriefQuestion):
     `objective`: "energy" for the step that uses the least energy instead, for which every power must be known.
     `method`: what decides, one of `METHODS`; whichever it is, the bound holds for the question. `carried`: a plan of
     the same network at another batch size, whose decisions are taken over. `link`: to the host, over which tensors may
-    travel, None for none; with one, what the step holds is the replay's word alone. Raises `InputError`.
+    travel, None for none; with one, what the step holds is the replay's word alone. `updates`: of an optimiser whose
+    states may travel over the link, and aren't among the fixed bytes of the graph. `trips`: which of them do, for a
+    search among plans that have no choice. Raises `InputError`.
     """
 
     graph: TrainingGraph
@@ -87,6 +91,8 @@ class Problem(BriefQuestion):
     method: str = Question.method
     carried: Carried | None = field(default=None, repr=False)
     link: HostLink | None = None
+    updates: Updates | None = field(default=None, repr=False)
+    trips: Trips | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.budget_bytes < 1:
@@ -109,9 +115,13 @@ class Problem(BriefQuestion):
         costed(self.graph, self.objective)  # refuses a graph that doesn't say what its implementations cost
 
     def _check_link(self) -> None:
+        if self.updates is not None and len(self.updates.states_bytes) != len(self.graph.backward):
+            raise InputError(f"updates must be of the {len(self.graph.backward)} backward nodes of the graph")
         if self.link is None:
             if self.method in OFFLOADING:
                 raise InputError(f"method {self.method!r} needs a link to the host: give --offload, such as 25GB/s")
+            if self.updates is not None:
+                raise InputError("updates must have a link to travel over; count states among the graph's fixed bytes")
             return
         if self.method not in ("auto", *OFFLOADING):
             rule = f"offload: method must be one of auto, {', '.join(OFFLOADING)}, got {self.method!r}"
@@ -126,6 +136,20 @@ class Problem(BriefQuestion):
     def as_time(self) -> Problem:
         """The same problem as one of least time: where the objective is energy, a second stands for a joule."""
         return replace(self, graph=costed(self.graph, self.objective), objective="time")
+
+    def at_rest(self) -> Problem | None:
+        """The same for a search that knows of no optimiser, whose states stay on the device; None if they can't."""
+        if self.updates is None:
+            return self
+        left_bytes = self.budget_bytes - self.updates.total_bytes
+        return None if left_bytes < 1 else replace(self, budget_bytes=left_bytes, updates=None, trips=None)
+
+    @cached_property
+    def bound_graph(self) -> TrainingGraph:
+        """The graph that every plan is one of, for bounds: gradients that may travel are there as they are made."""
+        if self.updates is None or self.updates.gradients != "offloaded":
+            return self.graph
+        return with_optimizer(self.graph, "sgd", are_applied=True)
 
     @property
     def unit(self) -> Unit:
@@ -162,13 +186,22 @@ class Problem(BriefQuestion):
 def problem_of(asked: Question) -> Problem:
     """A training step within a budget. Raises `InputError` naming a field that doesn't go with the others."""
     graph = found_graph(asked.graph, asked.batch, asked.device, asked.optimizer, asked.gradients)
+    budget, link = budget_bytes(asked.budget, graph), host_link(asked.offload, asked.host_memory)
+    updates = None
+    if asked.gradients == "offloaded" and link is None:
+        raise InputError("gradients: must have a link to be offloaded over; give --offload, such as 25GB/s")
+    if link is not None and asked.optimizer != "none":
+        plain = find_graph(asked.graph, asked.batch, asked.device)
+        graph = with_optimizer(plain, asked.optimizer, asked.gradients == "applied", are_fixed=False)
+        updates = updates_of(plain, asked.optimizer, asked.gradients)
     return Problem(
         graph,
-        budget_bytes(asked.budget, graph),
+        budget,
         objective=cast("Objective", asked.objective),
         method=asked.method,
         carried=None if asked.carry is None else carried_from(asked.carry),
-        link=host_link(asked.offload, asked.host_memory),
+        link=link,
+        updates=updates,
     )
 
 
@@ -179,8 +212,8 @@ problem = from_question(Question)(problem_of)
 def found_graph(
     graph: str | TrainingGraph, batch: int | None, device: str | None, optimizer: str, gradients: str
 ) -> TrainingGraph:
-    """The graph of a question, with its optimiser. Raises `InputError` for applied gradients without one."""
-    if optimizer == "none" and gradients == "applied":
+    """The graph of a question, with its optimiser. Raises `InputError` for gradients that go without one."""
+    if optimizer == "none" and gradients != "kept":
         raise InputError(
             "gradients: must be kept where there is no optimizer to apply them; give --optimizer, such as sgd"
         )

@@ -33,6 +33,7 @@ METHODS: Mapping[str, str] = {
     "gist": "nothing recomputed, all kept as bits, sparse rows or half precision: not exact (Gist)",
     "offload-all": "keep all, and copy to the host what fits through the link and into the backward pass, in order",
     "offload-layers": "keep, recompute or offload by operator, as an integer program over sums of bytes and seconds",
+    "offload-blocks": "keep, recompute or offload fractions of tensors, as an integer program over blocks of operators",
     "greedy": "keep all, then drop what is cheapest to recompute per byte until it fits",
     "sqrt": "keep the borders of about sqrt(n) segments (Chen)",
     "revolve": "binomial checkpointing of a chain (Griewank)",
@@ -81,8 +82,9 @@ class Question(Asked):
         Choice(("none", *OPTIMIZERS)), "count its states as well, each as large as the gradients", "none"
     )
     gradients: str = asked(
-        Choice(("kept", "applied")),
-        "with --optimizer: kept until the step is over, or each applied in the backward pass as it is made, and freed",
+        Choice(("kept", "applied", "offloaded")),
+        "with --optimizer: kept until the step is over, or each applied in the backward pass as it is made, and freed. "
+        "With --offload they may be offloaded, and wait for their update on the host",
         "kept",
     )
     objective: str = asked(

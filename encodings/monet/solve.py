@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,7 @@ class _Trial:
     schedule: Schedule
     judged: Evaluation
     report: Report
+    states_bytes: int
 
     @property
     def cost_s(self) -> float:
@@ -70,7 +71,7 @@ class _Trial:
     @property
     def row_bytes(self) -> int:
         """What it holds by the paper's rows, which know nothing of copies."""
-        return 0 if self.decisions.copies else self.judged.peak_bytes
+        return 0 if self.decisions.copies else self.judged.peak_bytes + self.states_bytes
 
 
 def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: float) -> Plan:
@@ -105,10 +106,11 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
 def _tried(problem: Problem, attempt: Attempt, decisions: Decisions) -> _Trial:
     """Let the evaluator and the replay judge."""
     graph = attempt.graph_of(problem.graph)
-    schedule = to_schedule(graph, decisions, problem.budget_bytes, problem.link)
+    schedule = to_schedule(graph, decisions, problem.budget_bytes, problem.link, problem.updates)
     judged = evaluate(attempt.graph_of(problem.as_time().graph), decisions)
     assert not judged.faults, judged.faults[0]
-    return _Trial(decisions, graph, schedule, judged, check(schedule))
+    states_bytes = 0 if problem.updates is None else problem.updates.total_bytes
+    return _Trial(decisions, graph, schedule, judged, check(schedule), states_bytes)
 
 
 def _proven(problem: Problem, attempt: Attempt, solution: Solution, cost_s: float) -> Solution:
@@ -161,13 +163,26 @@ def _travelled(problem: Problem, trial: _Trial) -> dict[str, object]:
     """What is copied to the host and back, how long the step waits for that, what either side holds."""
     if problem.link is None:
         return {}
-    copies, peak_bytes = trial.decisions.copies, trial.report.peak_bytes
+    nodes, peak_bytes = [copy.node for copy in trial.decisions.copies], trial.report.peak_bytes
     return {
-        "offloaded": len(copies),
-        "offloaded_bytes": sum(problem.graph.forward[copy.node].output_bytes for copy in copies),
+        "offloaded": len(nodes),
+        "offloaded_bytes": sum(problem.graph.forward[k].output_bytes for k in nodes if k < len(problem.graph.forward)),
+        **_updated(problem, nodes),
         "waiting_s": max(trial.cost_s - trial.judged.cost_s, 0.0),
         "device_peak_bytes": peak_bytes[0],
         "host_peak_bytes": peak_bytes[1],
+    }
+
+
+def _updated(problem: Problem, nodes: Sequence[int]) -> dict[str, object]:
+    """How much of what an optimiser has travels."""
+    if problem.updates is None:
+        return {}
+    first, count = len(problem.graph.forward), len(problem.graph.backward)
+    both = ("states", problem.updates.states_bytes), ("gradients", problem.updates.gradients_bytes)
+    return {
+        f"offloaded_{title}_bytes": sum(sizes[k - start] for k in nodes if start <= k < start + count)
+        for start, (title, sizes) in zip((first, first + count), both, strict=True)
     }
 
 
@@ -181,7 +196,7 @@ def _costs(problem: Problem, trial: _Trial, attempt: Attempt) -> dict[str, objec
         f"unlimited_{unit}": least,
         "overhead": (cost_s - least) / least if least else 0.0,
         "overhead_bound": max(attempt.bound_s - least, 0.0) / least if least else 0.0,
-        **({} if trial.decisions.copies else {"model_peak_bytes": judged.peak_bytes}),
+        **({} if trial.decisions.copies else {"model_peak_bytes": trial.row_bytes}),
     }
 
 

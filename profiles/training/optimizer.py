@@ -9,13 +9,13 @@ every plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gapless.profiles.training.graph import BackwardNode, Implementation, TrainingGraph
 
-__all__ = ["OPTIMIZERS", "with_optimizer"]
+__all__ = ["OPTIMIZERS", "Updates", "updates_of", "with_optimizer"]
 
 OPTIMIZERS: Mapping[str, int] = {
     "sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "lion": 1, "adam": 2, "adamw": 2,
@@ -23,14 +23,47 @@ OPTIMIZERS: Mapping[str, int] = {
 """How many states an optimiser keeps of each parameter."""
 
 
-def with_optimizer(graph: TrainingGraph, optimizer: str, are_applied: bool = False) -> TrainingGraph:
+@dataclass(frozen=True)
+class Updates:
+    """What an optimiser keeps and reads for each backward node that makes gradients of parameters.
+
+    `states_bytes[b]`, `gradients_bytes[b]`: of backward node b, 0 where it makes none. `gradients`: "applied" if the
+    update is part of the backward node; else all come when the backward pass is over, and gradients are "kept" until
+    then, or may be "offloaded".
+    """
+
+    states_bytes: tuple[int, ...]
+    gradients_bytes: tuple[int, ...]
+    gradients: str = "kept"
+
+    @property
+    def are_applied(self) -> bool:
+        """Whether each update is part of a backward node."""
+        return self.gradients == "applied"
+
+    @property
+    def total_bytes(self) -> int:
+        """All states together."""
+        return sum(self.states_bytes)
+
+
+def updates_of(graph: TrainingGraph, optimizer: str, gradients: str) -> Updates:
+    """The updates of a step of a graph without an optimiser."""
+    grown = _grown_bytes(graph)
+    return Updates(tuple(OPTIMIZERS[optimizer] * size for size in grown), tuple(grown), gradients)
+
+
+def with_optimizer(
+    graph: TrainingGraph, optimizer: str, are_applied: bool = False, are_fixed: bool = True
+) -> TrainingGraph:
     """The graph with the states of one of `OPTIMIZERS` among its fixed bytes.
 
     `are_applied`: parameter gradients are gone at the end of the backward node that makes them, so that they count as
-    its workspace; else they stay until the step is over.
+    its workspace; else they stay until the step is over. `are_fixed`: states are on the device all the time; else they
+    aren't counted here.
     """
     grown = _grown_bytes(graph)
-    states_bytes = OPTIMIZERS[optimizer] * sum(grown)
+    states_bytes = OPTIMIZERS[optimizer] * sum(grown) * are_fixed
     gone_bytes = 0
     backward: list[BackwardNode] = []
     for node, its_bytes in zip(graph.backward, grown, strict=True):

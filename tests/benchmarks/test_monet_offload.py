@@ -24,7 +24,7 @@ from gapless.topologies.host import HostLink
 
 LIMIT_S = 90.0
 BUILT_IN = {"un_11": ("unet", 11), "resnet50_184": ("resnet50", 184)}
-METHODS = {"with": "auto", "all": "offload-all", "layers": "offload-layers"}
+METHODS = {"with": "auto", "all": "offload-all", "layers": "offload-layers", "blocks": "offload-blocks"}
 
 
 @pytest.mark.usefixtures("keep_tables")

@@ -159,7 +159,7 @@ def _relaxing(
 
     def work(advance: Advance, stop: threading.Event) -> tuple[Found, float]:
         model = relaxation.encode(
-            state.problem.graph, int(state.problem.budget_bytes * share), cuts, state.problem.link
+            state.problem.bound_graph, int(state.problem.budget_bytes * share), cuts, state.problem.link
         )
 
         def found(solution: Solution) -> Found:

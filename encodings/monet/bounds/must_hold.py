@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["is_refuted", "least_row_bytes", "refuted_bytes"]
+__all__ = ["is_refuted", "least_backward_rows", "least_row_bytes", "refuted_bytes"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -16,7 +16,13 @@ Mask = NDArray[np.bool_]
 def least_row_bytes(graph: TrainingGraph) -> int:
     """What the steps that every plan has take at least, each by itself: the forward and the backward nodes."""
     nothing = np.zeros((len(graph.backward) + 2, len(graph.forward)), dtype=np.bool_)
-    return int(max(_forward_rows(graph, nothing).max(), _backward_rows(graph, nothing).max()))
+    return int(max(_forward_rows(graph, nothing).max(), max(least_backward_rows(graph))))
+
+
+def least_backward_rows(graph: TrainingGraph) -> list[int]:
+    """What each backward node takes at least by itself."""
+    nothing = np.zeros((len(graph.backward) + 2, len(graph.forward)), dtype=np.bool_)
+    return [int(row) for row in _backward_rows(graph, nothing)]
 
 
 def is_refuted(graph: TrainingGraph, budget_bytes: int) -> bool:

@@ -9,7 +9,7 @@ or later where there is no room; then all is played forward.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.offload.copies import Copy, Times, timed
+from gapless.encodings.monet.offload.trips import Trips
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.keepset import Keeper, Outcome, State, Steps
 from gapless.encodings.monet.search.stretches import KeepSet, Stretches
@@ -30,12 +31,22 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Away:
-    """A tensor that may be away from step `first` on, in whose row it would be, until step `needed`, which reads it."""
+    """A tensor that may be away from step `first` on, in whose row it would be, until step `needed`, which reads it.
+
+    `gone_by`: the step that must find it gone: `needed`, or the end for what lives on the host and is away from the
+    step after `needed` on.
+    """
 
     node: int
     size_bytes: float
     first: int
     needed: int
+    gone_by: int
+
+    @property
+    def lives_on_host(self) -> bool:
+        """Whether it comes before it leaves."""
+        return self.first > self.needed
 
 
 @dataclass(frozen=True)
@@ -61,15 +72,20 @@ class _Ahead:
 
 
 class OffloadKeeper(Keeper):
-    """Evaluates keep-sets of one graph under one budget, beside a link to the host."""
+    """Evaluates keep-sets of one graph under one budget, beside a link to the host.
 
-    def __init__(self, graph: TrainingGraph, budget_bytes: int, link: HostLink) -> None:
-        super().__init__(graph, budget_bytes)
-        self.link = link
+    `trips`: where states of an optimiser live, which the graph doesn't count; None where there are none.
+    """
+
+    def __init__(self, graph: TrainingGraph, budget_bytes: int, link: HostLink, trips: Trips | None = None) -> None:
+        super().__init__(graph, budget_bytes - (0 if trips is None else trips.resident_bytes))
+        self.link, self.trips = link, trips
+        self._of_optimiser = [] if trips is None else trips.trips(len(graph.forward))
         self._size = graph.output_bytes.astype(np.float64)
         self._choices = [
             [(option.duration_s, float(option.workspace_bytes)) for option in menu] for menu in self._menus.options
         ]
+        self._choices.append([(0.0, 0.0)])  # an update, whose time is left out, and the end of the step
         self._last_reader = list(self._just_in_time.last_use)
         for number, node in enumerate(graph.forward):
             if node.creator is not None:
@@ -92,35 +108,68 @@ class OffloadKeeper(Keeper):
         return super().state(keep)
 
     def _picked(self, stretches: Stretches, steps: Steps) -> tuple[NDArray[np.int64], tuple[Copy, ...]]:
-        offloaded = stretches.keep.offloaded
-        if offloaded is None or not offloaded.any():
+        if not self._any_travels(stretches):
             return super()._picked(stretches, steps)
         journey, ahead = self._travel(stretches, steps)
-        picks = np.zeros(len(steps.menu), dtype=np.int64)
-        picks[self._in_order(steps)[0]] = ahead.picks
+        picks, order = np.zeros(len(steps.menu), dtype=np.int64), self._in_order(steps)[0]
+        picks[order] = ahead.picks[: len(order)]
         return picks, journey.copies
 
-    def _state(self, stretches: Stretches) -> State:
+    def _any_travels(self, stretches: Stretches) -> bool:
         offloaded = stretches.keep.offloaded
-        if offloaded is None or not offloaded.any():
+        return bool(self._of_optimiser) or (offloaded is not None and bool(offloaded.any()))
+
+    def _state(self, stretches: Stretches) -> State:
+        if not self._any_travels(stretches):
             return super()._state(stretches)
-        journey, ahead = self._travel(stretches, self._steps(stretches))
-        over_bytes = float(self._size[offloaded].sum()) - self.link.host_bytes
-        return State(stretches, Outcome(journey.times.end_s, max(ahead.overflow_bytes, over_bytes, 0.0)))
+        return State(stretches, self._outcome(stretches, self._travel(stretches, self._steps(stretches))))
+
+    def _outcome(self, stretches: Stretches, travelled: tuple[Journey, _Ahead]) -> Outcome:
+        journey, ahead = travelled
+        offloaded, host_bytes = stretches.keep.offloaded, sum(trip.size_bytes for trip in self._of_optimiser)
+        away_bytes = host_bytes + (0.0 if offloaded is None else float(self._size[offloaded].sum()))
+        return Outcome(journey.times.end_s, max(ahead.overflow_bytes, away_bytes - self.link.host_bytes, 0.0))
 
     def _travel(self, stretches: Stretches, steps: Steps) -> tuple[Journey, _Ahead]:
         order, moments = self._in_order(steps)
-        away, room = self._away(stretches, moments), steps.room[order]
+        away, room, menus = self._away(stretches, moments), steps.room[order], steps.menu[order].tolist()
         for tensor in away:
             room[tensor.first : tensor.needed] += tensor.size_bytes
+        if self._of_optimiser:
+            assert self.trips is not None
+            later = self.trips.update_count + 1
+            menus += [len(self._choices) - 1] * later
+            last_bytes = max(node.fixed_bytes for node in self.graph.backward)
+            room = np.append(room, np.full(later, self.budget_bytes - last_bytes))
+            away = sorted([*away, *self._updates(moments, room)], key=lambda tensor: (tensor.first, tensor.node))
         copy_s = [self.link.copy_s(tensor.size_bytes) for tensor in away]
-        ahead = self._run_ahead(steps.menu[order].tolist(), room.tolist(), away, copy_s)
+        ahead = self._run_ahead(menus, room.tolist(), away, copy_s)
         gates = _latest_returns(away, copy_s, ahead)
         copies = tuple(
             Copy(tensor.node, tensor.first - 1, gone, gate - 1, tensor.needed)
             for tensor, gone, gate in zip(away, ahead.gone_by, gates, strict=True)
         )
-        return Journey(copies, tuple(copy_s), timed(ahead.duration_s, copies, copy_s)), ahead
+        durations = ahead.duration_s[:-1] if self._of_optimiser else ahead.duration_s
+        return Journey(copies, tuple(copy_s), timed(durations, copies, copy_s)), ahead
+
+    def _updates(self, moments: NDArray[np.int64], room: Floats) -> Iterator[_Away]:
+        """What travels of an optimiser; `room` is corrected for where it is, but for its returns."""
+        count, end, last = len(moments), len(room) - 1, len(self.graph.forward)
+        for trip in self._of_optimiser:
+            made = trip.made or 0
+            stages = [self._just_in_time.moment_of(stage, last) for stage in (made, trip.backward + 1)]
+            left, done = moments.searchsorted(stages).tolist()
+            needed = done if trip.update is None else count + trip.update
+            if trip.made is None:
+                room[needed] -= trip.size_bytes
+                yield _Away(trip.node, trip.size_bytes, needed + 1, needed, end)
+            elif made:
+                room[left + 1 : needed] += trip.size_bytes
+                room[needed + 1 :] += trip.size_bytes
+                yield _Away(trip.node, trip.size_bytes, left + 1, needed, needed)
+            else:
+                room[needed:] -= trip.size_bytes
+                yield _Away(trip.node, trip.size_bytes, 0, needed, needed)
 
     def _in_order(self, steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The steps that run, in their order, and their moments."""
@@ -132,14 +181,13 @@ class OffloadKeeper(Keeper):
     def _away(self, stretches: Stretches, moments: NDArray[np.int64]) -> list[_Away]:
         """The tensors that travel, in the order of their last forward uses."""
         offloaded = stretches.keep.offloaded
-        assert offloaded is not None
         found, at, last = [], self._just_in_time.moment_of, len(self.graph.forward)
-        for node in np.flatnonzero(offloaded & (self._size > 0)).tolist():
+        for node in [] if offloaded is None else np.flatnonzero(offloaded & (self._size > 0)).tolist():
             uses = [at(stage, last) for stage in stretches.needed[node]]
             uses += [at(stage, user) for user in self._just_in_time.users(node) for stage in stretches.runs[user]]
             first, needed = moments.searchsorted((at(0, self._last_reader[node]) + 1, min(uses))).tolist()
             if first < needed:
-                found.append(_Away(node, float(self._size[node]), first, needed))
+                found.append(_Away(node, float(self._size[node]), first, needed, needed))
         return sorted(found, key=lambda tensor: (tensor.first, tensor.node))
 
     def _run_ahead(self, menus: Sequence[int], room: list[float], away: Sequence[_Away], copy_s: list[float]) -> _Ahead:
@@ -174,7 +222,7 @@ class _CopiesOut:
     def __init__(self, away: Sequence[_Away], copy_s: Sequence[float]) -> None:
         self.gone_by, self.gone_s = [0] * len(away), [0.0] * len(away)
         self._away, self._copy_s = away, copy_s
-        self._must = {tensor.needed: k + 1 for k, tensor in enumerate(away)}
+        self._must = {tensor.gone_by: k + 1 for k, tensor in enumerate(away)}
         self._until = [0.0, *accumulate(tensor.size_bytes for tensor in away)]
         self._begun = self._gone = 0
         self._free_s = 0.0
@@ -231,8 +279,9 @@ def _latest_returns(away: Sequence[_Away], copy_s: Sequence[float], ahead: _Ahea
     next_s, slack = float("inf"), ahead.slack
     for k in sorted(range(len(away)), key=lambda k: (-away[k].needed, -away[k].node)):
         tensor = away[k]
-        begin_s = max(min(ahead.start_s[tensor.needed], next_s) - copy_s[k], ahead.gone_s[k])
-        gate = max(min(bisect_right(ahead.start_s, begin_s) - 1, tensor.needed), ahead.gone_by[k])
+        since_s, since = (0.0, 0) if tensor.lives_on_host else (ahead.gone_s[k], ahead.gone_by[k])
+        begin_s = max(min(ahead.start_s[tensor.needed], next_s) - copy_s[k], since_s)
+        gate = max(min(bisect_right(ahead.start_s, begin_s) - 1, tensor.needed), since)
         lacking = np.flatnonzero(slack[gate : tensor.needed] < tensor.size_bytes)
         if len(lacking):
             gate += int(lacking[-1]) + 1
@@ -246,4 +295,7 @@ def keeper_of(problem: Problem) -> Keeper:
     """What evaluates the keep-sets of a problem."""
     if problem.link is None:
         return Keeper(problem.graph, problem.budget_bytes)
-    return OffloadKeeper(problem.graph, problem.budget_bytes, problem.link)
+    trips = problem.trips
+    if trips is None and problem.updates is not None:
+        trips = Trips.at_rest(problem.updates)
+    return OffloadKeeper(problem.graph, problem.budget_bytes, problem.link, trips)

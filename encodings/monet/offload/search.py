@@ -1,14 +1,25 @@
-"""The search with a link to the host: from the best plan without one on, which it never falls behind."""
+"""The search with a link to the host: from the best plan without one on, which it never falls behind.
+
+Where an optimiser's states may travel, it begins with as many on the host as the step's end has no room for and the
+others there in between, and with all on the device; what travels for no use is then left where it is, one after the
+other.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
+from gapless.encodings.monet.bounds.updates import travelling_s
+from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate
-from gapless.encodings.monet.offload.keeper import OffloadKeeper
+from gapless.encodings.monet.lowering import to_schedule
+from gapless.encodings.monet.offload.keeper import OffloadKeeper, keeper_of
+from gapless.encodings.monet.offload.trips import HOST, RESIDENT, VISITS, Trips
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.joint import optimise
@@ -18,10 +29,12 @@ from gapless.encodings.monet.search.state import Attempt
 from gapless.encodings.monet.study.baselines import lean_variants
 from gapless.options import Deadline, SolveOptions
 
-__all__ = ["first_offloaded", "optimise_travelling"]
+__all__ = ["first_offloaded", "first_trips", "optimise_travelling", "settled"]
 
 _SHARE = 1 / 3
 """Of the time limit, for the plan without a link."""
+_LOOKS = 300
+"""At other places for an optimiser's states, once the rest is decided."""
 
 
 def optimise_travelling(
@@ -30,30 +43,113 @@ def optimise_travelling(
     """The best plan without a link, then the same search with one, from that plan, from one that keeps all, and from
     `others`.
     """
-    assert problem.link is not None
-    graph, deadline = problem.graph, Deadline(options)
-    alone = replace(problem, link=None)
-    stage = replace(deadline.stage(deadline.remaining_s * _SHARE), on_plan=None, on_progress=None)
-    without = optimise(alone, stage, parameters)
-    keeper = OffloadKeeper(graph, problem.budget_bytes, problem.link)
-    starts = [first_offloaded(keeper), *others]
-    if without.decisions is not None:
-        starts.insert(0, keep_set_of(graph, without.decisions))
-    found = optimise(replace(problem, starts=(*problem.starts, *starts)), deadline.stage(), parameters)
-    if without.decisions is None:
+    graph, deadline, alone, without = problem.graph, Deadline(options), problem.at_rest(), None
+    if alone is not None:
+        stage = replace(deadline.stage(deadline.remaining_s * _SHARE), on_plan=None, on_progress=None)
+        without = optimise(replace(alone, link=None), stage, parameters).decisions
+    best = () if without is None else (keep_set_of(graph, without),)
+    problem = replace(problem, starts=(*problem.starts, *best, first_offloaded(_keeper(problem)), *others))
+    found = _with_link(problem, deadline, parameters)
+    if without is None:
         return found
-    without_s = evaluate(graph, without.decisions).cost_s
+    without_s = evaluate(graph, without).cost_s
     details = {**found.details, "without_offload_s": without_s}
-    if found.decisions is None or _cost_s(keeper, found) > without_s:
-        return replace(found, decisions=without.decisions, is_infeasible=False, details=details)
+    if found.decisions is None or _cost_s(problem, found.decisions) > without_s:
+        return replace(found, decisions=without, is_infeasible=False, details=details)
     return replace(found, details=details)
 
 
-def _cost_s(keeper: OffloadKeeper, found: Attempt) -> float:
-    assert found.decisions is not None
-    if not found.decisions.copies:
-        return evaluate(keeper.graph, found.decisions).cost_s
-    return keeper.state(keep_set_of(keeper.graph, found.decisions)).outcome.cost_s
+def _with_link(problem: Problem, deadline: Deadline, parameters: Parameters) -> Attempt:
+    """The search with a link, for one choice of an optimiser's places after the other where there is one."""
+    if problem.updates is None:
+        return optimise(problem, deadline.stage(), parameters)
+    assert problem.link is not None
+    best, best_s, choices = None, math.inf, first_trips(problem)
+    for number, trips in enumerate(choices):
+        asked, stage = replace(problem, trips=trips), deadline.stage(deadline.remaining_s / (len(choices) - number))
+        found = optimise(asked, stage, parameters if best is None else _unbounded(parameters))
+        if found.decisions is not None:
+            found = replace(found, decisions=settled(asked, found.decisions))
+        cost_s = math.inf if found.decisions is None else _cost_s(asked, found.decisions)
+        bound_s = found.bound_s if best is None else best.bound_s
+        best, best_s = replace(found if cost_s < best_s or best is None else best, bound_s=bound_s), min(cost_s, best_s)
+        if best.is_infeasible:
+            break
+    assert best is not None
+    bound_s = travelling_s(problem.bound_graph, problem.updates, problem.budget_bytes, problem.link, best.bound_s)
+    return replace(best, bound_s=bound_s)
+
+
+def _unbounded(parameters: Parameters) -> Parameters:
+    """The same without what bounds the question, which it has done."""
+    return replace(parameters, methods=replace(parameters.methods, without=(*parameters.methods.without, "relaxation")))
+
+
+def _keeper(problem: Problem) -> OffloadKeeper:
+    keeper = keeper_of(problem)
+    assert isinstance(keeper, OffloadKeeper)
+    return keeper
+
+
+def _cost_s(problem: Problem, decisions: Decisions) -> float:
+    if not decisions.copies:
+        return evaluate(problem.graph, decisions).cost_s
+    return float(to_schedule(problem.graph, decisions, None, problem.link, problem.updates).end_s.max())
+
+
+def first_trips(problem: Problem) -> list[Trips]:
+    """Places of an optimiser's states to begin with: what has no room on the device when the step ends lives on the
+    host, what is updated first before the rest, which visits it; then all live on the host; then all stay.
+
+    Where gradients may travel, all these are tried with them away, too.
+    """
+    updates, graph = problem.updates, problem.graph
+    assert updates is not None
+    found, count = list[Trips](), len(updates.states_bytes)
+    for is_gone in (False, True) if updates.gradients == "offloaded" else (False,):
+        last_bytes = graph.fixed_bytes if is_gone else max(node.fixed_bytes for node in graph.backward)
+        beside_bytes = max(s + g * is_gone for s, g in zip(updates.states_bytes, updates.gradients_bytes, strict=True))
+        room_bytes, states = problem.budget_bytes - last_bytes - beside_bytes, list[int]()
+        for size_bytes in reversed(updates.states_bytes):
+            states.append(VISITS if room_bytes >= size_bytes else HOST)
+            room_bytes -= size_bytes
+        places = [tuple(reversed(states)), (HOST,) * count] if updates.total_bytes else []
+        found += [Trips(updates, each, (is_gone,) * count) for each in (*places, (RESIDENT,) * count)]
+    return list(dict.fromkeys(found))
+
+
+def settled(problem: Problem, decisions: Decisions) -> Decisions:
+    """The plan with one state or gradient after the other at the place that makes it quickest, of those that are as
+    quick the one with less to carry.
+    """
+    trips = problem.trips
+    if trips is None or not decisions.copies:
+        return decisions
+    keep, count, looks = keep_set_of(problem.graph, decisions), len(trips.states), 0
+    best = _carried(problem, keep, trips)
+    for b in range(count):
+        others = [replace(trips, states=_with(trips.states, b, place)) for place in (RESIDENT, VISITS, HOST)]
+        if trips.updates.gradients == "offloaded":
+            others.append(replace(trips, gradients=_with(trips.gradients, b, not trips.gradients[b])))
+        for other in others if trips.updates.gradients_bytes[b] and looks < _LOOKS else ():
+            looks += 1
+            value = _carried(problem, keep, other)
+            if value < best:
+                best, trips = value, other
+    return _keeper(replace(problem, trips=trips)).decide(keep)
+
+
+def _carried(problem: Problem, keep: KeepSet, trips: Trips) -> tuple[float, float, int]:
+    """What is too much, the time, and the bytes that travel."""
+    outcome = _keeper(replace(problem, trips=trips)).state(keep).outcome
+    return outcome.overflow_bytes, outcome.cost_s, sum(trip.size_bytes for trip in trips.trips(0))
+
+
+_Value = TypeVar("_Value")
+
+
+def _with(values: tuple[_Value, ...], place: int, value: _Value) -> tuple[_Value, ...]:
+    return (*values[:place], value, *values[place + 1 :])
 
 
 def first_offloaded(keeper: OffloadKeeper) -> KeepSet:

@@ -23,8 +23,9 @@ from gapless.encodings.monet.bounds.claims import (
     least_budget,
     linear_least_bytes,
 )
-from gapless.encodings.monet.bounds.must_hold import is_refuted, least_row_bytes, refuted_bytes
+from gapless.encodings.monet.bounds.must_hold import is_refuted, refuted_bytes
 from gapless.encodings.monet.bounds.side_work import Beside, alone
+from gapless.encodings.monet.bounds.updates import least_bytes
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate, unlimited_s
 from gapless.encodings.monet.offload.keeper import keeper_of
@@ -57,7 +58,7 @@ def optimise(problem: Problem, options: SolveOptions, parameters: Parameters) ->
     annealing = Annealing(keeper, unit_s, options.seed, parameters.cooling, parameters.moves)
     own_bound_s = unlimited_s(graph, out_of_place=False)
     state = State(problem, options, parameters, deadline, annealing, own_bound_s)
-    state.least_bytes = least_row_bytes(graph)
+    state.least_bytes = least_bytes(problem.bound_graph, problem.updates)
     state.is_infeasible = state.least_bytes > problem.budget_bytes
     if not state.is_infeasible:
         with charge("starts"):
@@ -150,9 +151,11 @@ def _refute(state: State) -> Iterator[Found]:
 
 def _nest(state: State) -> Iterator[Found]:
     """Where nothing was found to fit, nested checkpoints; what they need at least, where they don't fit either."""
-    graph, budget_bytes = state.problem.graph, state.problem.budget_bytes
-    for decisions, needed in nested_plans(state.problem, state.parameters.nesting) if _is_hard(state) else ():
-        if needed <= budget_bytes:
+    graph, problem = state.problem.graph, state.problem.at_rest()
+    if problem is None or not _is_hard(state):
+        return
+    for decisions, needed in nested_plans(problem, state.parameters.nesting):
+        if needed <= problem.budget_bytes:
             state.plan = decisions, evaluate(graph, decisions).cost_s
             break
         state.found_bytes = min(needed, state.found_bytes or needed)

@@ -143,7 +143,7 @@ def keep_set_of(graph: TrainingGraph, decisions: Decisions) -> KeepSet:
     offloaded = None
     if decisions.copies:
         offloaded = np.zeros(len(kept), dtype=np.bool_)
-        offloaded[[copy.node for copy in decisions.copies]] = True
+        offloaded[[copy.node for copy in decisions.copies if copy.node < len(kept)]] = True
     return KeepSet(kept, again > np.where(kept, 0, 1), tight.variant, lead, offloaded)
 
 

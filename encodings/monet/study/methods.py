@@ -208,6 +208,7 @@ METHODS = (
     _Named("gist", _gist),
     _Named("offload-all", offloading.in_order),
     _Named("offload-layers", offloading.by_layers),
+    _Named("offload-blocks", offloading.by_blocks),
     _by_rule("greedy", baselines.greedy_eviction),
     _by_rule("sqrt", lambda graph, budget_bytes: baselines.sqrt_checkpoints(graph)),
     _by_rule("revolve", lambda graph, budget_bytes: baselines.revolve(graph)),

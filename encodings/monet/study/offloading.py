@@ -4,55 +4,82 @@
 here only until the step fits. `offload-layers` is after torchtitan's choice of keeping, recomputing or offloading each
 operator's output: a linear integer program that minimises recomputation and what the link can't hide behind the
 forward and the backward pass. It adds up bytes and knows no lifetimes: its budget is lowered until its plan fits.
-Both are rebuilt from descriptions.
+`offload-blocks` does so block by block, after Rockmate's (`offload_blocks.py`). All are rebuilt from descriptions.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gapless.encodings.monet.evaluate import unlimited_s
-from gapless.encodings.monet.offload.keeper import OffloadKeeper
+from gapless.encodings.monet.offload.keeper import OffloadKeeper, keeper_of
 from gapless.encodings.monet.offload.search import first_offloaded
 from gapless.encodings.monet.options import byte_unit, cost_unit
 from gapless.encodings.monet.parameters import Parameters
 from gapless.encodings.monet.problem import Problem
-from gapless.encodings.monet.search.keepset import KeepSet
+from gapless.encodings.monet.search.keepset import Keeper, KeepSet
+from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.encodings.monet.search.state import SOLVER, Attempt
 from gapless.encodings.monet.study.baselines import lean_variants
+from gapless.encodings.monet.study.offload_blocks import encode_blocks
 from gapless.model import Model
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import StopReason
 from gapless.solvers.registry import solve_model
 
-__all__ = ["by_layers", "in_order"]
+__all__ = ["by_blocks", "by_layers", "in_order"]
 
 _STEPS = 20
 """Budgets that the integer program is tried at."""
 _GAP = 0.001
 
+_Solved = Callable[[Problem, int, SolveOptions], KeepSet | None]
+
 
 def in_order(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
     """Keep all, and offload what is made first, until the step fits."""
-    assert problem.link is not None
-    keeper = OffloadKeeper(problem.graph, problem.budget_bytes, problem.link)
+    keeper = keeper_of(problem)
+    assert isinstance(keeper, OffloadKeeper)
     return _attempt(problem, keeper, first_offloaded(keeper), StopReason.FINISHED)
 
 
 def by_layers(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+    """The integer program over sums."""
+    return _lowered(problem, options, _of_layers)
+
+
+def by_blocks(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
+    """The integer program over blocks of operators: the better plan of default backward operators and of lean ones."""
+    graph, deadline, found = problem.graph, Deadline(options), list[Attempt]()
+    for variant in (np.zeros(len(graph.backward), dtype=np.int64), lean_variants(graph)):
+        stage = deadline.stage(deadline.remaining_s / (2 - len(found)))
+        found.append(_lowered(problem, stage, partial(_of_blocks, variant=variant)))
+    keeper = keeper_of(problem)
+
+    def cost_s(attempt: Attempt) -> float:
+        if attempt.decisions is None:
+            return math.inf
+        return keeper.state(keep_set_of(graph, attempt.decisions)).outcome.cost_s
+
+    return min(found, key=cost_s)
+
+
+def _lowered(problem: Problem, options: SolveOptions, solved: _Solved) -> Attempt:
     """Solve at the budget, and at less as long as the plan doesn't fit."""
-    assert problem.link is not None
-    keeper, deadline = OffloadKeeper(problem.graph, problem.budget_bytes, problem.link), Deadline(options)
-    low, high, best = 0, problem.budget_bytes, None
+    keeper, deadline = keeper_of(problem), Deadline(options)
+    low, high, best = 0, max(int(keeper.budget_bytes), 0), None
     claim = high
     for _ in range(_STEPS):
         if deadline.over or high - low < 0.002 * problem.budget_bytes:
             break
-        keep = _solved(problem, claim, deadline.stage())
+        keep = solved(problem, claim, deadline.stage())
         state = None if keep is None else keeper.state(keep)
         if state is None:
             low = claim
@@ -67,24 +94,35 @@ def by_layers(problem: Problem, options: SolveOptions, parameters: Parameters) -
     return replace(found, details={"claimed_budget_bytes": low})
 
 
-def _attempt(problem: Problem, keeper: OffloadKeeper, keep: KeepSet | None, reason: StopReason) -> Attempt:
+def _attempt(problem: Problem, keeper: Keeper, keep: KeepSet | None, reason: StopReason) -> Attempt:
     bound_s = unlimited_s(problem.graph, out_of_place=False)
     return Attempt(None if keep is None else keeper.decide(keep), reason, problem.method, bound_s)
 
 
-def _solved(problem: Problem, claim_bytes: int, options: SolveOptions) -> KeepSet | None:
+def _of_layers(problem: Problem, claim_bytes: int, options: SolveOptions) -> KeepSet | None:
     """What a budget for the sum of what is kept suggests; None where the program has no solution."""
     program = _encode(problem, claim_bytes)
-    quiet = replace(options, gap=_GAP, threads=1, on_progress=None, on_plan=None)
-    solution = solve_model(program.model, quiet, options.solver or SOLVER)
-    if solution.values is None:
+    values = _values(program.model, options)
+    if values is None:
         return None
-    nodes = problem.graph.loss
-    is_away, is_kept = (np.append(solution.values[columns] > 0.5, False) for columns in (program.away, program.kept))
-    return KeepSet(
-        is_away | is_kept, np.zeros(nodes + 1, dtype=np.bool_), lean_variants(problem.graph),
-        np.zeros(nodes + 1, dtype=np.int64), is_away,
-    )  # fmt: skip
+    is_away, is_kept = (np.append(values[columns] > 0.5, False) for columns in (program.away, program.kept))
+    return replace(KeepSet.just_in_time(is_away | is_kept, lean_variants(problem.graph)), offloaded=is_away)
+
+
+def _of_blocks(
+    problem: Problem, claim_bytes: int, options: SolveOptions, variant: NDArray[np.int64]
+) -> KeepSet | None:  # fmt: skip
+    program = encode_blocks(problem, claim_bytes, variant)
+    values = _values(program.model, options)
+    if values is None:
+        return None
+    is_kept, is_away = program.modes(values, len(problem.graph.forward))
+    return replace(KeepSet.just_in_time(is_kept, variant), offloaded=is_away)
+
+
+def _values(model: Model, options: SolveOptions) -> NDArray[np.float64] | None:
+    quiet = replace(options, gap=_GAP, threads=1, on_progress=None, on_plan=None)
+    return solve_model(model, quiet, options.solver or SOLVER).values
 
 
 @dataclass(frozen=True)

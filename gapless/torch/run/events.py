@@ -80,7 +80,7 @@ def planned_calls(plan: StepPlan) -> tuple[PlannedCall, ...]:
 def planned_copies(plan: StepPlan) -> tuple[PlannedCopy, ...]:
     """The copies of a plan that offloads, in the order in which they leave: as early, and back as late, as it has them.
 
-    Raises `InputError` for an op that the captured step lacks.
+    Raises `InputError` for an op that the captured step lacks, and where what an optimiser has travels.
     """
     trips: dict[int, list[Event]] = {}
     for event in plan.schedule.events():
@@ -88,6 +88,10 @@ def planned_copies(plan: StepPlan) -> tuple[PlannedCopy, ...]:
             trips.setdefault(tensor, []).append(event)
     if not trips:
         return ()
+    if max(trips) > len(plan.step.graph.forward):
+        raise InputError(
+            "plan: an optimiser's states and gradients can't be copied by a run; plan without an optimizer"
+        )
     runs = _Runs.of(plan)
     begins = sorted(back.start_s for _, back in trips.values())
     return tuple(

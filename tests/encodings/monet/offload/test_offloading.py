@@ -108,8 +108,8 @@ def test_the_host_holds_no_more_than_it_has() -> None:
     assert OffloadKeeper(UNET, budget_bytes, HostLink(1e12, needed - 5)).state(keep).outcome.overflow_bytes == 5
 
 
-@pytest.mark.thorough("auto")
-@pytest.mark.parametrize("method", ["auto", "offload-all", "offload-layers"])
+@pytest.mark.thorough("auto", "blocks")
+@pytest.mark.parametrize("method", ["auto", "offload-all", "offload-layers", "offload-blocks"])
 def test_a_solve_with_a_link_replays_clean_and_is_not_behind_the_one_without(method: str) -> None:
     budget_bytes, options = int(0.45 * peak_without_saving_bytes(UNET)), SolveOptions(gap=0.02, threads=1)
     found = gapless.solve(Problem(UNET, budget_bytes, method=method, link=HostLink(12e9, 2**40)), options, QUICK)
