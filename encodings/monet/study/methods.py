@@ -24,7 +24,7 @@ from gapless.solvers.registry import solve_model
 __all__ = ["CARRIED", "METHODS", "Asking"]
 
 _LAYERS_SHARE = 0.15
-"""Of the time limit, for the plan by layers that the search with a link begins with."""
+"""Of the time limit, for the plans by layers and by blocks that the search with a link begins with, each."""
 
 Rule = Callable[[TrainingGraph, int], Decisions | None]
 
@@ -65,13 +65,16 @@ class _Named:
 
 
 def _best(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
-    """MONeT's own search; where there is a link, with offloading, from the plan by layers on if there is one."""
+    """MONeT's own search; where there is a link, with offloading, from the plan by layers on if there is one, and from
+    what blocks suggest.
+    """
     if problem.link is None:
         return optimise(problem, options, parameters)
     deadline = Deadline(options)
     stage = replace(deadline.stage(deadline.remaining_s * _LAYERS_SHARE), on_plan=None, on_progress=None)
     layers = offloading.by_layers(problem, stage, parameters).decisions
-    others = () if layers is None else (keep_set_of(problem.graph, layers),)
+    others = [] if layers is None else [keep_set_of(problem.graph, layers)]
+    others += offloading.block_starts(problem, deadline.stage(deadline.remaining_s * _LAYERS_SHARE))
     return optimise_travelling(problem, deadline.stage(), parameters, others)
 
 

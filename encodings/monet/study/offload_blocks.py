@@ -79,7 +79,10 @@ def encode_blocks(problem: Problem, claim_bytes: int, variant: Ids) -> BlocksPro
         program.there[tensor] = _journey(program, rows, tensor, range(free, due), size / unit_bytes, copy_time)
     _inputs_are_there(program, graph, of_step, needed)
     for name, limits in (("work", program.work_s / unit), ("out", np.zeros(count)), ("back", np.zeros(count))):
-        _add(program.model, name, [*rows[name], *((b, int(time[b]), -1.0) for b in range(count))], -limits)
+        # Of a slow link a row is divided, so that its coefficients are near 1.
+        scale = max([1.0, *(value for _, _, value in rows[name])])
+        terms = [(b, column, value / scale) for b, column, value in rows[name]]
+        _add(program.model, name, [*terms, *((b, int(time[b]), -1.0 / scale) for b in range(count))], -limits / scale)
     _add(program.model, "memory", rows["memory"], (claim_bytes - held) / unit_bytes)
     program.model.minimize((1.0, time))
     return program
