@@ -11,7 +11,7 @@ from types import ModuleType
 
 from gapless.methods.compiled import is_numba_here as _is_installed
 
-__all__ = ["LEAST_WORK", "ids_loops", "message_loops", "partition_loops"]
+__all__ = ["LEAST_WORK", "ids_loops", "message_loops", "partition_loops", "private_loops"]
 
 LEAST_WORK = 2**17
 """Entries of an array from which on it pays to load the compiled loops, which takes about a second once a process."""
@@ -30,6 +30,11 @@ def partition_loops(work: int) -> ModuleType | None:
 def message_loops(work: int) -> ModuleType | None:
     """The compiled loops of the objective `time`, in the same way."""
     return _loops("gapless.encodings.bagpipe.partition.compiled_messages", work)
+
+
+def private_loops(work: int) -> ModuleType | None:
+    """The compiled loops of the search for private rows, in the same way."""
+    return _loops("gapless.encodings.bagpipe.partition.compiled_private", work)
 
 
 def _loops(module: str, work: int) -> ModuleType | None:

@@ -47,19 +47,25 @@ def divided(
     examples, tables = index.shape
     alone, starts = np.zeros((examples, trainers), np.int32), np.zeros(examples + 1, np.int64)
     shared, end = np.empty(examples * tables + 1, np.int32), 0
-    rows = np.empty((_TILE, tables), np.int32)
+    code = np.empty(
+        len(uses), np.int32
+    )  # one look-up says it all: its number, -1, or -2 - row where one example uses it
+    for row in range(len(uses)):
+        code[row] = -2 - row if uses[row] == 1 else number[row]
+    codes = np.empty((_TILE, tables), np.int32)
     for first in range(0, examples, _TILE):
         here = min(_TILE, examples - first)
         for table in range(tables):
             for at in range(here):
-                rows[at, table] = index[first + at, table]
+                codes[at, table] = code[index[first + at, table]]
         for at in range(here):
             example, added = first + at, np.int32(0)
             for table in range(tables):
-                row = rows[at, table]
-                shared[end] = number[row]  # stays if it is one, else the next is written over it
-                end += number[row] >= 0
-                if uses[row] == 1:
+                what = codes[at, table]
+                shared[end] = what  # stays if it is a number, else the next is written over it
+                end += what >= 0
+                if what < -1:
+                    row = -2 - what
                     added += weight[row]
                     if root[row] >= 0:
                         alone[example, root[row]] -= weight[row]

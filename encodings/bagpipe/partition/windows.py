@@ -20,13 +20,14 @@ from itertools import pairwise
 import numpy as np
 
 from gapless.array_types import Ints, Mask
-from gapless.encodings.bagpipe.parameters import Parameters, Search
+from gapless.encodings.bagpipe.parameters import Parameters
 from gapless.encodings.bagpipe.partition import milp
 from gapless.encodings.bagpipe.partition.batch import uses_by_trainer
 from gapless.encodings.bagpipe.partition.bounds import away_bound
 from gapless.encodings.bagpipe.partition.cuts import Cuts, Past, Terminal, one_user, settled_roots
 from gapless.encodings.bagpipe.partition.methods import Partition, decoded, whole_bound
-from gapless.encodings.bagpipe.partition.search import Searched, place_all, search_cuts
+from gapless.encodings.bagpipe.partition.private import search_private
+from gapless.encodings.bagpipe.partition.search import place_all, search_cuts
 from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, lookups
@@ -114,7 +115,7 @@ class Window:
                 cuts = self._cuts(number, self.pasts(trainers)[number], None)
                 searched = search_cuts(cuts, place_all(cuts, batch.places), search, seed, deadline)
             else:
-                searched = _least_shared(batch, search, seed, deadline)
+                searched = search_private(batch.index, batch.evicted, batch.places, search, seed, deadline)
             trainers.append(searched.trainer)
             is_cut |= searched.is_cut
         for sweep in range(self.parameters.synchronised.sweeps if len(trainers) > 1 and self.is_rooted else 0):
@@ -150,12 +151,14 @@ class Window:
         """What these trainers are worth, batch by batch."""
         partitions = []
         for batch, trainer, past in zip(self.batches, trainers, self.pasts(trainers), strict=True):
-            users = batch.users(trainer)
+            uses = uses_by_trainer(batch.index, trainer, len(batch.ids), len(batch.places))
+            users = uses.T > 0
             if self.is_rooted:
                 value = np.count_nonzero(past.at_once & ~past.kept(users))
             else:
                 value = np.count_nonzero(~(batch.evicted & one_user(users)[1]))
-            partitions.append(Partition(trainer, "synchronised", int(value), None, method))
+            whole = None if isinstance(batch.index, Bags) else uses  # of bags, rows count once an example
+            partitions.append(Partition(trainer, "synchronised", int(value), None, method, uses=whole))
         return partitions
 
     @charge("bound")
@@ -171,7 +174,10 @@ class Window:
                 bound = int(np.count_nonzero(past.at_once & ~past.alone))
                 bound += away_bound(batch.index, _terminal(past), batch.places, parameters, deadline)
             else:
-                uses = np.bincount(lookups(batch.index)[1], minlength=len(batch.ids))
+                if each.uses is None:
+                    uses = np.bincount(lookups(batch.index)[1], minlength=len(batch.ids))
+                else:
+                    uses = each.uses.sum(axis=0)
                 bound = int(np.count_nonzero(~batch.evicted | (uses > batch.places.max())))
             proven.append(replace(each, bound=bound))
         return proven
@@ -218,25 +224,6 @@ class Window:
         if self.is_rooted:
             return int(np.count_nonzero(self.past.at_once & ~self.past.alone))
         return sum(int(np.count_nonzero(~batch.evicted)) for batch in self.batches)
-
-
-def _least_shared(batch: WindowBatch, parameters: Search, seed: int, deadline: Deadline) -> Searched:
-    """From the contiguous partition, fewest evicted rows that several trainers use.
-
-    Only examples that use a row which others use too matter: the others stay where they are.
-    """
-    whole = np.repeat(np.arange(len(batch.places)), batch.places)
-    example, row = lookups(batch.index)
-    uses = np.bincount(row, minlength=len(batch.ids))
-    kept = np.flatnonzero((batch.evicted & (uses > 1))[row])
-    some, lengths = np.unique(example[kept], return_counts=True)
-    rows, place = np.unique(row[kept], return_inverse=True)
-    nothing, nobody = np.zeros(len(rows)), np.full(len(rows), -1)
-    index = Bags(place.astype(np.int32), lengths[:, None])
-    cuts = Cuts(index, len(batch.places), (), np.ones(len(rows)), nothing, nobody)
-    searched = search_cuts(cuts, whole[some], parameters, seed, deadline)
-    whole[some] = searched.trainer
-    return replace(searched, trainer=whole)
 
 
 def _terminal(past: Past) -> Ints:
