@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -78,6 +79,11 @@ class Orders:
     def proven(self) -> bool:
         """Whether no plain order is better than the best."""
         return self.best is not None and self.bound_s >= self.best.timeline.cost_s * (1 - PROVEN_GAP)
+
+    @cached_property
+    def rounds(self) -> list[Order]:
+        """Orders by zero-bubble's rules, made once for all methods."""
+        return list(round_orders(self.stages))
 
     @property
     def is_small(self) -> bool:
@@ -183,7 +189,7 @@ class ZeroBubble:
         known_s = min((candidate.timeline.step_s for candidate in search.known), default=math.inf)
         made = zero_bubble(search.stages, search.most_ops, search.deadline, known_s)
         found = [] if made is None else [Candidate(self.name, search.cut, search.stages, *made)]
-        for order in round_orders(search.stages):
+        for order in search.rounds:
             candidate = search.candidate(self.name, search.stages, order)
             found += [] if candidate is None else [candidate]
         if found:
@@ -207,7 +213,7 @@ class Squeezed:
 
     def run(self, search: Orders) -> Iterator[Candidate]:
         """The best order of as many as there is work for."""
-        bases = all_bases(search.stages, search.problem.placement)
+        bases = all_bases(search.stages, search.problem.placement, search.rounds)
         made = best_squeezed(search.stages, bases, search.most_ops, search.deadline)
         if made is not None:
             yield Candidate(self.name, search.cut, search.stages, *made)

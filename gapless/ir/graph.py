@@ -229,7 +229,7 @@ def _check_acyclic(graph: Graph) -> None:
     # before, even lead to the update (a weight, its gradient, the weight's step), so the update's edge is left out.
     makes = [_made(op) for op in graph.ops]
     made = set().union(*makes)  # no cycle leads through other tensors, of which there may be many
-    if not made:
+    if not made or _is_in_order(graph.ops, makes, made):
         return
     import networkx as nx
 
@@ -242,6 +242,20 @@ def _check_acyclic(graph: Graph) -> None:
         cycle = [edge[0] for edge in nx.find_cycle(network)]
         names = [graph.ops[int(node[1:])].name for node in cycle if node.startswith("o")]
         raise InputError(f"graph: ops must not form a cycle, got {' -> '.join(names)}")
+
+
+def _is_in_order(ops: Sequence[Op], makes: Sequence[set[int]], made: set[int]) -> bool:
+    """Whether no op reads what only it or a later one makes, as in a program: then there is no cycle."""
+    waiting = dict.fromkeys(made, 0)
+    for outputs in makes:
+        for tensor in outputs:
+            waiting[tensor] += 1
+    for op, outputs in zip(ops, makes, strict=True):
+        if any(waiting.get(tensor) for k in range(len(op.implementations)) for tensor in op.reads(k)):
+            return False
+        for tensor in outputs:
+            waiting[tensor] -= 1
+    return True
 
 
 def _made(op: Op) -> set[int]:

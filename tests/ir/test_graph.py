@@ -94,6 +94,18 @@ def test_ops_that_form_a_cycle_are_refused_and_named() -> None:
         Graph(np.array([1, 1]), ops=ops)
 
 
+def test_a_cycle_is_found_where_each_read_stands_behind_one_of_two_makers() -> None:
+    plain = (Implementation(1.0),)
+    ops = (Op("f", (0,), (1,), plain), Op("g", (1,), (2,), plain), Op("h", (2,), (1,), plain))
+    with pytest.raises(InputError, match="ops must not form a cycle"):
+        Graph(np.array([1, 1, 1]), ops)
+
+
+def test_ops_may_stand_in_any_order() -> None:
+    plain = (Implementation(1.0),)
+    Graph(np.array([1, 1, 1]), (Op("g", (1,), (2,), plain), Op("f", (0,), (1,), plain)))
+
+
 def test_an_update_of_what_led_to_it_is_no_cycle() -> None:
     weight, gradient = 0, 1
     ops = (Op("backward", (weight,), (gradient,), STEP), Op("step", (weight, gradient), (weight,), STEP))

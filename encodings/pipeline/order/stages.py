@@ -142,12 +142,12 @@ class Stages:
     offload_s: Floats | None = None
     host_bytes: float = np.inf
 
-    @property
+    @cached_property
     def count(self) -> int:
         """S, the number of stages."""
         return len(self.rank)
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """The number of stages of one copy, and of one slice."""
         return self.count // (self.copies * self.slices)
@@ -163,7 +163,7 @@ class Stages:
         each = self.count // self.copies
         return [slice(first, first + each) for first in range(0, self.count, each)]
 
-    @property
+    @cached_property
     def weighted(self) -> int:
         """How many stages have weights of their own: the first ones, of all copies, of one slice."""
         return self.count // self.slices
@@ -205,12 +205,12 @@ class Stages:
         """The same where one step is minimised."""
         return replace(self, by_span=False, steps=1)
 
-    @property
+    @cached_property
     def firsts(self) -> Ints:
         """The first stage of each copy and slice, int64."""
         return np.arange(0, self.count, self.depth)
 
-    @property
+    @cached_property
     def lasts(self) -> Ints:
         """The last stage of each copy and slice, int64."""
         return self.firsts + self.depth - 1

@@ -37,9 +37,9 @@ class _Half(NamedTuple):
 
 @dataclass
 class StepBuilder:
-    """A step in the making; `ids` numbers the tensors by name; `cell`: the halves of the cell that is open, None where
-    none is; `later`: what its forward sends. `step`: the one that `timeline` is of; micro-batches of later ones are
-    numbered on.
+    """A step in the making; `ids` numbers the tensors by name; `named`: what `at` gave; `cell`: the halves of the cell
+    that is open, None where none is; `later`: what its forward sends. `step`: the one that `timeline` is of;
+    micro-batches of later ones are numbered on.
 
     Where there are two copies of the model, each rank has one more link, to the rank that has the same stages, over
     which it sums gradients.
@@ -54,6 +54,7 @@ class StepBuilder:
     later: list[tuple[str, int, int, int, float, float]] = field(default_factory=list)
     step: int = 0
     ids: dict[str, int] = field(default_factory=dict)
+    named: dict[tuple[int, int, int], str] = field(default_factory=dict)
     builder: ScheduleBuilder = field(default_factory=lambda: ScheduleBuilder(counts_contributions=True))
 
     def __post_init__(self) -> None:
@@ -63,11 +64,20 @@ class StepBuilder:
         self.links = {pair: k for k, pair in enumerate(sorted(pairs))}
         self.shared_bytes = self.problem.profile.embedding_bytes if stages.embedding_s else 0
         self.kept_bytes = compressor_bytes(self.problem, stages, self.order)
+        self.spans = {begin: [self._spans(stage, begin) for stage in range(stages.count)] for begin in Kind}
         for stage in range(stages.weighted):
             gradient_bytes = int(stages.parameter_bytes[stage])
             self.tensor(f"state {stage}", int(stages.state_bytes[stage]) - gradient_bytes)
             if self.kept_bytes[stage]:
                 self.tensor(f"compressors {stage}", self.kept_bytes[stage])
+
+    def _spans(self, stage: int, begin: Kind) -> list[tuple[str, float, Kind]]:
+        """What a micro-batch keeps from that op of the stage on: name, bytes, and the op with which it goes."""
+        return [
+            (_KEPT[begin, span.end], span.size_bytes[stage], span.end)
+            for span in self.stages.spans
+            if span.begin is begin and span.size_bytes[stage]
+        ]
 
     def is_end(self, stage: int) -> bool:
         """Whether it is the first or the last one, which may share an embedding."""
@@ -75,8 +85,12 @@ class StepBuilder:
 
     def at(self, stage: int, micro_batch: int) -> str:
         """The names of both."""
-        stage, named = self.stages.names(stage, micro_batch)
-        return f"{stage} {named + self.step * self.contributions}"
+        key = self.step, stage, micro_batch
+        found = self.named.get(key)
+        if found is None:
+            stage, named = self.stages.names(stage, micro_batch)
+            found = self.named[key] = f"{stage} {named + self.step * self.contributions}"
+        return found
 
     def of_step(self, name: str) -> str:
         """The name of what each step has anew."""
@@ -84,9 +98,10 @@ class StepBuilder:
 
     def tensor(self, name: str, size_bytes: float = 0) -> int:
         """Its number; where it is named first it gets its size."""
-        if name not in self.ids:
-            self.ids[name] = self.builder.tensor(name, size_bytes)
-        return self.ids[name]
+        found = self.ids.get(name)
+        if found is None:
+            found = self.ids[name] = self.builder.tensor(name, size_bytes)
+        return found
 
     def run(
         self, name: str, kind: str, stage: int, start_s: float, duration_s: float, reads: list[int], writes: list[int],
@@ -169,11 +184,8 @@ class StepBuilder:
 
     def kept(self, stage: int, micro_batch: int, begin: Kind) -> dict[int, Kind]:
         """What is kept of a micro-batch from that op on: tensors, and the kind of op with which each goes."""
-        spans = [span for span in self.stages.spans if span.begin is begin and span.size_bytes[stage]]
-        return {
-            self.tensor(f"{_KEPT[begin, span.end]} {self.at(stage, micro_batch)}", span.size_bytes[stage]): span.end
-            for span in spans
-        }
+        at = self.at(stage, micro_batch)
+        return {self.tensor(f"{name} {at}", size): end for name, size, end in self.spans[begin][stage]}
 
     def sums(self, stage: int) -> list[int]:
         """What the stage's micro-batches add to; copies of the model have the same, and each sums a half."""

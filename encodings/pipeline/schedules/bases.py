@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 
@@ -36,14 +37,16 @@ _FIRST_IN_V: tuple[tuple[SlotBlock | Block, bool], ...] = (
 questions, about in the order of what they add to those before them."""
 
 
-def all_bases(stages: Stages, placement: Placement) -> Iterator[Base]:
-    """In the order in which they are tried, those that win most often first."""
+def all_bases(stages: Stages, placement: Placement, rounds: Iterable[Order] | None = None) -> Iterator[Base]:
+    """In the order in which they are tried, those that win most often first. `rounds`: what `round_orders` makes of the
+    stages, if that was made before."""
     first = _FIRST_IN_V if is_v(stages) else ()
+    in_slots_once = cache(partial(in_slots, stages))
     for block, weights_last in first:
-        sequences = in_slots(stages, block) if isinstance(block, SlotBlock) else stretched(stages, block)
+        sequences = in_slots_once(block) if isinstance(block, SlotBlock) else stretched(stages, block)
         if sequences is not None:
             yield sequences, weights_last
-    for order in round_orders(stages):
+    for order in round_orders(stages) if rounds is None else rounds:
         yield _sequences(order), False
     for name, baseline in BASELINES.items():
         if suits(name, placement, stages):
