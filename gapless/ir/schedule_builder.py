@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +14,7 @@ from gapless.ir.graph import Budget, Graph, Implementation, Op, Placement
 from gapless.ir.schedule import Event, EventKind, Schedule, schedule_from_events
 from gapless.topologies.topology import Topology
 
-__all__ = ["ScheduleBuilder", "by_start"]
+__all__ = ["ScheduleBuilder", "by_start", "no_collection"]
 
 Copy = tuple[int, int]
 """A tensor and the device that it is on."""
@@ -110,3 +112,15 @@ def by_start(program: Sequence[Event]) -> list[Event]:
     starts, ends = np.split(instants_of(np.concatenate([start_s, end_s]), tolerance_s(end_s)), 2)
     order = np.lexsort((ends > starts, starts))
     return [program[number] for number in order.tolist()]
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Without the search for garbage: what a lowering makes lives to its end, and a third of its time is the search."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -16,6 +16,7 @@ from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.step_builder import PLAIN, StepBuilder
 from gapless.ir.graph import Budget, Implementation, Op
 from gapless.ir.schedule import Event, EventKind, Schedule
+from gapless.ir.schedule_builder import no_collection
 from gapless.topologies.topology import Link, Topology
 
 __all__ = ["ERROR", "to_schedule"]
@@ -34,10 +35,11 @@ def to_schedule(
     where the question doesn't count messages, there is room for all of them and for compressors besides.
     """
     lowering = _Lowering(problem, stages, order, timeline, spoiling)
-    for step, own in enumerate(steps_of(stages, order) if stages.steps > 1 else [timeline]):
-        lowering.step, lowering.timeline = step, own
-        lowering.lower()
-    return lowering.schedule()
+    with no_collection():
+        for step, own in enumerate(steps_of(stages, order) if stages.steps > 1 else [timeline]):
+            lowering.step, lowering.timeline = step, own
+            lowering.lower()
+        return lowering.schedule()
 
 
 @dataclass

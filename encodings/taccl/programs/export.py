@@ -7,9 +7,7 @@ a collective of one's own among all ranks.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +35,7 @@ from gapless.io.taccl_ef.program import NO_MAX_BYTES
 from gapless.ir.collective import Collective
 from gapless.ir.process_groups import Group
 from gapless.ir.schedule import Ragged, Schedule
+from gapless.ir.schedule_builder import no_collection
 from gapless.ir.switch_ops import SwitchOps
 from gapless.topologies.ports.switch_groups import SwitchGroup
 from gapless.topologies.topology import Topology
@@ -114,7 +113,7 @@ def write_taccl_ef(
     for instances in range(how.get("instances", 1), 0, -1):
         how["instances"] = instances
         try:
-            with _no_collection():
+            with no_collection():
                 program = to_program(schedule, collective, **how)
         except LimitError as error:
             refusal = refusal or str(error)
@@ -122,18 +121,6 @@ def write_taccl_ef(
         write_program(path, program, per_rank)
         return Written(program, instances, refusal)
     raise LimitError(refusal)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the search for garbage: what a lowering makes lives to its end, and a third of its time is the search."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def write_mscclpp(
