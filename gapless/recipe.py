@@ -14,7 +14,7 @@ from gapless.anytime.overtime import Overtime
 from gapless.errors import lacks_memory, must_be
 from gapless.installation.extras import library_versions
 from gapless.io.plan import replay_of
-from gapless.methods.ledger import Ledger
+from gapless.methods.ledger import Ledger, spent_s
 from gapless.options import Deadline, SolveOptions
 from gapless.question.recorded import kept_question
 from gapless.result import Asked, Result
@@ -63,7 +63,7 @@ def solve(
                 plan = find_system(problem.system).plan(problem, asked, parameters)
             incumbents.close()  # none is replayed and written beside the answer
             if plan is None:
-                return _late(incumbents.best(), deadline, options, ledger)
+                return _late(incumbents.best(), options, ledger)
             claim = plan.solution
             says_more = claim.status is Status.INFEASIBLE or claim.stop_reason is StopReason.CONTRADICTED
             is_cut = deadline.has_struck and not says_more and not options.stop.is_set()
@@ -79,20 +79,19 @@ def solve(
     best = incumbents.best()  # what the solve held is free again, now that the error is gone
     if best is not None:
         return replace(best, solution=replace(best.solution, stop_reason=StopReason.OUT_OF_MEMORY))
-    wall_s, reason = deadline.elapsed_s, StopReason.OUT_OF_MEMORY
-    nothing = Solution(Status.NO_SOLUTION, reason, "", __version__, options.seed, wall_s)
+    nothing = Solution(Status.NO_SOLUTION, StopReason.OUT_OF_MEMORY, "", __version__, options.seed, 0.0)
     return _result(problem, Plan(nothing, None), log, made, ledger)
 
 
-def _late(best: Result | None, deadline: Deadline, options: SolveOptions, ledger: Ledger) -> Result:
+def _late(best: Result | None, options: SolveOptions, ledger: Ledger) -> Result:
     """The best plan of a solve that had to be cut short."""
     assert best is not None, "nothing is cut short before there is a plan"
-    claim = replace(best.solution, wall_s=deadline.elapsed_s)
+    timings = ledger.rows
+    claim = replace(best.solution, wall_s=spent_s(timings))
     if claim.status is not Status.OPTIMAL:
         reason = StopReason.INTERRUPTED if options.stop.is_set() else StopReason.TIME_LIMIT
         claim = replace(claim, stop_reason=reason)
-    timings = ledger.rows
-    run = {**best.run, "solve_s": round(claim.wall_s, 6), "timings": timings}
+    run = {**best.run, "solve_s": claim.wall_s, "timings": timings}
     return replace(best, solution=claim, timings=timings, run=run)
 
 
@@ -102,16 +101,17 @@ def _ended(plan: Plan, reason: StopReason) -> Plan:
 
 def _result(problem: Problem, plan: Plan, log: ProgressLog, made: Mapping[str, object], ledger: Ledger) -> Result:
     timings = ledger.rows  # before the replay, which isn't part of the solve
+    claim = replace(plan.solution, wall_s=spent_s(timings))
     report = None if plan.schedule is None else replay_of(plan.schedule, plan.windows)
     run = {
         **made,
         "versions": library_versions(),
-        "solve_s": round(plan.solution.wall_s, 6),
+        "solve_s": claim.wall_s,
         "timings": timings,
         "convergence": None if log.convergence is None else log.convergence.data,
     }
     asked = plan.problem or problem
-    solution = plan.solution if report is None or report.valid else refuted(plan.solution)
+    solution = claim if report is None or report.valid else refuted(claim)
     return Result(
         asked, solution, plan.schedule, report, plan.details, timings, plan.product, run, plan.windows,
         plan.decision,

@@ -18,9 +18,10 @@ from gapless.ir.windows import Windows
 from gapless.options import SolveOptions
 from gapless.question.fields import read_fields
 from gapless.report.headline import claimed, is_timed, narrower_of, wider_of
-from gapless.report.text import described, words
+from gapless.report.text import aligned, described, words
 from gapless.solution import Solution, Status, refuted
 from gapless.system import Problem, find_system, known_system, system_names
+from gapless.units import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +84,9 @@ class Result:
         if self.report is not None:
             is_in_s = is_timed(claim_data(self.solution))
             makespan = f" in {described('makespan_s', self.report.makespan_s)}" if is_in_s else ""
-            found = f"{self.report.event_count} events{makespan}, {'valid' if self.valid else 'NOT valid'}"
+            found = (
+                f"{format_count(self.report.event_count)} events{makespan}, {'valid' if self.valid else 'NOT valid'}"
+            )
         return f"<{self.problem.system}: {self.status.value}{gap}; {found}>"
 
     @property
@@ -153,9 +156,13 @@ class Result:
         """Try to refute what is claimed of the plan, as `gapless.challenge` does, which takes the same arguments."""
         return import_module("gapless.challenges").challenge(self, **how)  # it solves, and so makes results
 
-    def summary(self) -> str:
-        """What was asked, what was claimed and what the replay found, a line each."""
-        return "\n".join(f"{name:<16} {value}" for name, value in self._rows())
+    def summary(self, files: Mapping[str, str | None] | None = None) -> str:
+        """What was asked, what was claimed and what the replay found, a line each.
+
+        `files`: what was written, by the name of its line; None for what wasn't.
+        """
+        written = [(name, path) for name, path in (files or {}).items() if path is not None]
+        return aligned([*self._rows(), *written])
 
     def _rows(self) -> list[tuple[str, str]]:
         asked = {name: value for name, value in self.problem.description.items() if not isinstance(value, list)}

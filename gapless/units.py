@@ -17,6 +17,7 @@ __all__ = [
     "Unit",
     "format_bandwidth",
     "format_bytes",
+    "format_count",
     "format_floats",
     "format_joules",
     "format_seconds",
@@ -36,6 +37,8 @@ S_PER_US = 1e-6
 BYTES_PER_MB = 1e6
 MOST_BYTES = 10**15
 """The largest size that is taken, 1 PB: thousands of them can still be added up in 64 bits."""
+
+_LEAST_APART = 10_000
 
 _BYTES = {
     "": 1, "B": 1,
@@ -124,6 +127,16 @@ def format_bytes(size_bytes: float) -> str:
         if abs(size_bytes) >= scale:
             return f"{size_bytes / scale:.4g} {unit}"
     return f"{size_bytes:.4g} B"
+
+
+def format_count(count: float) -> str:
+    """A number of things: thousands apart from five digits on, and one digit of a fraction.
+
+    >>> format_count(9999), format_count(31622), format_count(1154.5)
+    ('9999', '31,622', '1154.5')
+    """
+    digits = 0 if isinstance(count, int) or count.is_integer() else 1
+    return f"{count:,.{digits}f}" if abs(count) >= _LEAST_APART else f"{count:.{digits}f}"
 
 
 def format_floats(count: float) -> str:

@@ -180,8 +180,8 @@ def find_backend(solver: str) -> tuple[Backend, str]:
     if backend is None:
         known = ", ".join(BACKENDS)
         close = difflib.get_close_matches(name.lower(), BACKENDS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"solver must be one of {known}, got {solver!r}{hint}")
+        hint = f"did you mean {close[0]!r}?" if close else "one of your own is a variant of pulp, as in pulp:GUROBI"
+        raise InputError(f"solver must be one of {known}, got {solver!r}; {hint}")
     if colon and not backend.has_variants:
         raise InputError(f"solver {name!r} has no variants, got {solver!r}; use --solver {name}")
     return backend, variant

@@ -32,17 +32,17 @@ def _device_names(plan: SavedPlan) -> tuple[str, ...]:
 
 def _remarks(details: Mapping[str, object]) -> tuple[str, ...]:
     """What the method's plan needs, or the least budget, where the one that was given is too little."""
-    from gapless.units import format_bytes
+    from gapless.units import format_bytes, format_count
 
     if isinstance(needed := details.get("needed_bytes"), int):
         carried = f", carried over from batch {details['carried_batch']}," if "carried_batch" in details else ""
-        return (f"the plan{carried} needs {needed} bytes ({format_bytes(needed)}), more than the budget",)
+        return (f"the plan{carried} needs {format_count(needed)} bytes ({format_bytes(needed)}), more than the budget",)
 
     bound, found = (details.get(f"least_budget_{title}_bytes") for title in ("bound", "found"))
     if not isinstance(bound, int):  # nothing is known, or the solve was stopped before anything was
         return ()
-    tail = f"; a plan was found for {found} ({format_bytes(found)})" if isinstance(found, int) else ""
-    return (f"every plan needs at least {bound} bytes ({format_bytes(bound)}), proven{tail}",)
+    tail = f"; a plan was found for {format_count(found)} ({format_bytes(found)})" if isinstance(found, int) else ""
+    return (f"every plan needs at least {format_count(bound)} bytes ({format_bytes(bound)}), proven{tail}",)
 
 
 SYSTEM = System(

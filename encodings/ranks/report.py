@@ -28,6 +28,7 @@ from gapless.profiles.compressors.method import FLOAT_BYTES
 from gapless.question.fields import Share
 from gapless.report.short_repr import BriefText
 from gapless.report.text import described, table
+from gapless.units import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,16 +36,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Advice", "advise", "baselines_table", "draw_front", "draw_modes", "render"]
 
+_MANY = 10_000
+
 
 def render(plan: SavedPlan, report: Report) -> str:
     """A line a phase, the ledgers, then the rules."""
     says_phases, baselines = plan.decision or "phases" in plan.details, plan.details.get("baselines")
     parts = [_phases(ModeDecision.of(plan).phases)] if says_phases else []
     limits = zip(plan.schedule.graph.budgets, report.spent, strict=True)
-    parts.append("\n".join(f"{budget.name:<18} {spent:.6g} of {budget.limit:.6g}" for budget, spent in limits))
+    parts.append(
+        "\n".join(f"{budget.name:<18} {_amount(spent)} of {_amount(budget.limit)}" for budget, spent in limits)
+    )
     if isinstance(baselines, list) and baselines:
         parts.append(baselines_table(baselines))
     return "\n\n".join(parts)
+
+
+def _amount(spent: float) -> str:
+    """Floats are many, errors are small."""
+    return format_count(round(spent)) if spent >= _MANY else f"{spent:.6g}"
 
 
 def _phases(phases: Sequence[Phase]) -> str:

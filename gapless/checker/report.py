@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from gapless.report.short_repr import card_html
-from gapless.units import format_bytes, format_joules, format_seconds
+from gapless.units import format_bytes, format_count, format_joules, format_seconds
 
 __all__ = ["STORED_PER_RULE", "BusyTime", "Findings", "Report", "Rule", "Violation"]
 
@@ -103,7 +103,7 @@ class Report:
     def __repr__(self) -> str:
         broken = ", ".join(f"{rule.value} {count}" for rule, count in self.violation_counts.items())
         found = f"NOT valid: {broken}" if broken else "valid"
-        return f"<replay: {self.event_count} events in {format_seconds(self.makespan_s)}, {found}>"
+        return f"<replay: {format_count(self.event_count)} events in {format_seconds(self.makespan_s)}, {found}>"
 
     def _repr_html_(self) -> str:
         rows = [("makespan", format_seconds(self.makespan_s)), ("peak", format_bytes(max(self.peak_bytes, default=0)))]
@@ -112,8 +112,8 @@ class Report:
         rows += [
             (f"{rule.value} ({count})", self._first(rule).message) for rule, count in self.violation_counts.items()
         ]
-        verdict = "valid" if self.valid else f"NOT valid: {self.violation_count} violations"
-        return card_html(f"replay of {self.event_count} events: {verdict}", rows, self.valid)
+        verdict = "valid" if self.valid else f"NOT valid: {format_count(self.violation_count)} violations"
+        return card_html(f"replay of {format_count(self.event_count)} events: {verdict}", rows, self.valid)
 
     def _first(self, rule: Rule) -> Violation:
         return next(violation for violation in self.violations if violation.rule is rule)
@@ -134,14 +134,14 @@ class Report:
         `device_names`: by device; those without one go by number. `length`: the makespan in words, where the schedule's
         time isn't in seconds.
         """
-        verdict = "valid" if self.valid else f"{self.violation_count} violations"
+        verdict = "valid" if self.valid else f"{format_count(self.violation_count)} violations"
         energy = "" if self.energy_j is None else f"energy {format_joules(self.energy_j)}, "
         peak_bytes = max(self.peak_bytes)
         device = self.peak_bytes.index(peak_bytes)
         where = device_names[device] if device < len(device_names) else f"device {device}"
         length = length or f"makespan {format_seconds(self.makespan_s)}"
         lines = [
-            f"{self.event_count} events: {verdict}",
+            f"{format_count(self.event_count)} events: {verdict}",
             f"{length}, {energy}peak memory {format_bytes(peak_bytes)} on {where}",
         ]
         for rule, count in self.violation_counts.items():

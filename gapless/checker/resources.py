@@ -190,7 +190,7 @@ def memory_violation(program: Program, device: int, event: int, peak: int) -> Vi
     """That a device holds more than it has, from an event's start on (-1: before the first)."""
     at_s = float(program.start_s[event]) if event >= 0 else 0.0
     capacity = program.schedule.topology.memory_bytes[device]
-    text = f"device {device} holds {peak} bytes at {at_s:.9g} s, and has {capacity:.15g}"
+    text = f"device {device} holds {peak:,} bytes at {at_s:.9g} s, and has {capacity:,.15g}"
     return replace(program.violation(Rule.MEMORY_EXCEEDED, event, -1, text), device=device)
 
 

@@ -92,10 +92,7 @@ def finish(result: Result, arguments: argparse.Namespace, files: Mapping[str, st
     if arguments.json:
         output.print_json({**result.data, **files})
     elif not arguments.quiet:
-        print(result.summary())
-        for name, path in files.items():
-            if path is not None:
-                print(f"{name:<16} {path}")
+        print(result.summary(files))
     system = find_system(result.problem.system)
     if result.schedule is None:
         status = result.status.value.replace("_", " ")

@@ -38,6 +38,19 @@ _MOST_DIGITS = 19
 _MOST_SHOWN = 8
 """Of the fields that stand in a message."""
 
+_OF_MACHINES = "what a machine says of itself, of which `gapless convert` makes a topology"
+_OTHER_KINDS = {
+    "<algo": "TACCL-EF XML, which `gapless check` executes",
+    "<system": _OF_MACHINES,
+    "<topology": _OF_MACHINES,
+    "GPU0": _OF_MACHINES,
+    "ROWS": "a model for a solver, which no command takes",
+    "NAME": "a model for a solver, which no command takes",
+}
+"""Text that is given where JSON is meant, by how it begins."""
+
+_START = 2000
+"""Letters at the start of a text that say what it is."""
 
 _TAKEN_BY = {
     "gapless.plan": "a plan, which check, show, plot, report and export take",
@@ -260,6 +273,15 @@ def parse_record(text: str, where: str, most_bytes: int | None = None) -> Record
     return Record(parse_json(text, where, most_bytes), where)
 
 
+def _kind_of(text: str) -> str:
+    """What a text is that isn't JSON, and what takes it; empty where it's none of the kinds that people try."""
+    start = re.sub(r"\x1b\[[0-9;]*m|<[?!][^>]*>", "", text[:_START]).lstrip()
+    for opening, kind in _OTHER_KINDS.items():
+        if start.startswith(opening):
+            return f"; this is {kind}"
+    return ""
+
+
 def parse_json(text: str, where: str, most_bytes: int | None = None) -> object:
     """The value in a text; `//` comments are allowed, NaN, Infinity and repeated fields are not."""
     if text.startswith("\ufeff"):
@@ -272,7 +294,9 @@ def parse_json(text: str, where: str, most_bytes: int | None = None) -> object:
             object_pairs_hook=lambda pairs: _no_repeats(pairs, where),
         )  # fmt: skip
     except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        raise InputError(
+            f"{where}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}{_kind_of(text)}"
+        ) from None
     except RecursionError:
         raise InputError(f"{where}: not readable: nested too deeply") from None
     except ValueError as error:

@@ -7,12 +7,12 @@ a bound that a method works out when it needs it is the bound's time, not the me
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
 
-__all__ = ["REST", "Ledger", "charge"]
+__all__ = ["REST", "Ledger", "charge", "spent_s"]
 
 REST = "rest"
 """The row of what no block is charged for."""
@@ -56,6 +56,11 @@ class Ledger:
             self._spent_s[before] = self._spent_s.get(before, 0.0) + now_s - self._since_s
         self._row, self._since_s = row, now_s
         return before
+
+
+def spent_s(rows: Mapping[str, float]) -> float:
+    """Seconds of all rows, to the microsecond, as they are."""
+    return round(sum(rows.values()), 6)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gapless.errors import ModelError
 from gapless.model.arrays import Cumulative, Disjunction, Floats, Ids, ModelArrays
+from gapless.units import format_count
 
 __all__ = ["Family", "Model", "Term"]
 
@@ -332,7 +333,8 @@ class Model:
         integers = sum(int(block.sum()) for block in self._is_integer)
         nonzeros = len(self._csr()[1])
         return (
-            f"{self.name}: {self.column_count} columns ({integers} integer), {self.row_count} rows, {nonzeros} nonzeros"
+            f"{self.name}: {format_count(self.column_count)} columns ({format_count(integers)} integer), "
+            f"{format_count(self.row_count)} rows, {format_count(nonzeros)} nonzeros"
         )
 
 

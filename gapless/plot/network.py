@@ -14,7 +14,7 @@ from gapless.checker.inspection import known_events
 from gapless.ir.schedule import Schedule
 from gapless.plot.style import GREY, PALE, amounts, new_axes, plain
 from gapless.topologies.topology import Topology
-from gapless.units import format_seconds
+from gapless.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +62,7 @@ def plot_topology(schedule: Schedule, ax: Axes | None = None, device_names: Sequ
     bar.set_label("link in use (% of the makespan)", fontsize=8)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
-    used = f"{int((busy > 0).sum())} of {len(busy)} links in use"
+    used = f"{format_count(int((busy > 0).sum()))} of {format_count(len(busy))} links in use"
     name = schedule.name or plain(topology.name)
     ax.set_title(f"{name}: {format_seconds(makespan_s)}, {used}", loc="left", fontsize=10)
     return ax

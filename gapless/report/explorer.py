@@ -16,6 +16,7 @@ from gapless.checker.inspection import Inspection
 from gapless.ir.schedule import Schedule
 from gapless.plot.gantt import kind_colours
 from gapless.plot.lanes import lanes_of, taking_time
+from gapless.units import format_count
 
 __all__ = ["MOST_EVENTS", "explorer_html", "explorer_script"]
 
@@ -88,7 +89,7 @@ def explorer_html(schedule: Schedule, seen: Inspection, device_names: Sequence[s
     return _MARKUP.format(
         legend=legend,
         height_px=min(_ROW_PX * (len(lanes.names) + 2), _MOST_PX),
-        label=f"time line of {len(order)} events",
+        label=f"time line of {format_count(len(order))} events",
         data=json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
     )
 

@@ -15,7 +15,7 @@ from gapless.installation.extras import install_line
 from gapless.report.headline import claimed, is_timed, narrower_of, wider_of
 from gapless.report.short_repr import card_html, facts, one_line
 from gapless.report.text import described
-from gapless.units import UNITS, format_bytes
+from gapless.units import UNITS, format_bytes, format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,8 @@ def result_card(system: str, data: Mapping[str, Any], report: Report | None, eve
         elif answer != makespan and is_timed(data):
             answer = f"{answer}; the plan takes {makespan}"
         found = "valid" if is_good else f"NOT valid: {one_line(next(iter(report.violations)).message)}"
-        replayed = f"{found}; {report.event_count} events, peak {format_bytes(max(report.peak_bytes, default=0))}"
+        count = format_count(report.event_count)
+        replayed = f"{found}; {count} events, peak {format_bytes(max(report.peak_bytes, default=0))}"
     rows = [
         ("question", one_line(asked, 240)),
         ("answer", "no plan" if report is None else answer),

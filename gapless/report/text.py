@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gapless.units import format_bandwidth, format_bytes, format_floats, format_joules, format_seconds
+from gapless.units import format_bandwidth, format_bytes, format_count, format_floats, format_joules, format_seconds
 
-__all__ = ["described", "table", "words"]
+__all__ = ["aligned", "described", "table", "words"]
 
 _UNITS: dict[str, Callable[[float], str]] = {
     "_bytes": format_bytes,
@@ -24,7 +24,10 @@ _UNITS: dict[str, Callable[[float], str]] = {
 }
 """How a number is written, by the ending of its name."""
 
-_SMALL, _MOST_IN_FULL = 0.01, 1e15
+_SMALL, _WITHOUT_DIGITS, _MOST_IN_FULL = 0.01, 100, 1e15
+_NAMES = 16
+"""Letters of a name, without the space after it; few are longer."""
+
 _MOST_LISTED = 8
 """Longer lists are described by their length; the JSON object and the plan file have them in full."""
 
@@ -45,13 +48,15 @@ def described(name: str, value: Any) -> str:
         for ending, in_words in _UNITS.items():
             if name.endswith(ending):
                 return in_words(value)
-    return _number(value) if isinstance(value, float) else str(value)
+        if not name.endswith("seed"):  # a name, not a count: it is typed again as it stands
+            return format_count(value) if isinstance(value, int) else _number(value)
+    return str(value)
 
 
 def _number(value: float) -> str:
     """A number without a unit: whole ones without a fraction, small ones with the digits that they have."""
-    if value.is_integer() and abs(value) < _MOST_IN_FULL:
-        return f"{value:,.0f}"
+    if abs(value) < _MOST_IN_FULL and (value.is_integer() or abs(value) >= _WITHOUT_DIGITS):
+        return format_count(value)
     return f"{value:.4g}" if abs(value) < _SMALL else f"{value:.4f}"
 
 
@@ -68,6 +73,12 @@ def words(name: str) -> str:
     for ending in ("_per_s", "_s", "_j", "_bytes", "_floats"):
         name = name.removesuffix(ending)
     return name.replace("_", " ")
+
+
+def aligned(rows: Sequence[tuple[str, str]], indent: str = "") -> str:
+    """A line for each name and value; values begin in one column, the usual one where no name is longer."""
+    width = max([_NAMES, *(len(name) for name, _ in rows)])
+    return "\n".join(f"{indent}{name:<{width}} {value}" for name, value in rows)
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:

@@ -99,3 +99,23 @@ def test_null_is_no_list_even_where_the_field_may_be_left_out() -> None:
     with pytest.raises(InputError, match="f: a: must be a list, got null"):
         record.integers("a", 0, default=None)
     assert record.integers("b", 0, default=None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("<algo name='a' nchannels='1'/>", "TACCL-EF XML, which `gapless check` executes"),
+        ("<?xml version='1.0'?>\n<!DOCTYPE topology>\n<topology/>", "of which `gapless convert` makes a topology"),
+        ("<system version='1'/>", "of which `gapless convert` makes a topology"),
+        ("\t\x1b[4mGPU0\tGPU1\x1b[0m\nGPU0\t X \tNV2\n", "of which `gapless convert` makes a topology"),
+        ("NAME taccl_routing FREE\n", "a model for a solver"),
+    ],
+)
+def test_what_is_no_json_is_named_with_what_takes_it(text: str, kind: str) -> None:
+    with pytest.raises(InputError, match=rf"not JSON: .*; this is .*{kind}"):
+        parse_record(text, "file")
+
+
+def test_text_of_no_known_kind_is_no_json_and_nothing_else() -> None:
+    with pytest.raises(InputError, match=r"^file: not JSON: Expecting value at line 1, column 1$"):
+        parse_record("hello", "file")

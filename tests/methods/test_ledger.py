@@ -140,6 +140,7 @@ def test_the_rows_of_a_solve_add_up_to_its_seconds(monkeypatch: pytest.MonkeyPat
     result = gapless.taccl.solve("ring:4", collective="allreduce", size="1MB")
     (ledger,) = ledgers
     assert result.timings == result.data["stages"]
+    assert result.data["solve_s"] == result.run["solve_s"] == sum(result.timings.values())
     assert sum(result.timings.values()) == ledger.looks - 3, "but those before it opened and after it was asked"
     assert {"first", "chunking", "phase-by-phase", "bounds: arrival", "bounds: cuts", REST} <= set(result.timings)
     assert not {name for name in result.timings if name.startswith("bound") and ":" not in name}

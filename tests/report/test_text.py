@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapless.report.text import described, table, words
+from gapless.report.text import aligned, described, table, words
 
 
 def test_the_ending_of_a_name_says_the_unit() -> None:
@@ -37,3 +37,20 @@ def test_the_parts_of_a_time_are_times() -> None:
 
 def test_columns_are_right_aligned() -> None:
     assert table([["size", "time"], ["1", "100 ms"]]) == "size    time\n   1  100 ms"
+
+
+def test_counts_have_their_thousands_apart_from_five_digits_on() -> None:
+    assert (described("events", 9999), described("events", 31_622)) == ("9999", "31,622")
+    assert (described("median_rows", 1154.5), described("words", 517_672.5)) == ("1154.5", "517,672.5")
+    assert (described("ideal", 18_750.0), described("loss", 3.25)) == ("18,750", "3.2500")
+
+
+def test_a_seed_stands_as_it_is_typed() -> None:
+    assert described("seed", 31_622) == "31622"
+
+
+def test_values_begin_in_one_column_beside_the_longest_name() -> None:
+    assert aligned([("gap", "1 %")]) == f"{'gap':<16} 1 %"
+    assert aligned([("least budget found", "2 GB"), ("gap", "-")], "  ") == (
+        f"  least budget found 2 GB\n  {'gap':<18} -"
+    )

@@ -56,7 +56,9 @@ def describe(text: str, name: str, rates: Rates | None = None, where: str = "des
     elif is_matrix(text):
         wiring = read_matrix(text, where)
     else:
-        raise InputError(f"{where}: must be what `nvidia-smi topo -m` prints, NCCL's topology dump, or hwloc's XML")
+        rule = "must be what `nvidia-smi topo -m` prints, NCCL's topology dump, or hwloc's XML"
+        is_one = text.lstrip().startswith("{") and "gapless.topology" in text
+        raise InputError(f"{where}: {rule}{'; this is a topology, which --topology-file takes' if is_one else ''}")
     costs = _Costs(wiring, rates or Rates(), where)
     links = _nvlinks(wiring, costs) if wiring.nvlinks.any() else ()
     switches = _switches(wiring, costs) if wiring.switched.any() else ()

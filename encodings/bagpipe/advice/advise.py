@@ -23,6 +23,7 @@ from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.named import trace_of
 from gapless.report.short_repr import BriefText
 from gapless.report.text import described, table
+from gapless.units import format_count
 
 __all__ = ["Advice", "advise"]
 
@@ -83,7 +84,7 @@ class Advice(BriefText):
                 _table([_lookahead_data(entry) for entry in tuning.tried], _TRIED_COLUMNS),
                 f"lookahead: {chosen.lookahead} of those tried ({fits})\n",
             ]
-        cache = f"{chosen.cache_rows} rows, {described('cache_bytes', chosen.cache_bytes)}"
+        cache = f"{format_count(chosen.cache_rows)} rows, {described('cache_bytes', chosen.cache_bytes)}"
         best = min(self.designs, key=lambda entry: entry.iteration_s)
         ideal = described("ideal_s", self.cluster.ideal_s)
         return "\n".join([

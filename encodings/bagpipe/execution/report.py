@@ -12,7 +12,7 @@ from gapless.encodings.bagpipe.designs.pipeline import Times
 from gapless.encodings.bagpipe.lowering.actions import BY_USERS, EVERYWHERE, Actions
 from gapless.encodings.bagpipe.run.command import EMULATED
 from gapless.system import Answer
-from gapless.units import format_seconds
+from gapless.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from gapless.encodings.bagpipe.training.records import RunsTask, RunToCarry
@@ -174,7 +174,7 @@ def _of_first(task: Task, own: Row) -> list[str]:
         kept, copied = recovery["kept"], recovery["copied_bytes"]
         back = f"all go back to batch {kept}, {task.lost_batch - kept} again" if kept >= 0 else "all begin again"
         lines.append(f"lost trainer {recovery['lost']} in batch {task.lost_batch}; {back}")
-        lines.append(f"copied {copied} bytes from the other trainers to the new one")
+        lines.append(f"copied {format_count(copied)} bytes from the other trainers to the new one")
     if own.is_whole:
         (fetch, fetched), (write, written) = own.fetched, own.written
         said = "as planned" if (fetch, write) == (fetched, written) else f"the plan has {fetch:,} and {write:,}"

@@ -38,6 +38,7 @@ from gapless.errors import InputError, Note
 from gapless.io.arrays import meta_record
 from gapless.io.reading import Limits, file_errors
 from gapless.options import Deadline, Progress, SolveOptions
+from gapless.units import format_count
 
 __all__ = ["Begun", "Run", "begun", "begun_by", "plan_run", "share_of", "written_back"]
 
@@ -219,7 +220,9 @@ def _resumed(resume: str, path: Path | None, head: Columns, trainers: int) -> tu
         before = salvaged(source, limits, is_kept)
         if before.ignored_bytes:
             warnings.warn(
-                f"{resume}: {before.ignored_bytes} bytes of an unfinished window are ignored", Note, stacklevel=2
+                f"{resume}: {format_count(before.ignored_bytes)} bytes of an unfinished window are ignored",
+                Note,
+                stacklevel=2,
             )
         if is_same:
             source.truncate(before.end)

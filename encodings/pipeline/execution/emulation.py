@@ -13,7 +13,7 @@ from gapless.encodings.pipeline.question import RunQuestion
 from gapless.errors import InputError
 from gapless.ir.schedule import Schedule
 from gapless.system import Answer, Session
-from gapless.units import format_seconds
+from gapless.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from gapless.torch.pipeline.emulated import EmulatedRun, EmulatedTask
@@ -111,9 +111,9 @@ def _fed(program: Program) -> str:
 
 def kept_text(planned: tuple[int, ...], measured: tuple[int, ...]) -> str:
     """The most that each rank keeps of micro-batches at once."""
-    found = " ".join(map(str, measured))
+    found = " ".join(map(format_count, measured))
     return f"{found} at most: " + (
-        "the plan's" if measured == planned else f"the plan has {' '.join(map(str, planned))}"
+        "the plan's" if measured == planned else f"the plan has {' '.join(map(format_count, planned))}"
     )
 
 

@@ -19,7 +19,7 @@ from gapless.io.record import Record
 from gapless.ir.schedule import EventKind
 from gapless.processes.plans_to_run import not_run, plan_to_run
 from gapless.system import Answer, Session
-from gapless.units import format_seconds
+from gapless.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from gapless.torch.pipeline.run import RanksRun, Task
@@ -190,4 +190,4 @@ def _step(found: RanksRun, predicted_s: float | None) -> str:
 
 
 def _row(numbers: tuple[int, ...]) -> str:
-    return " ".join(map(str, numbers))
+    return " ".join(map(format_count, numbers))

@@ -68,7 +68,7 @@ def _broken(plan: SavedPlan, decision: ShardingDecision, instance: Instance) -> 
     if known.forbidden:
         yield f"choices: {known.forbidden} is forbidden"
     if known.peak > instance.usage_limit:
-        yield f"choices: use {known.peak} bytes at a time point, and the limit is {instance.usage_limit}"
+        yield f"choices: use {known.peak:,} bytes at a time point, and the limit is {instance.usage_limit:,}"
     if claimed != known.cost:
         yield f"cost: {claimed} is claimed, and the choices cost {known.cost}"
     bound = plan.claim.get("bound_cost")

@@ -17,7 +17,7 @@ from gapless.encodings.taccl.switches.plans import switched_plan, why_not
 from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.solution import Bound, PlanClass
 from gapless.system import Plan
-from gapless.units import format_seconds
+from gapless.units import format_count, format_seconds
 
 __all__ = ["solve_with_switches"]
 
@@ -102,7 +102,7 @@ class _Answer:
         details = found.details(found.end_s / self.bound_s if self.bound_s else None) | {
             "bounds_s": {"the question": self.bound_s},
             "bound_sources_s": self.bounds_s,
-            "switches": f"{0 if ops is None else len(ops.group)} operations add up or multicast",
+            "switches": f"{format_count(0 if ops is None else len(ops.group))} operations add up or multicast",
             "provenance": asdict(decision),
         }
         return Plan(ends, found.schedule, details, problem=found.problem, decision=decision)

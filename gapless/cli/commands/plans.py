@@ -145,7 +145,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from gapless.cli.output import EXIT_VIOLATIONS
     from gapless.io.plan import excerpt_of, judged
     from gapless.report.headline import claim_rows, wider_of
-    from gapless.report.text import described, words
+    from gapless.report.text import aligned, described, words
     from gapless.result import read_saved
 
     plan = read_saved(arguments.file)
@@ -159,9 +159,7 @@ def _show(arguments: argparse.Namespace) -> int:
     )
     claim = [*claim_rows(plan.claim), *([("wider question", said)] if (said := wider_of(plan.details)) else [])]
     for title, rows in ((f"problem ({plan.system})", problem), ("claim", claim), ("details", details)):
-        print(title)
-        for name, value in rows:
-            print(f"  {name:<16} {value}")
+        print(f"{title}\n{aligned(rows, '  ')}")
     if "command" in plan.run:
         print(f"made by\n  {plan.run['command']}")
     print("replay")

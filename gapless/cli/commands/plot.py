@@ -12,6 +12,7 @@ from gapless.cli.options import add_batches, add_quiet, add_time_limit
 from gapless.cli.parser import Commands
 from gapless.cli.signals import Listening
 from gapless.errors import InputError
+from gapless.units import format_count
 
 if TYPE_CHECKING:
     from gapless.checker.inspection import Inspection
@@ -134,7 +135,7 @@ def _plot_plan(arguments: argparse.Namespace, patience: Patience) -> int:
         keep_seen(looked, seen)
     if not arguments.quiet:
         left_out = "; not replayed, `gapless check` does that" if seen is None else ""
-        print(f"{arguments.output}: {kind} of {len(plan.schedule)} events{left_out}")
+        print(f"{arguments.output}: {kind} of {format_count(len(plan.schedule))} events{left_out}")
     if seen is not None and not seen.report.valid:
         print(f"gapless: drawn, but it does not replay clean: {seen.report.summary()}", file=sys.stderr)
         return EXIT_VIOLATIONS
@@ -158,9 +159,8 @@ def _plot_beside(arguments: argparse.Namespace, patience: Patience) -> int:
     plans, replays = zip(*found, strict=True)
     save(draw_beside(plans, replays, arguments.kind), arguments.output)
     if not arguments.quiet:
-        print(
-            f"{arguments.output}: {len(plans)} plans, {' and '.join(str(len(plan.schedule)) for plan in plans)} events"
-        )
+        counts = [format_count(len(plan.schedule)) for plan in plans]
+        print(f"{arguments.output}: {len(plans)} plans, {' and '.join(counts)} events")
     broken = [replay.report.summary() for replay in replays if not replay.report.valid]
     for summary in broken:
         print(f"gapless: drawn, but it does not replay clean: {summary}", file=sys.stderr)
@@ -204,7 +204,7 @@ def _plot_sweep(arguments: argparse.Namespace, sweep: str) -> int:
     else:
         points = read_sweep(arguments.file)
         write_plot(arguments.output, points)
-        drawn = f"trade-off curve of {len(points)} rows"
+        drawn = f"trade-off curve of {format_count(len(points))} rows"
     if not arguments.quiet:
         print(f"{arguments.output}: {drawn}")
     return 0

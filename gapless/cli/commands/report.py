@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gapless.cli.options import add_quiet, add_time_limit
 from gapless.cli.parser import Commands
 from gapless.cli.signals import Listening
+from gapless.units import format_count
 
 if TYPE_CHECKING:
     from gapless.checker import Report
@@ -159,7 +160,7 @@ def _shown(looked: Looked, patience: Patience, with_pictures: bool) -> _Shown:
     left_out = f"left out, as {patience.why_over}: {', '.join(missing)}" if missing else ""
     if is_long:
         too_long = (
-            f"the time line: {len(plan.schedule)} events are too many; `gapless export --format perfetto` has them"
+            f"the time line: {len(plan.schedule):,} events are too many; `gapless export --format perfetto` has them"
         )
         left_out = f"{left_out}; {too_long}" if left_out else f"left out: {too_long}"
     report, kept = None if seen is None else seen.report, looked.name if looked.seen is not None else ""
@@ -259,9 +260,10 @@ def _verdict(plan: SavedPlan, report: Report | None) -> str:
 
     if report is None:
         return "Not replayed: whether the plan is valid is not known."
+    events = f"{format_count(report.event_count)} events"
     if not report.valid:
-        return f"Does not replay clean: {report.violation_count} violations in {report.event_count} events."
-    return f"Replays clean: {report.event_count} events, {length_of(plan.claim, report.makespan_s)}."
+        return f"Does not replay clean: {format_count(report.violation_count)} violations in {events}."
+    return f"Replays clean: {events}, {length_of(plan.claim, report.makespan_s)}."
 
 
 def _footer(shown: _Shown) -> str:

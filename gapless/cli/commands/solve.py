@@ -80,7 +80,10 @@ def _solve(system: System, arguments: argparse.Namespace) -> int:
         if getattr(arguments, field.name) is not None:
             check_writable(getattr(arguments, field.name))
     if system.model is not None and arguments.write_model is not None:
-        write_model(system.model(problem), arguments.write_model)
+        model = system.model(problem)
+        write_model(model, arguments.write_model)
+        if not arguments.quiet:
+            print(f"gapless: {arguments.write_model}: {model.summary()}", file=sys.stderr)
     stop = threading.Event()
     with Listening(stop, STOPPING):
         result = run(system, problem, arguments, stop, time.monotonic() - begin_s)

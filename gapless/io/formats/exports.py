@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gapless.errors import InputError
 from gapless.system import Export, find_system, known_system, system_names
+from gapless.units import format_count
 
 if TYPE_CHECKING:
     from gapless.io.plan import SavedPlan
@@ -37,7 +38,7 @@ def _write_perfetto(path: str, plan: SavedPlan, values: Mapping[str, object]) ->
         "claim": plan.claim,
     }
     count = write_perfetto(path, plan.schedule, device_names(plan), about)
-    return f"{count} trace events of {len(plan.schedule)} events, for ui.perfetto.dev or chrome://tracing"
+    return f"{format_count(count)} trace events of {format_count(len(plan.schedule))} events, for ui.perfetto.dev or chrome://tracing"
 
 
 PERFETTO = Export("perfetto", "a trace for ui.perfetto.dev or chrome://tracing", _write_perfetto)

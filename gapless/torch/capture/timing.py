@@ -24,6 +24,7 @@ from gapless.torch.capture.storages import allocated_bytes, tensors_in
 from gapless.torch.devices import device_of, measure_peak
 from gapless.torch.islands.island import island_times
 from gapless.torch.library import Argument, Made, Node, Tensor, has_layout, named_tensors, torch
+from gapless.units import format_count
 
 from torch.utils._python_dispatch import TorchDispatchMode  # isort: skip  (after the line that names the extra)
 
@@ -72,7 +73,7 @@ def profile(
         latest = _read(Path(cache))  # others may have written meanwhile
         _write(Path(cache), {**latest, where: {**latest.get(where, {}), **measured_here}})
     estimates = sum(times.is_estimate for calls in measured for times in calls)
-    source = f"captured and timed on {where}" + (f"; {estimates} ops estimated" if estimates else "")
+    source = f"captured and timed on {where}" + (f"; {format_count(estimates)} ops estimated" if estimates else "")
     return replace(step, graph=_timed(step, measured, source))
 
 

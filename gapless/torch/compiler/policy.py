@@ -35,7 +35,7 @@ from gapless.torch.library import Argument, Loss, Module, torch
 from gapless.torch.run.comparison import blocks_of
 from gapless.torch.run.events import recomputed_share
 from gapless.torch.run.workload import Workload
-from gapless.units import format_bytes
+from gapless.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -170,7 +170,7 @@ def _chosen(recording: Recording, names: tuple[str, ...], budget_bytes: int) -> 
     if least.peak_bytes <= budget_bytes:
         return Policy(nothing, frozenset(), least)
     raise InputError(
-        f"no policy: when all blocks are computed again, a step takes {least.peak_bytes} bytes "
+        f"no policy: when all blocks are computed again, a step takes {format_count(least.peak_bytes)} bytes "
         f"({format_bytes(least.peak_bytes)}), more than the budget; smaller blocks may need less"
     )
 

@@ -234,3 +234,8 @@ def test_links_that_are_alike_in_both_directions_are_written_once(tmp_path: Path
     assert main(["convert", str(tmp_path / "matrix.txt"), "-o", str(output), "--nvlink", "25GB/s", "--quiet"]) == 0
     assert len(json.loads(output.read_text())["links"]) == 3
     assert LocalLink(1, 0, 0.7e-6, 2e-11) in read_node(output).links
+
+
+def test_a_topology_isnt_converted_but_taken_as_it_is() -> None:
+    with pytest.raises(InputError, match=r"hwloc's XML; this is a topology, which --topology-file takes$"):
+        describe('{"format": "gapless.topology", "version": 1}', "name")
