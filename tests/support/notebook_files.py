@@ -25,8 +25,11 @@ def read(path: Path) -> Notebook:
     return nbformat.read(path, as_version=4)
 
 
-def executed(notebook: Notebook, folder: Path) -> Notebook:
-    """A copy with the outputs of a run in `folder`, in a kernel of its own, on this checkout and one thread."""
+def executed(notebook: Notebook, folder: Path, python: Path | None = None) -> Notebook:
+    """A copy with the outputs of a run in `folder`, in a kernel of its own, on this checkout and one thread.
+
+    `python`: of another environment, which then runs it with what is installed there, without the checkout.
+    """
     from copy import deepcopy
 
     from nbclient import NotebookClient
@@ -34,9 +37,11 @@ def executed(notebook: Notebook, folder: Path) -> Notebook:
     copy = deepcopy(notebook)
     backend = "module://matplotlib_inline.backend_inline"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MPLBACKEND": backend}
+    if python is not None:
+        del environment["PYTHONPATH"]
     client = NotebookClient(copy, timeout=300, resources={"metadata": {"path": str(folder)}})
     client.create_kernel_manager()
-    client.km.kernel_spec.argv[0] = sys.executable
+    client.km.kernel_spec.argv[0] = sys.executable if python is None else str(python)
     client.execute(env=environment)
     return copy
 
