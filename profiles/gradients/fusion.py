@@ -148,6 +148,14 @@ class Costs:
             least_s[k] = min(float(mode.send_s(k, ends).min()) for mode in self.modes)
         return least_s
 
+    @cached_property
+    def least_send_to_s(self) -> Floats:
+        """`least_send_to_s[k]`: the least collective that a group up to cut k can have; 0 at the start."""
+        least_s = np.zeros(self.count + 1)
+        for k in range(1, self.count + 1):
+            least_s[k] = min(float(mode.send_s(np.arange(k), k).min()) for mode in self.modes)
+        return least_s
+
     def worked_s(self, work_s: Floats | float) -> Floats:
         """When the cores can be through with the backward pass and so much work of groups; 0 where they are enough."""
         return np.asarray(self.ready_s[-1] + work_s) / self.cores if self.cores else np.zeros_like(work_s)

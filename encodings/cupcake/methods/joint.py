@@ -19,12 +19,12 @@ Where cores are counted, the least work from a cut on bounds what is left beside
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
-from gapless.encodings.cupcake.methods.pareto import Bounded, Ends, solve_pareto
+from gapless.encodings.cupcake.methods.pareto import START, Bounded, Bounds, Work, all_arcs, sweep
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.options import Deadline
 from gapless.profiles.gradients.fusion import Costs, Fusion, ModeCosts, timeline
@@ -38,8 +38,11 @@ _SLACK = 1e-11
 _BEYOND = 2.0**40
 """More steps than any grid has, and few enough for a whole number."""
 
-_NEARLY = 0.005
-"""A share of a step that one finer grid may close; of larger gaps it closes a tenth, in as much time again."""
+_FIRST_LABELS, _FEWEST_LABELS, _MORE_LABELS = 100, 4, 3
+"""At a cut in the first round, at most and at least, and how many times as many in each later one."""
+
+_FIRST_SHARE = 4
+"""The first sweep, which looks at all groups, may take one of so many parts of the work."""
 
 _FEWEST_BINS = 16
 """However many gradients there are: with fewer steps a grid says nothing."""
@@ -60,21 +63,20 @@ class Suffixes:
     decode_s: Floats
     work_s: Floats
 
-    def bound_s(self, costs: Costs, k: int, ends: Ends) -> Floats:
-        """The least end of a step whose first k gradients have come to `ends`.
+    def bound_s(self, costs: Costs, k: int, ends_s: Floats) -> Floats:
+        """The least end of a step whose first k gradients have come to `ends_s` (as in `Labels`).
 
         A W between two steps of the grid has at least the S of the upper one, and is at least the lower one. C + S
         falls with W and H + W rises, so the least maximum of both is where they cross.
         """
-        if k == costs.count:
-            return ends.end_s(costs)
+        compress_s, sent_s, decoded_s = ends_s[0] - costs.ready_s[k], ends_s[1], ends_s[2]
         at_least_s = np.append(self.within_s[:1], self.within_s)
         tail_s = np.append(self.tail_s[k], 0.0)
-        cross = np.searchsorted(at_least_s - tail_s, ends.sent_s - ends.compress_s)
-        falling_s = ends.sent_s + np.append(np.inf, tail_s)[cross]
-        rising_s = ends.compress_s + np.append(at_least_s, np.inf)[cross]
-        network_s = np.maximum(np.minimum(falling_s, rising_s), ends.decoded_s + self.decode_s[k])
-        return np.asarray(np.maximum(network_s, costs.worked_s(ends.work_s + self.work_s[k])))
+        cross = np.searchsorted(at_least_s - tail_s, sent_s - compress_s)
+        falling_s = sent_s + np.append(np.inf, tail_s)[cross]
+        rising_s = compress_s + np.append(at_least_s, np.inf)[cross]
+        network_s = np.maximum(np.minimum(falling_s, rising_s), decoded_s + self.decode_s[k])
+        return np.asarray(np.maximum(network_s, costs.worked_s(ends_s[3] + self.work_s[k])))
 
     def fusion(self, costs: Costs) -> Fusion:
         """The fusion that the least start leads to, or nearly so where the grid has rounded."""
@@ -107,45 +109,86 @@ def solve_joint(
 
     `incumbent_end_s`: end of the incumbent's time line, without forward. `gap`: of the whole step, that is enough.
     """
-    groups = len(costs.modes) * (costs.count * (costs.count + 1) // 2)
-    most_bins = max(_FEWEST_BINS, parameters.most_grid_cells // groups)
-    grids, finest = sorted({min(bins, most_bins) for bins in parameters.grid_bins}), parameters.finest_bins
     least_s = max(_least_end_s(costs), float(costs.worked_s(_least_work_s(costs)[0])))
-    known = Bounded.by_labels(incumbent, min(least_s, incumbent_end_s))
-    best = _on_grids(costs, known, incumbent_end_s, grids, deadline, parameters, gap)
-    end_s = timeline(costs, best.fusion).end_s
-    left_s, step_s = end_s - best.bound_end_s, costs.forward_s + end_s
-    if not gap * step_s < left_s <= _NEARLY * step_s or deadline.over or not grids[-1] < finest <= most_bins:
-        return best
-    return _on_grids(costs, best, end_s, [finest], deadline, parameters, gap)
-
-
-def _on_grids(
-    costs: Costs, known: Bounded, known_end_s: float, grids: list[int], deadline: Deadline, parameters: Parameters,
-    gap: float,
-) -> Bounded:  # fmt: skip
-    """The best of what grids of so many steps lead to and labels find, with what they bound."""
-    fusion, end_s, bound_s, suffixes = known.fusion, known_end_s, known.bound_end_s, None
-    for bins in grids:
-        finer = suffixes_of(costs, end_s, bins, deadline)
+    bracket, suffixes = _Bracket(costs, incumbent, incumbent_end_s, least_s, gap), None
+    most_bins = max(_FEWEST_BINS, parameters.most_grid_cells // _groups_in_all(costs))
+    for bins in sorted({min(bins, most_bins) for bins in parameters.grid_bins}):
+        finer = suffixes_of(costs, bracket.end_s, bins, deadline)
         if finer is None:
             break
         suffixes = finer
-        bound_s = max(bound_s, float(suffixes.bound_s(costs, 0, Ends.start())[0]))
-        if bound_s >= end_s:
+        bracket.raise_to(float(suffixes.bound_s(costs, 0, START)[0]))
+        if bracket.bound_s < bracket.end_s:
+            bracket.offer(suffixes.fusion(costs))
+        if bracket.is_closed:
             break
-        found = suffixes.fusion(costs)
-        found_end_s = timeline(costs, found).end_s
-        if found_end_s < end_s:
-            fusion, end_s = found, found_end_s
-        if end_s - bound_s <= gap * (costs.forward_s + end_s):
-            break
-    if suffixes is None or end_s - bound_s <= gap * (costs.forward_s + end_s):
-        return replace(known, fusion=fusion, bound_end_s=min(bound_s, end_s))
-    most = (parameters.most_labels, parameters.most_extensions)
-    labelled = solve_pareto(costs, suffixes, fusion, end_s, deadline, *most)
-    bound_s = max(labelled.bound_end_s, min(bound_s, timeline(costs, labelled.fusion).end_s))
-    return replace(labelled, bound_end_s=bound_s)
+    if suffixes is not None and not bracket.is_closed:
+        _by_labels(bracket, suffixes, Work(deadline, parameters.most_extensions), parameters)
+    return Bounded.by_labels(bracket.fusion, min(bracket.bound_s, bracket.end_s), *bracket.counts)
+
+
+@dataclass
+class _Bracket:
+    """The best fusion, when it ends, a lower bound on that of all; and the labels that were kept (`Sweep.counts`)."""
+
+    costs: Costs
+    fusion: Fusion
+    end_s: float
+    bound_s: float
+    gap: float
+    counts: tuple[int, int] = (0, 0)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether what is left is enough."""
+        return self.end_s - self.bound_s <= self.gap * (self.costs.forward_s + self.end_s)
+
+    def offer(self, fusion: Fusion | None) -> None:
+        """A fusion, kept if it is better."""
+        end_s = np.inf if fusion is None else timeline(self.costs, fusion).end_s
+        if fusion is not None and end_s < self.end_s:
+            self.fusion, self.end_s = fusion, end_s
+
+    @property
+    def below_s(self) -> float:
+        """A fusion that is better by more than rounding ends before it."""
+        return self.end_s * (1 - _SLACK)
+
+    def raise_to(self, bound_s: float) -> None:
+        """No fusion that is better than the best ends sooner."""
+        self.bound_s = max(self.bound_s, bound_s if bound_s < self.below_s else self.end_s)
+
+
+def _by_labels(bracket: _Bracket, suffixes: Suffixes, work: Work, parameters: Parameters) -> None:
+    """Labels from both ends in turn, bounded by each other, and by the grid first; each round keeps more of them.
+
+    A round looks for a fusion, then bounds all of them from the front and from the end.
+    """
+    costs, arcs = bracket.costs, all_arcs(bracket.costs)
+    behind: Bounds = suffixes
+    ahead: Bounds = suffixes
+    affordable = int(parameters.most_extensions // (_FIRST_SHARE * _groups_in_all(costs)))
+    most = min(parameters.most_labels, max(_FEWEST_LABELS, min(affordable, _FIRST_LABELS)))
+    while True:
+        for forwards, is_relaxed in ((True, False), (True, True), (False, True)):
+            rest = behind if forwards else ahead
+            found = sweep(costs, arcs, rest, bracket.below_s, most, work, forwards, is_relaxed)
+            if found is None:
+                return
+            bracket.counts = max(bracket.counts, found.counts)
+            bracket.offer(found.fusion)
+            if is_relaxed or found.is_exact:
+                bracket.raise_to(np.inf if found.is_exact else found.bound_end_s)
+                arcs = found.arcs
+            if is_relaxed and forwards:
+                ahead = found
+            elif is_relaxed:
+                behind = found
+            if found.is_exact or bracket.is_closed:
+                return
+        if most == parameters.most_labels:
+            return
+        most = min(_MORE_LABELS * most, parameters.most_labels)
 
 
 def suffixes_of(costs: Costs, end_s: float, bins: int, deadline: Deadline) -> Suffixes | None:
@@ -192,6 +235,11 @@ def _groups(costs: Costs, step_s: float, k: int, decode_s: Floats) -> Iterator[t
         bins = np.minimum(mode.compress_s(k, ends) / step_s + _SLACK, _BEYOND).astype(np.int64)
         send_s = mode.send_s(k, ends)
         yield mode.name, bins, send_s, send_s + mode.decode_s(k, ends) + decode_s[ends]
+
+
+def _groups_in_all(costs: Costs) -> int:
+    """Each in each mode."""
+    return len(costs.modes) * (costs.count * (costs.count + 1) // 2)
 
 
 def _step_s(costs: Costs, about_s: float) -> float:

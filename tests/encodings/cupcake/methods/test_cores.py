@@ -61,7 +61,7 @@ def test_the_milp_agrees_on_few_cores(decode: str) -> None:
 
 
 def test_a_search_with_little_work_bounds_every_plan_on_few_cores() -> None:
-    rng, capped, little = np.random.default_rng(5), 0, Parameters(grid_bins=(2,), most_labels=1)
+    rng, capped, little = np.random.default_rng(5), 0, Parameters(grid_bins=(2,), most_labels=1, most_extensions=20)
     for _ in range(share(200)):
         profile = _random(rng, "points")
         costs, optimum_s = Costs.of(profile), brute_force_s(profile) - profile.forward_s

@@ -86,7 +86,7 @@ def test_for_a_single_gradient_a_baseline_stands_in_for_algorithm_1() -> None:
 
 def test_a_capped_search_reports_a_bound_below_the_optimum() -> None:
     rng = np.random.default_rng(5)
-    capped, coarse = 0, Parameters(grid_bins=(2,), most_labels=1)
+    capped, coarse = 0, Parameters(grid_bins=(2,), most_labels=1, most_extensions=20)
     for _ in range(100):
         profile = random_instance(rng, "points")
         costs, optimum_s = Costs.of(profile), brute_force_s(profile) - profile.forward_s

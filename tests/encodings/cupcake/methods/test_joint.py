@@ -11,10 +11,11 @@ from espresso import DATA, fusion_profile
 from examples import is_thorough, share
 from fusion_instances import KINDS, brute_force_s, known_instance, mixed_instance, without
 
+from gapless.array_types import Floats
 from gapless.encodings.cupcake import Problem
 from gapless.encodings.cupcake.methods.baselines import all_baselines, one_group
 from gapless.encodings.cupcake.methods.joint import solve_joint, suffixes_of
-from gapless.encodings.cupcake.methods.pareto import Ends, Floats, solve_pareto
+from gapless.encodings.cupcake.methods.pareto import START, Sweep, Work, all_arcs, sweep
 from gapless.encodings.cupcake.parameters import Parameters
 from gapless.encodings.cupcake.solve import best_fusion
 from gapless.encodings.cupcake.views import render_groups
@@ -69,7 +70,7 @@ def test_a_grid_however_coarse_bounds_every_fusion(bins: int) -> None:
             if found is None:  # nothing can be better than the group of all
                 assert known_s == pytest.approx(optimum_s)
                 continue
-            bound_s = float(found.bound_s(costs, 0, Ends.start())[0])
+            bound_s = float(found.bound_s(costs, 0, START)[0])
             assert min(bound_s, known_s) <= optimum_s * (1 + 1e-9)
             assert timeline(costs, found.fusion(costs)).end_s >= optimum_s * (1 - 1e-9)
 
@@ -102,24 +103,58 @@ def test_a_search_that_ends_at_any_moment_has_a_fusion_and_a_true_bound(looks: i
 class _NoBounds:
     """Bounds that say nothing of what is still to come."""
 
-    def bound_s(self, costs: Costs, k: int, ends: Ends) -> Floats:
+    def bound_s(self, costs: Costs, k: int, ends_s: Floats) -> Floats:
         """When what is there is sent."""
-        return ends.sent_s
+        return ends_s[1]
+
+
+def _without_bounds(costs: Costs, forwards: bool, most: int, is_relaxed: bool) -> Sweep:
+    """Labels up to the end of the group of all."""
+    work, end_s = Work(Deadline(SolveOptions()), 1e9), timeline(costs, one_group(costs).fusion).end_s
+    found = sweep(costs, all_arcs(costs), _NoBounds(), end_s * (1 + 1e-9), most, work, forwards, is_relaxed)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("decode", DECODES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_instances_agree_with_labels_that_no_grid_prunes(kind: str, decode: str) -> None:
+    """From the front and from the end, which are searches apart."""
     rng = np.random.default_rng(20 + KINDS.index(kind))
     for _ in range(share(40, cases=len(KINDS) * len(DECODES))):
         profile = mixed_instance(rng, kind, most=24, least=16)
         costs = Costs.of(profile, decode=decode)
-        start = one_group(costs).fusion
-        start_s = timeline(costs, start).end_s
-        plain = solve_pareto(costs, _NoBounds(), start, start_s, Deadline(SolveOptions()), most=10**6)
-        assert plain.bound_end_s == pytest.approx(timeline(costs, plain.fusion).end_s)
         best = best_fusion(profile, decode=decode)
-        assert best.bound_s == best.iteration_s == pytest.approx(profile.forward_s + plain.bound_end_s, rel=1e-9)
+        for forwards in (True, False):
+            plain = _without_bounds(costs, forwards, 10**6, is_relaxed=False)
+            assert plain.is_exact
+            assert plain.fusion is not None
+            assert plain.bound_end_s == pytest.approx(timeline(costs, plain.fusion).end_s)
+            assert best.bound_s == best.iteration_s == pytest.approx(profile.forward_s + plain.bound_end_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("forwards", [True, False])
+def test_merged_labels_bound_every_fusion_and_keep_every_group_of_the_best(forwards: bool, most: int) -> None:
+    rng = np.random.default_rng(most)
+    loose = 0
+    for kind in MODES:
+        for _ in range(share(100, cases=len(MODES))):
+            profile = replace(_at_most_8(rng, kind), cores=float(rng.integers(1, 4)) if rng.random() < 0.3 else None)
+            costs = Costs.of(profile)
+            best = best_fusion(profile).fusion
+            end_s = timeline(costs, best).end_s
+            merged = _without_bounds(costs, forwards, most, is_relaxed=True)
+            assert merged.bound_end_s <= end_s * (1 + 1e-9)
+            for (start, last), mode in zip(best.groups, best.modes, strict=True):
+                assert merged.arcs[costs.names.index(mode), start, last + 1]
+            other = _without_bounds(costs, not forwards, 10**6, is_relaxed=False)
+            for k in (end for end in best.ends if end < costs.count):
+                there = other.labels[k]
+                assert there is not None
+                assert merged.bound_s(costs, k, there.ends_s).min() <= end_s * (1 + 1e-9)
+            loose += merged.bound_end_s < end_s * (1 - 1e-9)
+    assert loose
 
 
 def test_a_gap_that_is_enough_ends_the_search_before_its_labels() -> None:
