@@ -34,7 +34,8 @@ def test_a_plan_fits_into_what_is_found_and_none_below_what_is_proven(question: 
 
 
 def test_a_small_transformer_s_least_budget_is_proven_within_3_percent(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_LAYERS": 3, "_FEATURES": 64, "_HIDDEN": 256, "_HEADS": 4, "_GPT2_VOCABULARY": 64}.items():
+    small = {"_BASE": transformers._Size(layers=3, features=64), "_HEAD_FEATURES": 16, "_GPT2_VOCABULARY": 64}
+    for name, value in small.items():
         monkeypatch.setattr(transformers, name, value)
     graph = build("gpt2_small", 2, input_size=64)
     result = gapless.solve(
