@@ -13,21 +13,21 @@ from gapless.errors import InputError
 from gapless.profiles.training import layers
 from gapless.profiles.training.builder import NetworkBuilder, Value
 
-__all__ = ["bert_base", "bert_large", "gpt2_block", "gpt2_small"]
+__all__ = ["Size", "bert_base", "bert_large", "gpt2_block", "gpt2_small"]
 
 _HEAD_FEATURES = 64
 _TOKEN_BYTES = 8
 
 
 @dataclass(frozen=True)
-class _Size:
+class Size:
     """The layers of a transformer, and the features of a token in it."""
 
     layers: int
     features: int
 
 
-_BASE, _LARGE = _Size(12, 768), _Size(24, 1024)
+_BASE, _LARGE = Size(12, 768), Size(24, 1024)
 
 _BERT_VOCABULARY, _BERT_POSITIONS, _BERT_SEGMENTS = 30522, 512, 2
 _GPT2_VOCABULARY, _GPT2_POSITIONS = 50257, 1024
@@ -43,7 +43,7 @@ def bert_large(net: NetworkBuilder, size: tuple[int, ...]) -> list[Value]:
     return _bert(net, size, _LARGE)
 
 
-def _bert(net: NetworkBuilder, size: tuple[int, ...], of: _Size) -> list[Value]:
+def _bert(net: NetworkBuilder, size: tuple[int, ...], of: Size) -> list[Value]:
     tokens, segments = (_token_input(net, size, _BERT_POSITIONS) for _ in range(2))
     x = layers.add(
         net,

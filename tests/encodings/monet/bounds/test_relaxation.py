@@ -97,7 +97,7 @@ def test_cuts_ascend_from_the_first_stage_and_tell_single_stages_apart_on_small_
 def test_a_network_of_twice_the_layers_takes_twice_the_nonzeros(monkeypatch: pytest.MonkeyPatch) -> None:
     nonzeros = []
     for count in (8, 16):
-        monkeypatch.setattr(transformers, "_BASE", transformers._Size(layers=count, features=768))
+        monkeypatch.setattr(transformers, "_BASE", transformers.Size(layers=count, features=768))
         graph = build("gpt2_small", 4)
         model = relaxation.encode(graph, int(0.4 * peak_without_saving_bytes(graph)))
         nonzeros.append(len(model.milp.arrays().value))

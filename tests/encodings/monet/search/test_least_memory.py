@@ -34,7 +34,7 @@ def test_a_plan_fits_into_what_is_found_and_none_below_what_is_proven(question: 
 
 
 def test_a_small_transformer_s_least_budget_is_proven_within_3_percent(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {"_BASE": transformers._Size(layers=3, features=64), "_HEAD_FEATURES": 16, "_GPT2_VOCABULARY": 64}
+    small = {"_BASE": transformers.Size(layers=3, features=64), "_HEAD_FEATURES": 16, "_GPT2_VOCABULARY": 64}
     for name, value in small.items():
         monkeypatch.setattr(transformers, name, value)
     graph = build("gpt2_small", 2, input_size=64)
