@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from examples import examples
 from hypothesis import HealthCheck, given
 from monet_proofs import questions
-from tiny_training import cheapest_s
+from tiny_training import cheapest_s, training_graphs
 
 import gapless
 from gapless import SolveOptions, Status
 from gapless.encodings.monet import Problem
-from gapless.encodings.monet.bounds.must_hold import is_refuted, least_row_bytes, refuted_bytes
+from gapless.encodings.monet.bounds.must_hold import (
+    is_refuted,
+    is_refuted_by_variants,
+    least_row_bytes,
+    refuted_bytes,
+)
 from gapless.encodings.monet.parameters import Parameters
 from gapless.profiles.training.baseline import peak_without_saving_bytes
 from gapless.profiles.training.graph import TrainingGraph
@@ -24,9 +31,33 @@ UNET = build("unet", 11)
 def test_nothing_fits_what_is_refuted(question: tuple[TrainingGraph, int]) -> None:
     graph, budget_bytes = question
     refuted = refuted_bytes(graph, least_row_bytes(graph) - 1, budget_bytes)
-    assert is_refuted(graph, refuted)
+    assert is_refuted(graph, refuted) or is_refuted_by_variants(graph, refuted)
     if refuted > 0:
         assert cheapest_s(graph, refuted) is None
+
+
+@examples(1500, suppress_health_check=[HealthCheck.too_slow])
+@given(graph=training_graphs())
+def test_nothing_fits_what_variants_refute(graph: TrainingGraph) -> None:
+    low_bytes = least_row_bytes(graph) - 1
+    high_bytes = 4 * low_bytes + 8
+    without = _largest_refuted(graph, low_bytes, high_bytes, is_refuted)
+    refuted = _largest_refuted(graph, without, high_bytes, is_refuted_by_variants)
+    if refuted > without:  # in some four of 1,500
+        assert cheapest_s(graph, refuted) is None
+
+
+def _largest_refuted(graph: TrainingGraph, low: int, high: int, refutes: Callable[[TrainingGraph, int], bool]) -> int:
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if refutes(graph, middle) else (low, middle)
+    return low
+
+
+def test_variants_tried_one_by_one_refute_more() -> None:
+    budget_bytes = int(0.26 * peak_without_saving_bytes(UNET))
+    assert not is_refuted(UNET, budget_bytes)
+    assert is_refuted_by_variants(UNET, budget_bytes)
 
 
 def test_skips_whose_gradients_pile_up_ask_for_more_than_any_step_by_itself() -> None:
