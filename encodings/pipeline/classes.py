@@ -134,7 +134,7 @@ def wider(
 
 def _wider_questions(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Without the cut; then in other placements, evenly cut: there are too many cuts of many stages to look at."""
-    plain = replace(problem, compression=None, error_budget=0.0, method="auto", cut="auto")
+    plain = replace(problem, compression=None, error_budget=0.0, method="auto", cut="auto", starts=())
     if problem.cut != "auto":
         yield "without --cut", plain
     for placement in PLACEMENTS if has_placements(problem) else ():

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from gapless.encodings.pipeline import advice
+from gapless.encodings.pipeline import advice, sweep
 from gapless.encodings.pipeline.execution import profiling, run
 from gapless.encodings.pipeline.exports import megatron, torch_csv, torchtitan
 from gapless.encodings.pipeline.programs import curves
-from gapless.encodings.pipeline.question import FORMS, ErrorsQuestion, LayersQuestion, Question, RunQuestion
+from gapless.encodings.pipeline.question import FORMS, LIMITS, ErrorsQuestion, LayersQuestion, Question, RunQuestion
 from gapless.lazy import lazy
+from gapless.options import SolveOptions
 from gapless.question import fields_of, picked
 from gapless.question.command_fields import drawn, plot
-from gapless.question.fields import Choice, Field, Flag, Listed, Number, Text, Whole
+from gapless.question.fields import Choice, Field, Flag, Listed, Number, Size, Text, Whole
 from gapless.system import Command, Export, answering_in_time, asking
 
-__all__ = ["ADVICE", "EXPORTS", "PROFILES", "RUN"]
+__all__ = ["ADVICE", "CURVE", "EXPORTS", "PROFILES", "RUN"]
 
-_LEFT_OUT = ("micro_batches", "method", "memory", "in_flight", "error_budget")
+_LEFT_OUT = ("micro_batches", "method", *LIMITS, "from_plan", "error_budget")
 _ADVICE = (
     *(field for field in fields_of(Question) if field.name not in _LEFT_OUT),
     Field("micro_batches", Whole(1, 65536), "micro-batches of a step", otherwise="four a rank", metavar="M"),
@@ -23,6 +24,16 @@ _ADVICE = (
         "error_budget", Number(0), "the most that is of interest", otherwise="that of compressing all", metavar="E",
         group="compression",
     ),
+)  # fmt: skip
+
+_CURVE = (
+    *(field for field in fields_of(Question) if field.name not in (*LIMITS, "from_plan")),
+    Field("memory", Listed(Size()), "limits of a rank's memory: 24GiB,32GiB", metavar="SIZE,SIZE,...", group="memory"),
+    Field(
+        "in_flight", Listed(Whole(1, 65536)), "instead of bytes: how many micro-batches a rank may hold at once: 3,4,5",
+        metavar="N,N,...", group="memory",
+    ),
+    Field("output", Text(), "folder for the plans and the table", is_required=True, metavar="DIR", short="-o"),
 )  # fmt: skip
 
 _SIZES = (
@@ -76,6 +87,17 @@ example:
   gapless advise pipeline --profile gpt-8.3b --ranks 4 --bandwidth 200Gbps --replicas 4
 """
 
+_CURVE_HELP = """\
+Limits are solved from the tightest on, each begins with the plan of the one before: more memory never gives a slower
+plan. Each gets the time limit for itself and a plan file in the folder, with the table as summary.csv and summary.json.
+The same command again goes on with the limits that have no answer yet. Ctrl-C ends it with the best plans so far.
+
+exit codes: 0 every limit is answered, 2 bad input, 4 some have no answer yet, 5 a replay found violations
+
+example:
+  gapless sweep pipeline --profile uniform:f=10,b=12,w=8 --ranks 4 --micro-batches 8 --hop 2 --in-flight 4,5,6 -o curve
+"""
+
 _MODEL_HELP = """\
 FACTORY makes (model, inputs, loss, targets): a torch.nn.Sequential of layers, a batch, the mean loss of
 loss(outputs, targets). train:gpt, with layers, hidden, heads, vocabulary, sequence and micro_batch, is a small GPT of
@@ -113,6 +135,10 @@ example:
 ADVICE = Command(
     "pipeline", "the front of time, memory and compression error", _ADVICE,
     answering_in_time(lambda: advice.advise), _ADVICE_HELP, is_limited=True,
+)  # fmt: skip
+CURVE = Command(
+    "pipeline", "step time against memory", _CURVE, lazy(lambda: sweep.answer), _CURVE_HELP,
+    SolveOptions(time_limit_s=60.0), "stopping with the best plans so far; the same command goes on from them",
 )  # fmt: skip
 RUN = Command(
     "pipeline", "a plan by torch.distributed.pipelining, on processes of this machine",

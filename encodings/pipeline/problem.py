@@ -14,6 +14,7 @@ from gapless.encodings.pipeline.compression.rules import RECIPES
 from gapless.encodings.pipeline.placement.asked import placed, searched
 from gapless.encodings.pipeline.placement.named import copies_of
 from gapless.encodings.pipeline.placement.network import EvenHops, Hops, Replicas, TopologyHops
+from gapless.encodings.pipeline.programs.start import Start, start_of
 from gapless.encodings.pipeline.question import Question
 from gapless.encodings.pipeline.step import Step
 from gapless.errors import InputError
@@ -33,10 +34,12 @@ __all__ = ["EvenHops", "Hops", "Problem", "Replicas", "TopologyHops", "problem",
 @dataclass(frozen=True, repr=False)
 class Problem(Step):
     """How to run a `Step` in least time. `alternatives`: the same question in other placements; the best plan of all of
-    them is the answer. Raises `InputError` naming a field that doesn't go with the others.
+    them is the answer. `starts`: plans from which the search may begin, such as those for less memory. Raises
+    `InputError` naming a field that doesn't go with the others.
     """
 
     alternatives: tuple[Problem, ...] = field(default=(), repr=False)
+    starts: tuple[Start, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_step(self)
@@ -168,6 +171,7 @@ def problem_of(asked: Question) -> Problem:
         overlap_cost=asked.overlap_cost, steps=asked.steps, work=tuple(asked.work or ()), slices=asked.slices,
         attention=asked.attention, slice_lengths=tuple(asked.slice_lengths or ()),
         vocabulary_parts=asked.vocabulary_parts, link=host_link(asked.offload, asked.host_memory),
+        starts=() if asked.from_plan is None else (start_of(asked.from_plan),),
     )  # fmt: skip
 
 

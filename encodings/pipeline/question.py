@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from gapless.io.plan import SavedPlan
     from gapless.profiles.pipelines.compression import CompressionTable
     from gapless.profiles.pipelines.profile import PipelineProfile
+    from gapless.result import Result
     from gapless.topologies.topology import Topology
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "EMBEDDINGS",
     "EMULATED",
     "FORMS",
+    "LIMITS",
     "MESSAGE_MEMORIES",
     "METHODS",
     "OBJECTIVES",
@@ -60,6 +63,8 @@ OBJECTIVES = ("makespan", "span")
 EMBEDDINGS = ("fused", "separate")
 FORMS = ("compute", "communication")
 """Of a schedule for torch: what is computed, or messages too."""
+LIMITS = ("memory", "in_flight")
+"""What limits memory, one at a time."""
 OPTIMIZERS = ("adam", "sgd")
 EMULATED = ("none", "compute", "links")
 """What ranks wait for instead of doing it: nothing, computing, or messages too."""
@@ -190,6 +195,13 @@ class Question(Asked):
     )
     offload: float | None = said(replace(OFFLOAD, group="memory"))
     host_memory: int | None = said(replace(HOST_MEMORY, group="memory"))
+    from_plan: str | SavedPlan | Result | None = asked(
+        Object(("gapless.io.plan.SavedPlan", "gapless.result.Result")),
+        "a plan to begin with, such as one for less memory: what is found is never slower",
+        metavar="FILE",
+        is_asked=False,
+        called="from",
+    )
     hop: float | None = asked(
         Scaled(parse_plain_seconds, Number(0, maximum=MOST_SECONDS)),
         "seconds of a plain message between neighbours: 2, 1.5ms",

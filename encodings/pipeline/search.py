@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.policies import any_policy_s
+from gapless.encodings.pipeline.case import Case
 from gapless.encodings.pipeline.compression.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.compression.modes import Spoiling, fastest_modes, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
@@ -28,40 +29,17 @@ from gapless.encodings.pipeline.order.work import with_work, work_bound_s
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.memory import held_bytes
+from gapless.encodings.pipeline.programs.start import Start
 from gapless.encodings.pipeline.schedules.baselines import apart, whole
+from gapless.encodings.pipeline.starts import started
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP
 
-__all__ = ["ROUNDING", "Case", "Search"]
+__all__ = ["ROUNDING", "Search"]
 
 
 ROUNDING = PROVEN_GAP
 """What differs by less than this share is equal: sums in another order, and costs in ticks that are rounded down."""
-
-
-@dataclass
-class Case:
-    """One cut, one choice of the stages that recompute, and whether backwards are split. `known`: orders of it
-    that stay within memory.
-
-    `bounds_s`: seconds by name, on all of its orders and modes.
-    """
-
-    cut: Cut
-    stages: Stages
-    bounds_s: dict[str, float]
-    known: list[Candidate] = field(default_factory=list)
-    choice: Choice = ()
-
-    @property
-    def bound_s(self) -> float:
-        """The highest of the bounds."""
-        return max(self.bounds_s.values())
-
-    @property
-    def best(self) -> Candidate | None:
-        """The fastest order that is known."""
-        return min(self.known, key=lambda found: found.rank, default=None)
 
 
 class Search:
@@ -90,6 +68,8 @@ class Search:
         The first order is found in linear time, and counts where there is no other.
         """
         first = self._first()
+        for start in self.asked.starts:
+            self._begin_with(start)
         if self.problem.link is not None:
             self._without_copies(is_quick)
         for cut, bound_s in self._cuts():
@@ -110,9 +90,37 @@ class Search:
         if self.problem.compression is not None and self.problem.method not in RECIPES:  # which say what is compressed
             self._compress(self._fastest(_moded_rank))
 
+    def _begin_with(self, start: Start) -> None:
+        """A plan that is there already, as an order of its cut and choice, which are searched on like the others."""
+        made = started(self.asked, start)
+        if made is None:
+            return
+        choice, found = made
+        case = self._case(
+            found.cut, choice, found.stages.splits or False not in self.problem.shapes(_recomputes(choice))
+        )
+        self.add(case, [found] if (self._held(found) <= found.stages.room_bytes).all() else [])
+
+    def _case(self, cut: Cut, choice: Choice, splits: bool) -> Case:
+        """The one of this cut and choice, which is made where there is none yet."""
+        for case in self.cases:
+            if (case.cut, case.choice, case.stages.splits) == (cut, choice, splits):
+                return case
+        stages = stages_of(self.problem, cut, choice, splits)
+        case = Case(cut, stages, bounds_of(stages), choice=choice)
+        if self.has_cells:
+            _raise(case.bounds_s, bounds_of(stages_of(self.asked, cut, choice, splits)))
+        if self.asked.work:
+            case.bounds_s["work"] = work_bound_s(stages, self.asked.total_work)
+        spoiling = spoiling_of(self.problem, cut, stages.crosses)
+        if spoiling is not None:
+            case.bounds_s["modes"] = relaxed_bound_s(stages, spoiling, self.deadline.stage())
+        self.cases.append(case)
+        return case
+
     def _without_copies(self, is_quick: bool) -> None:
         """What is found without a link is a plan with one: no link makes it slower."""
-        search = Search(replace(self.asked, link=None), *self.effort, lambda found: None)
+        search = Search(replace(self.asked, link=None, starts=()), *self.effort, lambda found: None)
         search.run(is_quick)
         case, best = search._case_of_best, search.best
         if case is None or best is None:
@@ -230,19 +238,11 @@ class Search:
 
     def _order(self, cut: Cut, choice: Choice, splits: bool, bound_s: float) -> None:
         """Quick orders of a case, unless its bound says that it is no better."""
-        stages = stages_of(self.problem, cut, choice, splits)
-        case = Case(cut, stages, bounds_of(stages) | ({"cut": bound_s} if bound_s else {}), choice=choice)
-        if self.has_cells:
-            _raise(case.bounds_s, bounds_of(stages_of(self.asked, cut, choice, splits)))
-        if self.asked.work:
-            case.bounds_s["work"] = work_bound_s(stages, self.asked.total_work)
-        spoiling = spoiling_of(self.problem, cut, stages.crosses)
-        if spoiling is not None:
-            case.bounds_s["modes"] = relaxed_bound_s(stages, spoiling, self.deadline.stage())
-        self.cases.append(case)
+        case = self._case(cut, choice, splits)
+        _raise(case.bounds_s, {"cut": bound_s} if bound_s else {})
         if not self.is_beaten(case.bound_s):
             self.ordered_count += 1
-            self.add(case, self._fitting(self._quickly(cut, stages)))
+            self.add(case, self._fitting(self._quickly(cut, case.stages)))
 
     def _change_policies(self) -> None:
         """From the best case on, a step of one stage along its curve at a time, as long as that gains."""

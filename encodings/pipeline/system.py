@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gapless.encodings.pipeline import classes, parameters, problem, solve
-from gapless.encodings.pipeline.commands import ADVICE, EXPORTS, PROFILES, RUN
+from gapless.encodings.pipeline.commands import ADVICE, CURVE, EXPORTS, PROFILES, RUN
 from gapless.encodings.pipeline.programs import decision, view
 from gapless.encodings.pipeline.question import Question
 from gapless.lazy import lazy
@@ -54,6 +54,7 @@ SYSTEM = System(
     lighter="fewer micro-batches",
     exports=EXPORTS,
     advice=(ADVICE,),
+    sweeps=(CURVE,),
     runs=(RUN,),
     view=lazy(lambda: view.render),
     device_names=_rank_names,

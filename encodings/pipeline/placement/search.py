@@ -13,6 +13,7 @@ from gapless import __version__
 from gapless.encodings.pipeline.classes import SHARE, any_placement_s
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.programs.start import Start
 from gapless.encodings.pipeline.search import Search
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP, Bound, PlanClass, Status, claim_of
@@ -53,20 +54,28 @@ class _Tried:
 def best_placed(problem: Problem, options: SolveOptions, parameters: Parameters, planned: Planned) -> Plan:
     """The best plan of a question and its alternatives, which says which of them it is."""
     deadline = Deadline(options)
-    questions = (replace(problem, alternatives=()), *problem.alternatives)
+    questions = [replace(each, alternatives=(), starts=_starts(problem, each))
+                 for each in (problem, *problem.alternatives)]  # fmt: skip
     tried = [_first(question, deadline, parameters) for question in questions]
     tried.sort(key=lambda each: each.cost_s)
     share = parameters.with_share(1 / min(parameters.refined_placements, len(tried)))
     best: _Tried | None = None
     for number, each in enumerate(tried):
-        if best is not None and (number >= parameters.refined_placements or deadline.over):
-            break
-        if best is not None and each.bound_s >= best.cost_s * (1 - max(PROVEN_GAP, options.gap)):
+        is_begun = bool(each.question.starts)  # whose plan is no slower than that which it begins with
+        if best is not None and not is_begun and (number >= parameters.refined_placements or deadline.over):
+            continue
+        if best is not None and not is_begun and each.bound_s >= best.cost_s * (1 - max(PROVEN_GAP, options.gap)):
             continue
         each.note(planned(each.question, _offering(each.question, deadline.stage()), share))
         if each.plan is not None and each.plan.schedule is not None and (best is None or each.cost_s < best.cost_s):
             best = each
     return _nothing(tried) if best is None else _answer(best, tried, options, deadline)
+
+
+def _starts(problem: Problem, question: Problem) -> tuple[Start, ...]:
+    """Those in the placement of a question."""
+    placing = question.placement, question.chunks
+    return tuple(start for start in problem.starts if (start.placement, start.chunks) == placing)
 
 
 def _first(question: Problem, deadline: Deadline, parameters: Parameters) -> _Tried:
