@@ -35,7 +35,7 @@ from gapless.sweeps.summary import table_files, write_summary
 from gapless.sweeps.sweep_file import Value
 from gapless.system import Answer, Session
 
-__all__ = ["answer", "sweep"]
+__all__ = ["answer", "closed", "sweep"]
 
 
 def answer(values: Mapping[str, Any], session: Session) -> Answer:
@@ -85,7 +85,7 @@ def sweep(
     order = tuple(sorted(range(len(limits)), key=limits.__getitem__))
     found = answers(questions, folder, _Curve(asked, tuple(questions), order, options.threads), options.on_progress,
                     options.stop)  # fmt: skip
-    rows = Rows(_closed(found, order, limit))
+    rows = Rows(closed(found, order, limit))
     write_summary(Path(folder), rows)
     return rows
 
@@ -156,7 +156,7 @@ class _Curve:
         return ()
 
 
-def _closed(rows: Sequence[Row], order: Sequence[int], limit: str) -> list[Row]:
+def closed(rows: Sequence[Row], order: Sequence[int], limit: str) -> list[Row]:
     """The rows with the plan of a tighter limit where their own is slower, as where time was up, or there is none.
 
     Raises `SolverError` where a plan refutes what was proven of a looser limit.

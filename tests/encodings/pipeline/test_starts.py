@@ -41,7 +41,7 @@ ASKED: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 WEAK = replace(FEW, methods=MethodChoice(only=("gpipe",)))
-SOME = ("v", "compressed")
+SOME = ("v",)
 
 
 def solved(asked: Problem, parameters: object = FEW) -> Result:

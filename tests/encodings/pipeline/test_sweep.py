@@ -70,6 +70,7 @@ def test_each_limit_begins_with_the_plan_of_the_one_before(solved: list[Question
     assert not solved
 
 
+@pytest.mark.thorough
 def test_a_tighter_limit_that_is_new_has_the_looser_ones_solved_again(solved: list[Question], tmp_path: Path) -> None:
     sweep(ASKED, "in_flight", [2, 4], OPTIONS, tmp_path, FEW)
     solved.clear()
@@ -79,15 +80,15 @@ def test_a_tighter_limit_that_is_new_has_the_looser_ones_solved_again(solved: li
 
 def test_a_slower_plan_gives_way_to_that_of_a_tighter_limit() -> None:
     rows = [_row(3, 12.0, bound_s=8.0), _row(2, 10.0, bound_s=9.0), _row(1, None)]
-    found = sweeping._closed(rows, (2, 1, 0), "in_flight")
+    found = sweeping.closed(rows, (2, 1, 0), "in_flight")
     assert [row.objective for row in found] == [10.0, 10.0, None]
     assert (found[0].plan, found[0].bound, found[0].gap, found[0].details["plan_of"]) == ("2", 8.0, 0.2, 2)
 
 
 @pytest.mark.parametrize("looser", [{"bound_s": 11.0, "cost_s": 12.0}, {"cost_s": None, "status": "infeasible"}])
 def test_a_bound_that_a_plan_refutes_is_an_error(looser: dict[str, Any]) -> None:
-    with pytest.raises(SolverError, match="in_flight 3: a plan of 10.0 for 2 refutes"):
-        sweeping._closed([_row(3, **looser), _row(2, 10.0)], (1, 0), "in_flight")
+    with pytest.raises(SolverError, match=r"in_flight 3: a plan of 10\.0 for 2 refutes"):
+        sweeping.closed([_row(3, **looser), _row(2, 10.0)], (1, 0), "in_flight")
 
 
 def _row(most: int, cost_s: float | None, bound_s: float | None = None, status: str = "feasible") -> Row:
@@ -99,5 +100,5 @@ def _row(most: int, cost_s: float | None, bound_s: float | None = None, status: 
 @pytest.mark.parametrize("given", [{}, {"memory": [100], "in_flight": [2]}])
 def test_one_kind_of_limit_is_swept(given: dict[str, Any], tmp_path: Path) -> None:
     values = {**ASKED, "memory": None, "in_flight": None, "output": str(tmp_path / "curve"), **given}
-    with pytest.raises(InputError, match="memory, in_flight: must be one of both, got (neither|memory and in_flight)"):
+    with pytest.raises(InputError, match=r"memory, in_flight: must be one of both, got (neither|memory and in_flight)"):
         sweeping.answer(values, Session(OPTIONS, print))
