@@ -197,7 +197,7 @@ class Question(Asked):
     host_memory: int | None = said(replace(HOST_MEMORY, group="memory"))
     from_plan: str | SavedPlan | Result | None = asked(
         Object(("gapless.io.plan.SavedPlan", "gapless.result.Result")),
-        "a plan to begin with, such as one for less memory: what is found is never slower",
+        "a plan to begin with, such as one for less memory: a search goes on from its order",
         metavar="FILE",
         is_asked=False,
         called="from",

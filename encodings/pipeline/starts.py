@@ -64,7 +64,7 @@ def _choice(problem: Problem, decision: PipelineDecision, splits: bool) -> Choic
     count = problem.stage_count
     names = decision.policies or ("",) * count
     asked = [(STAGE_INPUT,) if stage in decision.recomputed else tuple(names[stage].split()) for stage in range(count)]
-    curves = curve_of(problem, decision.cut, splits)
+    curves = curve_of(_of_least_work(problem), decision.cut, splits)
     found = [next((one for one in curve if one.layers == own), None) for curve, own in zip(curves, asked, strict=True)]
     chosen = tuple(one for one in found if one is not None)
     return chosen if len(chosen) == count else None
@@ -73,7 +73,7 @@ def _choice(problem: Problem, decision: PipelineDecision, splits: bool) -> Choic
 def _timed(problem: Problem, decision: PipelineDecision, choice: Choice, splits: bool) -> Candidate | None:
     """The decision's order with the stages of a question; None where it doesn't hold there."""
     is_known = splits in problem.shapes(any(policy.recomputes for policy in choice))
-    stages = stages_of(problem, decision.cut, choice, splits if is_known else not splits)
+    stages = stages_of(_of_least_work(problem), decision.cut, choice, splits if is_known else not splits)
     stages = stages if is_known or splits else whole(stages)
     if stages.splits != splits:
         return None
@@ -89,6 +89,11 @@ def _timed(problem: Problem, decision: PipelineDecision, choice: Choice, splits:
     if spoiling is not None and spoiling.total(order) > problem.error_budget:
         return None
     return Candidate(decision.method, decision.cut, stages, order, timeline)
+
+
+def _of_least_work(problem: Problem) -> Problem:
+    """The question whose costs stages multiply by the work of each micro-batch."""
+    return problem.relaxed if problem.work else problem
 
 
 def _order(problem: Problem, decision: PipelineDecision, stages: Stages) -> Order | None:

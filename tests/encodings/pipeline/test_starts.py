@@ -28,7 +28,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "schedule": {**GPT, "method": "1f1b", "in_flight": 2},
     "v": {**UNIFORM, "placement": "v", "in_flight": 2},
     "copies": {**UNIFORM, "placement": "bidirectional", "in_flight": 2},
-    "recomputed": {**GPT, "recomputation": "auto", "memory": 30_000},
+    "recomputed": {**GPT, "recomputation": "auto", "memory": 60_000},
     "policies": {**GPT, "recomputation": "curve", "backward": "whole", "memory": 30_000},
     "slices": {**GPT, "slices": 2, "in_flight": 2},
     "work": {**GPT, "work": (1, 1.5, 0.7, 1.2), "in_flight": 2},
