@@ -27,6 +27,13 @@ MOST_GAP = 1.0
 MOST_THREADS = 1024
 
 
+class _Unsaid(float):
+    """A gap that nobody stated: exact for a backend, the problem's own where `gapless.solve` is asked."""
+
+
+_UNSAID = _Unsaid(0.0)
+
+
 @dataclass(frozen=True)
 class Progress:
     """One report of a running solve; `incumbent` and `bound`, in `unit`, are None while unknown.
@@ -55,24 +62,25 @@ class SolveOptions:
 
     `time_limit_s`: seconds of wall time, None for no limit. `step_limit`: after how many steps a backend ends, None for
     no limit; a step is about a linear program that it solves, and its number is the same on any machine. `gap`: stop
-    once the relative gap is proven to be at most this (0.05 = 5 %). `threads`: 0 takes every core; the plan doesn't
-    depend on it, unless a time limit cuts it short. `presolve`: whether backends may simplify a model before they solve
-    it. `interior`: whether HiGHS solves linear programs by interior points alone, whose duals bound as well as those of
-    a vertex. `solver` names the backend of the encoding's own model (`gapless list solvers`), None leaves it to the
-    encoding. `on_progress` is called from the solving thread. `on_plan` takes what a system finds before its end: the
-    cost of a plan, and what makes it, called later, in another thread, if at all (`gapless.anytime.incumbents`).
-    `on_point` takes every better point of a model that HiGHS finds: its objective, and its values, one per column.
-    `on_step` is called at every step of HiGHS in a model with integers: the steps so far, and the bound.
-    `unfinished`: where a system whose plans grow piece by piece may keep what is finished, in case it is killed.
-    `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent. `within_deadline`: the deadline
-    of the solve that this one is a stage of.
+    once the relative gap is proven to be at most this (0.05 = 5 %); where it isn't stated, a backend proves the
+    optimum, and `gapless.solve` takes the gap of `problem.default_options`, as the command line does. `threads`: 0
+    takes every core; the plan doesn't depend on it, unless a time limit cuts it short. `presolve`: whether backends may
+    simplify a model before they solve it. `interior`: whether HiGHS solves linear programs by interior points alone,
+    whose duals bound as well as those of a vertex. `solver` names the backend of the encoding's own model (`gapless
+    list solvers`), None leaves it to the encoding. `on_progress` is called from the solving thread. `on_plan` takes
+    what a system finds before its end: the cost of a plan, and what makes it, called later, in another thread, if at
+    all (`gapless.anytime.incumbents`). `on_point` takes every better point of a model that HiGHS finds: its objective,
+    and its values, one per column. `on_step` is called at every step of HiGHS in a model with integers: the steps so
+    far, and the bound. `unfinished`: where a system whose plans grow piece by piece may keep what is finished, in case
+    it is killed. `stop` may be set from anywhere, as Ctrl-C does: the solver returns its incumbent. `within_deadline`:
+    the deadline of the solve that this one is a stage of.
 
     Raises `InputError` for what is out of range: a time limit of 0 or more than 10^6 s; a step limit below 1; a
     gap beyond 0..1; threads beyond 0..1024; a seed beyond 0..2^31 - 1.
     """
 
     time_limit_s: float | None = None
-    gap: float = 0.0
+    gap: float = _UNSAID
     threads: int = 0
     seed: int = 0
     solver: str | None = None
@@ -112,6 +120,10 @@ class SolveOptions:
     def within(self, time_limit_s: float | None) -> SolveOptions:
         """These options with another time limit, at least a millisecond."""
         return replace(self, time_limit_s=None if time_limit_s is None else max(time_limit_s, 1e-3))
+
+    def for_problem(self, default: SolveOptions) -> SolveOptions:
+        """These options with the gap of a problem's default ones, if none is stated here."""
+        return replace(self, gap=default.gap) if isinstance(self.gap, _Unsaid) else self
 
     def of_a_part(self) -> SolveOptions:
         """These options for a part of a plan: its reports are passed on without incumbent and bound, its own alone."""

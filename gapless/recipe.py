@@ -33,18 +33,21 @@ def solve(
 ) -> Result:
     """Solve a problem and replay its schedule.
 
-    `parameters`: what the system's searches may be tuned by; None for its defaults. `command`: what somebody typed, for
-    the plan file. `on_result`: called from a thread of its own with the best plan so far, replayed clean, at most every
-    30 s, for whatever may end this process. That nothing was found, or that there is nothing to find, is said by
-    `result.status`; a solve that runs out of memory, or is interrupted by Ctrl-C, ends with the best plan that its
-    system has offered; Ctrl-C is raised where there is none. Raises `InputError` for options or a problem that make no
-    sense, `SolverError` where a backend is missing or fails.
+    `options`: None for `problem.default_options`, whose gap also stands where the options state none; their time limit
+    stands as it is, None for no limit. `parameters`: what the system's searches may be tuned by; None for its defaults.
+    `command`: what somebody typed, for the plan file. `on_result`: called from a thread of its own with the best plan
+    so far, replayed clean, at most every 30 s, for whatever may end this process. That nothing was found, or that there
+    is nothing to find, is said by `result.status`; a solve that runs out of memory, or is interrupted by Ctrl-C, ends
+    with the best plan that its system has offered; Ctrl-C is raised where there is none. Raises `InputError` for
+    options or a problem that make no sense, `SolverError` where a backend is missing or fails.
     """
     is_problem = all(hasattr(problem, name) for name in ("system", "description")) and not isinstance(problem, Asked)
     must_be("problem", is_problem, "what gapless.<system>.problem(...) returns", problem)
     must_be("options", options is None or isinstance(options, SolveOptions), "SolveOptions or None", options)
-    options = options or problem.default_options
-    log, deadline = ProgressLog(options.on_progress), Deadline(options)
+    default = problem.default_options
+    options = default if options is None else options.for_problem(default)
+    deadline = Deadline(options)
+    log = ProgressLog(options.on_progress, lambda: deadline.elapsed_s)
     question = kept_question(problem)
     made = {**({"command": command} if command else {}), **({} if question is None else {"question": question})}
 

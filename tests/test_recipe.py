@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,9 @@ from pair_exchange import MadeUp, exchange
 import gapless
 from gapless import SolveOptions, Status, StopReason
 from gapless.question import Asked
+from gapless.question.entry import solve_options
 from gapless.solution import Solution
+from gapless.sweeps.question import limits_of
 from gapless.system import Plan, System, register
 
 
@@ -53,6 +56,50 @@ def test_no_plan_is_an_answer() -> None:
     result = gapless.solve(Claimed(None))
     assert result.status is Status.NO_SOLUTION
     assert (result.schedule, result.report, result.valid) == (None, None, False)
+
+
+@dataclass(frozen=True)
+class Loose(MadeUp):
+    """A problem of a system that is content within 5 %."""
+
+    @property
+    def default_options(self) -> SolveOptions:
+        return SolveOptions(gap=0.05, time_limit_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "gap"),
+    [
+        (None, 0.05),
+        (SolveOptions(time_limit_s=5), 0.05),
+        (SolveOptions(time_limit_s=5).within(2), 0.05),
+        (pickle.loads(pickle.dumps(SolveOptions().gap)), 0.05),
+        (SolveOptions(time_limit_s=5, gap=0.0), 0.0),
+        (SolveOptions(gap=0.01), 0.01),
+    ],
+)
+def test_a_gap_that_is_not_stated_is_the_problems_own(
+    options: SolveOptions | float | None, gap: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr("gapless.system._REGISTERED", {})
+
+    def plan(problem: Loose, options: SolveOptions, parameters: object) -> Plan:
+        asked.append(options.gap)
+        return Plan(Solution(Status.NO_SOLUTION, StopReason.TIME_LIMIT, "test", "0", 0, 0.0), None)
+
+    register(System("test", "a test", Asked, plan))
+    gapless.solve(Loose(), SolveOptions(gap=options) if isinstance(options, float) else options)
+    assert asked == [gap]
+
+
+def test_a_limit_alone_asks_the_question_of_the_command_line() -> None:
+    problem = gapless.taccl.problem(topology="ring:4", collective="allgather", size="1MB")
+    here, shell = (
+        SolveOptions(time_limit_s=5).for_problem(problem.default_options),
+        solve_options(problem, {"time_limit": 5}),
+    )
+    assert limits_of(here) == limits_of(shell)
 
 
 def test_bit_sets_and_columns_are_plain_numpy() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["challenges", "narrowing", "solve"]
 
+_ROUNDING = 1e-9
 _SPELLING_S = 3e-7
 """Seconds of a cell (a forward and a backward node) that are kept for evaluator, schedule, replay and plan file.
 They take 1.0e-7 to 1.5e-7 of a machine with nothing else to do."""
@@ -95,7 +96,7 @@ def _plan(problem: Problem, attempt: Attempt, version: str, seed: int, wall_s: f
         is_final = attempt.stop_reason is StopReason.FINISHED  # a method that has no other plan
         reason = StopReason.FINISHED if is_final else StopReason.OTHER_LIMIT
         return Plan(replace(solution, stop_reason=reason), None, details)
-    if attempt.bound_s > trial.cost_s * (1 + 1e-9):  # better no bound than a false one
+    if attempt.bound_s > trial.cost_s * (1 + _ROUNDING):  # better no bound than a false one
         details["alarm"] = f"a bound of {attempt.bound_s} was claimed, and a plan costs {trial.cost_s}"
         attempt = replace(attempt, bound_s=unlimited_s(problem.as_time().graph, out_of_place=False))
     details = {**_costs(problem, trial, attempt), **_travelled(problem, trial), **details}
@@ -164,11 +165,12 @@ def _travelled(problem: Problem, trial: _Trial) -> dict[str, object]:
     if problem.link is None:
         return {}
     nodes, peak_bytes = [copy.node for copy in trial.decisions.copies], trial.report.peak_bytes
+    waiting_s = trial.cost_s - trial.judged.cost_s
     return {
         "offloaded": len(nodes),
         "offloaded_bytes": sum(problem.graph.forward[k].output_bytes for k in nodes if k < len(problem.graph.forward)),
         **_updated(problem, nodes),
-        "waiting_s": max(trial.cost_s - trial.judged.cost_s, 0.0),
+        "waiting_s": waiting_s if waiting_s > _ROUNDING * trial.cost_s else 0.0,
         "device_peak_bytes": peak_bytes[0],
         "host_peak_bytes": peak_bytes[1],
     }

@@ -97,7 +97,7 @@ def draw_modes(plan: SavedPlan, ax: Axes | None = None) -> Axes:
     bar.ax.set_yticklabels([plain(str(mode)) for mode in modes], fontsize=8)
     if len(layers) <= _MOST_NAMES:
         ax.set_yticks(range(len(layers)), [plain(str(layer)) for layer in layers], fontsize=6)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("epoch; layers stand in the order in which their gradients are ready")
     ax.set_ylabel("layer")
     error = described("objective_error", plan.claim.get("objective_error"))

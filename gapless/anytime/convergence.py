@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gapless.errors import InputError
@@ -35,15 +35,21 @@ class Convergence:
 class ProgressLog:
     """A callback for `SolveOptions.on_progress` that keeps every news of incumbent or bound, and passes all reports on.
 
-    At most `MOST_POINTS` are kept: of more, every other one goes, but never the latest.
+    `elapsed_s`: the seconds of the whole solve, which reports are given here, since a stage counts its own from its
+    start; None leaves a report's own. At most `MOST_POINTS` are kept: of more, every other one goes, but never the
+    latest.
     """
 
-    def __init__(self, then: Callable[[Progress], None] | None = None) -> None:
-        self._then = then
+    def __init__(
+        self, then: Callable[[Progress], None] | None = None, elapsed_s: Callable[[], float] | None = None
+    ) -> None:
+        self._then, self._elapsed_s = then, elapsed_s
         self._points: list[Progress] = []
 
     def __call__(self, progress: Progress) -> None:
         """Note a report, and hand it on."""
+        if self._elapsed_s is not None:
+            progress = replace(progress, wall_s=self._elapsed_s())
         last = self._points[-1] if self._points else Progress(0.0, None, None)
         if (progress.incumbent, progress.bound) != (last.incumbent, last.bound):
             if len(self._points) >= MOST_POINTS:

@@ -22,6 +22,15 @@ def test_only_news_are_kept_and_all_reports_are_passed_on() -> None:
     assert log.convergence == Convergence((0.2, 0.4, 0.5), (None, 8.0, 8.0), (5.0, 5.0, 6.0))
 
 
+def test_reports_of_stages_are_given_the_time_of_the_whole_solve() -> None:
+    passed: list[Progress] = []
+    log = ProgressLog(passed.append, iter((1.0, 2.5)).__next__)
+    log(Progress(0.9, 9.0, None))
+    log(Progress(0.1, 8.0, None))
+    assert [report.wall_s for report in passed] == [1.0, 2.5]
+    assert log.convergence == Convergence((1.0, 2.5), (9.0, 8.0), (None, None))
+
+
 def test_a_solve_that_knew_nothing_leaves_nothing() -> None:
     log = ProgressLog()
     log(Progress(1.0, None, None))

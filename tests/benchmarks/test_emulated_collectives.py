@@ -62,7 +62,7 @@ def test_predicted_is_measured(
     ranks = topology.device_count
     size_bytes = size_mb * 10**6 // (8 * ranks) * 8 * ranks
     with emulated_cluster(topology, total_bytes_per_s[size_mb]) as cluster:
-        result = gapless.solve(Problem(cluster.topology, name, size_bytes), SolveOptions(time_limit_s=limit_s))
+        result = gapless.solve(Problem(cluster.topology, name, size_bytes), SolveOptions(time_limit_s=limit_s, gap=0.0))
         result.save(str(tmp_path / "plan.json"))
         (found,) = compared(cluster, [tmp_path / "plan.json"], REPEATS[size_mb])
     answer = found.answer

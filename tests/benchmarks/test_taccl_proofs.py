@@ -36,7 +36,7 @@ def test_a_routing_is_as_long_by_another_solver(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_plan_is_shorter_than_a_bound(seed: int) -> None:
     problem = random_question(seed)
-    result = gapless.solve(problem, SolveOptions(threads=1))
+    result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert result.valid
     assert result.report is not None
     assert result.solution.bound is not None

@@ -27,7 +27,7 @@ from gapless.encodings.monet.search.keepset import KeepSet, Move
 from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.encodings.monet.search.state import Attempt
 from gapless.encodings.monet.study.baselines import lean_variants
-from gapless.options import Deadline, SolveOptions
+from gapless.options import Deadline, Progress, SolveOptions
 
 __all__ = ["first_offloaded", "first_trips", "optimise_travelling", "settled"]
 
@@ -67,7 +67,7 @@ def _with_link(problem: Problem, deadline: Deadline, parameters: Parameters) -> 
     best, best_s, choices = None, math.inf, first_trips(problem)
     for number, trips in enumerate(choices):
         asked, stage = replace(problem, trips=trips), deadline.stage(deadline.remaining_s / (len(choices) - number))
-        found = optimise(asked, stage, parameters if best is None else _unbounded(parameters))
+        found = optimise(asked, _never_worse(stage, best_s), parameters if best is None else _unbounded(parameters))
         if found.decisions is not None:
             found = replace(found, decisions=settled(asked, found.decisions))
         cost_s = math.inf if found.decisions is None else _cost_s(asked, found.decisions)
@@ -75,9 +75,21 @@ def _with_link(problem: Problem, deadline: Deadline, parameters: Parameters) -> 
         best, best_s = replace(found if cost_s < best_s or best is None else best, bound_s=bound_s), min(cost_s, best_s)
         if best.is_infeasible:
             break
+        if stage.on_progress is not None and best.decisions is not None:
+            stage.on_progress(Progress(deadline.elapsed_s, best_s, best.bound_s or None, "states"))
     assert best is not None
     bound_s = travelling_s(problem.bound_graph, problem.updates, problem.budget_bytes, problem.link, best.bound_s)
     return replace(best, bound_s=bound_s)
+
+
+def _never_worse(options: SolveOptions, best_s: float) -> SolveOptions:
+    """These options, whose reports know of a plan that takes so long, inf where there is none."""
+    report = options.on_progress
+    if report is None or math.isinf(best_s):
+        return options
+    return replace(
+        options, on_progress=lambda news: report(replace(news, incumbent=min(best_s, news.incumbent or best_s)))
+    )
 
 
 def _unbounded(parameters: Parameters) -> Parameters:

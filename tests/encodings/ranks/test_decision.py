@@ -97,3 +97,11 @@ def test_modes_that_the_problem_does_not_have_are_not_drawn(saved: Path) -> None
     data = {**read_plan(saved).problem, "modes": ["plain"]}
     with pytest.raises(InputError, match=r"modes: must be of the plan's problem, got 'powersgd:"):
         draw_modes(read_plan(changed(saved, lambda plan: plan.update(problem=data))))
+
+
+def test_epochs_are_whole_numbers_also_where_there_is_one(saved: Path) -> None:
+    pytest.importorskip("matplotlib")
+    ax = draw_modes(read_plan(saved))
+    for last in (0.5, 1.5, 9.5):
+        ax.set_xlim(-0.5, last)
+        assert all(tick == round(tick) for tick in ax.get_xticks())

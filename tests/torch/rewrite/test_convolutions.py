@@ -139,7 +139,7 @@ def test_frozen_weights_leave_one_operator_that_needs_nothing() -> None:
 def least_bytes(model: nn.Module, image: torch.Tensor) -> tuple[int, int]:
     """The least budget that is proven to be needed, and one for which a plan is found."""
     graph = profile(capture(model, (image,)), repeats=1).graph
-    details = gapless.solve(Problem(graph, 1), SolveOptions(threads=1)).details
+    details = gapless.solve(Problem(graph, 1), SolveOptions(threads=1, gap=0.0)).details
     return details["least_budget_bound_bytes"], details["least_budget_found_bytes"]
 
 
@@ -162,8 +162,8 @@ def test_steps_within_little_memory_have_eagers_bits(make: Callable[[], nn.Modul
     torch.manual_seed(0)
     model, image = make(), torch.randn(2, 4, 16, 16)
     step = profile(capture(model, (image,)), repeats=1)
-    least = gapless.solve(Problem(step.graph, 1), SolveOptions(threads=1)).details["least_budget_found_bytes"]
-    planned = plan(step, Problem(step.graph, least), SolveOptions(threads=1))
+    least = gapless.solve(Problem(step.graph, 1), SolveOptions(threads=1, gap=0.0)).details["least_budget_found_bytes"]
+    planned = plan(step, Problem(step.graph, least), SolveOptions(threads=1, gap=0.0))
     train = run(planned, model, report=lambda _: None)
     train(image)
     assert train.difference is not None

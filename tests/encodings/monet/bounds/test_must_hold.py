@@ -69,6 +69,8 @@ def test_skips_whose_gradients_pile_up_ask_for_more_than_any_step_by_itself() ->
 
 def test_a_refuted_budget_is_infeasible_and_the_bound_on_the_least_is_no_smaller() -> None:
     budget_bytes = int(0.25 * peak_without_saving_bytes(UNET))
-    result = gapless.solve(Problem(UNET, budget_bytes), SolveOptions(threads=1), Parameters(least_budget_steps=0))
+    result = gapless.solve(
+        Problem(UNET, budget_bytes), SolveOptions(threads=1, gap=0.0), Parameters(least_budget_steps=0)
+    )
     assert result.status is Status.INFEASIBLE
     assert result.details["least_budget_bound_bytes"] > 1.01 * budget_bytes

@@ -178,7 +178,9 @@ def test_a_solve_with_states_on_the_host_fits_where_they_have_no_room(gradients:
 def test_less_than_an_update_takes_is_proven_to_be_too_little() -> None:
     graph, link = three_operators(), HostLink(UNIT / TICK_S, 2**40)
     updates = replace(updates_of(graph, "adamw", "kept"), states_bytes=(2 * UNIT, 3 * UNIT, 2 * UNIT))
-    found = gapless.solve(Problem(graph, 7 * UNIT - 1, link=link, updates=updates), SolveOptions(threads=1), QUICK)
+    found = gapless.solve(
+        Problem(graph, 7 * UNIT - 1, link=link, updates=updates), SolveOptions(threads=1, gap=0.0), QUICK
+    )
     assert found.status is Status.INFEASIBLE
     assert found.details["least_budget_bound_bytes"] == (4 + 3) * UNIT
 

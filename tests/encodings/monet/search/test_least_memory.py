@@ -22,7 +22,7 @@ from gapless.profiles.training.networks import build, transformers
 @given(question=questions())
 def test_a_plan_fits_into_what_is_found_and_none_below_what_is_proven(question: tuple[TrainingGraph, int]) -> None:
     graph, _ = question
-    result = gapless.solve(Problem(graph, 1), SolveOptions(threads=1), Parameters(least_budget_steps=200))
+    result = gapless.solve(Problem(graph, 1), SolveOptions(threads=1, gap=0.0), Parameters(least_budget_steps=200))
     if result.status is not Status.INFEASIBLE:  # a graph of a byte or less
         return
     bound, found = (result.details[f"least_budget_{title}_bytes"] for title in ("bound", "found"))
@@ -40,7 +40,7 @@ def test_a_small_transformer_s_least_budget_is_proven_within_3_percent(monkeypat
     graph = build("gpt2_small", 2, input_size=64)
     result = gapless.solve(
         Problem(graph, 1),
-        SolveOptions(threads=1),
+        SolveOptions(threads=1, gap=0.0),
         Parameters(nesting=Nesting(most_places=32, levels=100), least_budget_steps=4000),
     )
     bound, found = (result.details[f"least_budget_{title}_bytes"] for title in ("bound", "found"))

@@ -104,11 +104,11 @@ def test_nothing_is_found_where_nothing_fits() -> None:
 def test_where_none_is_found_the_least_budget_that_one_was_found_for_is_said() -> None:
     methods, nesting = MethodChoice(only=("rules", "nested")), Nesting(most_places=13, levels=100, excess=(1.0, 1.03))
     graph, parameters = lstm(12), Parameters(nesting=nesting, methods=methods)
-    result = gapless.solve(Problem(graph, share_of_peak(graph, 0.62)), SolveOptions(threads=1), parameters)
+    result = gapless.solve(Problem(graph, share_of_peak(graph, 0.62)), SolveOptions(threads=1, gap=0.0), parameters)
     assert result.status is Status.NO_SOLUTION
     bound, found = (result.details[f"least_budget_{title}_bytes"] for title in ("bound", "found"))
     assert bound <= share_of_peak(graph, 0.62) < found
-    again = gapless.solve(Problem(graph, found), SolveOptions(threads=1), parameters)
+    again = gapless.solve(Problem(graph, found), SolveOptions(threads=1, gap=0.0), parameters)
     assert again.valid
     assert again.report.peak_bytes[0] <= found
 

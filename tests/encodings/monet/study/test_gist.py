@@ -73,7 +73,7 @@ def test_a_rival_that_saves_much_and_costs_time() -> None:
 
 
 def solved(graph: TrainingGraph, method: str) -> gapless.Result:
-    result = gapless.solve(Problem(graph, 16 * GIB, method=method), SolveOptions(threads=1))
+    result = gapless.solve(Problem(graph, 16 * GIB, method=method), SolveOptions(threads=1, gap=0.0))
     assert result.valid
     return result
 

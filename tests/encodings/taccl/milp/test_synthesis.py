@@ -55,7 +55,7 @@ def test_published_cases_reach_their_ratio_to_the_bound(
 def test_claimed_gap_holds_against_exhaustive_search(shape: str, costs: list[tuple[int, int]]) -> None:
     topology = SHAPES[shape](3, lambda k: (costs[k][0] * 1e-7, costs[k][1] * 1e-12))
     problem = Chunked.of(topology, "allgather", 1_000_000, method="milp")
-    result = gapless.solve(problem, SolveOptions(threads=1))
+    result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     best_s = best_makespan_s(problem)
     assert result.report is not None
     assert result.solution.bound is not None
@@ -68,7 +68,7 @@ def test_claimed_gap_holds_against_exhaustive_search(shape: str, costs: list[tup
 def test_grouped_transfers_are_found_where_they_are_best() -> None:
     topology = single_nodes(2, lambda k: (100e-6, 1e-12))
     problem = Chunked(topology, allgather(2, 3), 1_000_000)
-    result = gapless.solve(problem, SolveOptions(threads=1))
+    result = gapless.solve(problem, SolveOptions(threads=1, gap=0.0))
     assert result.status is Status.OPTIMAL
     assert result.solution.objective == pytest.approx(best_makespan_s(problem))
     assert result.details["sends"] == 2
