@@ -86,7 +86,8 @@
     pen.fillStyle = pen.strokeStyle = colour("--pale-ink");
     pen.lineWidth = 0.5;
     for (let time_s = Math.ceil(view.from / step) * step; time_s <= view.until; time_s += step) {
-      pen.fillText(words(Math.abs(time_s) < step / 1e6 ? 0 : time_s), xOf(time_s) + 2, 14);
+      const name = words(Math.abs(time_s) < step / 1e6 ? 0 : time_s), x = xOf(time_s) + 2;
+      if (x + pen.measureText(name).width <= NAMES_PX + width()) pen.fillText(name, x, 14);  // a cut number misleads
       pen.beginPath(); pen.moveTo(xOf(time_s), 0); pen.lineTo(xOf(time_s), height); pen.stroke();
     }
   };

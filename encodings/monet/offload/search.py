@@ -67,7 +67,9 @@ def _with_link(problem: Problem, deadline: Deadline, parameters: Parameters) -> 
     best, best_s, choices = None, math.inf, first_trips(problem)
     for number, trips in enumerate(choices):
         asked, stage = replace(problem, trips=trips), deadline.stage(deadline.remaining_s / (len(choices) - number))
-        found = optimise(asked, _never_worse(stage, best_s), parameters if best is None else _unbounded(parameters))
+        found = optimise(
+            asked, _never_worse(stage, best, best_s), parameters if best is None else _unbounded(parameters)
+        )
         if found.decisions is not None:
             found = replace(found, decisions=settled(asked, found.decisions))
         cost_s = math.inf if found.decisions is None else _cost_s(asked, found.decisions)
@@ -82,14 +84,18 @@ def _with_link(problem: Problem, deadline: Deadline, parameters: Parameters) -> 
     return replace(best, bound_s=bound_s)
 
 
-def _never_worse(options: SolveOptions, best_s: float) -> SolveOptions:
-    """These options, whose reports know of a plan that takes so long, inf where there is none."""
+def _never_worse(options: SolveOptions, best: Attempt | None, best_s: float) -> SolveOptions:
+    """These options, whose reports know of the best attempt so far, None for none, and of what its plan costs."""
     report = options.on_progress
-    if report is None or math.isinf(best_s):
+    if report is None or best is None or math.isinf(best_s):
         return options
-    return replace(
-        options, on_progress=lambda news: report(replace(news, incumbent=min(best_s, news.incumbent or best_s)))
-    )
+    known_s = best.bound_s
+
+    def reported(news: Progress) -> None:
+        incumbent_s, bound_s = min(best_s, news.incumbent or best_s), max(known_s, news.bound or 0.0)
+        report(replace(news, incumbent=incumbent_s, bound=bound_s or None))
+
+    return replace(options, on_progress=reported)
 
 
 def _unbounded(parameters: Parameters) -> Parameters:
