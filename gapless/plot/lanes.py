@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 from gapless.checker.inspection import known_events
 from gapless.ir.schedule import EventKind, Schedule
 
-__all__ = ["Lanes", "busiest", "by_device", "joined", "lanes_of", "resource_lanes_of", "taking_time", "utilisation"]
+__all__ = [
+    "Lanes",
+    "busiest",
+    "by_device",
+    "joined",
+    "lanes_of",
+    "place_names",
+    "resource_lanes_of",
+    "taking_time",
+    "utilisation",
+]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -62,7 +72,7 @@ def lanes_of(schedule: Schedule, device_names: Sequence[str] = ()) -> Lanes:
     used, row = np.unique(place, return_inverse=True)
     engine_device = [device for device, _ in topology.engines]
     device_of = np.array(engine_device + topology.link_source.tolist(), dtype=np.int64)[used]
-    names = _names(schedule, device_names)
+    names = place_names(schedule, device_names)
     order, is_link = np.argsort(device_of, kind="stable"), used >= len(engine_device)
     return _lanes(schedule, numbers, row, order, [names[place] for place in used.tolist()], device_of, is_link)
 
@@ -143,8 +153,8 @@ def _lanes(
     )
 
 
-def _names(schedule: Schedule, device_names: Sequence[str]) -> list[str]:
-    """What each engine, then each link, is called."""
+def place_names(schedule: Schedule, device_names: Sequence[str] = ()) -> list[str]:
+    """What each engine, then each link, is called; `device_names`: by device, their numbers if empty."""
     topology = schedule.topology
     devices = list(device_names) or [str(device) for device in range(topology.device_count)]
     alone = topology.device_count == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gapless.checker import Report
 from gapless.io.plan import SavedPlan
+from gapless.plot.lanes import place_names
 from gapless.system import known_system
 
 __all__ = ["busiest", "device_names"]
@@ -18,11 +19,7 @@ def device_names(plan: SavedPlan) -> tuple[str, ...]:
 def busiest(plan: SavedPlan, report: Report) -> list[tuple[str, float]]:
     """Links, engines and named resources that are in use, with their share of the makespan, the busiest first."""
     topology, busy = plan.schedule.topology, report.busy_s
-    named = [(f"link {topology.link_name(number)}", busy_s) for number, busy_s in enumerate(busy.links)]
-    named += [
-        (f"engine {name} of {device}", busy_s)
-        for (device, name), busy_s in zip(topology.engines, busy.engines, strict=True)
-    ]
+    named = list(zip(place_names(plan.schedule, device_names(plan)), (*busy.engines, *busy.links), strict=True))
     named += list(zip(topology.resources, busy.resources, strict=True))
     shares = [(name, busy_s / report.makespan_s) for name, busy_s in named if busy_s > 0]
     return sorted(shares, key=lambda entry: (-entry[1], entry[0]))
