@@ -167,7 +167,7 @@ def _travelled(problem: Problem, trial: _Trial) -> dict[str, object]:
     nodes, peak_bytes = [copy.node for copy in trial.decisions.copies], trial.report.peak_bytes
     waiting_s = trial.cost_s - trial.judged.cost_s
     return {
-        "offloaded": len(nodes),
+        "offloaded_tensors": len(nodes),
         "offloaded_bytes": sum(problem.graph.forward[k].output_bytes for k in nodes if k < len(problem.graph.forward)),
         **_updated(problem, nodes),
         "waiting_s": waiting_s if waiting_s > _ROUNDING * trial.cost_s else 0.0,

@@ -59,7 +59,7 @@ SYSTEM = System(
   gapless solve monet --graph mobilenet_v2 --batch 64 --budget 0.8x --method checkmate
 """,
     summary=(
-        "overhead", "overhead_bound", "offloaded", "offloaded_bytes", "waiting_s", "device_peak_bytes",
+        "overhead", "overhead_bound", "offloaded_tensors", "offloaded_bytes", "waiting_s", "device_peak_bytes",
         "least_budget_bound_bytes", "least_budget_found_bytes", "nodes",
     ),
     lighter="--threads 1, or --method greedy",

@@ -127,7 +127,7 @@ def _offloaded(best: Candidate) -> dict[str, object]:
     if not best.stages.offloads:
         return {}
     stage, _ = np.divmod(best.timeline.offloaded, best.stages.micro_batches)
-    return {"offloaded": len(stage), "offloaded_bytes": int(best.stages.kept_bytes[stage].sum())}
+    return {"offloaded_stashes": len(stage), "offloaded_bytes": int(best.stages.kept_bytes[stage].sum())}
 
 
 def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dict[str, object]:

@@ -47,7 +47,7 @@ SYSTEM = System(
   gapless solve pipeline --profile gpt-8.3b --ranks 4 --micro-batches 32 --bandwidth 200Gbps --replicas 4 -o plan.json
 """,
     summary=(
-        "method", "backwards", "peak_in_flight", "spread_s", "bubble", "error", "offloaded", "offloaded_bytes",
+        "method", "backwards", "peak_in_flight", "spread_s", "bubble", "error", "offloaded_stashes", "offloaded_bytes",
         "least_memory_bytes", "least_memory_bound_bytes",
     ),
     remarks=_remarks,

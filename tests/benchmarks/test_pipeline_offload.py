@@ -44,6 +44,7 @@ def test_copies_beside_recomputation(name: str, tables: ResultTables, sized: Cal
     assert bound_s is not None
     assert bound_s <= step_s
     tables.table("pipeline_offload", TITLE).add(
-        name, step=f"{step_s:.2f} s", bound=f"{bound_s:.2f} s", offloaded=f"{found.details.get('offloaded', 0)}",
-        recomputed=f"{len(found.details['recomputed'])}", kept=f"{max(found.report.peak_bytes[:8]) / 1e9:.0f} GB",
+        name, step=f"{step_s:.2f} s", bound=f"{bound_s:.2f} s",
+        offloaded=f"{found.details.get('offloaded_stashes', 0)}", recomputed=f"{len(found.details['recomputed'])}",
+        kept=f"{max(found.report.peak_bytes[:8]) / 1e9:.0f} GB",
     )  # fmt: skip

@@ -173,7 +173,7 @@ def test_a_plan_says_what_travels_and_no_framework_is_given_it(tmp_path: Any) ->
     found.save(tmp_path / "plan.json")
     plan = read_plan(tmp_path / "plan.json")
     decision = PipelineDecision.of(plan)
-    assert plan.details["offloaded"] == len(decision.on_host) > 0
+    assert plan.details["offloaded_stashes"] == len(decision.on_host) > 0
     assert plan.details["offloaded_bytes"] == 10**9 * len(decision.on_host)
     assert program_of(plan).offloaded == decision.on_host
     with pytest.raises(InputError, match="offloaded: a schedule of torch copies nothing to hosts; run it with"):

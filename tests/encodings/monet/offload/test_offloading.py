@@ -116,7 +116,7 @@ def test_a_solve_with_a_link_replays_clean_and_is_not_behind_the_one_without(met
     assert found.valid
     assert found.report is not None
     assert found.report.peak_bytes[0] <= budget_bytes
-    assert found.details["offloaded"]
+    assert found.details["offloaded_tensors"]
     assert found.solution.objective == pytest.approx(found.report.makespan_s)
     assert found.solution.bound is not None
     assert found.solution.bound <= found.report.makespan_s * (1 + 1e-9)
