@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rates import rate
+from result_tables import ResultTables
 
 from gapless.encodings.bagpipe import Batch, Planning, capacities, cost_matrix
 from gapless.encodings.bagpipe.batch_plans import batch_plans
@@ -77,7 +78,8 @@ def test_lookahead(benchmark: Any, loops: str, lookahead: int, batch_size: int) 
 
 
 @pytest.mark.parametrize("objective", ["paper", "synchronised", "time"])
-def test_planning(benchmark: Any, loops: str, objective: str) -> None:
+@pytest.mark.usefixtures("keep_tables")
+def test_planning(benchmark: Any, tables: ResultTables, loops: str, objective: str) -> None:
     """Lookahead, partition for 8 trainers, sets, counts and actions of 40 batches; none of them is kept."""
     trace = trace_of_array(np.concatenate(kept_batches(40, BATCH)))
     design = "lrpp-fine-grained" if objective == "time" else "lrpp-delayed"
@@ -102,6 +104,11 @@ def test_planning(benchmark: Any, loops: str, objective: str) -> None:
         distinct += len(plan.step.ids)
     assert found[1] == distinct
     assert proven == found[0] if objective == "paper" else 0 < proven <= found[0]
+    if benchmark.stats is not None:
+        ms = 1e3 * benchmark.stats.stats.median / 40
+        tables.table("bagpipe-speed", "Planning a batch, processor time").add(
+            f"{objective} {loops}", objective=objective, loops=loops, cpu_ms=round(ms, 1)
+        )
     report(benchmark, 40 * BATCH)
 
 
