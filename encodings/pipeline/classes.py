@@ -15,7 +15,7 @@ from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.placement.named import PLACEMENTS, copies_of
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.lowering import to_schedule
-from gapless.encodings.pipeline.search import Search
+from gapless.encodings.pipeline.search.search import Search
 from gapless.errors import InputError
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.pipelines.profile import PipelineProfile, uniform_profile

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from gapless import __version__
-from gapless.encodings.pipeline.case import Case
 from gapless.encodings.pipeline.classes import LEAST_GAIN, class_bounds, wider
 from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
@@ -24,7 +23,8 @@ from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.breakdown import exposed_s
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
 from gapless.encodings.pipeline.programs.lowering import to_schedule
-from gapless.encodings.pipeline.search import Search
+from gapless.encodings.pipeline.search.case import Case
+from gapless.encodings.pipeline.search.search import Search
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import Solution, Status, StopReason, claim_of
 from gapless.system import Plan

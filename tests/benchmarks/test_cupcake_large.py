@@ -23,7 +23,7 @@ TITLE = "BERT large, 391 gradients: what is proven, and in how much processor ti
 
 @pytest.mark.usefixtures("keep_tables")
 @pytest.mark.shortest("100")
-@pytest.mark.parametrize(("gbps", "compressor", "decode"), product(GBPS, COMPRESSORS, DECODES))
+@pytest.mark.parametrize(("gbps", "compressor", "decode"), [*product(GBPS, COMPRESSORS, DECODES)])
 def test_every_setting_of_bert_large_is_proven(gbps: int, compressor: str, decode: str, tables: ResultTables) -> None:
     asked = problem(profile="bert-large", modes=("plain", compressor), ranks=8, bandwidth=1e9 / 8 * gbps, decode=decode)
     began_s = time.process_time()

@@ -28,7 +28,7 @@ from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.parameters import DEFAULTS
 from gapless.encodings.pipeline.problem import problem
 from gapless.encodings.pipeline.schedules.baselines import whole
-from gapless.encodings.pipeline.search import Search
+from gapless.encodings.pipeline.search.search import Search
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP
 

@@ -34,7 +34,7 @@ def message_loops(work: int) -> ModuleType | None:
 
 def private_loops(work: int) -> ModuleType | None:
     """The compiled loops of the search for private rows, in the same way."""
-    return _loops("gapless.encodings.bagpipe.partition.compiled_private", work)
+    return _loops("gapless.encodings.bagpipe.partition.private.compiled", work)
 
 
 def _loops(module: str, work: int) -> ModuleType | None:

@@ -26,7 +26,7 @@ from gapless.encodings.bagpipe.partition.batch import uses_by_trainer
 from gapless.encodings.bagpipe.partition.bounds import away_bound
 from gapless.encodings.bagpipe.partition.cuts import Cuts, Past, Terminal, one_user, settled_roots
 from gapless.encodings.bagpipe.partition.methods import Partition, decoded, whole_bound
-from gapless.encodings.bagpipe.partition.private import search_private
+from gapless.encodings.bagpipe.partition.private.search import search_private
 from gapless.encodings.bagpipe.partition.search import place_all, search_cuts
 from gapless.methods.ledger import charge
 from gapless.options import Deadline, SolveOptions

@@ -14,7 +14,7 @@ from gapless.encodings.pipeline.classes import SHARE, any_placement_s
 from gapless.encodings.pipeline.parameters import Parameters
 from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.start import Start
-from gapless.encodings.pipeline.search import Search
+from gapless.encodings.pipeline.search.search import Search
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP, Bound, PlanClass, Status, claim_of
 from gapless.system import Plan

@@ -10,7 +10,7 @@ from examples import share
 
 from gapless.encodings.bagpipe.ids import loops
 from gapless.encodings.bagpipe.parameters import Search
-from gapless.encodings.bagpipe.partition.private import EvictedUses, _State, search_private
+from gapless.encodings.bagpipe.partition.private.search import EvictedUses, _State, search_private
 from gapless.options import Deadline, SolveOptions
 from gapless.profiles.traces.bags import Bags, Lookups, lookups
 

@@ -14,7 +14,7 @@ import gapless
 from gapless.encodings.pipeline.problem import Problem, problem
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
 from gapless.encodings.pipeline.programs.start import Start, start_of
-from gapless.encodings.pipeline.starts import started
+from gapless.encodings.pipeline.search.starts import started
 from gapless.errors import InputError
 from gapless.methods import MethodChoice
 from gapless.result import Result

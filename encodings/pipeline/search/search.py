@@ -11,7 +11,6 @@ import numpy as np
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.policies import any_policy_s
-from gapless.encodings.pipeline.case import Case
 from gapless.encodings.pipeline.compression.joint import compressed, mean_stages, relaxed_bound_s
 from gapless.encodings.pipeline.compression.modes import Spoiling, fastest_modes, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
@@ -31,7 +30,8 @@ from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.memory import held_bytes
 from gapless.encodings.pipeline.programs.start import Start
 from gapless.encodings.pipeline.schedules.baselines import apart, whole
-from gapless.encodings.pipeline.starts import started
+from gapless.encodings.pipeline.search.case import Case
+from gapless.encodings.pipeline.search.starts import started
 from gapless.options import Deadline, SolveOptions
 from gapless.solution import PROVEN_GAP
 

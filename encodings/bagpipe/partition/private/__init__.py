@@ -1,0 +1,1 @@
+"""Rows that one trainer alone has: the search for more of them."""
