@@ -6,15 +6,15 @@ batch are one tensor of the schedule, so that its replay stays short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
-from gapless.encodings.bagpipe.ids.distinct import distinct, numbered
+from gapless.encodings.bagpipe.ids.distinct import numbered
 from gapless.encodings.bagpipe.question import LAYOUTS, PAPERS
 from gapless.errors import InputError
 
@@ -58,7 +58,9 @@ class _InBatch:
     `BY_USERS` or sent; `private_to` is who holds it after the batch, and gathers its gradients. `evicted`: 1 where it
     leaves the cache after this batch. `examples`: of each trainer, shape (p,).
     `prefetch_after`: the batch whose rows must be written back before this one's are fetched, -1 for none.
-    `users`: bool, shape (n, p), which trainers use a row.
+    `users`: bool, shape (n, p), which trainers use a row. `busiest`: int64 (3,), the rows that the busiest trainer gets
+    or gives as owned ones reach their users, and the messages as gradients are gathered at roots, now and later; where
+    `users` doesn't say, which then are of what is left of the batch.
     """
 
     fetched_by: Ints
@@ -68,6 +70,19 @@ class _InBatch:
     examples: Ints
     prefetch_after: int
     users: Mask
+    busiest: Ints | None = field(default=None, kw_only=True)
+
+    @property
+    def is_owned(self) -> Mask:
+        """What one trainer holds whatever others use it."""
+        owned: Mask = (self.private_to != SHARED) & (self.sync != 0) & ~self.is_rooted
+        return owned
+
+    @property
+    def is_rooted(self) -> Mask:
+        """What moves to where it is used."""
+        rooted: Mask = self.fetched_by <= BY_USERS
+        return rooted
 
 
 @dataclass(frozen=True)
@@ -163,18 +178,6 @@ class GroupedActions(_InBatch):
 
     group: Ints
 
-    @property
-    def is_owned(self) -> Mask:
-        """Groups that one trainer holds whatever others use them."""
-        owned: Mask = (self.private_to != SHARED) & (self.sync != 0) & ~self.is_rooted
-        return owned
-
-    @property
-    def is_rooted(self) -> Mask:
-        """Groups that move to where they are used."""
-        rooted: Mask = self.fetched_by <= BY_USERS
-        return rooted
-
     @cached_property
     def is_kept(self) -> Mask:
         """Groups that one trainer alone uses and holds: it updates them where they are."""
@@ -203,17 +206,13 @@ class RowGroups:
     part: Ints
 
     @classmethod
-    def of(
-        cls, actions: Sequence[Actions], others: Ints | None = None, label_of: Callable[[Ints], Ints] = np.zeros_like
-    ) -> RowGroups:  # fmt: skip
-        """Rows are in one group where the same happens to them in every batch, and `label_of` has one label for them.
+    def of(cls, actions: Sequence[Actions], ids: Ints, label: Ints) -> RowGroups:
+        """Rows are in one group where they have one label, and the same happens to them in every batch.
 
-        `others`: rows that are there though nothing happens to them.
+        `ids`: all rows, ascending; there may be some to which nothing happens. `label`: int64, of each, >= 0.
         """
-        all_ids = distinct(np.concatenate([*([] if others is None else [others]), *(batch.ids for batch in actions)]))
-        places = [np.searchsorted(all_ids, batch.ids) for batch in actions]
-        label = label_of(all_ids)
-        labels = int(label.max(initial=0)) + 1
+        places = [np.searchsorted(ids, batch.ids) for batch in actions]
+        label, labels = label.copy(), int(label.max(initial=0)) + 1
         for batch, place in zip(actions, places, strict=True):
             code = batch.code()
             # Rows with one label have one past: with one code, they go on to have one.
@@ -225,7 +224,7 @@ class RowGroups:
         group_of, groups = numbered(label)
         rows = np.bincount(group_of, minlength=groups)
         grouped = [_grouped(batch, group_of[place]) for batch, place in zip(actions, places, strict=True)]
-        return cls(rows, tuple(grouped), all_ids, group_of)
+        return cls(rows, tuple(grouped), ids, group_of)
 
     @classmethod
     def finest(cls, batch: Actions) -> RowGroups:
@@ -240,4 +239,5 @@ def _grouped(batch: Actions, group: Ints) -> GroupedActions:
     first[place[::-1]] = np.arange(len(group))[::-1]  # of several assignments the last one counts
     numbers = group[first]
     columns = {title: getattr(batch, title)[first] for title in _CHOSEN}
-    return GroupedActions(group=numbers, **columns, examples=batch.examples, prefetch_after=batch.prefetch_after)
+    of_batch = {title: getattr(batch, title) for title in ("examples", "prefetch_after", "busiest")}
+    return GroupedActions(group=numbers, **columns, **of_batch)

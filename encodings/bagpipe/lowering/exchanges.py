@@ -71,6 +71,13 @@ class BatchDraft:
         """Of all rows of some groups."""
         return float(self.rows[groups].sum() * self.machine.cluster.row_bytes)
 
+    def _most(self, which: int, chosen: Mask) -> int:
+        """Of the exchange of some groups, what its busiest trainer gets or gives; `which`: in `busiest`."""
+        if self.batch.busiest is not None:
+            return int(self.batch.busiest[which])
+        users, holder = self.batch.users[chosen], self.batch.private_to[chosen]
+        return busiest(users, holder, weight=self.rows[self.batch.group[chosen]])[1]
+
     def in_turn(self, span_s: tuple[float, float], parts: list[tuple[int, Ints]]) -> None:
         """Groups over links of the servers' network, one link after the other. The last ends with the activity: after
         the latency there may be time to spare.
@@ -129,12 +136,11 @@ class OwnedRows(BatchDraft):
     @cached_property
     def peers_s(self) -> float:
         """How long the busiest trainer gets rows from others, or gives rows to them."""
-        groups, owner, users = self._owned
         machine = self.machine
         if machine.sharding:
             most = pooled_vectors(self.batch.examples, machine.tables, machine.sharding)[1]
             return machine.cluster.peer_s(float(most))
-        return self.machine.cluster.peer_s(float(busiest(users, owner, weight=self.rows[groups])[1]))
+        return self.machine.cluster.peer_s(float(self._most(0, self.batch.is_owned)))
 
     def exchange(self, start_s: float) -> list[int]:
         """They reach their users before the forward pass; returns a token that they have, if there are any."""
@@ -231,9 +237,7 @@ class RootedRows(BatchDraft):
 
     def gather_s(self, sync: int) -> float:
         """How long gathering takes, now or later."""
-        chosen = self.batch.is_rooted & (self.batch.sync == sync)
-        users, root = self.batch.users[chosen], self.batch.private_to[chosen]
-        _, most = busiest(users, root, weight=self.rows[self.batch.group[chosen]])
+        most = self._most(sync, self.batch.is_rooted & (self.batch.sync == sync))
         return self.machine.cluster.peer_s(float(most))
 
     def gather(self, trained: list[int]) -> None:

@@ -1,15 +1,19 @@
 """Replay of a run, window by window, so that memory doesn't grow with its batches.
 
 A window is a stretch of time that begins with a prefetch or a forward pass. Of the batches that have events in it, rows
-are grouped by what the replay knows of them at its start, and by what happens to them in it. A batch is needed twice:
-for its prefetch, when only the rows count that are fetched, and L batches later for all else. Rooted rows are sent to
-it while the two batches before it are synchronised, by whoever holds them then: `Settled` goes past the batches that no
-window needs any more.
+are grouped by what the replay knows of them at its start, and by what happens to them in it (`phases.py`). A batch is
+needed twice: for its prefetch, when only the rows count that are fetched, and L batches later for all else. Rooted rows
+are sent to it while the two batches before it are synchronised, by whoever holds them then: `Settled` goes past the
+batches that have been trained.
+
+Rows that trainers exchange have a history each, if it is long: who used a row, who uses it next. So where there are
+such rows, owned or rooted, windows are short, and begin with backward passes' ends too: then the users' copies are
+gone, and the next ones' aren't there yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
@@ -20,9 +24,12 @@ from gapless.array_types import Ints, Mask
 from gapless.checker import Report
 from gapless.checker.windowed.windows import Window, WindowedReplay
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
-from gapless.encodings.bagpipe.lowering.actions import BY_USERS, EVERYWHERE, Actions, RowGroups
+from gapless.encodings.bagpipe.ids.distinct import distinct
+from gapless.encodings.bagpipe.lowering.actions import BY_USERS, Actions, RowGroups
 from gapless.encodings.bagpipe.lowering.machine import Machine
+from gapless.encodings.bagpipe.lowering.phases import actions_in, is_trained
 from gapless.encodings.bagpipe.lowering.schedule import Stretch, lowered
+from gapless.ir.schedule_builder import no_collection
 
 __all__ = ["MOST_ROWS", "Batches", "Settled", "replay_run"]
 
@@ -98,6 +105,7 @@ class _Extent:
         return cls(fetch, Spans(start_s, np.maximum.reduce([span.end_s for span in others])))
 
 
+@no_collection()
 def replay_run(
     batches: Batches, times: Times, machine: Machine, most_rows: int = MOST_ROWS,
     on_progress: Callable[[float], None] = lambda share: None,
@@ -105,19 +113,21 @@ def replay_run(
     """What the checker finds, with `most_rows` in a window, but at least a batch. `on_progress`: is called with the
     share of the batches that are over.
     """
-    is_rooted = bool((batches.actions(0).fetched_by <= BY_USERS).any())  # nobody holds the first batch's rows before it
+    first = batches.actions(0)
+    is_rooted = bool(first.is_rooted.any())  # nobody holds the first batch's rows before it
+    exchanges = is_rooted or bool(first.is_owned.any())
     extent = _Extent.of(times, is_rooted)
     makespan_s = float(max(extent.use.end_s.max(), extent.fetch.end_s.max()))
     replay, at_hand = WindowedReplay(machine.topology(), makespan_s), dict[int, Actions]()
     bits: dict[int, int] = {}
     settled, past = Settled(), 0
-    borders = [-np.inf, *_borders(batches.rows, times, most_rows), np.inf]
+    borders = [-np.inf, *_borders(batches.rows, times, most_rows, exchanges), np.inf]
     for from_s, until_s in pairwise(borders):
         fetching = (extent.fetch.start_s < until_s) & (extent.fetch.end_s >= from_s)
         using = (extent.use.start_s < until_s) & (extent.use.end_s >= from_s)
         numbers = np.flatnonzero(fetching | using).tolist()
         used = frozenset(np.flatnonzero(using).tolist())
-        while is_rooted and past < min(used, default=0):
+        while is_rooted and past < len(batches.rows) and is_trained(times, past, from_s):
             settled.add(at_hand.get(past) or batches.actions(past))
             past += 1
         at_hand = {number: at_hand.get(number) or batches.actions(number) for number in numbers}
@@ -146,40 +156,37 @@ def _window(
     machine: Machine, lasting: int,
 ) -> Window:  # fmt: skip
     """The schedule of a stretch, with rows in groups that have one state for the replay."""
-    parts = list(_parts(stretch, at_hand))
-    stretch = replace(stretch, numbers=[number for number, _ in parts])
+    parts = {
+        number: actions
+        for number in stretch.numbers
+        if (actions := actions_in(stretch, number, at_hand[number], times)) is not None
+    }
+    stretch = replace(stretch, numbers=list(parts))
     devices = machine.cluster.trainers + 1
-
-    def label_of(ids: Ints) -> Ints:
-        return (replay.labels(ids) * devices + settled.of(ids) + 1) * devices + machine.device_of(ids)
-
-    groups = RowGroups.of([actions for _, actions in parts], replay.open_atoms(), label_of)
+    atoms = distinct(np.concatenate([replay.open_atoms(), *(actions.ids for actions in parts.values())]))
+    root_of, label_of = settled.of(atoms), replay.labels(atoms)
+    of_atoms = (label_of * devices + root_of + 1) * devices + machine.device_of(atoms)
+    groups = RowGroups.of(list(parts.values()), atoms, of_atoms)
     root = np.full(len(groups.rows), -1)
-    root[groups.part] = settled.of(groups.ids)
+    root[groups.part] = root_of
     label = np.zeros(len(groups.rows), dtype=np.int64)
-    label[groups.part] = replay.labels(groups.ids)
+    label[groups.part] = label_of
     needed = replay.needed(label)
     seen = [held if known else stretch.held for held, known in zip(needed, label.tolist(), strict=True)]
     schedule = lowered(groups, seen, stretch, times, machine, replay.open_names(), root.tolist())
     is_last = stretch.until_s == np.inf
-    return Window(schedule, groups.ids, groups.part, lasting, is_last)
+    return Window(schedule, groups.ids, groups.part, lasting, is_last, stretch.until_s)
 
 
-def _parts(stretch: Stretch, at_hand: dict[int, Actions]) -> Iterator[tuple[int, Actions]]:
-    """The batches of a stretch with the rows that matter in it: of a prefetch alone, those that are fetched."""
-    for number in stretch.numbers:
-        actions = at_hand[number]
-        fetched = (actions.fetched_by >= EVERYWHERE) | (actions.fetched_by == BY_USERS)
-        if number in stretch.trains:
-            yield number, actions
-        elif fetched.any():
-            yield number, actions.of_rows(fetched)
-
-
-def _borders(rows: Ints, times: Times, most_rows: int) -> list[float]:
-    """When windows begin, so that prefetches and passes of each have about so many rows."""
-    start_s = np.concatenate([times.prefetch.start_s, times.forward.start_s])
-    weight = np.concatenate([rows, rows])
+def _borders(rows: Ints, times: Times, most_rows: int, exchanges: bool) -> list[float]:
+    """When windows begin, so that prefetches and passes of each have about so many rows; where trainers exchange rows,
+    so that passes have an eighth of that.
+    """
+    starts, weights = [times.prefetch.start_s, times.forward.start_s], [rows, rows]
+    if exchanges:
+        starts.append(times.backward.end_s)
+        weights = [rows, *[8 * rows] * 2]
+    start_s, weight = np.concatenate(starts), np.concatenate(weights)
     order = np.argsort(start_s, kind="stable")
     number = np.cumsum(weight[order]) // max(most_rows, 1)
     firsts = np.flatnonzero(np.diff(number)) + 1

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
+from gapless.encodings.bagpipe.ids.distinct import distinct
 from gapless.encodings.bagpipe.lowering.actions import (
     BY_USERS,
     EVERYWHERE,
@@ -67,7 +68,9 @@ def to_schedule(
     Required at the end: all rows where they lay at first, at the servers or on their shards, with the updates of every
     batch that used them.
     """
-    groups = groups or RowGroups.of(actions, label_of=machine.device_of)
+    if groups is None:
+        ids = distinct(np.concatenate([batch.ids for batch in actions]))
+        groups = RowGroups.of(actions, ids, machine.device_of(ids))
     numbers = range(first, first + len(actions))
     stretch = Stretch(numbers, frozenset(numbers), {number: number - first for number in numbers})
     return lowered(groups, [0] * len(groups.rows), stretch, times, machine)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gapless.checker.copies import BEGIN, END, Carried
 from gapless.checker.program import Program, Rows
-from gapless.checker.windowed.states import State, union
+from gapless.checker.windowed.states import State, merged, union
 from gapless.errors import InputError
 from gapless.ir.graph import Graph, Placement
 from gapless.ir.schedule import Ragged
@@ -20,6 +20,8 @@ from gapless.ir.schedule import Ragged
 __all__ = ["CarriedEvents", "Labels", "Start"]
 
 Ints = NDArray[np.int64]
+Copies = tuple[tuple[int, int], ...]
+"""(device, set) of each copy of a tensor, by device."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Start:
     part: Ints
     label: Ints
     states: list[State]
-    initial: list[tuple[tuple[int, int], ...]]
+    initial: list[Copies]
 
     def copies(self, devices: int) -> tuple[Ints, list[int], list[tuple[int, int, int, int]]]:
         """The copies that are there and their sets; and (event, what it does, copy, set) of what still goes on."""
@@ -61,32 +63,47 @@ class Start:
 
 
 class Labels:
-    """The states at the border, by label: 0 stands for atoms and names that are as at the start of the run."""
+    """The states at the border, by label: 0 stands for atoms and names that are as at the start of the run.
+
+    A label is of a state and of the copies that its tensors have at the start of the run.
+    """
 
     def __init__(self) -> None:
         self.states: list[State] = [State()]
         self.contributions = self._lasting = 0
-        self._numbers: dict[State, int] = {}
+        self._initial: list[Copies] = [()]
+        self._numbers: dict[tuple[State, Copies], int] = {}
+        self._size_bytes = np.zeros(1, dtype=np.int64)  # of all that has a label
         self._atoms = np.empty(0, dtype=np.int64)
         self._label = np.empty(0, dtype=np.int64)
         self._names: dict[str, int] = {}
+        self._found: tuple[Ints, Ints, NDArray[np.bool_]] | None = None
 
     def of_atoms(self, atoms: Ints) -> Ints:
         """The label of each atom."""
-        place = np.searchsorted(self._atoms, atoms)
-        if not len(self._atoms):
-            return np.zeros_like(atoms)
-        place[place == len(self._atoms)] = 0
-        return np.asarray(np.where(self._atoms[place] == atoms, self._label[place], 0), dtype=np.int64)
+        place, is_known = self._places(atoms)
+        label = np.zeros(len(atoms), dtype=np.int64)
+        label[is_known] = self._label[place[is_known]]
+        return label
+
+    def _places(self, atoms: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        """Where atoms stand, or would, among those with a label, and which do; kept, as a window asks several times."""
+        if self._found is None or self._found[0] is not atoms:
+            place = np.searchsorted(self._atoms, atoms)
+            is_known = place < len(self._atoms)
+            is_known[is_known] = self._atoms[place[is_known]] == atoms[is_known]
+            self._found = atoms, place, is_known
+        return self._found[1:]
 
     def open_atoms(self) -> Ints:
-        """The atoms that events which go on use, or that hold lasting contributions; ascending."""
-        found: Ints = self._atoms[self._are_open()[self._label]]
+        """The atoms that events which go on use; ascending."""
+        is_open = self._are_open()
+        found: Ints = self._atoms[is_open[self._label]] if is_open.any() else self._atoms[:0]
         return found
 
     def _are_open(self) -> NDArray[np.bool_]:
         """By label."""
-        return np.array([bool(state.uses) or bool(state.contributions & self._lasting) for state in self.states])
+        return np.array([bool(state.uses) for state in self.states])
 
     def open_names(self) -> list[str]:
         """As `open_atoms`, of tensors without atoms."""
@@ -111,8 +128,7 @@ class Labels:
         if len(mixed):
             name = graph.tensor_name(int(part[mixed[0]]))
             raise InputError(f"window: tensor {name} must be of atoms in one state; ask `labels` for it")
-        counts = np.bincount(part, minlength=graph.tensor_count)
-        for tensor in np.flatnonzero(counts == 0).tolist() if self._names else ():
+        for tensor in _without_atoms(graph, part) if self._names else ():
             label[tensor] = self._names.get(graph.tensor_name(tensor), 0)
         is_open = self._are_open()
         open_names = set(self.open_names())
@@ -124,60 +140,87 @@ class Labels:
     def settle(self, start: Start, states: list[State], which: Ints, devices: int, lasting: int) -> Ints:
         """The tensors' states at the next border, of which tensor k has number `which[k]`; returns the bytes by device
         of those that are forgotten.
+
+        `lasting`: contributions that keep their numbers; those that did and do no more are merged, also of what the
+        window doesn't name.
         """
-        self._lasting = lasting
-        forgotten, graph = np.zeros(devices, dtype=np.int64), start.graph
+        graph, known = start.graph, dict[tuple[int, Copies], int]()
         label = np.zeros(graph.tensor_count, dtype=np.int64)
-        known: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
         for tensor, one in enumerate(zip(which.tolist(), start.initial, strict=True)):
             number = known.get(one)
             if number is None:
-                state = states[one[0]]
-                number = known[one] = 0 if state.is_settled(one[1]) else self._number(state)
+                number = known[one] = self._number(states[one[0]], one[1])
             label[tensor] = number
-        for tensor in np.flatnonzero(label == 0).tolist():
-            for device, _ in states[which[tensor]].copies:
-                forgotten[device] += graph.size_bytes[tensor]
+        held_bytes = np.zeros(len(self.states), dtype=np.int64)
+        held_bytes[: len(self._size_bytes)] = self._size_bytes
+        np.subtract.at(held_bytes, start.label, graph.size_bytes)
+        np.add.at(held_bytes, label, graph.size_bytes)
+        gone_bytes = np.zeros(len(states), dtype=np.int64)
+        np.add.at(gone_bytes, which[label == 0], graph.size_bytes[label == 0])
         self._enter(start.atoms, label[start.part])
-        for tensor in np.flatnonzero(np.bincount(start.part, minlength=graph.tensor_count) == 0).tolist():
-            name = graph.tensor_name(tensor)
-            self._names.pop(name, None)
-            if label[tensor]:
-                self._names[name] = int(label[tensor])
-        self._forget_states()
-        return forgotten
+        for tensor in _without_atoms(graph, start.part):
+            self._names[graph.tensor_name(tensor)] = int(label[tensor])
+        expired, self._lasting = self._lasting & ~lasting, lasting
+        forgotten = _bytes_on(devices, states, gone_bytes)
+        return forgotten + self._forget_states(held_bytes, devices, expired)
 
-    def _number(self, state: State) -> int:
-        number = self._numbers.get(state)
-        if number is None:
-            number = self._numbers[state] = len(self.states)
+    def _number(self, state: State, initial: Copies) -> int:
+        """Of a label; 0 for what can be forgotten."""
+        if state.is_settled(initial):
+            return 0
+        number = self._numbers.setdefault((state, initial), len(self.states))
+        if number == len(self.states):
             self.states.append(state)
+            self._initial.append(initial)
         return number
 
     def _enter(self, atoms: Ints, label: Ints) -> None:
-        place = np.searchsorted(self._atoms, atoms)
-        known = np.zeros(len(atoms), dtype=np.bool_)
-        inside = place < len(self._atoms)
-        known[inside] = self._atoms[place[inside]] == atoms[inside]
-        self._label[place[known]] = label[known]
-        kept = np.flatnonzero(self._label)
-        new = np.flatnonzero(~known & (label > 0))
-        both = np.concatenate([self._atoms[kept], atoms[new]])
-        order = np.argsort(both, kind="stable")  # two runs to merge
-        self._atoms = both[order]
-        self._label = np.concatenate([self._label[kept], label[new]])[order]
+        place, is_known = self._places(atoms)
+        self._label[place[is_known]] = label[is_known]
+        new = np.flatnonzero(~is_known & (label > 0))
+        new = new[np.argsort(atoms[new], kind="stable")]
+        self._atoms = np.insert(self._atoms, place[new], atoms[new])
+        self._label = np.insert(self._label, place[new], label[new])
+        self._found = None
 
-    def _forget_states(self) -> None:
-        """Keep the states that something is in, under new numbers."""
+    def _forget_states(self, held_bytes: Ints, devices: int, expired: int) -> Ints:
+        """Keep the states that something is in, under new numbers, without contributions that have expired; returns
+        the bytes by device of what is forgotten thereby.
+        """
         is_used = np.bincount(self._label, minlength=len(self.states)) > 0
         is_used[list(self._names.values())] = True
-        is_used[0] = True
-        number = np.cumsum(is_used) - 1
-        self.states = [state for state, used in zip(self.states, is_used.tolist(), strict=True) if used]
+        is_used[0] = False
+        before = list(zip(self.states, self._initial, strict=True))
+        self.states, self._initial, self._numbers = [State()], [()], {}
+        number, gone_bytes = np.zeros(len(before), dtype=np.int64), np.zeros(len(before), dtype=np.int64)
+        for label in np.flatnonzero(is_used).tolist():
+            state, initial = before[label]
+            is_old = bool(expired and state.contributions & expired)
+            number[label] = self._number(merged(state, self._lasting) if is_old else state, initial)
+            gone_bytes[label] = 0 if number[label] else held_bytes[label]
+        self._size_bytes = np.zeros(len(self.states), dtype=np.int64)
+        np.add.at(self._size_bytes, number, held_bytes)
         self._label = number[self._label]
-        self._names = {name: int(number[label]) for name, label in self._names.items()}
-        self._numbers = {state: k for k, state in enumerate(self.states) if k}
+        if not self._label.all():
+            kept = self._label > 0
+            self._atoms, self._label = self._atoms[kept], self._label[kept]
+        self._names = {name: int(number[label]) for name, label in self._names.items() if number[label]}
         self.contributions = union(state.contributions for state in self.states)
+        return _bytes_on(devices, [state for state, _ in before], gone_bytes)
+
+
+def _without_atoms(graph: Graph, part: Ints) -> list[int]:
+    """The tensors that go by their names."""
+    return np.flatnonzero(np.bincount(part, minlength=graph.tensor_count) == 0).tolist()
+
+
+def _bytes_on(devices: int, states: list[State], size_bytes: Ints) -> Ints:
+    """By device, of copies of so many bytes in each state."""
+    found = np.zeros(devices, dtype=np.int64)
+    for number in np.flatnonzero(size_bytes).tolist():
+        for device, _ in states[number].copies:
+            found[device] += size_bytes[number]
+    return found
 
 
 _Row = TypeVar("_Row")
@@ -191,7 +234,7 @@ def _rows_of(lists: Sequence[Sequence[_Row]], labels: Ints) -> tuple[list[_Row],
     return [rows[place] for place in taken.values.tolist()], taken.owner
 
 
-def _by_tensor(placement: Placement, tensors: int) -> list[tuple[tuple[int, int], ...]]:
+def _by_tensor(placement: Placement, tensors: int) -> list[Copies]:
     """(device, set) of each tensor's copies, by device; of copies that are listed twice, the last counts."""
     found: list[dict[int, int]] = [{} for _ in range(tensors)]
     sets = placement.contributions or (0,) * len(placement)

@@ -5,10 +5,11 @@ What a tensor of it is in the run, is said by its atoms (rows of a table, say): 
 atoms to which the same happens in it, and the next window may group them otherwise. A tensor without atoms goes by its
 name.
 
-At a border, which is the start of a window's last event, the replay keeps of each tensor: which copies are there, with
-which contributions; what events that go on still do to them; and what must be there at the end of the run. Atoms with
-one state have one label, and a window's tensors must be of atoms with one label each. What is again as it was at the
-start of the run, and holds all that it must, is forgotten: memory grows with what is underway, not with the run.
+At a border, which is the instant before which a window's last event starts or, where it says when the next one begins
+(`until_s`), all is over that ends by then, the replay keeps of each tensor: which copies are there, with which
+contributions; what events that go on still do to them; and what must be there at the end of the run. Atoms with one
+state have one label, and a window's tensors must be of atoms with one label each. What is again as it was at the start
+of the run, and holds all that it must, is forgotten: memory grows with what is underway, not with the run.
 
 **Contributions** keep their numbers, or are merged at each border (`is_merging`): those that lie in the same copies of
 a tensor and in the same needs become one, number 0 where all copies have them. So sets stay small, however long the
@@ -61,7 +62,7 @@ class Window:
     the end of the run, with the contributions that they must hold as far as the run has come. `atoms`: int64, all
     different; atom k is in tensor `part[k]`. Tensors that events of earlier windows still use must be there
     (`open_atoms`, `open_names`). `lasting`: the contributions that later windows may still add, which therefore keep
-    their numbers, as bits. `is_last`: there is no other window.
+    their numbers, as bits. `is_last`: there is no other window. `until_s`: no event of a later one starts before.
     """
 
     schedule: Schedule
@@ -69,6 +70,7 @@ class Window:
     part: Ints
     lasting: int = 0
     is_last: bool = False
+    until_s: float = -math.inf
 
 
 class WindowedReplay:
@@ -101,7 +103,7 @@ class WindowedReplay:
         return [sets[label] for label in labels.tolist()]
 
     def open_atoms(self) -> Ints:
-        """The atoms that the next window must name: in use at the border, or with lasting contributions; ascending."""
+        """The atoms that the next window must name, which are in use at the border; ascending."""
         return self._labels.open_atoms()
 
     def open_names(self) -> list[str]:
@@ -124,7 +126,7 @@ class WindowedReplay:
         program = self._open.before(own)
         timeline = logical_time(program.start_s, program.end_s, self._tolerance_s)
         low = int(timeline.start[: program.carried].max(initial=0)) + 1
-        border = len(timeline.event_at) if window.is_last else int(timeline.start.max(initial=0))
+        border = len(timeline.event_at) if window.is_last else _border(program, timeline, window.until_s)
         copies, held, uses = start.copies(devices)
         carried, carried_sets = self._open.rows(uses)
         log = copy_log(program, timeline, copies, carried, (low, border))
@@ -134,9 +136,11 @@ class WindowedReplay:
         states, which = _states(program, timeline, log, array_of_sets(sets), border)
         if self._is_merging:
             states = [merged(state, window.lasting) for state in states]
-        self._level_bytes -= self._labels.settle(start, states, which, devices, window.lasting)
+        lasting = window.lasting if self._is_merging else 0
+        self._level_bytes -= self._labels.settle(start, states, which, devices, lasting)
         self._open = CarriedEvents.of(program, timeline.free > border)
-        self._since_s, self._is_over = float(program.start_s.max(initial=self._since_s)), window.is_last
+        latest_s = float(program.start_s.max(initial=self._since_s))
+        self._since_s, self._is_over = max(latest_s, window.until_s), window.is_last
 
     def _judge(
         self, program: Program, timeline: Timeline, log: CopyLog, given: tuple[list[int], list[int]]
@@ -209,6 +213,12 @@ class WindowedReplay:
         tensor = f"tensor {names[k]}" if k < len(names) else f"atom {atoms[k - len(names)]}"
         text = f"{tensor} is required on device {device} at the end, {what}"
         return Violation(Rule.REQUIRED_MISSING, -1, -1, device, self._makespan_s, self._makespan_s, text)
+
+
+def _border(program: Program, timeline: Timeline, until_s: float) -> int:
+    """The last position of a window: of what ends by `until_s`, ends and frees come before what starts then."""
+    over = int(timeline.free[program.end_s <= until_s].max(initial=0))
+    return max(over, int(timeline.start.max(initial=0)))
 
 
 def _states(

@@ -35,6 +35,8 @@ from gapless.profiles.traces.generators import zipf_trace
 TRAINERS, BATCHES, FINE = 3, 14, "lrpp-fine-grained"
 EACH_ALONE = 1
 """Rows of a window: a border before each prefetch and each pass."""
+ALL_IN_ONE = 10**12
+"""Rows of a window: no border."""
 
 
 @dataclass
@@ -105,6 +107,26 @@ CHANGES: dict[Rule, Callable[[list[Actions]], list[Actions]]] = {
     Rule.INPUT_MISSING: lambda actions: with_change(actions, "evicted", 1, sync=SYNC_NOW, evicted=0),
     Rule.REQUIRED_MISSING: lambda actions: with_change(actions, "evicted", 0, sync=SYNC_LATER, evicted=1),
 }
+
+
+@examples(40)
+@given(
+    seed=st.integers(0, 10**6),
+    design=st.sampled_from(["partitioned", "lrpp-delayed", FINE]),
+    most_rows=st.sampled_from([EACH_ALONE, 100, 400]),
+    title=st.sampled_from(["fetched_by", "sync", "evicted", "private_to"]),
+)
+def test_many_windows_find_of_any_change_what_one_finds(seed: int, design: str, most_rows: int, title: str) -> None:
+    actions, times, machine = planned(seed % 50, design=design)
+    chance = np.random.default_rng(seed)
+    number, donor = chance.integers(2, BATCHES, 2)
+    column = getattr(actions[number], title).copy()
+    column[chance.integers(len(column))] = chance.choice(getattr(actions[donor], title))
+    actions[number] = replace(actions[number], **{title: column})
+    one, parts = (replay_run(Batches(actions), times, machine, rows) for rows in (ALL_IN_ONE, most_rows))
+    assert rules(check(to_schedule(actions, times, machine))) <= rules(one)
+    assert rules(parts) == rules(one)
+    assert parts.peak_bytes[1:] == one.peak_bytes[1:]
 
 
 @pytest.mark.thorough("fine-grained-1-")

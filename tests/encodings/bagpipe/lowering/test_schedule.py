@@ -241,7 +241,8 @@ def test_prefetches_before_the_write_back_are_stale() -> None:
 def test_rows_share_a_group_exactly_if_they_share_their_fate(seed: int, lookahead: int, design: str) -> None:
     """Of rows that are owned or rooted, whose users differ, so does the fate."""
     _, actions, _ = planned(seed, lookahead=lookahead, design=design, batches=6)
-    groups = RowGroups.of(actions)
+    ids = np.unique(np.concatenate([batch.ids for batch in actions]))
+    groups = RowGroups.of(actions, ids, np.zeros_like(ids))
     fates: dict[int, list[tuple[int, ...]]] = {}
     for number, batch in enumerate(actions):
         is_owned = (batch.private_to != SHARED) & ((batch.sync != 0) | (batch.fetched_by <= BY_USERS))
