@@ -11,7 +11,7 @@ from gapless.question.parameters import check_least, with_work
 __all__ = ["DEFAULTS", "Parameters"]
 
 _WORK = ("heuristic_ops", "exact_steps", "bound_points", "bound_ranks", "rounds", "partial_cuts", "ordered_cuts",
-         "cell_ops", "work_ops", "policy_steps", "mode_steps", "moded_rounds")  # fmt: skip
+         "moved_cuts", "cell_ops", "work_ops", "policy_steps", "mode_steps", "moded_rounds")  # fmt: skip
 """What counts work."""
 NAMES = (*SCHEDULES[2:], "time-indexed", "neighbourhood", "exact")
 """Of methods that order ops: those of the question but `auto` and `search`, and what improves orders."""
@@ -56,6 +56,10 @@ class Parameters:
     quick_ops: int = 10_000
     """Ops that the heuristic schedules for each of these cuts. Where an order has more, a cut has one order, and the
     cuts that are then searched with all methods have the others."""
+
+    moved_cuts: int = 32
+    """Of several stages a rank: cuts beside the best one that are ordered as quickly, with boundaries between stages
+    moved; what it takes to bound the others counts as well."""
 
     refined_cuts: int = 3
     """Cuts whose orders are then searched with all methods: the fastest so far."""

@@ -46,11 +46,11 @@ class RangeCosts:
                    for stage in range(problem.stage_count - 1)]  # fmt: skip
         self.hops_above_s = np.cumsum([0.0, *least_s[::-1]])[::-1]
 
-    def load_s(self, first: int, ends: Ints) -> Floats:
+    def load_s(self, first: int | Ints, ends: Ints) -> Floats:
         """Seconds of all ops."""
         return np.asarray(self.chain_s(first, ends) + self.micro_batches * (self.weight[ends] - self.weight[first]))
 
-    def chain_s(self, first: int, ends: Ints) -> Floats:
+    def chain_s(self, first: int | Ints, ends: Ints) -> Floats:
         """Seconds of forwards and gradients of inputs."""
         each_s = self.forward[ends] - self.forward[first] + self.backward[ends] - self.backward[first]
         return np.asarray(self.micro_batches * each_s)
@@ -83,7 +83,7 @@ class RangeCosts:
         twice_s = self.problem.micro_batches * (self.forward[ends] - self.forward[first])
         return np.asarray(np.minimum(turn_s, self.load_s(first, ends) + twice_s))
 
-    def kept_bytes(self, first: int, ends: Ints) -> Floats:
+    def kept_bytes(self, first: int | Ints, ends: Ints) -> Floats:
         """What there must be room for: states, one micro-batch, and of a rank with one stage the messages in and out
         while it computes; of several stages that may recompute, no more of a micro-batch than their inputs, and nothing
         where hosts may keep it; of slices that may be run again, one of them. With two copies of the model a

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.policies import Choice, are_all_choices, choices_of, next_to
 from gapless.encodings.pipeline.cut.search import CutSearch, bottleneck_of, cheap_cuts, fixed_cut, mean_load_s
+from gapless.encodings.pipeline.cut.two_stages import LeastCut, least_cut
 from gapless.encodings.pipeline.methods import best_orders, first_orders, improved_orders, quick_orders
 from gapless.encodings.pipeline.order.cells import with_cells
 from gapless.encodings.pipeline.order.orders import Candidate, Order
@@ -30,6 +32,7 @@ from gapless.encodings.pipeline.problem import Problem
 from gapless.encodings.pipeline.programs.memory import held_bytes
 from gapless.encodings.pipeline.programs.start import Start
 from gapless.encodings.pipeline.schedules.baselines import apart, whole
+from gapless.encodings.pipeline.search.boundaries import move_boundaries
 from gapless.encodings.pipeline.search.case import Case
 from gapless.encodings.pipeline.search.starts import started
 from gapless.options import Deadline, SolveOptions
@@ -77,6 +80,8 @@ class Search:
             self.open_s = max(self.open_s, bound_s)
             self._try(cut, bound_s)
         self.open_s = math.inf
+        if not is_quick and self.problem.cut == "auto" and self.problem.chunks > 1:
+            move_boundaries(self)
         if self.problem.recomputation in ("auto", "curve"):
             self._change_policies()
         if self.best is None and first is not None:
@@ -96,9 +101,8 @@ class Search:
         if made is None:
             return
         choice, found = made
-        case = self._case(
-            found.cut, choice, found.stages.splits or False not in self.problem.shapes(_recomputes(choice))
-        )
+        splits = found.stages.splits or False not in self.problem.shapes(_recomputes(choice))
+        case = self._case(found.cut, choice, splits)
         self.add(case, [found] if (self._held(found) <= found.stages.room_bytes).all() else [])
 
     def _case(self, cut: Cut, choice: Choice, splits: bool) -> Case:
@@ -122,7 +126,7 @@ class Search:
         """What is found without a link is a plan with one: no link makes it slower."""
         search = Search(replace(self.asked, link=None, starts=()), *self.effort, lambda found: None)
         search.run(is_quick)
-        case, best = search._case_of_best, search.best
+        case, best = search.case_of_best, search.best
         if case is None or best is None:
             return
         stages = stages_of(self.problem, case.cut, case.choice, best.stages.splits)
@@ -192,15 +196,21 @@ class Search:
             yield cut, bound_s
         self.rest_s = search.bound if search.is_cut_short else math.inf
         if not self.cut_count:  # as with several stages a rank, whose loads are known late
-            self.rest_s = self.least_s() if is_least else search.bound
-            for cut in cheap_cuts(self.problem)[: 1 if is_least else None]:
+            self.rest_s = self.open_s = self.least_s() if is_least else max(search.bound, self._of_two.bound_s)
+            cheap = cheap_cuts(self.problem)[: 1 if is_least else None]
+            own = [] if is_least or not self._of_two.cut else [self._of_two.cut]
+            for cut in dict.fromkeys([*cheap, *own]):
                 yield cut, self.rest_s
+
+    @cached_property
+    def _of_two(self) -> LeastCut:
+        return least_cut(self.problem) or LeastCut(0.0, ())
 
     def least_s(self, share: float = 1.0) -> float:
         """A bound on every cut of this placement, in a share of the work on cuts."""
         search = CutSearch(self.problem, max(1, int(share * self.parameters.partial_cuts)), deadline=self.deadline)
         next(iter(search), None)
-        return search.bound
+        return max(search.bound, self._of_two.bound_s)
 
     def _first(self) -> Case | None:
         """A cut that is cheap to find, in the first order that stays within memory; None where none does."""
@@ -229,14 +239,14 @@ class Search:
             if self.is_over:
                 self.rest_s = min(self.rest_s, bound_s)
                 return
-            self._order(cut, choice, splits, bound_s)
+            self.order(cut, choice, splits, bound_s)
 
     @property
     def _most_choices(self) -> int:
         """Up to which all choices of what stages recompute are tried."""
         return int(2**self.parameters.recomputed_stages)
 
-    def _order(self, cut: Cut, choice: Choice, splits: bool, bound_s: float) -> None:
+    def order(self, cut: Cut, choice: Choice, splits: bool, bound_s: float = 0.0) -> None:
         """Quick orders of a case, unless its bound says that it is no better."""
         case = self._case(cut, choice, splits)
         _raise(case.bounds_s, {"cut": bound_s} if bound_s else {})
@@ -247,7 +257,7 @@ class Search:
     def _change_policies(self) -> None:
         """From the best case on, a step of one stage along its curve at a time, as long as that gains."""
         left, tried = self.parameters.policy_steps, {(case.cut, case.choice) for case in self.cases}
-        while (best := self._case_of_best) is not None:
+        while (best := self.case_of_best) is not None:
             steps = next_to(self.problem, best.cut, best.stages.splits, best.choice)
             for choice in steps:
                 if not left or self.deadline.over:
@@ -256,15 +266,16 @@ class Search:
                     continue
                 tried.add((best.cut, choice))
                 for splits in self.problem.shapes(_recomputes(choice)):
-                    self._order(best.cut, choice, splits, best.bounds_s.get("cut", 0.0))
+                    self.order(best.cut, choice, splits, best.bounds_s.get("cut", 0.0))
                 left -= 1
-                if self._case_of_best is not best:
+                if self.case_of_best is not best:
                     break
             else:
                 return
 
     @property
-    def _case_of_best(self) -> Case | None:
+    def case_of_best(self) -> Case | None:
+        """The case of the best order so far."""
         return next((case for case in self.cases if any(found is self.best for found in case.known)), None)
 
     def _quickly(self, cut: Cut, stages: Stages) -> list[Candidate]:
