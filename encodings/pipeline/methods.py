@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
@@ -43,6 +44,7 @@ __all__ = ["IMPROVING", "MAKING", "Orders", "best_orders", "first_orders", "impr
 _FEW_OPS = 100
 """What the exact method is tried on before neighbourhoods, with several stages a rank too."""
 
+_rank = attrgetter("rank")
 Offer = Callable[[Candidate], None]
 """Takes each order that is better than those before it."""
 
@@ -54,7 +56,7 @@ class Orders:
     `most_ops`: that the heuristic schedules. `known`: orders that were made. `best`: the one that is improved, None
     where there is none within memory. `bounds_s`: seconds by name; those of `bounds_of` hold for every choice of modes,
     `exact` for plain messages. `report`: takes each order that is better than those before it.
-    `is_improving`: whether methods improve the best, or make orders.
+    `is_improving`: whether methods improve the best, or make orders; once one takes no more than `goal_s`, no others.
     """
 
     problem: Problem
@@ -69,6 +71,7 @@ class Orders:
     bounds_s: dict[str, float] = field(default_factory=dict)
     report: Offer = lambda candidate: None
     is_improving: bool = False
+    goal_s: float = 0.0
 
     @property
     def bound_s(self) -> float:
@@ -100,8 +103,10 @@ class Orders:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to improve; no method that makes orders is left out for what others made."""
-        return self.is_improving and (self.proven or self.deadline.over)
+        """Whether there is nothing left to improve, or to make."""
+        if self.is_improving:
+            return self.proven or self.deadline.over
+        return any(made.timeline.cost_s <= self.goal_s for made in self.known)
 
     def offer(self, candidate: Candidate) -> None:
         """An order that was made; or one that was improved, and counts where it is better than the best."""
@@ -187,7 +192,7 @@ class ZeroBubble:
     def run(self, search: Orders) -> Iterator[Candidate]:
         """The best order of as many sets of rules as there is work for, and of the paper's rounds."""
         known_s = min((candidate.timeline.step_s for candidate in search.known), default=math.inf)
-        made = zero_bubble(search.stages, search.most_ops, search.deadline, known_s)
+        made = zero_bubble(search.stages, search.most_ops, search.deadline, known_s, search.goal_s)
         found = [] if made is None else [Candidate(self.name, search.cut, search.stages, *made)]
         for order in search.rounds:
             candidate = search.candidate(self.name, search.stages, order)
@@ -214,7 +219,7 @@ class Squeezed:
     def run(self, search: Orders) -> Iterator[Candidate]:
         """The best order of as many as there is work for."""
         bases = all_bases(search.stages, search.problem.placement, search.rounds)
-        made = best_squeezed(search.stages, bases, search.most_ops, search.deadline)
+        made = best_squeezed(search.stages, bases, search.most_ops, search.deadline, search.goal_s)
         if made is not None:
             yield Candidate(self.name, search.cut, search.stages, *made)
 
@@ -323,10 +328,6 @@ def _making(problem: Problem) -> tuple[OrderMethod, ...]:
     return (Following(problem.method),) if problem.method in RECIPES else MAKING
 
 
-def _rank(candidate: Candidate) -> tuple[float, float]:
-    return candidate.rank
-
-
 def quick_orders(
     problem: Problem, cut: Cut, stages: Stages, options: SolveOptions, deadline: Deadline, parameters: Parameters,
 ) -> list[Candidate]:  # fmt: skip
@@ -340,7 +341,7 @@ def _make(search: Orders) -> None:
     """Orders by all methods that make some; and, with a link to hosts, for what is on ranks then."""
     run_methods(_making(search.problem), search.problem, search, search.choice)
     for stages in on_device(search.stages) if search.stages.offloads else ():
-        own = replace(search, stages=stages, known=[])
+        own = replace(search, stages=stages, known=[], goal_s=0.0)
         run_methods((Squeezed(), ZeroBubble()), search.problem, own, search.choice)
         for found in own.known:
             candidate = search.candidate(found.method, restored(found.stages, search.stages), found.order)
@@ -350,15 +351,16 @@ def _make(search: Orders) -> None:
 
 def best_orders(
     problem: Problem, cut: Cut, stages: Stages, options: SolveOptions, deadline: Deadline, parameters: Parameters,
-    known: Iterable[Candidate] = (), offer: Offer = lambda candidate: None, improves: bool = True,
+    known: Iterable[Candidate] = (), offer: Offer = lambda candidate: None, improves: bool = True, ends: bool = False,
 ) -> Orders:  # fmt: skip
     """Orders by all methods, the best of them improved, if it `improves`, until it is proven. `known`: orders of the
-    same stages, if any.
-
-    `offer` takes the best that was made, then each that is better.
+    same stages, if any. `offer` takes the best that was made, then each that is better. `ends`: where orders have many
+    ops, no more are made once one is proven.
     """
     search = Orders(problem, cut, stages, options, deadline, parameters, parameters.heuristic_ops,
                     known=list(known), bounds_s=bounds_of(stages), report=offer)  # fmt: skip
+    if ends and len(Kind) * stages.count * stages.micro_batches > parameters.quick_ops:
+        search.goal_s = search.bound_s * (1 + PROVEN_GAP)
     _make(search)
     made = search.best = min(search.known, key=_rank, default=None)
     if made is None:

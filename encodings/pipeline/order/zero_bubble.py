@@ -84,11 +84,11 @@ def _plain_messages(stages: Stages) -> Floats:
 
 
 def zero_bubble(
-    stages: Stages, most_ops: int, deadline: Deadline | None = None, known_s: float = math.inf
+    stages: Stages, most_ops: int, deadline: Deadline | None = None, known_s: float = math.inf, goal_s: float = 0.0
 ) -> tuple[Order, Timeline] | None:
     """The best order of as many sets of rules as `most_ops` list-scheduled ops allow, at least one; None where a rank
     has no room for one micro-batch. `known_s`: of an order that is known; where the first set falls far behind it, the
-    others do.
+    others do. `goal_s`: no more sets are tried once an order takes no more.
     """
     if not fits(stages):
         return None
@@ -96,8 +96,8 @@ def zero_bubble(
     ops, left = (3 if stages.splits else 2) * stages.count * stages.micro_batches, most_ops
     reserves = RESERVES if stages.is_pressed else RESERVES[:1]
     for rules in all_rules(stages):
-        is_behind = best is not None and best[1].step_s > _HOPELESS * known_s
-        if best is not None and (is_behind or left <= 0 or (deadline is not None and deadline.over)):
+        ends = best is not None and (best[1].step_s > _HOPELESS * known_s or best[1].cost_s <= goal_s)
+        if best is not None and (ends or left <= 0 or (deadline is not None and deadline.over)):
             break
         for messages in reserves:  # how many messages wait elsewhere is known when an order is timed
             left -= ops

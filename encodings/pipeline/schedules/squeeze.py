@@ -69,13 +69,17 @@ def squeezed(
 
 
 def best_squeezed(
-    stages: Stages, bases: Iterable[Base], most_ops: int, deadline: Deadline | None = None
+    stages: Stages, bases: Iterable[Base], most_ops: int, deadline: Deadline | None = None, goal_s: float = 0.0
 ) -> tuple[Order, Timeline] | None:
-    """The best order of as many sequences as `most_ops` squeezed ops allow; None where none of them fits."""
+    """The best order of as many sequences as `most_ops` squeezed ops allow, or the first that takes no more than
+    `goal_s`; None where none of them fits.
+    """
     best: tuple[Order, Timeline] | None = None
     left, message_bytes = most_ops, float(stages.message_bytes.max(initial=0.0))
     for sequences, weights_last in bases:
-        if left <= 0 or (best is not None and deadline is not None and deadline.over):
+        if best is not None and (best[1].cost_s <= goal_s or (deadline is not None and deadline.over)):
+            break
+        if left <= 0:
             break
         for messages in RESERVES if stages.is_pressed else RESERVES[:1]:
             order = squeezed(stages, sequences, weights_last, stages.room_bytes - messages * message_bytes)

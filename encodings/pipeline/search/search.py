@@ -291,6 +291,7 @@ class Search:
         orders = best_orders(
             self.problem, case.cut, case.stages, *self.effort, case.known if self.asked is self.problem else (),
             lambda found: self.add(case, self._fitting([found])), improves=not self.has_cells,
+            ends=self._is_plain(case.stages),
         )  # fmt: skip
         plain_only = () if self.problem.compression is None else ("exact",)
         _raise(case.bounds_s, {name: s for name, s in orders.bounds_s.items() if name not in plain_only})
@@ -298,6 +299,12 @@ class Search:
         if self.has_cells and case.best is not None and not self.is_beaten(case.bound_s):
             celled = improved_orders(self.asked, case.best, *self.effort, lambda found: self.add(case, [found]))
             _raise(case.bounds_s, celled.bounds_s)
+
+    def _is_plain(self, stages: Stages) -> bool:
+        """Whether plain orders of these stages are plans as they are: no modes or cells follow, and what they hold is
+        what was looked at when they were made."""
+        is_free = not self.problem.counts_messages or bool(np.isinf(stages.memory_bytes).all())
+        return self.asked is self.problem and self.problem.compression is None and is_free
 
     def _compress(self, cases: list[Case]) -> None:
         """The best modes for the orders of some cases; then orders for the best modes by all methods, and so on."""

@@ -45,6 +45,18 @@ def test_the_trial_is_proven_without_a_solver() -> None:
     assert "exact" not in found.bounds_s
 
 
+def test_once_one_of_many_ops_is_proven_no_more_orders_are_made() -> None:
+    question, stages = trial(4, 8, 6, profile="uniform:f=10,b=10,w=10", hop=0.0)
+    every = ordered(question, stages, replace(QUICK, quick_ops=1))
+    few = ordered(question, stages, replace(QUICK, quick_ops=1), ends=True)
+    assert every.best is not None
+    assert few.best is not None
+    assert few.proven
+    assert few.best.timeline.step_s == every.best.timeline.step_s
+    assert len(few.known) < len(every.known)
+    assert len(ordered(question, stages, ends=True).known) == len(every.known)  # of few ops all are
+
+
 def test_a_heuristic_that_falls_short_is_improved_until_it_is_proven() -> None:
     few = replace(DEFAULTS, heuristic_ops=1, methods=MethodChoice(without=("squeezed",)))
     found = ordered(*trial(8, 16, 10), few)
