@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
 from gapless.array_types import Floats, Ints
-from gapless.encodings.pipeline.order.room import Posts
 from gapless.encodings.pipeline.order.stages import Cut, Kind, Stages
 
-__all__ = ["Candidate", "Order", "Timeline", "durations", "number", "plain"]
+__all__ = ["Candidate", "Order", "Posts", "Timeline", "durations", "number", "plain"]
 
 
 def number(stages: Stages, kind: Kind, stage: int, micro_batch: int) -> int:
     """The op's number: kind * S * M + stage * M + micro-batch."""
     return (kind * stages.count + stage) * stages.micro_batches + micro_batch
+
+
+@dataclass(frozen=True)
+class Posts:
+    """When messages may leave, by number. `after`: the op of the receiver whose end lets a message leave, -1 for none.
+    `queues`: the messages of each link as they leave. `before`: for an op of a sender, those that have to be gone
+    before it starts. `behind`: for a message, those that have to be gone before it leaves.
+    """
+
+    after: Ints
+    queues: list[Ints]
+    behind: dict[int, list[int]] = field(default_factory=dict)
+    before: dict[int, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,8 @@ class Timeline:
     `sent_s`: float, shape (2, S - 1, M): when the forward's and the backward's messages leave. `reduced_s`: float,
     shape (S,), the end of each stage's sum. `finish_s`: float, shape (P,), when each rank is done. `step_s`: their
     latest. `program`: int64, shape (ops,), numbers of ops, each behind those that it waits for, at equal times too.
+    `passed`: int64, shape (2, messages): those that go to another rank, by number, as they leave, at equal times too,
+    and how many ops of the program are before each.
     `offloaded_s`: float, shape (2, S, M), when a copy to the host begins, and one back; nan where what is kept stays.
     `run_s`: the end of the last step, where many follow one another; the times are those of a step whose longest span
     is the least, as they are where spans are minimised.
@@ -74,6 +88,7 @@ class Timeline:
     step_s: float
     program: Ints
     span_s: float
+    passed: Ints
     by_span: bool = False
     run_s: float | None = None
     offloaded_s: Floats | None = None
@@ -84,6 +99,20 @@ class Timeline:
         if self.run_s is not None:
             return self.run_s
         return self.span_s if self.by_span else self.step_s
+
+    @property
+    def events(self) -> Ints:
+        """Ops and messages, each behind those that it waits for; int64, `~number` for a message."""
+        messages, places = self.passed
+        return np.insert(self.program, places, ~messages)
+
+    @property
+    def turns(self) -> tuple[Ints, Ints]:
+        """The places in `events` of ops, shape (ops,), and of messages, shape of `sent_s`; 0 of those in a rank."""
+        events, ops, messages = self.events, np.empty_like(self.program), np.zeros(self.sent_s.size, dtype=np.int64)
+        ops[self.program] = np.flatnonzero(events >= 0)
+        messages[self.passed[0]] = np.flatnonzero(events < 0)
+        return ops, messages.reshape(self.sent_s.shape)
 
     @property
     def offloaded(self) -> Ints:

@@ -8,32 +8,24 @@ for which there is none before a message is gone. So what a rank holds follows f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from gapless.array_types import Floats, Ints
+from gapless.array_types import Floats, Ints, Mask
+from gapless.checker.timeline import instants_of, tolerance_s
 from gapless.encodings.pipeline.order.offload import Offloads, offloads_of
+from gapless.encodings.pipeline.order.orders import Posts, Timeline
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 
-__all__ = ["Posts", "held_bytes", "offloads_at", "op_message_bytes", "peak_bytes", "posts_at", "posts_of"]
+__all__ = ["held_bytes", "offloads_at", "op_message_bytes", "peak_bytes", "posts_at", "posts_of"]
 
 _AHEAD = 8
 """Ops before its use, or after it was made, for which room for a message is kept at most where room is short."""
-
-
-@dataclass(frozen=True)
-class Posts:
-    """When messages may leave, by number. `after`: the op of the receiver whose end lets a message leave, -1 for none.
-    `queues`: the messages of each link as they leave. `before`: for an op of a sender, those that have to be gone
-    before it starts. `behind`: for a message, those that have to be gone before it leaves.
-    """
-
-    after: Ints
-    queues: list[Ints]
-    behind: dict[int, list[int]] = field(default_factory=dict)
-    before: dict[int, list[int]] = field(default_factory=dict)
+_FIRST, _LAST = -1.0, math.inf
+"""At an instant: before and behind all turns."""
 
 
 def op_message_bytes(stages: Stages, hop_modes: Ints) -> Floats:
@@ -58,38 +50,6 @@ def op_message_bytes(stages: Stages, hop_modes: Ints) -> Floats:
     return found
 
 
-def held_bytes(
-    stages: Stages, hop_modes: Ints, start_s: Floats, end_s: Floats, sent_s: Floats, offloaded_s: Floats | None = None
-) -> Floats:  # fmt: skip
-    """The most that each rank holds at once of micro-batches and messages, float of shape (P,); states apart.
-
-    Times as those of a `Timeline`. What ends at an instant ends first.
-    """
-    shape = (-1, stages.count, stages.micro_batches)
-    start_s, end_s = start_s.reshape(shape), end_s.reshape(shape)
-    ledger = _Ledger(stages.ranks)
-    for span in stages.spans:
-        for stage, size in enumerate(span.size_bytes.tolist()):
-            away = None if offloaded_s is None or span.begin is not Kind.FORWARD else offloaded_s[:, stage]
-            _keep(ledger, stages, stage, (start_s[span.begin, stage], end_s[span.end, stage]), away, float(size))
-    for hop in range(stages.count - 1) if stages.message_bytes.any() else ():
-        _messages(ledger, stages, hop_modes[hop], start_s, end_s, sent_s, hop)
-    return ledger.peaks()
-
-
-def _keep(
-    ledger: _Ledger, stages: Stages, stage: int, times_s: tuple[Floats, Floats], away_s: Floats | None, size: float
-) -> None:  # fmt: skip
-    """What micro-batches keep of a stage, but for the time that it is on the host."""
-    rank, (from_s, until_s) = int(stages.rank[stage]), times_s
-    if away_s is None or stages.offload_s is None:
-        ledger.hold(rank, from_s, until_s, size)
-        return
-    stays = np.isnan(away_s[0])
-    ledger.hold(rank, from_s, np.where(stays, until_s, away_s[0] + stages.offload_s[stage]), size)
-    ledger.hold(rank, away_s[1, ~stays], until_s[~stays], size)
-
-
 def peak_bytes(stages: Stages, program: Ints) -> Floats:
     """The most that micro-batches keep on each rank at once, float of shape (P,); what ends goes before what starts.
 
@@ -105,62 +65,131 @@ def peak_bytes(stages: Stages, program: Ints) -> Floats:
     return peaks
 
 
-def _messages(
-    ledger: _Ledger, stages: Stages, modes: Ints, starts_s: Floats, ends_s: Floats, sents_s: Floats, hop: int
-) -> None:
-    """Of one boundary, in both directions."""
-    below, above = int(stages.rank[hop]), int(stages.rank[hop + 1])
-    size = float(stages.message_bytes[0, hop])
-    begun_s = {False: starts_s[Kind.FORWARD, hop], True: starts_s[Kind.BACKWARD, hop + 1]}
-    used_s = {False: ends_s[Kind.FORWARD, hop + 1], True: ends_s[Kind.BACKWARD, hop]}
-    if below == above:
-        for is_backward in (False, True):
-            ledger.hold(below, begun_s[is_backward], used_s[is_backward], size)
+def held_bytes(stages: Stages, hop_modes: Ints, timeline: Timeline) -> Floats:
+    """The most that each rank holds at once of micro-batches and messages, float of shape (P,); states apart.
+
+    What ends at an instant ends first. Then what takes no time comes and goes, one after the other as it passed, as the
+    replay has it: of two messages one is gone before the other comes. Then the rest begins.
+    """
+    ledger = _Ledger(stages.ranks)
+    begins, ends, leaves, arrives = _moments(stages, hop_modes, timeline)
+    for span in stages.spans:
+        for stage, size in enumerate(span.size_bytes.tolist()):
+            away_s = None if timeline.offloaded_s is None else timeline.offloaded_s[:, stage]
+            held = begins[:, span.begin, stage], ends[:, span.end, stage]
+            _keep(ledger, stages, stage, held, away_s if span.begin is Kind.FORWARD else None, float(size))
+    for hop in range(stages.count - 1) if stages.message_bytes.any() else ():
+        _messages(ledger, stages, hop_modes[hop], (begins, ends), (leaves[:, :, hop], arrives[:, :, hop]), hop)
+    return ledger.peaks()
+
+
+def _moments(stages: Stages, hop_modes: Ints, timeline: Timeline) -> tuple[Floats, Floats, Floats, Floats]:
+    """When ops begin and end, shape (2, kinds, S, M) each, and messages leave and arrive, shape (2, 2, S - 1, M) each:
+    the time, and what comes first of one instant, which is `_FIRST`, the turn of what takes no time, or `_LAST`.
+    """
+    shape = -1, stages.count, stages.micro_batches
+    starts_s, ends_s, sent_s = timeline.start_s.reshape(shape), timeline.end_s.reshape(shape), timeline.sent_s
+    hop_s = stages.hop_s[hop_modes, np.arange(stages.count - 1)[:, None]]
+    arrived_s = sent_s + np.stack([np.broadcast_to(stages.forward_hop_s[:, None], hop_s.shape), hop_s])
+    begins, ends, leaves, arrives = _last(starts_s), _first(ends_s), _last(sent_s), _first(arrived_s)
+    tolerance = tolerance_s(timeline.end_s)
+    is_op_at_once, is_hop_at_once = ends_s - starts_s <= tolerance, arrived_s - sent_s <= tolerance
+    is_hop_at_once = (is_hop_at_once | stages.blocks) & stages.crosses[:, None]  # what was posted is there at once
+    if is_op_at_once.any() or is_hop_at_once.any():
+        op_turns, hop_turns = timeline.turns
+        _take_turn(begins, ends, op_turns.reshape(shape), is_op_at_once)
+        _take_turn(leaves, arrives, hop_turns, is_hop_at_once)
+    return begins, ends, leaves, arrives
+
+
+def _take_turn(begins: Floats, ends: Floats, turns: Ints, is_at_once: Mask) -> None:
+    """What takes no time ends before what comes behind it begins."""
+    begins[1, is_at_once], ends[1, is_at_once] = 2 * turns[is_at_once], 2 * turns[is_at_once] + 1
+
+
+def _keep(
+    ledger: _Ledger, stages: Stages, stage: int, held: tuple[Floats, Floats], away_s: Floats | None, size: float
+) -> None:  # fmt: skip
+    """What micro-batches keep of a stage, but for the time that it is on the host."""
+    rank, (begins, ends) = int(stages.rank[stage]), held
+    if away_s is None or stages.offload_s is None:
+        ledger.hold(rank, begins, ends, size)
         return
-    sent_s = sents_s[0, hop]
-    arrived_s = sent_s + stages.forward_hop_s[hop]
-    ledger.hold(below, begun_s[False], arrived_s, size)
-    there_s = ledger.post(stages, below, sent_s, arrived_s, size)
-    ledger.hold(above, there_s, used_s[False], size)
-    sent_s = sents_s[1, hop]
-    arrived_s = sent_s + stages.hop_s[modes, hop]
-    sizes = stages.message_bytes[modes, hop]
-    there_s = ledger.post(stages, above, sent_s, arrived_s, sizes)
-    is_plain = modes == 0
-    ledger.hold(above, begun_s[True], np.where(is_plain, arrived_s, ends_s[Kind.BACKWARD, hop + 1]), size)
-    coding_s = stages.encode_s[modes, hop]
-    ledger.hold(above, ends_s[Kind.BACKWARD, hop + 1] - coding_s, arrived_s, np.where(is_plain, 0.0, sizes))
-    decoded_s = starts_s[Kind.BACKWARD, hop] + stages.decode_s[modes, hop]
-    ledger.hold(below, there_s, np.where(is_plain, used_s[True], decoded_s), sizes)
-    ledger.hold(below, starts_s[Kind.BACKWARD, hop], used_s[True], np.where(is_plain, 0.0, size))
+    stays = np.isnan(away_s[0])
+    ledger.hold(rank, begins, np.where(stays, ends, _first(away_s[0] + stages.offload_s[stage])), size)
+    ledger.hold(rank, _last(away_s[1, ~stays]), ends[:, ~stays], size)
+
+
+def _messages(
+    ledger: _Ledger, stages: Stages, modes: Ints, ops: tuple[Floats, Floats], sends: tuple[Floats, Floats], hop: int
+) -> None:
+    """Of one boundary, in both directions. `ops`, `sends`: when they begin and end; the boundary's sends."""
+    below, above = int(stages.rank[hop]), int(stages.rank[hop + 1])
+    size, (begins, ends), (leaves, arrives) = float(stages.message_bytes[0, hop]), ops, sends
+    begun = begins[:, Kind.FORWARD, hop], begins[:, Kind.BACKWARD, hop + 1]
+    used = ends[:, Kind.FORWARD, hop + 1], ends[:, Kind.BACKWARD, hop]
+    if below == above:
+        for from_, until in zip(begun, used, strict=True):
+            ledger.hold(below, from_, until, size)
+        return
+    ledger.hold(below, begun[0], arrives[:, 0], size)
+    there = ledger.post(stages, below, leaves[:, 0], arrives[:, 0], size)
+    ledger.hold(above, there, used[0], size)
+    sizes, is_plain = stages.message_bytes[modes, hop], modes == 0
+    there = ledger.post(stages, above, leaves[:, 1], arrives[:, 1], sizes)
+    encoded = ends[:, Kind.BACKWARD, hop + 1]
+    ledger.hold(above, begun[1], np.where(is_plain, arrives[:, 1], encoded), size)
+    encodes = _last(encoded[0] - stages.encode_s[modes, hop])
+    ledger.hold(above, encodes, arrives[:, 1], np.where(is_plain, 0.0, sizes))
+    decodes = begins[:, Kind.BACKWARD, hop]
+    decoded = _first(decodes[0] + stages.decode_s[modes, hop])
+    ledger.hold(below, there, np.where(is_plain, used[1], decoded), sizes)
+    ledger.hold(below, decodes, used[1], np.where(is_plain, 0.0, size))
+
+
+def _first(at_s: Floats) -> Floats:
+    """Moments at which something ends that took time."""
+    return np.stack([at_s, np.full(at_s.shape, _FIRST)])
+
+
+def _last(at_s: Floats) -> Floats:
+    """Moments at which something begins that takes time."""
+    return np.stack([at_s, np.full(at_s.shape, _LAST)])
 
 
 class _Ledger:
-    """What comes and goes, by rank."""
+    """What comes and goes, by rank: moments, and changes."""
 
     def __init__(self, ranks: int) -> None:
-        self.changes: list[list[tuple[Floats, Floats]]] = [[] for _ in range(ranks)]
+        self.moments: list[list[Floats]] = [[] for _ in range(ranks)]
+        self.changes: list[list[Floats]] = [[] for _ in range(ranks)]
 
-    def hold(self, rank: int, from_s: Floats, until_s: Floats, size_bytes: float | Floats) -> None:
+    def hold(self, rank: int, begins: Floats, ends: Floats, size_bytes: float | Floats) -> None:
         """So many bytes each, while they are held."""
-        sizes = np.broadcast_to(size_bytes, from_s.shape)
-        self.changes[rank] += [(from_s, sizes), (until_s, -sizes)]
+        sizes = np.broadcast_to(size_bytes, begins.shape[1:])
+        self.moments[rank] += [begins, ends]
+        self.changes[rank] += [sizes, -sizes]
 
-    def post(self, stages: Stages, rank: int, sent_s: Floats, arrived_s: Floats, size_bytes: float | Floats) -> Floats:
+    def post(self, stages: Stages, rank: int, leaves: Floats, arrives: Floats, size_bytes: float | Floats) -> Floats:
         """From when the receiver holds a message; where sends block, the sender holds a second copy until then."""
         if not stages.blocks:
-            return sent_s
-        self.hold(rank, sent_s, arrived_s, size_bytes)
-        return arrived_s
+            return leaves
+        self.hold(rank, _last(leaves[0]), arrives, size_bytes)
+        return np.stack([arrives[0], leaves[1]])
 
     def peaks(self) -> Floats:
-        """The most at once; what ends at an instant ends first."""
-        return np.array([_peak(changes) for changes in self.changes])
+        """The most at once, moments of one instant in the order of their turns."""
+        moments = [np.concatenate(own, axis=1) for own in self.moments]
+        times_s, turns = np.concatenate(moments, axis=1)
+        if ((turns > _FIRST) & (turns < _LAST)).any():
+            times_s = instants_of(times_s, tolerance_s(times_s)).astype(np.float64)
+        ends = np.cumsum([len(own[0]) for own in moments])[:-1]
+        columns = zip(np.split(times_s, ends), np.split(turns, ends), self.changes, strict=True)
+        return np.array([_peak(at_s, turn, np.concatenate(changes)) for at_s, turn, changes in columns])
 
 
-def _peak(changes: list[tuple[Floats, Floats]]) -> float:
-    at_s, change = (np.concatenate(column) for column in zip(*changes, strict=True))
-    return float(np.cumsum(change[np.lexsort((change, at_s))]).max(initial=0.0))
+def _peak(at_s: Floats, turn: Floats, change: Floats) -> float:
+    return float(np.cumsum(change[np.lexsort((change, turn, at_s))]).max(initial=0.0))
 
 
 def posts_of(

@@ -11,8 +11,8 @@ import numpy as np
 
 from gapless.array_types import Floats
 from gapless.encodings.pipeline.order.offload import Engine, Offloads
-from gapless.encodings.pipeline.order.orders import Order, Timeline, durations
-from gapless.encodings.pipeline.order.room import Posts, held_bytes, offloads_at, peak_bytes, posts_of
+from gapless.encodings.pipeline.order.orders import Order, Posts, Timeline, durations
+from gapless.encodings.pipeline.order.room import held_bytes, offloads_at, peak_bytes, posts_of
 from gapless.encodings.pipeline.order.stages import Kind, Stages
 from gapless.encodings.pipeline.order.steady import Flow, Link, Offsets, begins_s, end_s, longest_paths_s, offsets_s
 
@@ -62,9 +62,7 @@ def has_room(stages: Stages, order: Order, timeline: Timeline) -> bool:
     """Whether each rank has room for what micro-batches keep and, where they count, for messages."""
     if not stages.counts_messages and timeline.offloaded_s is None:
         return bool((peak_bytes(stages, timeline.program) <= stages.room_bytes).all())
-    times = timeline.start_s, timeline.end_s, timeline.sent_s, timeline.offloaded_s
-    held = held_bytes(stages, order.hop_modes, *times)
-    return bool((held <= stages.room_bytes).all())
+    return bool((held_bytes(stages, order.hop_modes, timeline) <= stages.room_bytes).all())
 
 
 def _timed(
@@ -149,6 +147,8 @@ class _Walk:
         self.posted_s: dict[int, float] = {}
         self.position = [0] * stages.ranks
         self.program: list[int] = []
+        self.passed: list[int] = []
+        self.passed_at: list[int] = []
         self.free_s = [0.0] * stages.ranks
         for stage in self.firsts:  # whose forwards wait for nobody
             self.arrived_s[stage * micro_batches : (stage + 1) * micro_batches] = [0.0] * micro_batches
@@ -268,6 +268,8 @@ class _Walk:
         start_s = at_s = end_s
         if link[0] != link[1]:
             self.sends[link].append(message)
+            self.passed.append(message)
+            self.passed_at.append(len(self.program))
             if self.link_free_s[link] > start_s:
                 start_s = self.link_free_s[link]
             at_s = self.link_free_s[link] = start_s + self.hop_s[message]
@@ -316,10 +318,11 @@ class _Walk:
         first_s = stages.first_s(start_s)
         span_s = max(float((finish_s - first_s).max()), self._link_span_s(self.flow(order).hop_s))
         program = np.array(self.program, dtype=np.int64)
+        passed = np.array([self.passed, self.passed_at], dtype=np.int64)
         sent_s = np.array(self.sent_s).reshape(2, *order.hop_modes.shape)
         offloaded_s = self.offloaded_s.reshape(2, stages.count, stages.micro_batches) if self.engines else None
         return Timeline(start_s, end_s, sent_s, reduced_s, finish_s, float(finish_s.max()), program, span_s,
-                        stages.by_span, offloaded_s=offloaded_s)  # fmt: skip
+                        passed, stages.by_span, offloaded_s=offloaded_s)  # fmt: skip
 
     def _link_span_s(self, hop_s: Floats) -> float:
         """The longest span of a link, from its first message until the last is there; 0 where none sends by itself."""

@@ -49,7 +49,10 @@ class _Lowering(StepBuilder):
     def lower(self) -> None:
         """A step."""
         stages, lower = self.stages, (self.forward, self.backward, self.weight)
-        for op in self.timeline.program.tolist():
+        for op in self.timeline.events.tolist():  # what takes no time is played in this order
+            if op < 0:
+                self.pass_on(~op)
+                continue
             kind, place = divmod(op, stages.count * stages.micro_batches)
             if op in self.order.cells:
                 self.cell = []
@@ -82,13 +85,6 @@ class _Lowering(StepBuilder):
         self.run(f"F {at}", "forward", stage, start_s, duration_s, reads + used, writes, used)
         for direction in range(2):
             self.offload(stage, micro_batch, direction)
-        if not is_last and stages.crosses[stage]:
-            sent_s, hop_s = float(self.timeline.sent_s[0, stage, micro_batch]), float(stages.forward_hop_s[stage])
-            sending = f"activation {at}", int(stages.boundary_bytes[stage]), stage, stage + 1, sent_s, hop_s
-            if self.cell is None:
-                self.send(*sending)
-            else:
-                self.later.append(sending)
 
     def backward(self, stage: int, micro_batch: int) -> None:
         """Decodes what the stage after it sent, runs the forward again where that is so, and encodes what it sends."""
@@ -120,7 +116,7 @@ class _Lowering(StepBuilder):
         if not stages.splits:
             self._accumulate(f"A {at}", "accumulate", stage, micro_batch, at_s, 0.0, [pending])
         if follows and stages.crosses[stage - 1]:
-            self._send_gradient(stage, micro_batch, at_s)
+            self._encode(stage - 1, micro_batch, at_s)
 
     def _received(self, stage: int, micro_batch: int, at_s: float) -> tuple[float, int]:
         """When the gradient of the stage's output can be used, and its tensor."""
@@ -132,20 +128,30 @@ class _Lowering(StepBuilder):
         decode_s = float(self.stages.decode_s[mode, stage])
         return self.run(f"decode {name}", "decode", stage, at_s, decode_s, [message], [gradient], [message]), gradient
 
-    def _send_gradient(self, stage: int, micro_batch: int, at_s: float) -> None:
-        """Encoded as its mode says, to the stage before."""
-        hop, name = stage - 1, self.at(stage - 1, micro_batch)
-        mode, what = int(self.order.hop_modes[hop, micro_batch]), f"gradient {name}"
-        if mode != PLAIN:
-            assert self.spoiling is not None
-            message = self.tensor(f"encoded {what}", self.encoded_bytes(hop, micro_batch))
-            gradient, spends = self.tensor(what), float(self.spoiling.hop[mode, hop])
-            encode_s, named = float(self.stages.encode_s[mode, hop]), self.problem.modes[mode - 1].name
-            self.run(f"encode {name}", "encode", stage, at_s, encode_s, [gradient], [message], [gradient],
-                     spends=spends, mode=named)  # fmt: skip
-            what = f"encoded {what}"
-        sent_s, hop_s = float(self.timeline.sent_s[1, hop, micro_batch]), float(self.stages.hop_s[mode, hop])
-        self.send(what, int(self.encoded_bytes(hop, micro_batch)), stage, hop, sent_s, hop_s)
+    def _encode(self, hop: int, micro_batch: int, at_s: float) -> None:
+        """The gradient that goes to that stage, as its mode says."""
+        name, mode = self.at(hop, micro_batch), int(self.order.hop_modes[hop, micro_batch])
+        if mode == PLAIN:
+            return
+        assert self.spoiling is not None
+        message = self.tensor(f"encoded gradient {name}", self.encoded_bytes(hop, micro_batch))
+        gradient, spends = self.tensor(f"gradient {name}"), float(self.spoiling.hop[mode, hop])
+        encode_s, named = float(self.stages.encode_s[mode, hop]), self.problem.modes[mode - 1].name
+        self.run(f"encode {name}", "encode", hop + 1, at_s, encode_s, [gradient], [message], [gradient],
+                 spends=spends, mode=named)  # fmt: skip
+
+    def pass_on(self, message: int) -> None:
+        """A message, by its number: an activation to the stage after its own, or a gradient to the one before."""
+        stages = self.stages
+        direction, hop, micro_batch = np.unravel_index(message, self.timeline.sent_s.shape)
+        sent_s, name = float(self.timeline.sent_s[direction, hop, micro_batch]), self.at(hop, micro_batch)
+        if not direction:
+            hop_s = float(stages.forward_hop_s[hop])
+            self.send(f"activation {name}", int(stages.boundary_bytes[hop]), hop, hop + 1, sent_s, hop_s)
+            return
+        mode = int(self.order.hop_modes[hop, micro_batch])
+        what, size_bytes = "gradient" if mode == PLAIN else "encoded gradient", self.encoded_bytes(hop, micro_batch)
+        self.send(f"{what} {name}", int(size_bytes), hop + 1, hop, sent_s, float(stages.hop_s[mode, hop]))
 
     def weight(self, stage: int, micro_batch: int) -> None:
         """Adds the micro-batch to the stage's gradients, and lets go of what was kept of it."""

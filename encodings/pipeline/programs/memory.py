@@ -31,8 +31,7 @@ def held_bytes(
         replayed = check(to_schedule(problem, stages, order, timeline, spoiling))
         states = np.bincount(stages.rank, weights=stages.state_bytes, minlength=stages.ranks)
         return np.array(replayed.peak_bytes[: stages.ranks], dtype=np.float64) - states  # hosts stand behind them
-    times = timeline.start_s, timeline.end_s, timeline.sent_s, timeline.offloaded_s
-    peaks = order_bytes(stages, order.hop_modes, *times)
+    peaks = order_bytes(stages, order.hop_modes, timeline)
     if stages.embedding_s:  # at the end, when nothing else is kept
         ends = stages.rank[[0, -1]]
         peaks[ends] = np.maximum(peaks[ends], problem.profile.embedding_bytes)

@@ -38,8 +38,8 @@ class _Half(NamedTuple):
 @dataclass
 class StepBuilder:
     """A step in the making; `ids` numbers the tensors by name; `named`: what `at` gave; `cell`: the halves of the cell
-    that is open, None where none is; `later`: what its forward sends. `step`: the one that `timeline` is of;
-    micro-batches of later ones are numbered on.
+    that is open, None where none is. `step`: the one that `timeline` is of; micro-batches of later ones are numbered
+    on.
 
     Where there are two copies of the model, each rank has one more link, to the rank that has the same stages, over
     which it sums gradients.
@@ -51,7 +51,6 @@ class StepBuilder:
     timeline: Timeline
     spoiling: Spoiling | None
     cell: list[_Half] | None = None
-    later: list[tuple[str, int, int, int, float, float]] = field(default_factory=list)
     step: int = 0
     ids: dict[str, int] = field(default_factory=dict)
     named: dict[tuple[int, int, int], str] = field(default_factory=dict)
@@ -127,12 +126,8 @@ class StepBuilder:
         forward, backward = self.cell
         duration_s, self.cell = self.stages.cell_s(*own).item(), None
         name = f"{forward.name} {backward.name}"
-        end_s = self.run(name, "cell", half.stage, half.start_s, duration_s, [*forward.reads, *backward.reads],
-                         [*forward.writes, *backward.writes], [*forward.frees, *backward.frees])  # fmt: skip
-        for sending in self.later:
-            self.send(*sending)
-        self.later.clear()
-        return end_s
+        return self.run(name, "cell", half.stage, half.start_s, duration_s, [*forward.reads, *backward.reads],
+                        [*forward.writes, *backward.writes], [*forward.frees, *backward.frees])  # fmt: skip
 
     def send(self, what: str, size_bytes: int, source: int, target: int, start_s: float, hop_s: float) -> None:
         """A message from a stage to its neighbour; the sender's copy goes when it is there.

@@ -108,8 +108,7 @@ def test_1f1b_takes_no_longer_in_half_of_its_memory_where_the_rest_is_on_hosts()
     assert free is not None
     assert timeline.step_s == free.step_s == 362
     assert len(timeline.offloaded) > 0
-    held = held_bytes(stages, np.zeros((3, 8), dtype=np.int64), timeline.start_s, timeline.end_s, timeline.sent_s,
-                      timeline.offloaded_s)  # fmt: skip
+    held = held_bytes(stages, np.zeros((3, 8), dtype=np.int64), timeline)
     assert (held <= stages.room_bytes).all()
 
 

@@ -32,7 +32,7 @@ def heuristic(stages: Stages) -> tuple[Order, Timeline]:
 
 
 def held(stages: Stages, order: Order, timeline: Timeline) -> list[float]:
-    found: list[float] = held_bytes(stages, order.hop_modes, timeline.start_s, timeline.end_s, timeline.sent_s).tolist()
+    found: list[float] = held_bytes(stages, order.hop_modes, timeline).tolist()
     return found
 
 
