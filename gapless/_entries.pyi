@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapless.encodings.monet.study.carried import Solved
 from gapless.encodings.sharding.instances.instance import Instance
 from gapless.encodings.taccl.sketch.format import Sketch
 from gapless.io.plan import SavedPlan
@@ -340,7 +339,7 @@ class _Monet:
         offload: float | str | None = None,
         host_memory: int | str | None = None,
         method: str = "auto",
-        carry: str | SavedPlan | Solved | None = None,
+        carry: str | SavedPlan | Result | None = None,
     ) -> Any: ...
     def solve(
         self,
@@ -355,7 +354,7 @@ class _Monet:
         offload: float | str | None = None,
         host_memory: int | str | None = None,
         method: str = "auto",
-        carry: str | SavedPlan | Solved | None = None,
+        carry: str | SavedPlan | Result | None = None,
         time_limit: float | str | None = None,
         gap: float | str | None = None,
         threads: int | str = 0,

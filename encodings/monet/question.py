@@ -15,9 +15,9 @@ from gapless.question.command_fields import HOST_MEMORY, OFFLOAD
 from gapless.question.fields import Choice, Object, Share, SizeOrShare, Text, Whole
 
 if TYPE_CHECKING:
-    from gapless.encodings.monet.study.carried import Solved
     from gapless.io.plan import SavedPlan
     from gapless.profiles.training.graph import TrainingGraph
+    from gapless.result import Result
 
 __all__ = ["DEVICE", "METHODS", "METHOD_HELP", "Question"]
 
@@ -93,7 +93,7 @@ class Question(Asked):
     offload: float | None = said(OFFLOAD)
     host_memory: int | None = said(HOST_MEMORY)
     method: str = asked(Choice(tuple(METHODS)), METHOD_HELP, "auto", metavar="NAME")
-    carry: str | SavedPlan | Solved | None = asked(
+    carry: str | SavedPlan | Result | None = asked(
         Object(("gapless.io.plan.SavedPlan", "gapless.result.Result")),
         "a plan of the same network at another batch size, whose decisions are taken over instead of solving",
         metavar="PLAN",

@@ -34,6 +34,7 @@ __all__ = [
     "claim_data",
     "claimed_bounds",
     "excerpt_of",
+    "given_plan",
     "judged",
     "plan_data",
     "plan_of",
@@ -219,6 +220,19 @@ def _sections(plan: SavedPlan) -> dict[str, Callable[[], object]]:
 def read_plan(path: str | Path) -> SavedPlan:
     """Read a plan file. Raises `InputError` naming file and field; whether the schedule is true is `check`'s to say."""
     return plan_of(load_record(path), str(path))
+
+
+def given_plan(plan: object, system: str, field: str) -> tuple[str, SavedPlan]:
+    """A plan that is given as a path, a `SavedPlan` or a `Result`, and what errors call it: its path, or `field`.
+
+    Raises `InputError` for anything else, and for a plan of another system.
+    """
+    name = plan if isinstance(plan, str) else field
+    saved = read_plan(plan) if isinstance(plan, str) else getattr(plan, "plan", plan)
+    if isinstance(saved, SavedPlan) and saved.system == system:
+        return name, saved
+    got = f"one of {saved.system}" if isinstance(saved, SavedPlan) else type(saved).__name__
+    raise InputError(f"{name}: must be a plan of {system}, got {got}")
 
 
 def plan_of(record: Record, where: str = "plan") -> SavedPlan:

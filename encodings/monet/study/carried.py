@@ -7,23 +7,14 @@ anew, since their times and workspaces change with the batch: the fastest that f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from gapless.encodings.monet.decisions import Decisions, StepDecision
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.errors import InputError
-from gapless.io.plan import SavedPlan, read_plan
+from gapless.io.plan import given_plan
 from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["Carried", "carried_from"]
-
-
-class Solved(Protocol):
-    """A result of `gapless.solve`."""
-
-    @property
-    def plan(self) -> SavedPlan:
-        """As its file has it."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +41,11 @@ class Carried:
         return decisions
 
 
-def carried_from(plan: str | SavedPlan | Solved) -> Carried:
+def carried_from(plan: object) -> Carried:
     """What a plan decides that is in a file, was read, or was solved here. Raises `InputError` where it doesn't say."""
-    saved, where = (read_plan(plan), plan) if isinstance(plan, str) else (_saved(plan), "the plan")
-    if saved.system != "monet":
-        raise InputError(f"carry: {where}: must be a plan of monet, got one of {saved.system}")
+    name, saved = given_plan(plan, "monet", "carry")
     if saved.problem.get("method") == "gist":
-        raise InputError(f"carry: {where}: must keep tensors as they are; a plan of method gist keeps them encoded")
-    decision = StepDecision.of(saved, f"carry: {where}")
+        raise InputError(f"{name}: must keep tensors as they are; a plan of method gist keeps them encoded")
+    decision = StepDecision.of(saved, name)
     ops = tuple(op.name for op in saved.schedule.graph.ops)
     return Carried(decision, ops, str(saved.problem.get("graph")), int(saved.problem.get("batch", 0)))
-
-
-def _saved(plan: SavedPlan | Solved) -> SavedPlan:
-    return plan if isinstance(plan, SavedPlan) else plan.plan

@@ -143,7 +143,8 @@ class _Lowering(StepBuilder):
     def pass_on(self, message: int) -> None:
         """A message, by its number: an activation to the stage after its own, or a gradient to the one before."""
         stages = self.stages
-        direction, hop, micro_batch = np.unravel_index(message, self.timeline.sent_s.shape)
+        hops, micro_batch = divmod(message, stages.micro_batches)
+        direction, hop = divmod(hops, stages.count - 1)
         sent_s, name = float(self.timeline.sent_s[direction, hop, micro_batch]), self.at(hop, micro_batch)
         if not direction:
             hop_s = float(stages.forward_hop_s[hop])

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from gapless.encodings.pipeline.placement.named import Placement
 from gapless.encodings.pipeline.programs.decision import PipelineDecision
-from gapless.errors import InputError
-from gapless.io.plan import SavedPlan, read_plan
+from gapless.io.plan import given_plan
 from gapless.io.record import Record
 
 __all__ = ["Start", "start_of"]
@@ -32,11 +31,7 @@ class Start:
 
 def start_of(plan: object) -> Start:
     """Of the plan that is given, a `SavedPlan` or a `Result`, or in a file. Raises `InputError` for another kind."""
-    name = plan if isinstance(plan, str) else "from_plan"
-    saved = read_plan(plan) if isinstance(plan, str) else getattr(plan, "plan", plan)
-    if not isinstance(saved, SavedPlan) or saved.system != "pipeline":
-        got = repr(saved.system) if isinstance(saved, SavedPlan) else type(saved).__name__
-        raise InputError(f"{name}: must be a plan of a pipeline, got {got}")
+    name, saved = given_plan(plan, "pipeline", "from_plan")
     asked, decision = Record(dict(saved.problem), f"{name}: problem"), PipelineDecision.of(saved, name)
     is_listed = isinstance(asked.raw("placement"), list)
     return Start(

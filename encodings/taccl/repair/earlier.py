@@ -13,7 +13,7 @@ from gapless.encodings.taccl.candidate import CollectiveDecision
 from gapless.encodings.taccl.chunked import Chunked
 from gapless.errors import InputError
 from gapless.io.formats.collective_file import collective_of
-from gapless.io.plan import SavedPlan
+from gapless.io.plan import given_plan
 from gapless.ir.collective import Collective
 from gapless.ir.schedule import Schedule
 from gapless.topologies.topology import Topology
@@ -106,13 +106,7 @@ class Earlier:
 
 def earlier_plan(plan: object) -> Earlier:
     """The plan that is given, or in a file. Raises `InputError` for one of another kind, or made under a sketch."""
-    from gapless.io.plan import read_plan
-
-    name = plan if isinstance(plan, str) else "from_plan"
-    saved = read_plan(plan) if isinstance(plan, str) else getattr(plan, "plan", plan)
-    if not isinstance(saved, SavedPlan) or saved.system != "taccl":
-        got = repr(saved.system) if isinstance(saved, SavedPlan) else type(saved).__name__
-        raise InputError(f"{name}: must be a plan of a collective, got {got}")
+    name, saved = given_plan(plan, "taccl", "from_plan")
     if not len(saved.schedule):
         raise InputError(f"{name}: must be a plan with sends, got none")
     decision = CollectiveDecision.of(saved, name)

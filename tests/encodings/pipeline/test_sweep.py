@@ -43,13 +43,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
     return found
 
 
-UNORDERED = pytest.mark.xfail(
-    reason="two messages of no time at one instant: in their order a rank lacks room", strict=True
-)
-SEEDS = [pytest.param(seed, marks=UNORDERED) if seed in (236, 480) else seed for seed in range(share(500))]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(share(500)))
 def test_more_memory_never_gives_a_slower_plan(seed: int, solved: list[Question], tmp_path: Path) -> None:
     asked, limit, limits = random_sweep(seed)
     rows = sweep(asked, limit, limits, OPTIONS, tmp_path, FEW)

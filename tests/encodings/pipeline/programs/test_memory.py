@@ -49,10 +49,10 @@ def held_and_replayed(question: Problem, name: str, mode: int = 0, recomputes: b
 
 
 @pytest.mark.parametrize("name", BASELINES)
-@pytest.mark.parametrize("blocking", [False, True])
-def test_plain_messages_are_held_as_the_replay_says(name: str, blocking: bool) -> None:
+@pytest.mark.parametrize(("blocking", "hop"), [(False, 3.0), (False, 0.0), (True, 3.0)])
+def test_plain_messages_are_held_as_the_replay_says(name: str, blocking: bool, hop: float) -> None:
     placement = BASELINES[name].placement
-    held, replayed = held_and_replayed(asked(placement=placement, blocking_sends=blocking), name)
+    held, replayed = held_and_replayed(asked(placement=placement, blocking_sends=blocking, hop=hop), name)
     np.testing.assert_array_equal(held, replayed)
 
 
