@@ -58,6 +58,7 @@ def _compared(problem: Problem, options: SolveOptions, parameters: Parameters) -
         if isinstance(plan.problem, Problem) and not fits(plan.problem, shared):  # a baseline whose gradients take more
             plan = solve(replace(chosen, compares=False), deadline.stage(), parameters)
         memory = {f"memory_{name}": size for name, size in vars(shared).items()}
+        plan = _with_gradients(plan, shared.gradient_bytes)
         return replace(plan, details={**plan.details, **memory}, problem=plan.problem or chosen)
     if problem.compares and problem.resume is not None:
         problem = _begun_as(problem, problem.resume)
@@ -77,6 +78,14 @@ def _compared(problem: Problem, options: SolveOptions, parameters: Parameters) -
     other = replace(problem, planning=planning, compares=False, resume=None)
     faster = replace(_solved(other, options, others), problem=other)
     return min(plan, faster, key=lambda each: (-_planned(each), each.solution.objective or 0.0))
+
+
+def _with_gradients(plan: Plan, gradient_bytes: int) -> Plan:
+    """The plan on a machine that counts gradients, which must stay within these bytes on each trainer."""
+    run = plan.windows
+    assert isinstance(run, RunPlan)
+    run = replace(run, machine=replace(run.machine, gradient_bytes=gradient_bytes))
+    return replace(plan, schedule=run.schedule(), windows=run)
 
 
 def _begun_as(problem: Problem, resume: str) -> Problem:

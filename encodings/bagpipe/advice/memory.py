@@ -7,7 +7,7 @@ A trainer holds at most
 - gradients. While batch x is trained a trainer has those of the rows that x uses there, and of x - 1 those that are
   synchronised in the background meanwhile; all others of x - 1 are freed by then, once they are synchronised at once,
   before or with the dense gradients, or applied where one trainer alone has them. In between it has room for the sums
-  of what is synchronised at once. The replay doesn't count gradients;
+  of what is synchronised at once. The replay counts them, batch by batch, as the partition has it;
 - the tables that stay.
 
 First gradients are set aside. The rest bounds the cache, and with it the lookahead: a longer one delays no prefetch,

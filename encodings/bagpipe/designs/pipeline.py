@@ -96,6 +96,10 @@ class Times:
         """Whether the rows that the next batch uses are relayed by the servers; bool, shape (batches,)."""
         return self.relay_fetch.duration_s > 0
 
+    def is_trained(self, number: int, time_s: float) -> bool:
+        """Whether the passes of a batch are over at an instant, so that none of its rows is looked up from then on."""
+        return bool(self.forward.start_s[number] < time_s and self.backward.end_s[number] <= time_s)
+
     @property
     def ready_s(self) -> Floats:
         """When the batch after each one may be trained, but for its prefetch."""

@@ -7,13 +7,14 @@ batch are one tensor of the schedule, so that its replay stays short.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from gapless.array_types import Ints, Mask
 from gapless.encodings.bagpipe.batch_plans import BatchPlan
+from gapless.encodings.bagpipe.designs.counts import busiest
 from gapless.encodings.bagpipe.ids.distinct import numbered
 from gapless.encodings.bagpipe.question import LAYOUTS, PAPERS
 from gapless.errors import InputError
@@ -58,9 +59,7 @@ class _InBatch:
     `BY_USERS` or sent; `private_to` is who holds it after the batch, and gathers its gradients. `evicted`: 1 where it
     leaves the cache after this batch. `examples`: of each trainer, shape (p,).
     `prefetch_after`: the batch whose rows must be written back before this one's are fetched, -1 for none.
-    `users`: bool, shape (n, p), which trainers use a row. `busiest`: int64 (3,), the rows that the busiest trainer gets
-    or gives as owned ones reach their users, and the messages as gradients are gathered at roots, now and later; where
-    `users` doesn't say, which then are of what is left of the batch.
+    `users`: bool, shape (n, p), which trainers use a row.
     """
 
     fetched_by: Ints
@@ -70,7 +69,6 @@ class _InBatch:
     examples: Ints
     prefetch_after: int
     users: Mask
-    busiest: Ints | None = field(default=None, kw_only=True)
 
     @property
     def is_owned(self) -> Mask:
@@ -87,9 +85,12 @@ class _InBatch:
 
 @dataclass(frozen=True)
 class Actions(_InBatch):
-    """What happens to the n distinct rows of one batch. `ids`: int64 (n,), global ids, ascending."""
+    """What happens to the n distinct rows of one batch. `ids`: int64 (n,), global ids, ascending. `whole`: of all rows
+    of the batch, where some are left out here or differences are dropped.
+    """
 
     ids: Ints
+    whole: Actions | None = None
 
     def __post_init__(self) -> None:
         trainers = len(self.examples)
@@ -134,7 +135,34 @@ class Actions(_InBatch):
 
     def of_rows(self, chosen: Mask) -> Actions:
         """The same of some of its rows, at least one."""
-        return replace(self, **{name: getattr(self, name)[chosen] for name in ("ids", *_CHOSEN)})
+        chosen_rows = {name: getattr(self, name)[chosen] for name in ("ids", *_CHOSEN)}
+        return replace(self, **chosen_rows, whole=self.whole or self)
+
+    @cached_property
+    def busiest(self) -> tuple[int, int, int]:
+        """The rows that the busiest trainer gets or gives as owned ones reach their users, and the messages as
+        gradients are gathered at roots, now and later.
+        """
+        rooted = self.is_rooted
+        now, later = (self._busiest(rooted & (self.sync == sync)) for sync in (SYNC_NOW, SYNC_LATER))
+        return self._busiest(self.is_owned), now, later
+
+    def _busiest(self, rows: Mask) -> int:
+        weight = np.ones(int(rows.sum()), dtype=np.int64)
+        return busiest(self.users[rows], self.private_to[rows], weight)[1]
+
+    @cached_property
+    def gradient_rows(self) -> Ints:
+        """Of how many rows each trainer has gradients: it alone, synchronised now, and later; and of how many others it
+        has the sum as they are, now and later. Int64, shape (5, p).
+
+        Sums are had of rows that all trainers have, and by who owns or roots a row.
+        """
+        sums = (self.private_to == SHARED)[:, None] | (self.private_to[:, None] == np.arange(self.trainers))
+        others = sums & ~self.users
+        syncs = [self.sync == sync for sync in (0, SYNC_NOW, SYNC_LATER)]
+        parts = [*(self.users[rows] for rows in syncs), *(others[rows] for rows in syncs[1:])]
+        return np.array([np.count_nonzero(part, axis=0) for part in parts])
 
     def code(self) -> Ints:
         """One number for all that happens to a row."""
@@ -173,10 +201,11 @@ def _held(plan: BatchPlan, design: str) -> tuple[Ints, Ints]:
 class GroupedActions(_InBatch):
     """The actions of one batch on groups. `group`: their numbers, ascending.
 
-    `users`: they are those of every row of a group where that is owned or rooted.
+    `users`: they are those of every row of a group where that is owned or rooted. `whole`: of all rows of the batch.
     """
 
     group: Ints
+    whole: Actions
 
     @cached_property
     def is_kept(self) -> Mask:
@@ -239,5 +268,7 @@ def _grouped(batch: Actions, group: Ints) -> GroupedActions:
     first[place[::-1]] = np.arange(len(group))[::-1]  # of several assignments the last one counts
     numbers = group[first]
     columns = {title: getattr(batch, title)[first] for title in _CHOSEN}
-    of_batch = {title: getattr(batch, title) for title in ("examples", "prefetch_after", "busiest")}
-    return GroupedActions(group=numbers, **columns, **of_batch)
+    return GroupedActions(
+        group=numbers, **columns, examples=batch.examples, prefetch_after=batch.prefetch_after,
+        whole=batch.whole or batch,
+    )  # fmt: skip

@@ -71,13 +71,6 @@ class BatchDraft:
         """Of all rows of some groups."""
         return float(self.rows[groups].sum() * self.machine.cluster.row_bytes)
 
-    def _most(self, which: int, chosen: Mask) -> int:
-        """Of the exchange of some groups, what its busiest trainer gets or gives; `which`: in `busiest`."""
-        if self.batch.busiest is not None:
-            return int(self.batch.busiest[which])
-        users, holder = self.batch.users[chosen], self.batch.private_to[chosen]
-        return busiest(users, holder, weight=self.rows[self.batch.group[chosen]])[1]
-
     def in_turn(self, span_s: tuple[float, float], parts: list[tuple[int, Ints]]) -> None:
         """Groups over links of the servers' network, one link after the other. The last ends with the activity: after
         the latency there may be time to spare.
@@ -140,7 +133,7 @@ class OwnedRows(BatchDraft):
         if machine.sharding:
             most = pooled_vectors(self.batch.examples, machine.tables, machine.sharding)[1]
             return machine.cluster.peer_s(float(most))
-        return self.machine.cluster.peer_s(float(self._most(0, self.batch.is_owned)))
+        return self.machine.cluster.peer_s(float(self.batch.whole.busiest[0]))
 
     def exchange(self, start_s: float) -> list[int]:
         """They reach their users before the forward pass; returns a token that they have, if there are any."""
@@ -174,10 +167,12 @@ class OwnedRows(BatchDraft):
 class Holders:
     """What is carried from batch to batch.
 
-    `root`: who holds each group, -1 for nobody. `gathered_s`: when what is gathered in the background of a batch is.
+    `root`: who holds each group, -1 for nobody; after all batches that have been trained by `since_s`, and those that
+    have been added. `gathered_s`: when what is gathered in the background of a batch is.
     """
 
     root: list[int]
+    since_s: float
     gathered_s: dict[int, float] = field(default_factory=dict)
 
 
@@ -237,8 +232,7 @@ class RootedRows(BatchDraft):
 
     def gather_s(self, sync: int) -> float:
         """How long gathering takes, now or later."""
-        most = self._most(sync, self.batch.is_rooted & (self.batch.sync == sync))
-        return self.machine.cluster.peer_s(float(most))
+        return self.machine.cluster.peer_s(float(self.batch.whole.busiest[sync]))
 
     def gather(self, trained: list[int]) -> None:
         """After the batch: gradients of the groups that several trainers use reach their roots, which update them."""
@@ -259,6 +253,8 @@ class RootedRows(BatchDraft):
             if sync == SYNC_LATER:
                 self.holders.gathered_s[self.number] = end_s
             self.collect(f"gather {self.number} {name}", trained, groups, root, duration_s, begin_s, end_s)
+        if self.times.is_trained(self.number, self.holders.since_s):
+            return
         for group, holder in zip(
             self.batch.group[rooted].tolist(), self.batch.private_to[rooted].tolist(), strict=True
         ):  # fmt: skip

@@ -30,7 +30,8 @@ class Machine:
 
     `share`: the most examples that each trainer takes of a batch, int64, shape (p,). `cache_rows`: distinct rows that
     the cache holds. `sharding`: how tables are cut that lie on the trainers, of `SHARDED`, with the number of `tables`;
-    empty if they lie on the servers: then there is a cache.
+    empty if they lie on the servers: then there is a cache. `gradient_bytes`: what each trainer has for gradients of
+    rows; None where they aren't counted.
     """
 
     cluster: Cluster
@@ -38,6 +39,7 @@ class Machine:
     cache_rows: int
     sharding: str = ""
     tables: int = 0
+    gradient_bytes: int | None = None
 
     def device_of(self, ids: Ints) -> Ints:
         """The device on which each row lies at first, and must lie at the end."""
@@ -60,10 +62,23 @@ class Machine:
         """A trainer's input buffer, device and engine."""
         return self.cluster.trainers + 2 + number
 
+    def gradients(self, number: int) -> int:
+        """What a trainer has for gradients, device and engine, where they are counted."""
+        return 2 * self.cluster.trainers + 2 + number
+
+    @property
+    def device_count(self) -> int:
+        """The number of devices."""
+        return (2 if self.gradient_bytes is None else 3) * self.cluster.trainers + 2
+
     @property
     def all_reduce(self) -> int:
         """The engine of the collectives: the trainers' network."""
-        return 2 * self.cluster.trainers + 2
+        return self.device_count
+
+    def summing(self, number: int) -> int:
+        """The engine of a trainer's sums of gradients, beside its passes."""
+        return self.all_reduce + 1 + number
 
     def network(self, start_s: float, end_s: float) -> int:
         """The engine of a collective between these times; one that takes no time doesn't hold the network."""
@@ -111,37 +126,52 @@ class Machine:
                 Link(SERVERS, buffer, 0.0, 0.0),
                 Link(buffer, here, 0.0, 0.0),
             ]
-        devices = 2 * trainers + 2
+        devices = self.device_count
+        counted = [] if self.gradient_bytes is None else [self.gradients(number) for number in range(trainers)]
         memory = [np.inf] * (trainers + 1) + [self.cache_rows * cluster.row_bytes, *self.share.tolist()]
+        memory += [self.gradient_bytes or 0 for _ in counted]
         engines = [(device, "compute") for device in range(devices)]
         return Topology(
             name=f"{trainers} trainers and {cluster.servers} embedding servers",
             node_of_device=tuple(range(devices)),
             links=tuple(links),
             resources=tuple(f"server {number} {direction}" for direction in ("out", "in") for number in machines),
-            engines=(*engines, (self.replicas, "all-reduce")),
+            engines=(
+                *engines,
+                (self.replicas, "all-reduce"),
+                *((device, "sums") for device in counted),
+            ),
             memory_bytes=tuple(memory),
         )
 
 
 def device_names(topology: Topology) -> tuple[str, ...]:
     """What people call the devices of a `Machine`. Raises `InputError` for a topology that is not of a lowered run."""
-    trainers, rest = divmod(topology.device_count - 2, 2)
-    if trainers < 1 or rest:
-        rule = "must have the servers, the replicas, and two devices a trainer"
+    trainers = _trainers(topology)
+    if topology.device_count not in (2 * trainers + 2, 3 * trainers + 2):
+        rule = "must have the servers, the replicas, and two or three devices a trainer"
         raise InputError(f"topology {topology.name!r}: {rule}, got {topology.device_count} devices")
     workers = [f"trainer {number}" for number in range(trainers)]
-    return ("servers", *workers, "replicas", *(f"input of {worker}" for worker in workers))
+    names = ("servers", *workers, "replicas", *(f"input of {worker}" for worker in workers))
+    return (*names, *(f"gradients of {worker}" for worker in workers))[: topology.device_count]
+
+
+def _trainers(topology: Topology) -> int:
+    """Those that a `Machine` has; each has links of its own."""
+    return (len(topology.links) - 2) // len(_LINKS)
 
 
 def budgets(topology: Topology, planned: Mapping[str, object], run: Mapping[str, object]) -> tuple[float, ...]:
-    """The bytes that the question allows each device: those of the cache, where it was asked for. A plan of another
-    design than was asked for may have a cache of its own, so that the question is read, where `run` holds it."""
-    replicas = topology.device_count // 2
+    """The bytes that the question allows each device: those of the cache, where it was asked for, and of gradients. A
+    plan of another design than was asked for may have a cache of its own, so that the question is read, where `run`
+    holds it.
+    """
+    trainers = _trainers(topology)
+    limited = (trainers + 1, *range(2 * trainers + 2, topology.device_count))
     question = run.get("question")
     fields = question.get("fields") if isinstance(question, Mapping) else None
     asked = fields if isinstance(fields, Mapping) else planned
     is_asked = any(asked.get(name) is not None for name in ("cache_rows", "memory"))
     return tuple(
-        size if is_asked and device == replicas else np.inf for device, size in enumerate(topology.memory_bytes)
+        size if is_asked and device in limited else np.inf for device, size in enumerate(topology.memory_bytes)
     )

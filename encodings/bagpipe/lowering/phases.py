@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from gapless.array_types import Mask
-from gapless.encodings.bagpipe.designs.counts import busiest
 from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
 from gapless.encodings.bagpipe.lowering.actions import (
     BY_USERS,
@@ -21,29 +20,25 @@ from gapless.encodings.bagpipe.lowering.actions import (
     NOT_FETCHED,
     SENT_LATER,
     SENT_NOW,
+    SHARED,
     SYNC_LATER,
     SYNC_NOW,
     Actions,
 )
 from gapless.encodings.bagpipe.lowering.schedule import Stretch
 
-__all__ = ["actions_in", "is_trained"]
+__all__ = ["actions_in"]
 
 
 def actions_in(stretch: Stretch, number: int, actions: Actions, times: Times) -> Actions | None:
     """The actions of a batch as they matter in a stretch; None where none does."""
     if number not in stretch.trains:
         return _rows(actions, _fetched(actions))
-    if is_trained(times, number, stretch.from_s):
+    if times.is_trained(number, stretch.from_s):
         return _after_use(stretch, number, actions, times)
     if _begins_s(times, number, actions) < stretch.until_s:
         return actions
     return _before_use(stretch, number, actions, times)
-
-
-def is_trained(times: Times, number: int, time_s: float) -> bool:
-    """Whether the passes of a batch are over at an instant, so that none of its rows is looked up from then on."""
-    return bool(times.forward.start_s[number] < time_s and times.backward.end_s[number] <= time_s)
 
 
 def _begins_s(times: Times, number: int, actions: Actions) -> float:
@@ -91,25 +86,17 @@ def _after_use(stretch: Stretch, number: int, actions: Actions, times: Times) ->
     """What is still to be synchronised or written back: who holds it, but not who else used it. At least one row, which
     stands for the dense gradients.
     """
-    evicted, alone = actions.evicted == 1, actions.sync == 0
+    evicted, alone = actions.evicted == 1, (actions.sync == 0) & (actions.private_to != SHARED)
     phases = (
         (times.sync_now, actions.sync == SYNC_NOW), (times.sync_later, actions.sync == SYNC_LATER),
         (times.write_early, evicted & alone), (times.write_late, evicted & ~alone),
     )  # fmt: skip
     chosen = np.logical_or.reduce([rows & (span.end_s[number] >= stretch.from_s) for span, rows in phases])
     chosen[0] |= not chosen.any()
-    left, rooted = actions.of_rows(chosen), actions.is_rooted
-    exchanges = (actions.is_owned, *(rooted & (actions.sync == sync) for sync in (SYNC_NOW, SYNC_LATER)))
+    left = actions.of_rows(chosen)
     holder = np.arange(actions.trainers) == left.private_to[:, None]
     return replace(
         left,
         fetched_by=np.where(left.is_rooted, BY_USERS, NOT_FETCHED),
         users=np.where((left.is_owned | left.is_rooted)[:, None], holder, left.users),
-        busiest=np.array([_busiest(actions, rows) for rows in exchanges]),
     )
-
-
-def _busiest(actions: Actions, rows: Mask) -> int:
-    """What the busiest trainer gets or gives as some rows are exchanged."""
-    weight = np.ones(int(rows.sum()), dtype=np.int64)
-    return busiest(actions.users[rows], actions.private_to[rows], weight)[1]

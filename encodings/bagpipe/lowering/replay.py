@@ -27,7 +27,7 @@ from gapless.encodings.bagpipe.designs.pipeline import Spans, Times
 from gapless.encodings.bagpipe.ids.distinct import distinct
 from gapless.encodings.bagpipe.lowering.actions import BY_USERS, Actions, RowGroups
 from gapless.encodings.bagpipe.lowering.machine import Machine
-from gapless.encodings.bagpipe.lowering.phases import actions_in, is_trained
+from gapless.encodings.bagpipe.lowering.phases import actions_in
 from gapless.encodings.bagpipe.lowering.schedule import Stretch, lowered
 from gapless.ir.schedule_builder import no_collection
 
@@ -127,7 +127,7 @@ def replay_run(
         using = (extent.use.start_s < until_s) & (extent.use.end_s >= from_s)
         numbers = np.flatnonzero(fetching | using).tolist()
         used = frozenset(np.flatnonzero(using).tolist())
-        while is_rooted and past < len(batches.rows) and is_trained(times, past, from_s):
+        while is_rooted and past < len(batches.rows) and times.is_trained(past, from_s):
             settled.add(at_hand.get(past) or batches.actions(past))
             past += 1
         at_hand = {number: at_hand.get(number) or batches.actions(number) for number in numbers}

@@ -11,7 +11,8 @@ a batch; the replicas are looked up, and must hold all updates of batches before
 its private rows; synchronisation updates the shared ones, now or later; evicted rows are written back and freed. A row
 that lies on all trainers and is private in its last batch leaves the replicas for the trainer that uses it. Rows that
 one trainer owns and others use (a partitioned cache) go from the owner to its users and back in two collectives.
-Rooted rows lie with the trainers that use them: `exchanges.py`.
+Rooted rows lie with the trainers that use them: `exchanges.py`. Gradients count where a trainer's memory is given:
+`gradients.py`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from gapless.encodings.bagpipe.lowering.actions import (
     RowGroups,
 )
 from gapless.encodings.bagpipe.lowering.exchanges import BatchDraft, Holders, OwnedRows, RootedRows
+from gapless.encodings.bagpipe.lowering.gradients import Gradients
 from gapless.encodings.bagpipe.lowering.machine import FETCH_ALL, SERVERS, WRITE_ALL, Machine
 from gapless.ir.graph import Implementation, Op
 from gapless.ir.schedule import Schedule
@@ -87,13 +89,13 @@ def lowered(
     draft = ScheduleBuilder(counts_contributions=True)
     sizes: list[int] = (groups.rows * machine.cluster.row_bytes).tolist()
     draft.tensors([f"rows {number}" for number in range(len(sizes))], sizes)
-    holders = Holders(list(root) or [-1] * len(groups.rows))
+    holders = Holders(list(root) or [-1] * len(groups.rows), stretch.from_s)
     device = np.full(len(groups.rows), SERVERS)
     device[groups.part] = machine.device_of(groups.ids)
     copies = list(enumerate(device.tolist()))
     for number, batch in zip(stretch.numbers, groups.batches, strict=True):
         part = (draft, machine, times, number, batch, seen, groups.rows, stretch.bits.get(number, 0))
-        taken = _Batch(*part, stretch, OwnedRows(*part), RootedRows(*part, holders)).add()
+        taken = _Batch(*part, stretch, OwnedRows(*part), RootedRows(*part, holders), Gradients(*part)).add()
         copies += [(tensor, SERVERS) for tensor in taken]
     for name in sorted(set(names).difference(draft.names)):
         draft.tensor(name)
@@ -110,6 +112,7 @@ class _Batch(BatchDraft):
     stretch: Stretch
     owned: OwnedRows
     rooted: RootedRows
+    gradients: Gradients
 
     def add(self) -> list[int]:
         """Add its events; returns its examples, which lie with the trace at first."""
@@ -139,6 +142,7 @@ class _Batch(BatchDraft):
         self._synchronise(trained, "later", self.times.sync_later, SYNC_LATER)
         self.rooted.gather(trained)
         self.draft.free(trained, replicas, after=before)
+        self._hold_gradients()
         if start_s < self.stretch.until_s:
             for group in self.batch.group.tolist():
                 self.seen[group] |= 1 << self.bit
@@ -236,6 +240,19 @@ class _Batch(BatchDraft):
             end_s = min(start_s + duration_s, end_s)
         name = f"synchronise {self.number} {when}"
         self.collective(name, (*trained, *groups), groups, duration_s, start_s, end_s, updates=groups)
+
+    def _hold_gradients(self) -> None:
+        """Until they are synchronised, at once or later: what owners or roots gather, before the dense gradients."""
+        if self.machine.gradient_bytes is None:
+            return
+        held, whole = self.gradients.hold(), self.batch.whole
+        for sync, spans, owned_s in (
+            (SYNC_NOW, self.times.sync_now, self.owned.peers_s), (SYNC_LATER, self.times.sync_later, 0.0)
+        ):  # fmt: skip
+            start_s, end_s = spans.of(self.number)
+            if not ((whole.private_to == SHARED) & (whole.sync == sync)).any():
+                end_s = min(start_s + owned_s + self.rooted.gather_s(sync), end_s)
+            self.gradients.free(held, sync, start_s, end_s)
 
     def _write_back(self) -> None:
         """Private rows from their trainers, then the others: freed where they were, but not at the servers."""

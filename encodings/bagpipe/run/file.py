@@ -133,6 +133,7 @@ def write_run(path: str | Path, plan: SavedPlan) -> None:
     end = {
         "claim": dict(plan.claim), "details": dict(plan.details), "cache_rows": run.machine.cache_rows,
         "written_back_from": first, **({"decision": dict(plan.decision)} if plan.decision else {}),
+        **({} if run.machine.gradient_bytes is None else {"gradient_bytes": run.machine.gradient_bytes}),
     }  # fmt: skip
     columns = {
         "spans": np.array([[getattr(times, name).start_s, getattr(times, name).end_s] for name in TIMES]),
@@ -172,11 +173,12 @@ def read_run(path: str | Path) -> SavedPlan:
         claim, details, run = mapping(end, "claim"), mapping(end, "details"), mapping(made, "run")
         decision = mapping(end, "decision") if "decision" in end else {}
         cache_rows = end.integer("cache_rows", 0, MOST_COUNT)
+        gradient_bytes = end.integer("gradient_bytes", 0, MOST_COUNT) if "gradient_bytes" in end else None
         first = end.integer("written_back_from", 0, file.batches)
         end.close()
         made.close()
         times = _times(file.column("spans").view(np.float64), file.batches)
-        machine = Machine(file.cluster, file.share, cache_rows, *_sharding(file))
+        machine = Machine(file.cluster, file.share, cache_rows, *_sharding(file), gradient_bytes)
         plan = RunPlan(file, times, machine, _written_back(file, first))
         schedule = plan.schedule()
     return SavedPlan("bagpipe", file.problem, claim, details, schedule, run, windows=plan, decision=decision)

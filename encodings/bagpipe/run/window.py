@@ -198,7 +198,10 @@ class Window:
         users = self.columns["users"][self._row_cuts[place] : self._row_cuts[place + 1]]
         batch = Actions(
             ids=self.ids(number),
-            **{name: self._of(number, name) for name in BY_ROW[1:]},
+            fetched_by=self._of(number, "fetched_by"),
+            private_to=self._of(number, "private_to"),
+            sync=self._of(number, "sync"),
+            evicted=self._of(number, "evicted"),
             examples=np.bincount(self.trainer(number), minlength=self._trainers),
             prefetch_after=after,
             users=np.unpackbits(users.view(np.uint8), axis=1, count=self._trainers).view(np.bool_),

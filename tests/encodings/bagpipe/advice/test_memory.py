@@ -1,4 +1,4 @@
-"""A trainer's memory is shared out: gradients, cached rows with state, tables that stay; the replay counts rows."""
+"""A trainer's memory is shared out: gradients, rows with state, tables that stay; and the replay stays within it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 import gapless
 from gapless import bagpipe
+from gapless.checker import Rule, check
 from gapless.encodings.bagpipe.advice.memory import fits, within_memory
 from gapless.encodings.bagpipe.lowering.actions import SHARED, SYNC_LATER, SYNC_NOW
 from gapless.encodings.bagpipe.question import DESIGNS
 from gapless.errors import InputError
+from gapless.ir.schedule import Ragged
 from gapless.options import Deadline, SolveOptions
 
 LATE: dict[str, Any] = {"forward": "1ms", "backward": "2ms", "fetch_latency": "25ms", "dimension": 4, "model": "dlrm"}
@@ -60,6 +62,7 @@ def test_gradients_that_are_freed_before_the_next_batch_take_no_memory_beside_it
     assert found.valid
     assert found.details["memory_gradient_bytes"] == rows * 8 * 4
     assert held_gradients(found) <= rows
+    assert 0 < max(found.report.peak_bytes[6:]) <= held_gradients(found) * 8 * 4
 
 
 @examples(30, cases=4)
@@ -75,10 +78,38 @@ def test_the_parts_are_within_the_memory_and_rows_within_theirs(seed: int, memor
     assert min(parts[:2]) > 0 <= parts[2] >= found.details.get("replicated_bytes", 0)
     row_bytes = 8 * 4 * (3 if asked["optimizer"] == "adam" else 1)
     assert held_gradients(found) * 8 * 4 <= parts[0] <= 2 * 16 * 8 * 4
+    assert max(found.report.peak_bytes[6:]) <= held_gradients(found) * 8 * 4
     replicas = found.report.peak_bytes[3]
     assert replicas <= parts[1] + found.details.get("replicated_bytes", 0)
     assert found.details["cache_rows_peak"] * row_bytes <= parts[1] + found.details.get("replicated_bytes", 0)
     assert found.details["smallest_lookahead"] <= (asked["lookahead"] or 200)
+
+
+@pytest.mark.parametrize("design", ["partitioned", "lrpp-delayed", "lrpp-fine-grained"])
+def test_gradients_that_are_never_freed_or_are_more_than_was_set_aside_exceed_the_memory(
+    design: str, tmp_path: Path
+) -> None:
+    found = planned(4 * 10**4, ids(4), dimension=8, design=design)
+    schedule, gradients = found.schedule, found.windows.machine.gradients(0)
+    assert check(schedule).valid
+    of_trainer = schedule.freed_device.values == gradients
+    kept = schedule.freed_device.owner[of_trainer]
+    frees = [[] if row in kept else list(event.frees) for row, event in enumerate(schedule.events())]
+    held = replace(
+        schedule,
+        freed_tensor=Ragged.of([tensor for tensor, _ in each] for each in frees),
+        freed_device=Ragged.of([device for _, device in each] for each in frees),
+    )
+    assert set(check(held).violation_counts) == {Rule.MEMORY_EXCEEDED}
+    assert {violation.device for violation in check(held).violations} == {gradients}
+    peak = max(found.report.peak_bytes[6:])
+    machine = replace(found.windows.machine, gradient_bytes=peak - 1)
+    report = replace(found.windows, machine=machine).replay()
+    assert set(report.violation_counts) == {Rule.MEMORY_EXCEEDED}
+    found.save(tmp_path / "run.npz")
+    again = gapless.load(tmp_path / "run.npz")
+    assert again.windows.machine.gradient_bytes == found.details["memory_gradient_bytes"]
+    assert again.check().peak_bytes == found.report.peak_bytes
 
 
 def test_a_baseline_whose_gradients_take_more_than_is_set_aside_does_not_fit() -> None:

@@ -291,9 +291,14 @@ def test_names_stand_in_the_order_of_the_machine() -> None:
     assert [names[machine.trainer(k)] for k in range(3)] == ["trainer 0", "trainer 1", "trainer 2"]
     assert names[machine.buffer(2)] == "input of trainer 2"
     assert len(names) == machine.topology().device_count
+    counting = replace(machine, gradient_bytes=100)
+    more = device_names(counting.topology())
+    assert more[: len(names)] == names
+    assert more[counting.gradients(2)] == "gradients of trainer 2"
+    assert len(more) == counting.topology().device_count
 
 
 @pytest.mark.parametrize("devices", [1, 2, 5])
 def test_other_topologies_are_refused(devices: int) -> None:
-    with pytest.raises(InputError, match="two devices a trainer"):
+    with pytest.raises(InputError, match="two or three devices a trainer"):
         device_names(Topology("other", (0,) * devices))
