@@ -153,7 +153,7 @@ def _details(best: Candidate, search: Search, decision: PipelineDecision) -> dic
         "peak_in_flight": (peaks / np.where(kept, kept, 1)).round(6).tolist(),
         "finish_s": timeline.finish_s.tolist(),
         "spread_s": timeline.spread_s,
-        "bubble": 1 - float(busy_s.max()) / timeline.cost_s if timeline.cost_s else 0.0,
+        "bubble": max(0.0, 1 - float(busy_s.max()) / timeline.cost_s) if timeline.cost_s else 0.0,  # but for rounding
         "bounds_s": dict(case.bounds_s),
         "cuts": search.cut_count,
         "exposed_s": exposed_s(stages, best.order),
