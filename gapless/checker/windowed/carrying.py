@@ -179,9 +179,10 @@ class Labels:
         self._label[place[is_known]] = label[is_known]
         new = np.flatnonzero(~is_known & (label > 0))
         new = new[np.argsort(atoms[new], kind="stable")]
-        self._atoms = np.insert(self._atoms, place[new], atoms[new])
-        self._label = np.insert(self._label, place[new], label[new])
         self._found = None
+        if len(new):  # there are millions of others, which are copied
+            self._atoms = np.insert(self._atoms, place[new], atoms[new])
+            self._label = np.insert(self._label, place[new], label[new])
 
     def _forget_states(self, held_bytes: Ints, devices: int, expired: int) -> Ints:
         """Keep the states that something is in, under new numbers, without contributions that have expired; returns

@@ -128,7 +128,6 @@ def test_a_run_that_any_change_breaks_is_broken_in_any_windows(
     column[chance.integers(len(column))] = chance.choice(getattr(actions[donor], title))
     actions[number] = replace(actions[number], **{title: column})
     one, parts = (replay_run(Batches(actions), times, machine, rows) for rows in (ALL_IN_ONE, most_rows))
-    assert rules(check(to_schedule(actions, times, machine))) <= rules(one)
     assert parts.valid == one.valid
     assert one.valid or rules(parts) & rules(one)
 
