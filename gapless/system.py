@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gapless.errors import InputError, must_be
 from gapless.options import SolveOptions
@@ -45,16 +45,11 @@ __all__ = [
     "Problem",
     "Session",
     "System",
-    "answering",
-    "answering_in_time",
-    "asking",
     "find_system",
     "known_system",
     "register",
     "system_names",
 ]
-
-Q = TypeVar("Q", bound=Asked)
 
 ENTRY_POINTS = "gapless.systems"
 """The group of entry points by which other packages add systems."""
@@ -303,52 +298,6 @@ class System:
     def fields(self) -> tuple[Field, ...]:
         """The fields of the question, the first of which may stand without its name."""
         return fields_of(self.question)
-
-
-class _Answering(Protocol):
-    """What an answer of data and lines is made of."""
-
-    @property
-    def data(self) -> Mapping[str, object]:
-        """Plain values."""
-
-    @property
-    def text(self) -> str:
-        """Lines for people."""
-
-
-class _AnsweringInTime(_Answering, Protocol):
-    @property
-    def left_out(self) -> str:
-        """What there was no time for, in a line, empty where that is nothing."""
-
-
-def answering(function: Callable[[], Callable[..., _Answering]]) -> Callable[[Mapping[str, object], Session], Answer]:
-    """The answer of a command from a function that takes its fields by name."""
-
-    def answer(values: Mapping[str, object], session: Session) -> Answer:
-        made = function()(**values)
-        return Answer(made.data, made.text)
-
-    return answer
-
-
-def answering_in_time(
-    function: Callable[[], Callable[..., _AnsweringInTime]],
-) -> Callable[[Mapping[str, object], Session], Answer]:
-    """As `answering`, from a function that takes `options` too."""
-
-    def answer(values: Mapping[str, object], session: Session) -> Answer:
-        made = function()(**values, options=session.options)
-        notes = (f"left out for want of time: {made.left_out}",) if made.left_out else ()
-        return Answer(made.data, made.text, notes, is_complete=not notes)
-
-    return answer
-
-
-def asking(question: type[Q], answer: Callable[[Q, Session], Answer]) -> Callable[[Mapping[str, Any], Session], Answer]:
-    """The answer of a command from a function of the question that its fields make."""
-    return lambda values, session: answer(question(**values), session)
 
 
 _REGISTERED: dict[str, System] = {}

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import gapless
+from gapless.answering import asking
 from gapless.errors import InputError
 from gapless.options import SolveOptions
 from gapless.question import Asked, fields_of, said
 from gapless.question.command_fields import PLAN, REPEATS
 from gapless.question.fields import Choice
-from gapless.system import Answer, Session, System, asking, find_system, register, system_names
+from gapless.system import Answer, Session, System, find_system, register, system_names
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = sorted(path.parent.name for path in (ROOT / "encodings").glob("*/system.py"))

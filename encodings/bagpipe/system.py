@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gapless.answering import answering_in_time
 from gapless.encodings.bagpipe import parameters, problem, solve
 from gapless.encodings.bagpipe.advice import advise
 from gapless.encodings.bagpipe.execution import planned
@@ -10,7 +11,7 @@ from gapless.encodings.bagpipe.question import AdviceQuestion, Question
 from gapless.encodings.bagpipe.run import command, file
 from gapless.lazy import lazy
 from gapless.question import fields_of
-from gapless.system import Command, System, answering_in_time
+from gapless.system import Command, System
 
 __all__ = ["SYSTEM"]
 

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gapless.answering import asking
 from gapless.encodings.fsdp import decision, parameters, problem, solve, views
 from gapless.encodings.fsdp.execution import profiling, run
 from gapless.encodings.fsdp.question import LayersQuestion, Question, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of
-from gapless.system import Command, Export, System, asking
+from gapless.system import Command, Export, System
 from gapless.units import format_bytes
 
 if TYPE_CHECKING:

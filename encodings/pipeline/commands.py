@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gapless.answering import answering_in_time, asking
 from gapless.encodings.pipeline import advice, sweep
 from gapless.encodings.pipeline.execution import profiling, run
 from gapless.encodings.pipeline.exports import megatron, torch_csv, torchtitan
@@ -12,7 +13,7 @@ from gapless.options import SolveOptions
 from gapless.question import fields_of, picked
 from gapless.question.command_fields import drawn, plot
 from gapless.question.fields import Choice, Field, Flag, Listed, Number, Size, Text, Whole
-from gapless.system import Command, Export, answering_in_time, asking
+from gapless.system import Command, Export
 
 __all__ = ["ADVICE", "CURVE", "EXPORTS", "PROFILES", "RUN"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gapless.answering import answering, asking
 from gapless.encodings.ranks import decision, parameters, problem, report, solve
 from gapless.encodings.ranks.question import ProfileQuestion, Question, RegimesQuestion, RunQuestion, TrainingQuestion
 from gapless.encodings.ranks.training import regimes, runs, tracing
@@ -11,7 +12,7 @@ from gapless.lazy import lazy
 from gapless.question import fields_of, picked
 from gapless.question.command_fields import drawn, plot
 from gapless.question.fields import Field, Whole
-from gapless.system import Command, System, answering, asking
+from gapless.system import Command, System
 from gapless.units import format_floats, format_seconds
 
 __all__ = ["SYSTEM"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gapless.answering import asking
 from gapless.encodings.taccl.programs import profiling, running
 from gapless.encodings.taccl.question import LinksQuestion, RunQuestion, StepQuestion, SweepQuestion
 from gapless.encodings.taccl.sweep import run, step
@@ -10,7 +11,7 @@ from gapless.encodings.taccl.tuning.question import TuneQuestion
 from gapless.lazy import lazy
 from gapless.options import SolveOptions
 from gapless.question import fields_of
-from gapless.system import Command, asking
+from gapless.system import Command
 
 __all__ = ["LINKS", "RUN", "STEP", "SWEEP", "TUNE"]
 

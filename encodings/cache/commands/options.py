@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from gapless.answering import asking
 from gapless.encodings.cache.commands import profile, run
 from gapless.encodings.cache.question import ProfileQuestion, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of
 from gapless.question.language_models import MODELS_HELP
-from gapless.system import Command, asking
+from gapless.system import Command
 
 __all__ = ["PROFILE", "RUNS"]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from gapless.answering import asking
 from gapless.encodings.chai.commands import latency, profile, requests, run
 from gapless.encodings.chai.question import LatencyQuestion, ProfileQuestion, RequestsQuestion, RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of
 from gapless.question.language_models import MODELS_HELP
-from gapless.system import Command, asking
+from gapless.system import Command
 
 __all__ = ["PROFILE", "RUNS"]
 

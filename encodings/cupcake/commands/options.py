@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from gapless.answering import answering, answering_in_time, asking
 from gapless.encodings.cupcake.commands import (
     advice,
     compressors,
@@ -45,7 +46,7 @@ from gapless.question.fields import (
     Whole,
     WholeOrShare,
 )
-from gapless.system import Answer, Command, Session, answering, answering_in_time, asking
+from gapless.system import Answer, Command, Session
 
 __all__ = ["ADVICE", "PROFILES", "RUN", "VALIDATIONS"]
 

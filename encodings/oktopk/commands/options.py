@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gapless.answering import answering_in_time, asking
 from gapless.encodings.oktopk import report
 from gapless.encodings.oktopk.commands import advice, processes, scaling, training
 from gapless.encodings.oktopk.question import (
@@ -16,7 +17,7 @@ from gapless.lazy import lazy
 from gapless.question import fields_of, picked
 from gapless.question.command_fields import drawn, plot
 from gapless.question.fields import Field, Listed, Number
-from gapless.system import Command, answering_in_time, asking
+from gapless.system import Command
 
 __all__ = ["ADVICE", "PROFILE", "RUN", "SCALING", "SELECTION", "VALIDATION"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from gapless.answering import asking
 from gapless.encodings.sharding.execution import running
 from gapless.encodings.sharding.execution.question import RunQuestion
 from gapless.lazy import lazy
 from gapless.question import fields_of
-from gapless.system import Command, asking
+from gapless.system import Command
 
 __all__ = ["RUN"]
 
