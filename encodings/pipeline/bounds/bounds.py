@@ -15,7 +15,7 @@ import numpy as np
 from gapless.encodings.pipeline.bounds.activities import of_links, of_rank
 from gapless.encodings.pipeline.bounds.heads import Heads, heads_and_tails
 from gapless.encodings.pipeline.bounds.offload import held_s, without_link
-from gapless.encodings.pipeline.bounds.one_machine import one_machine_s
+from gapless.encodings.pipeline.bounds.one_machine import in_two_s, one_machine_s
 from gapless.encodings.pipeline.order.stages import Stages
 
 __all__ = ["arrivals_s", "bounds_of", "load_s", "some_ranks", "spans_s"]
@@ -104,11 +104,14 @@ def _links_s(stages: Stages) -> float:
 
 
 def _loads_s(stages: Stages) -> list[float]:
-    """Of each rank, all of its ops, and a sum."""
-    reduce_s = stages.reduce_s.min(axis=0)
-    each_s = [parts_s.sum(axis=0) + stages.weight_s for parts_s in stages.least_s]
-    busy_s = stages.micro_batches * np.max([np.bincount(stages.rank, each, stages.ranks) for each in each_s], axis=0)
-    return [float(busy_s[rank] + reduce_s[stages.rank == rank].min()) for rank in range(stages.ranks)]
+    """Of each rank, all of its ops and sums: that of a stage begins when its ops are done, and is one at a time."""
+    reduce_s, weighted = stages.reduce_s.min(axis=0)[: stages.weighted], stages.weighted
+    rank, found = stages.rank[:weighted], np.zeros(stages.ranks)
+    for parts_s in stages.least_s:
+        own_s = stages.micro_batches * (parts_s.sum(axis=0) + stages.weight_s).reshape(-1, weighted).sum(axis=0)
+        each = [in_two_s(own_s[rank == here], reduce_s[rank == here]) for here in range(stages.ranks)]
+        found = np.maximum(found, each)
+    return [float(each) for each in found]
 
 
 def load_s(stages: Stages) -> float:

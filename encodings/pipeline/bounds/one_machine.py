@@ -7,9 +7,10 @@ import math
 
 import numpy as np
 
+from gapless.array_types import Floats
 from gapless.encodings.pipeline.bounds.activities import Activities
 
-__all__ = ["one_machine_s"]
+__all__ = ["in_two_s", "one_machine_s"]
 
 
 def one_machine_s(activities: Activities) -> float:
@@ -21,6 +22,16 @@ def one_machine_s(activities: Activities) -> float:
     columns, there = (activities.head, hold_s, tail_s), np.isfinite(activities.head) & np.isfinite(activities.rest)
     return max((_preemptive_s(*(column[own][there[own]].tolist() for column in columns))
                 for own in activities.machines), default=0.0)  # fmt: skip
+
+
+def in_two_s(first_s: Floats, then_s: Floats) -> Floats:
+    """Seconds of jobs that take one machine and then another, in the best order (Johnson, 1954); the first may
+    interrupt them, which doesn't help. Shape (jobs, ...) each; found is that of one job."""
+    longest_s = np.maximum(first_s, then_s).max(axis=0, initial=0.0)
+    order = np.argsort(np.where(first_s <= then_s, first_s - longest_s, longest_s - then_s), axis=0, kind="stable")
+    first_s, then_s = (np.take_along_axis(each, order, axis=0) for each in (first_s, then_s))
+    left_s = np.cumsum(then_s[::-1], axis=0)[::-1]
+    return np.asarray((np.cumsum(first_s, axis=0) + left_s).max(axis=0, initial=0.0))
 
 
 def _preemptive_s(heads: list[float], left_s: list[float], tails: list[float]) -> float:

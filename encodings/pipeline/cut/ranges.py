@@ -38,9 +38,11 @@ class RangeCosts:
         self.first_share = shares.least
         self.first_tokens, self.last_tokens = float(shares.tokens[0]), float(shares.tokens[-1])
         is_shared = bool(profile.embedding_bytes) and problem.ranks > 1 and problem.chunks == 1
-        self.shared_bytes = profile.embedding_bytes if is_shared and problem.replicas.fuses_embedding else 0
-        copies = (2 * problem.replicas.count, 2)[self.shared_bytes == 0]
+        is_fused = problem.replicas.fuses_embedding
+        copies = 2 * problem.replicas.count if is_fused else 2
         self.embedding_s = problem.replicas.reduce_s(profile.embedding_bytes, copies) if is_shared else 0.0
+        has_both = problem.ranks == 1 or problem.chunks > 1  # or may have: ends of which each is summed once
+        self.shared_bytes = profile.embedding_bytes if is_fused or has_both else 0
         every = np.arange(1, profile.layer_count)
         least_s = [sum(float(self.hop_s(stage, every, back).min(initial=math.inf)) for back in (False, True))
                    for stage in range(problem.stage_count - 1)]  # fmt: skip
@@ -102,11 +104,22 @@ class RangeCosts:
         return np.asarray(self.state[ends] - self.state[first] + stash)
 
     def summed_s(self, stage: int, first: int, ends: Ints) -> Floats:
-        """Seconds of the sum among replicas in the fastest mode, and of the exchange of a shared embedding."""
+        """Seconds of the sum between copies of the model, of that among replicas in the fastest mode, and of the
+        exchange of a shared embedding."""
         is_end = stage in (0, self.problem.stage_count - 1)
-        sizes = self.parameter[ends] - self.parameter[first] - (self.shared_bytes if is_end else 0)
+        every = self.parameter[ends] - self.parameter[first]
+        sizes = np.maximum(every - (self.shared_bytes if is_end else 0), 0.0)
         exchange_s = self.embedding_s if is_end else 0.0
-        return np.asarray(sums_s(self.problem, np.maximum(sizes, 0.0)).min(axis=0) + exchange_s)
+        return np.asarray(sums_s(self.problem, sizes).min(axis=0) + exchange_s + self._copies_s(stage, every))
+
+    def _copies_s(self, stage: int, sizes: Floats) -> Floats:
+        """Of so many bytes between the stage's two copies, as `copies_sum_s` has it."""
+        problem = self.problem
+        if problem.copies == 1:
+            return np.zeros(len(sizes))
+        a, b = problem.rank_of_stage[[stage, stage + problem.stage_count]].tolist()
+        costs = [problem.hops.cost(*pair) for pair in ((a, b), (b, a))]
+        return np.asarray(np.max([2 * alpha_s + s_per_byte * sizes for alpha_s, s_per_byte in costs], axis=0))
 
     def last_s(self, ends: Ints) -> Floats:
         """After the last gradient is back at the first stage: that of its weights, and its sum."""

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from gapless.array_types import Floats, Ints
+from gapless.encodings.pipeline.bounds.one_machine import in_two_s
 from gapless.encodings.pipeline.cut.costs import even_cut
 from gapless.encodings.pipeline.cut.ranges import RangeCosts
 from gapless.encodings.pipeline.order.stages import Cut
@@ -28,13 +29,15 @@ _TIE = 1e-12
 class _Node:
     """The first stages' layers: `firsts`, the first layer of each stage so far, the next one's included.
 
-    Of each rank: `load` and `chain`, seconds of all its ops and of those of the chain of gradients; `arrival` and
-    `tail`, before its first op and after its last gradient; `kept`, bytes. `hops`: forward and backward so far.
+    Of each rank: `load` and `chain`, seconds of all its ops and of those of the chain of gradients; `summed`, of the
+    sum of its first stage; `arrival` and `tail`, before its first op and after its last gradient; `kept`, bytes.
+    `hops`: forward and backward so far.
     """
 
     firsts: tuple[int, ...]
     load: tuple[float, ...]
     chain: tuple[float, ...]
+    summed: tuple[float, ...]
     arrival: tuple[float, ...]
     tail: tuple[float, ...]
     kept: tuple[float, ...]
@@ -70,7 +73,7 @@ class CutSearch:
     def __iter__(self) -> Iterator[Cut]:
         none = (0.0,) * self.problem.ranks
         unseen = (-1.0,) * self.problem.ranks
-        root = _Node((0,), none, none, unseen, none, none)
+        root = _Node((0,), none, none, none, unseen, none, none)
         heap: list[tuple[float, float, int, Callable[[], _Node]]]
         heap = [(self.least, float(self.evenness[0][0]), 0, lambda: root)]
         pushed = taken = 0
@@ -119,10 +122,13 @@ class CutSearch:
         arrival = node.arrival[rank] if seen else costs.first_share * float(costs.forward[first]) + node.hops[0]
         tail = node.tail[rank] if seen else costs.first_share * float(costs.backward[first]) + node.hops[1]
         last_s = costs.last_s(ends) if stage == 0 else np.full(len(ends), node.last_s)
-        summed = costs.summed_s(stage, first, ends) if self.problem.chunks == 1 else np.zeros(len(ends))
+        summed = costs.summed_s(stage, first, ends) if self.problem.chunks <= 2 else np.zeros(len(ends))
+        both = [(node.load[rank], load), (node.summed[rank], summed)]
+        loads_s, sums_s = (np.stack(np.broadcast_arrays(*each)) for each in both)
+        turn = costs.turn_s(stage, first, ends) + summed
         return {
-            "load": node.load[rank] + load, "chain": node.chain[rank] + chain, "turn": costs.turn_s(stage, first, ends),
-            "arrival": np.full(len(ends), arrival),
+            "load": loads_s.sum(axis=0), "own": np.maximum(in_two_s(loads_s, sums_s), turn),
+            "chain": node.chain[rank] + chain, "arrival": np.full(len(ends), arrival),
             "tail": np.full(len(ends), tail), "last_s": last_s, "summed": summed,
             "kept": node.kept[rank] + costs.kept_bytes(first, ends),
             "forward_hop": node.hops[0] + costs.hop_s(stage, ends, False),
@@ -135,7 +141,7 @@ class CutSearch:
         if self.measure == "bottleneck":
             bounds = grown["load"]
         else:
-            loaded = np.maximum(grown["load"], grown["turn"]) + grown["summed"]
+            loaded = grown["own"]
             chained = grown["chain"] + grown["tail"] + grown["last_s"]
             bounds = loaded if self.problem.by_span else grown["arrival"] + np.maximum(loaded, chained)
             bounds = bounds + (self.problem.steps - 1) * loaded
@@ -146,7 +152,7 @@ class CutSearch:
             values: tuple[float, ...] = getattr(node, title)
             return (*values[:rank], float(grown[title][k]), *values[rank + 1 :])
 
-        changed = {title: with_rank(title) for title in ("load", "chain", "arrival", "tail", "kept")}
+        changed = {title: with_rank(title) for title in ("load", "chain", "summed", "arrival", "tail", "kept")}
         hops = float(grown["forward_hop"][k]), float(grown["backward_hop"][k])
         return replace(
             node, firsts=(*node.firsts, end), hops=hops, last_s=float(grown["last_s"][k]), **changed
@@ -160,7 +166,7 @@ class CutSearch:
         even = [np.full(self.layers + 1, np.inf) for _ in range(self.stages + 1)]
         rest[-1][self.layers] = even[-1][self.layers] = 0.0
         none = (0.0,) * self.problem.ranks
-        empty = _Node((0,), none, none, (-1.0,) * self.problem.ranks, none, none)
+        empty = _Node((0,), none, none, none, (-1.0,) * self.problem.ranks, none, none)
         for stage in reversed(range(self.stages)):
             for first in range(stage, self.layers - (self.stages - stage) + 1):
                 ends = self._ends(stage, first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tiny_pipelines import tiny, tiny_span, trial
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.destructive import time_indexed_bound
 from gapless.encodings.pipeline.bounds.heads import heads_and_tails
+from gapless.encodings.pipeline.bounds.one_machine import in_two_s
 from gapless.encodings.pipeline.order.timeline import timed
 from gapless.encodings.pipeline.schedules.baselines import zb_h1
 from gapless.options import Deadline, SolveOptions
@@ -83,3 +85,17 @@ def test_compression_can_only_lower_bounds() -> None:
         reduce_s=np.tile(stages.reduce_s, (2, 1)),
     )
     assert bounds_of(quick)["memory"] == 286 - 3  # each of three hops takes 1 s less, and coding may cost nothing
+
+
+def test_jobs_on_two_machines_take_what_they_do_in_the_best_order() -> None:
+    random = np.random.default_rng(1)
+    for jobs in (1, 2, 3, 4):
+        first_s, then_s = random.integers(0, 6, (2, jobs, 30)).astype(float)
+        best_s = np.full(30, np.inf)
+        for order in permutations(range(jobs)):
+            now_s = end_s = np.zeros(30)
+            for job in order:
+                now_s = now_s + first_s[job]
+                end_s = np.maximum(end_s, now_s) + then_s[job]
+            best_s = np.minimum(best_s, end_s)
+        np.testing.assert_array_equal(in_two_s(first_s, then_s), best_s)

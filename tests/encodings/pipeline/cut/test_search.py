@@ -88,12 +88,15 @@ def test_every_cut_that_fits_comes_once_in_the_order_of_a_bound_that_holds(seed:
 
 
 @pytest.mark.parametrize("seed", range(share(30, 3)))
-@pytest.mark.parametrize(("placement", "recomputation"), [("looped", "none"), ("v", "none"), ("linear", "auto")])
+@pytest.mark.parametrize(
+    ("placement", "recomputation"), [("looped", "none"), ("v", "none"), ("bidirectional", "none"), ("linear", "auto")]
+)
 def test_bounds_hold_for_other_placements_and_where_stages_may_recompute(
     seed: int, placement: str, recomputation: str
 ) -> None:
     changes = {"placement": placement, "chunks": 1 if placement == "linear" else 2, "recomputation": recomputation}
-    problem = random_problem(seed, ranks=2, **changes)
+    micro_batches = {"micro_batches": 2 + 2 * (seed % 2)} if placement == "bidirectional" else {}
+    problem = random_problem(seed, ranks=2, **changes, **micro_batches)
     search, count = CutSearch(problem, MOST), 0
     for cut in search:
         count += 1
