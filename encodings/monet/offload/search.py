@@ -16,7 +16,7 @@ import numpy as np
 
 from gapless.encodings.monet.bounds.updates import travelling_s
 from gapless.encodings.monet.decisions import Decisions
-from gapless.encodings.monet.evaluate import evaluate
+from gapless.encodings.monet.evaluate import evaluate, unlimited_s
 from gapless.encodings.monet.lowering import to_schedule
 from gapless.encodings.monet.offload.keeper import OffloadKeeper, keeper_of
 from gapless.encodings.monet.offload.trips import HOST, RESIDENT, VISITS, Trips
@@ -25,9 +25,10 @@ from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.joint import optimise
 from gapless.encodings.monet.search.keepset import KeepSet, Move
 from gapless.encodings.monet.search.retention import keep_set_of
-from gapless.encodings.monet.search.state import Attempt
+from gapless.encodings.monet.search.state import Attempt, is_within
 from gapless.encodings.monet.study.baselines import lean_variants
 from gapless.options import Deadline, Progress, SolveOptions
+from gapless.solution import StopReason
 
 __all__ = ["first_offloaded", "first_trips", "optimise_travelling", "settled"]
 
@@ -60,16 +61,23 @@ def optimise_travelling(
 
 
 def _with_link(problem: Problem, deadline: Deadline, parameters: Parameters) -> Attempt:
-    """The search with a link, for one choice of an optimiser's places after the other where there is one."""
+    """The search with a link, for one choice of an optimiser's places after the other where there is one, until a plan
+    is within the gap.
+    """
     if problem.updates is None:
         return optimise(problem, deadline.stage(), parameters)
-    assert problem.link is not None
-    best, best_s, choices = None, math.inf, first_trips(problem)
+    graph, methods, link = problem.bound_graph, parameters, problem.link
+    assert link is not None
+    best, best_s, choices, states = None, math.inf, first_trips(problem), 0
     for number, trips in enumerate(choices):
+        step_s = unlimited_s(graph, out_of_place=False) if best is None else best.bound_s
+        known_s = travelling_s(graph, problem.updates, problem.budget_bytes, link, step_s)
         asked, stage = replace(problem, trips=trips), deadline.stage(deadline.remaining_s / (len(choices) - number))
-        found = optimise(
-            asked, _never_worse(stage, best, best_s), parameters if best is None else _unbounded(parameters)
-        )
+        if best is not None and best.decisions is not None and is_within(best_s, known_s, stage.gap):
+            best = replace(best, stop_reason=StopReason.GAP_REACHED)
+            break
+        found = optimise(asked, _never_worse(stage, best, best_s), methods, known_s)
+        states += int(str(found.details.get("states", 0)))
         if found.decisions is not None:
             found = replace(found, decisions=settled(asked, found.decisions))
         cost_s = math.inf if found.decisions is None else _cost_s(asked, found.decisions)
@@ -79,9 +87,10 @@ def _with_link(problem: Problem, deadline: Deadline, parameters: Parameters) -> 
             break
         if stage.on_progress is not None and best.decisions is not None:
             stage.on_progress(Progress(deadline.elapsed_s, best_s, best.bound_s or None, "states"))
+        methods = _unbounded(parameters)
     assert best is not None
-    bound_s = travelling_s(problem.bound_graph, problem.updates, problem.budget_bytes, problem.link, best.bound_s)
-    return replace(best, bound_s=bound_s)
+    bound_s = travelling_s(graph, problem.updates, problem.budget_bytes, link, best.bound_s)
+    return replace(best, bound_s=bound_s, details={**best.details, "states": states})
 
 
 def _never_worse(options: SolveOptions, best: Attempt | None, best_s: float) -> SolveOptions:

@@ -50,14 +50,17 @@ _REPORT_S = 0.5
 """The least time between two reports of the search."""
 
 
-def optimise(problem: Problem, options: SolveOptions, parameters: Parameters) -> Attempt:
-    """Bound and search until the gap is reached or all work is done; `problem` is one of least time."""
+def optimise(problem: Problem, options: SolveOptions, parameters: Parameters, known_s: float = 0.0) -> Attempt:
+    """Bound and search until the gap is reached or all work is done; `problem` is one of least time.
+
+    `known_s`: a bound that the caller has, which ends the search but isn't claimed.
+    """
     graph, deadline = problem.graph, Deadline(options)
     keeper = keeper_of(problem)
     unit_s = sum(min(impl.duration_s for impl in node.implementations) for node in graph.forward) or 1.0
     annealing = Annealing(keeper, unit_s, options.seed, parameters.cooling, parameters.moves)
     own_bound_s = unlimited_s(graph, out_of_place=False)
-    state = State(problem, options, parameters, deadline, annealing, own_bound_s)
+    state = State(problem, options, parameters, deadline, annealing, own_bound_s, known_s)
     state.least_bytes = least_bytes(problem.bound_graph, problem.updates)
     state.is_infeasible = state.least_bytes > problem.budget_bytes
     if not state.is_infeasible:

@@ -16,7 +16,7 @@ from gapless.options import Deadline, Progress, SolveOptions, relative_gap
 from gapless.profiles.training.graph import TrainingGraph
 from gapless.solution import PROVEN_GAP, Solution, Status, StopReason
 
-__all__ = ["SOLVER", "SOLVER_TOLERANCE", "UNCONFIRMED_GAP", "Attempt", "Found", "State", "stopped"]
+__all__ = ["SOLVER", "SOLVER_TOLERANCE", "UNCONFIRMED_GAP", "Attempt", "Found", "State", "is_within", "stopped"]
 
 SOLVER = "highs"
 """Solves the models where the options name no other backend."""
@@ -83,11 +83,17 @@ class Found:
         return replace(self, solution=replace(self.solution, bound=self.solution.bound * bound_s / self.bound_s))
 
 
+def is_within(found_s: float, bound_s: float, gap: float) -> bool:
+    """Whether a plan's cost is within a gap of a bound, or as good as proven."""
+    return found_s <= bound_s or (relative_gap(found_s, bound_s) or 0.0) <= max(gap, PROVEN_GAP)
+
+
 @dataclass
 class State:
     """Grows in the thread of the search only.
 
-    `own_bound_s`, `is_infeasible`: need no solver's word. `claim`, `infeasible`: whose word the bound is, and that
+    `own_bound_s`, `is_infeasible`: need no solver's word. `known_s`: what the caller has proven and adds itself: it
+    counts for the gap only. `claim`, `infeasible`: whose word the bound is, and that
     nothing fits. `least_bytes`: every plan has that budget. `found_bytes`: one was found for that,
     which is more than the budget. `is_limited`: whether the deadline counts although nothing
     was found: no deadline is too short for a first plan.
@@ -99,6 +105,7 @@ class State:
     deadline: Deadline
     annealing: Annealing
     own_bound_s: float
+    known_s: float = 0.0
     claim: Found | None = None
     infeasible: Found | None = None
     is_infeasible: bool = False
@@ -154,10 +161,8 @@ class State:
 
     def is_close(self, gap: float, beside_s: float = 0.0) -> bool:
         """Whether the best plan is within a gap of the bound, or of one beside it that isn't taken up yet."""
-        found_s, bound_s = self.incumbent_s, max(self.bound_s, beside_s)
-        if found_s is None:
-            return False
-        return found_s <= bound_s or (relative_gap(found_s, bound_s) or 0.0) <= max(gap, PROVEN_GAP)
+        found_s = self.incumbent_s
+        return found_s is not None and is_within(found_s, max(self.bound_s, self.known_s, beside_s), gap)
 
     def allows(self, method: str) -> bool:
         """Whether a part of the search may be tried."""

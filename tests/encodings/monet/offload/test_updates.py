@@ -27,6 +27,7 @@ from gapless.encodings.monet.parameters import Bounding, Cooling, Parameters
 from gapless.encodings.monet.search.keepset import KeepSet
 from gapless.profiles.training.graph import BackwardNode, ForwardNode, Implementation, TrainingGraph, Variant
 from gapless.profiles.training.optimizer import Updates, updates_of, with_optimizer
+from gapless.solution import StopReason
 from gapless.topologies.host import HostLink
 
 QUICK = Parameters(
@@ -173,6 +174,19 @@ def test_a_solve_with_states_on_the_host_fits_where_they_have_no_room(gradients:
     assert found.solution.bound is not None
     assert found.solution.bound <= best * TICK_S * (1 + 1e-9)
     assert best * TICK_S * (1 - 1e-9) <= found.report.makespan_s <= 1.15 * best * TICK_S
+
+
+def test_a_gap_that_is_met_ends_the_search() -> None:
+    graph = three_operators()
+    updates, link = updates_of(graph, "adamw", "kept"), HostLink(UNIT / TICK_S, 2**40)
+    problem = Problem(graph, 8 * UNIT, link=link, updates=updates)
+    soon, late = (gapless.solve(problem, SolveOptions(gap=gap, threads=1), QUICK) for gap in (0.6, 0.0))
+    assert soon.solution.gap is not None
+    assert soon.solution.gap <= 0.6
+    assert soon.solution.stop_reason is StopReason.GAP_REACHED
+    assert late.solution.stop_reason is not StopReason.GAP_REACHED
+    assert 10 * soon.details["states"] < late.details["states"]
+    assert late.solution.objective <= soon.solution.objective
 
 
 def test_less_than_an_update_takes_is_proven_to_be_too_little() -> None:
