@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.policies import Choice, rerun
 from gapless.encodings.pipeline.order.stages import Cut
-
-if TYPE_CHECKING:
-    from gapless.encodings.pipeline.search.case import Case
-    from gapless.encodings.pipeline.search.search import Search
+from gapless.encodings.pipeline.parameters import Parameters
+from gapless.encodings.pipeline.problem import Problem
+from gapless.encodings.pipeline.search.case import Case
+from gapless.options import Deadline
 
 __all__ = ["move_boundaries", "nearby"]
 
@@ -25,7 +25,27 @@ _FARTHEST = 2
 """Layers that one boundary is moved by at most."""
 
 
-def move_boundaries(search: Search) -> None:
+class Searched(Protocol):
+    """A search over cuts. `cases`: those that were ordered. `rest_s`: no plan of a cut that wasn't takes less."""
+
+    problem: Problem
+    parameters: Parameters
+    deadline: Deadline
+    cases: list[Case]
+    rest_s: float
+
+    @property
+    def case_of_best(self) -> Case | None:
+        """The case of the best order so far."""
+
+    def is_beaten(self, bound_s: float) -> bool:
+        """Whether what is bounded so can't be enough better than the best."""
+
+    def order(self, cut: Cut, choice: Choice, splits: bool, bound_s: float) -> None:
+        """Quick orders of a case, unless its bound says that it is no better."""
+
+
+def move_boundaries(search: Searched) -> None:
     """From the best case on to a cut beside it that is faster, that of the lowest bound first; until none is, or the
     work is done: a bound counts as the part of a quick order that its ops are."""
     problem, quick_ops = search.problem, search.parameters.quick_ops
@@ -54,7 +74,7 @@ def move_boundaries(search: Search) -> None:
             return
 
 
-def _alike(search: Search, case: Case, cut: Cut) -> Choice:
+def _alike(search: Searched, case: Case, cut: Cut) -> Choice:
     """The same stages run again as in the case, from their input alone."""
     return rerun(search.problem, cut, [policy.recomputes for policy in case.choice])
 
