@@ -22,31 +22,35 @@ _ALONE, _SUMS = 0, 2
 
 @dataclass
 class Gradients(BatchDraft):
-    """The gradients of one batch."""
+    """The gradients of one batch. What makes or frees them takes no time, and holds nothing but memory."""
 
     def hold(self) -> list[dict[int, int]]:
         """From the passes on; returns the tensor that each trainer has for what is synchronised now, and later."""
         start_s, end_s = float(self.times.forward.start_s[self.number]), float(self.times.backward.end_s[self.number])
         held = []
         for trainer in self.trainers:
-            name = f"gradients of batch {self.number} on trainer {trainer}"
-            tensors = {
-                sync: self.draft.tensor(f"{name}, {when}", self._bytes(sync, trainer))
-                for sync, when in ((SYNC_NOW, "now"), (SYNC_LATER, "later"))
-            }
-            passes = Implementation(0.0, self._bytes(_ALONE, trainer))
-            op = Op(name, (), tuple(tensors.values()), (passes,))
-            self.draft.run(op, self.machine.gradients(trainer), start_s, end_s)
+            name, here = f"gradients of batch {self.number} on trainer {trainer}", self.machine.gradients(trainer)
+            parts = ((_ALONE, "alone"), (SYNC_NOW, "now"), (SYNC_LATER, "later"))
+            tensors = {part: self.draft.tensor(f"{name}, {title}", self._bytes(part, trainer)) for part, title in parts}
+            self._run(f"make {name}", (), tuple(tensors.values()), here, start_s)
+            self._run(f"apply {name}", (tensors[_ALONE],), (), here, end_s)
             held.append(tensors)
         return held
 
     def free(self, held: list[dict[int, int]], sync: int, start_s: float, end_s: float) -> None:
-        """When they are synchronised, now or later."""
+        """When they are synchronised, now or later; in between with the sums of others, if there are any."""
         for trainer, tensors in enumerate(held):
-            tensor, here = tensors[sync], self.machine.gradients(trainer)
-            sums = Implementation(0.0, self._bytes(_SUMS + sync, trainer))
-            op = Op(f"sum {self.draft.names[tensor]}", (tensor,), (), (sums,))
-            self.draft.run(op, self.machine.summing(trainer), start_s, end_s, frees=[(tensor, here)])
+            here, gone = self.machine.gradients(trainer), [tensors[sync]]
+            name = self.draft.names[tensors[sync]]
+            if sums_bytes := self._bytes(_SUMS + sync, trainer):
+                gone.append(self.draft.tensor(f"sums beside {name}", sums_bytes))
+                self._run(f"sum {name}", (gone[0],), (gone[1],), here, start_s)
+            self._run(f"free {name}", tuple(gone), (), here, end_s)
+
+    def _run(self, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...], here: int, time_s: float) -> None:
+        """An op that makes its outputs, or frees its inputs if it has none."""
+        frees = [] if outputs else [(tensor, here) for tensor in inputs]
+        self.draft.run(Op(name, inputs, outputs, (Implementation(0.0),)), here, time_s, time_s, frees)
 
     def _bytes(self, which: int, trainer: int) -> int:
         return int(self.batch.whole.gradient_rows[which, trainer]) * self.machine.cluster.gradient_bytes

@@ -76,10 +76,6 @@ class Machine:
         """The engine of the collectives: the trainers' network."""
         return self.device_count
 
-    def summing(self, number: int) -> int:
-        """The engine of a trainer's sums of gradients, beside its passes."""
-        return self.all_reduce + 1 + number
-
     def network(self, start_s: float, end_s: float) -> int:
         """The engine of a collective between these times; one that takes no time doesn't hold the network."""
         return self.all_reduce if end_s > start_s else self.replicas
@@ -127,20 +123,15 @@ class Machine:
                 Link(buffer, here, 0.0, 0.0),
             ]
         devices = self.device_count
-        counted = [] if self.gradient_bytes is None else [self.gradients(number) for number in range(trainers)]
         memory = [np.inf] * (trainers + 1) + [self.cache_rows * cluster.row_bytes, *self.share.tolist()]
-        memory += [self.gradient_bytes or 0 for _ in counted]
+        memory += [self.gradient_bytes or 0] * (devices - len(memory))
         engines = [(device, "compute") for device in range(devices)]
         return Topology(
             name=f"{trainers} trainers and {cluster.servers} embedding servers",
             node_of_device=tuple(range(devices)),
             links=tuple(links),
             resources=tuple(f"server {number} {direction}" for direction in ("out", "in") for number in machines),
-            engines=(
-                *engines,
-                (self.replicas, "all-reduce"),
-                *((device, "sums") for device in counted),
-            ),
+            engines=(*engines, (self.replicas, "all-reduce")),
             memory_bytes=tuple(memory),
         )
 
