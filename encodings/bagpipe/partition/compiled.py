@@ -344,22 +344,15 @@ def settled_users(
     user, is_alone = np.zeros(rows, np.int64), np.empty(rows, np.bool_)
     owner_after, root_after = owner.copy(), root.copy()
     for row in range(rows):
-        count = 0
-        for trainer in range(trainers):
-            is_user = uses[trainer, row] > 0
-            users[trainer, row] = is_user
-            count += is_user
-            user[row] = trainer if is_user else user[row]
-        is_alone[row] = count == 1
-        if count == 1:  # most rows
-            root_after[row] = user[row]
-            owner_after[row] = owner[row] if owner[row] >= 0 else user[row]
-            continue
         turn = ids[row] % trainers
-        rank, most, first, nearest, has_root = turn, np.int64(-1), 0, trainers, False
+        rank, most, first, nearest, count, has_root = turn, np.int64(-1), 0, trainers, 0, False
         for trainer in range(trainers):
             times = np.int64(uses[trainer, row])
-            if times > 0:
+            is_user = times > 0
+            users[trainer, row] = is_user
+            if is_user:
+                user[row] = trainer
+                count += 1
                 has_root |= trainer == root[row]
                 distance = trainer - turn if trainer >= turn else trainer - turn + trainers
                 if distance < nearest:
@@ -367,7 +360,8 @@ def settled_users(
                 if owner[row] < 0 and times * trainers + rank > most:
                     owner_after[row], most = trainer, times * trainers + rank
             rank = rank + 1 if rank + 1 < trainers else 0
-        root_after[row] = root[row] if has_root else first
+        is_alone[row] = count == 1
+        root_after[row] = user[row] if count == 1 else (root[row] if has_root else first)
     return users, user, is_alone, owner_after, root_after
 
 
@@ -384,20 +378,13 @@ def rooted_messages(
         sending = 0 if at_once[row] else 1
         gathering = 2 if in_next[row] else 3
         to_send = to_gather = 0
-        if is_alone[row]:  # most rows: its root is the one user
-            fetched[new] += prefetched[row]
-            if old >= 0 and new != old:
-                received[sending, new] += 1
-                sent[sending, old] += 1
-                relayed[old] += sending == 0
-            continue
         for trainer in range(trainers):
             if users[trainer, row]:
                 fetched[trainer] += prefetched[row]
                 if old >= 0 and trainer != old:
                     received[sending, trainer] += 1
                     to_send += 1
-                if trainer != new:
+                if not is_alone[row] and trainer != new:
                     received[gathering, trainer] += 1
                     to_gather += 1
         if to_send:
