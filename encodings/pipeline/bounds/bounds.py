@@ -16,7 +16,7 @@ from gapless.encodings.pipeline.bounds.activities import of_links, of_rank
 from gapless.encodings.pipeline.bounds.heads import Heads, heads_and_tails
 from gapless.encodings.pipeline.bounds.offload import held_s, without_link
 from gapless.encodings.pipeline.bounds.one_machine import in_two_s, one_machine_s
-from gapless.encodings.pipeline.order.stages import Stages
+from gapless.encodings.pipeline.order.stages import Stages, rooms
 
 __all__ = ["arrivals_s", "bounds_of", "load_s", "some_ranks", "spans_s"]
 
@@ -32,13 +32,15 @@ def bounds_of(stages: Stages) -> dict[str, float]:
         return {"load": max(_loads_s(stages)), "one-link": _links_s(stages), "memory": max(spans_s(stages).values())}
     if stages.steps > 1:
         return _steps_s(stages)
-    free, kept = heads_and_tails(stages, remembers=False), heads_and_tails(stages)
+    free = heads_and_tails(stages, remembers=False)
+    is_tight = any((most < stages.micro_batches).any() for most in rooms(stages).values())
+    kept, alone_s = heads_and_tails(stages) if is_tight else free, _ranks_s(free)
     return {
         "load": load_s(stages),
         "path": free.path_s,
-        "one-machine": _ranks_s(free),
+        "one-machine": alone_s,
         "one-link": max((one_machine_s(each) for each in of_links(kept)), default=0.0),
-        "memory": max(kept.path_s, _ranks_s(kept)),
+        "memory": max(kept.path_s, _ranks_s(kept) if is_tight else alone_s),
     }
 
 
