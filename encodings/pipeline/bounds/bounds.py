@@ -2,8 +2,9 @@
 
 All but the first rest on heads and tails. `path` takes the longest chain, `one-machine` a rank with all of its ops
 between their heads and tails, `one-link` a link with all of its messages; `memory` does the first two where heads and
-tails know how many micro-batches a rank has room for. `offload` is by what ranks hold, and for how long. Of spans, a
-rank is looked at from its first op to its own end.
+tails know how many micro-batches a rank has room for. `full-memory` is by what a
+rank waits at both ends since all of its stages share its room, `byte-seconds` and, with hosts, `offload` by what ranks
+hold, and for how long. Of spans, a rank is looked at from its first op to its own end.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections import deque
 import numpy as np
 
 from gapless.encodings.pipeline.bounds.activities import of_links, of_rank
+from gapless.encodings.pipeline.bounds.byte_seconds import held_s, kept_s
+from gapless.encodings.pipeline.bounds.full_memory import full_memory_s
 from gapless.encodings.pipeline.bounds.heads import Heads, heads_and_tails
-from gapless.encodings.pipeline.bounds.offload import held_s, without_link
+from gapless.encodings.pipeline.bounds.offload import without_link
 from gapless.encodings.pipeline.bounds.one_machine import in_two_s, one_machine_s
 from gapless.encodings.pipeline.order.stages import Stages, rooms
 
@@ -41,6 +44,8 @@ def bounds_of(stages: Stages) -> dict[str, float]:
         "one-machine": alone_s,
         "one-link": max((one_machine_s(each) for each in of_links(kept)), default=0.0),
         "memory": max(kept.path_s, _ranks_s(kept) if is_tight else alone_s),
+        "full-memory": full_memory_s(kept, arrivals_s(stages)),
+        "byte-seconds": kept_s(stages, free, arrivals_s(stages)),
     }
 
 

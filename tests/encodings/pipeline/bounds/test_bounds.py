@@ -64,6 +64,30 @@ def test_the_last_rank_cannot_put_off_more_weight_gradients_than_it_has_room_for
     assert bounds_of(trial(4, 8, 5)[1])["memory"] == 36 + 8 * 22 + 3 * 8 + 3 * 14 + 8
 
 
+EVEN = {"profile": "uniform:f=20,b=20,w=20", "hop": 0.0}
+
+
+@pytest.mark.parametrize(("in_flight", "bound_s"), [(2, 1310), (3, 1250), (4, 1190), (5, 1130), (6, 1070), (8, 1030)])
+def test_a_v_waits_at_both_ends_while_its_memory_is_full(in_flight: int, bound_s: float) -> None:
+    """By hand, of the last rank: 70 until it begins and 960 of work; 160 from there to its first backward, in which it
+    has room for 20 s of forwards a micro-batch; and 240 behind its last forward, for 40 s of the rest a micro-batch."""
+    stages = trial(8, 16, in_flight, "v", **EVEN)[1]
+    waits_s = max(160 - 20 * in_flight, 0) + max(240 - 40 * in_flight, 0)
+    assert bounds_of(stages)["full-memory"] == bound_s == 70 + 960 + waits_s
+
+
+def test_a_v_with_little_memory_takes_as_long_as_its_byte_seconds() -> None:
+    """By hand, of the last rank with 2 in flight: 70 until it begins; 190 and 170 s for half a unit each, 16 times, in
+    2 units; in the first and the last 40 s three, two and one halves of these less, for 10 s each."""
+    stages = trial(8, 16, 2, "v", **EVEN)[1]
+    assert bounds_of(stages)["byte-seconds"] == 70 + (16 * (190 + 170) / 2 + 2 * 10 * (3 + 2 + 1) / 2) / 2
+
+
+def test_of_two_stages_a_rank_no_bound_is_above_what_waits_for_nothing() -> None:
+    stages = trial(4, 8, 8, "v", **EVEN)[1]
+    assert bounds_of(stages)["full-memory"] <= bounds_of(stages)["one-machine"]
+
+
 @pytest.mark.parametrize("seed", range(share(60)))
 def test_an_order_keeps_to_its_heads_and_tails(seed: int) -> None:
     stages, _ = tiny(seed)
