@@ -9,7 +9,7 @@ from gapless.errors import InputError
 from gapless.methods import MethodChoice
 from gapless.question.parameters import with_work
 
-__all__ = ["Bounding", "Cooling", "Encoding", "Moves", "Nesting", "Parameters"]
+__all__ = ["Bounding", "Cooling", "Encoding", "Fitting", "Moves", "Nesting", "Parameters"]
 
 PARTS = ("rules", "refutation", "nested", "relaxation", "annealing", "exact")
 """Of MONeT's own search, in the order in which they are tried; without rules it starts from keeping all."""
@@ -156,6 +156,27 @@ class Nesting:
 
 
 @dataclass(frozen=True)
+class Fitting:
+    """The constraint programmes that narrow the least budget, where one was found that isn't proven."""
+
+    work: float = 8.0
+    """Of all budgets together, in seconds of CP-SAT's deterministic time; 0 for none. A budget that is in work is
+    finished."""
+    work_each: float = 1.5
+    """Of one budget, and once more where a proof is confirmed."""
+    tolerance: float = 0.003
+    """How close proof and plan are to come, as a share."""
+    most_cells: int = 10_000
+    """Forward times backward nodes up to which it is tried: UNet has 7,740, ResNet-50 51,754."""
+
+    def __post_init__(self) -> None:
+        _check("fitting.work", self.work, 0.0)
+        _check("fitting.work_each", self.work_each, 1e-3)
+        _check("fitting.tolerance", self.tolerance, 1e-6)
+        _check("fitting.most_cells", self.most_cells, 0)
+
+
+@dataclass(frozen=True)
 class Encoding:
     """What the method `gist` is taken to find and to cost; it searches nothing."""
 
@@ -184,6 +205,8 @@ class Parameters:
     """The steps of the search."""
     nesting: Nesting = field(default_factory=Nesting)
     """A first plan for the least budgets."""
+    fitting: Fitting = field(default_factory=Fitting)
+    """Of the least budgets, which the proof and the plan narrow from both sides."""
     encoding: Encoding = field(default_factory=Encoding)
     """Of the method `gist` alone."""
     least_budget_steps: int = 20_000

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["is_refuted", "is_refuted_by_variants", "least_backward_rows", "least_row_bytes", "refuted_bytes"]
+__all__ = ["is_refuted", "is_refuted_by_variants", "least_backward_rows", "least_row_bytes", "refuted_bytes", "surely"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -30,7 +30,7 @@ def is_refuted(graph: TrainingGraph, budget_bytes: int) -> bool:
     node needs and can't be made in its stage must be there before, and so on back to a stage that can make it. So the
     rows grow, until one of those that every plan has passes the budget, or nothing changes.
     """
-    return _held(graph, budget_bytes, _all_variants(graph), _nothing(graph), _RunsAgain(graph)) is None
+    return surely(graph, budget_bytes) is None
 
 
 def is_refuted_by_variants(graph: TrainingGraph, budget_bytes: int) -> bool:
@@ -54,6 +54,16 @@ def is_refuted_by_variants(graph: TrainingGraph, budget_bytes: int) -> bool:
         if is_new:
             held = _held(graph, budget_bytes, variants, held, runs_again)
     return held is None
+
+
+def surely(graph: TrainingGraph, budget_bytes: int) -> tuple[Mask, Mask] | None:
+    """What every plan that fits has stored when each stage begins, bool, (stages + 1, nodes), and which nodes can't run
+    again in each, (stages, nodes); None where `is_refuted`."""
+    variants, runs_again = _all_variants(graph), _RunsAgain(graph)
+    stored = _held(graph, budget_bytes, variants, _nothing(graph), runs_again)
+    if stored is None:
+        return None
+    return stored, runs_again.rows(stored[1:] | _needed_anyway(graph, variants)) > budget_bytes
 
 
 def refuted_bytes(graph: TrainingGraph, low_bytes: int, high_bytes: int) -> int:

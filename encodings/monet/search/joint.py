@@ -33,7 +33,7 @@ from gapless.encodings.monet.parameters import Nesting, Parameters
 from gapless.encodings.monet.problem import Problem
 from gapless.encodings.monet.search.annealing import STEPS, Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
-from gapless.encodings.monet.search.least_memory import least_nested, least_searched, needed_bytes
+from gapless.encodings.monet.search.least_memory import least_nested, least_searched, narrowed, needed_bytes
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
 from gapless.encodings.monet.search.retention import keep_set_of
 from gapless.encodings.monet.search.state import Attempt, Found, State
@@ -125,7 +125,11 @@ def _least_budget(state: State) -> dict[str, object]:
     if starts and not state.deadline.over:
         seed, late = state.options.seed, lambda: state.deadline.over
         found += least_searched(graph, bound_bytes, starts, parameters, seed, late)
-    return {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": min(found, default=None)}
+    least_found = min(found, default=None)
+    if nested is not None and least_found is not None and state.cells <= parameters.fitting.most_cells:
+        stop, between = state.options.stop, (bound_bytes, least_found)
+        bound_bytes, least_found = narrowed(graph, between, parameters.fitting, state.deadline, stop)
+    return {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": least_found}
 
 
 # -- what comes first --------------------------------------------------------------------------------------------------

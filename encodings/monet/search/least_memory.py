@@ -1,20 +1,27 @@
-"""The least budget that a plan is found for: nested checkpoints at ever smaller budgets, then a search from them."""
+"""The least budget that a plan is found for: nested checkpoints at ever smaller budgets, then a search from them.
+
+On graphs that aren't too large, constraint programmes then narrow what is between it and what is proven, from both
+sides.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from gapless.checker import check
+from gapless.encodings.monet.bounds.fitting import fits
 from gapless.encodings.monet.decisions import Decisions
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.lowering import to_schedule
-from gapless.encodings.monet.parameters import Nesting, Parameters
+from gapless.encodings.monet.parameters import Fitting, Nesting, Parameters
 from gapless.encodings.monet.search.annealing import Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
+from gapless.options import Deadline
 from gapless.profiles.training.graph import TrainingGraph
 
-__all__ = ["least_nested", "least_searched", "needed_bytes"]
+__all__ = ["least_nested", "least_searched", "narrowed", "needed_bytes"]
 
 _UNIT_S = 1e9
 """Of the price of memory that is too much: next to it, time is for nothing."""
@@ -66,3 +73,26 @@ def least_searched(
             needed = needed_bytes(graph, keeper.decide(annealing.least.keep))
             if needed is not None:
                 yield needed
+
+
+def narrowed(
+    graph: TrainingGraph, between_bytes: tuple[int, int], fitting: Fitting, deadline: Deadline, stop: threading.Event
+) -> tuple[int, int]:
+    """What every plan needs and what one was found for, by whether any plan fits budgets between the two given.
+
+    First the proof is moved up as far as it goes, then the plan down to what is still open.
+    """
+    (bound, found), left, ceiling = between_bytes, fitting.work, between_bytes[1]
+    for is_proof in (True, False):
+        floor, ceiling = (bound - 1, found) if is_proof else (ceiling, found)
+        while ceiling - floor > max(fitting.tolerance * floor, 1) and left > 0 and not deadline.over:
+            middle = (floor + ceiling) // 2
+            tried = fits(graph, middle, min(left, fitting.work_each), deadline, stop)
+            left -= tried.work
+            if tried.decisions is not None:
+                found = min(found, needed_bytes(graph, tried.decisions) or found)
+            if tried.is_possible is False:
+                bound = max(bound, middle + 1)
+            is_below = tried.is_possible is False or (tried.is_possible is None and not is_proof)
+            floor, ceiling = (middle, ceiling) if is_below else (floor, middle)
+    return bound, found

@@ -1,0 +1,243 @@
+"""Whether any plan fits a budget, whatever it costs in time: a constraint programme over all decisions, in whole bytes.
+
+Without time, a run takes its least workspace, so only these decisions are left: what is stored and what runs in which
+stage, which runs are in place, and which variant each backward node has. The rows of memory are those of `evaluate`.
+What `must_hold` knows is fixed beforehand: runs whose rows can't fit, and what must be stored.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gapless.encodings.monet.bounds.must_hold import surely
+from gapless.encodings.monet.decisions import Decisions, implementations_of
+from gapless.encodings.monet.ilp.columns import wanted_tensors
+from gapless.options import Deadline
+from gapless.profiles.training.graph import Implementation, TrainingGraph
+from gapless.solvers.interruptible import run_interruptibly
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+__all__ = ["Fits", "fits"]
+
+Variable = Any
+_LARGEST_BYTES = 2**50
+"""Up to which budgets sums of bytes stay within what the solver counts with."""
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Whether a plan fits a budget; both are None where that is open, and `decisions` unless it does.
+
+    `work`: what it took, in seconds of CP-SAT's deterministic time.
+    """
+
+    is_possible: bool | None
+    decisions: Decisions | None = None
+    work: float = 0.0
+
+
+def fits(graph: TrainingGraph, budget_bytes: int, work: float, deadline: Deadline, stop: threading.Event) -> Fits:
+    """Whether a plan's rows of memory fit, by at most so much work, in seconds of CP-SAT's deterministic time.
+
+    A proof that nothing fits is made twice, the second time without presolve; what isn't confirmed is open.
+    """
+    known = surely(graph, budget_bytes)
+    if known is None:
+        return Fits(False)
+    if budget_bytes > _LARGEST_BYTES:
+        return Fits(None)
+    programme = _Programme(graph, budget_bytes, *known)
+    values, is_refuted, first = programme.solve(work, True, deadline, stop)
+    if values is not None:
+        return Fits(True, programme.decode(values), first)
+    if not is_refuted:
+        return Fits(None, None, first)
+    _, is_confirmed, second = programme.solve(work, False, deadline, stop)
+    return Fits(False if is_confirmed else None, None, first + second)
+
+
+@dataclass
+class _Table:
+    """Variables by stage and node, none where there is no choice but no."""
+
+    of: dict[tuple[int, int], Variable] = field(default_factory=dict)
+
+    def get(self, *cells: tuple[int, int]) -> list[Variable]:
+        return [self.of[cell] for cell in cells if cell in self.of]
+
+    def values(self, values: list[bool], shape: tuple[int, int]) -> NDArray[np.bool_]:
+        found = np.zeros(shape, dtype=np.bool_)
+        for cell, variable in self.of.items():
+            found[cell] = values[variable.index]
+        return found
+
+
+class _Programme:
+    """The model. `stored`, `runs`, `in_place` as in `Decisions`; `there`: at a stage's backward node, or for later."""
+
+    def __init__(
+        self, graph: TrainingGraph, budget_bytes: int, stored: NDArray[np.bool_], cannot: NDArray[np.bool_]
+    ) -> None:
+        from ortools.sat.python import cp_model
+
+        self.graph, self.budget_bytes, self.stages = graph, budget_bytes, len(graph.backward) + 1
+        self.model: cp_model.CpModel = cp_model.CpModel()
+        self.size = graph.output_bytes.tolist()
+        self.alive = [set(alive.tolist()) for alive in graph.alive]
+        self.stored, self.runs, self.in_place, self.there = _Table(), _Table(), _Table(), _Table()
+        self.variants: list[list[Variable]] = []
+        self._decide(stored, cannot)
+        for stage in range(1, self.stages):
+            self._end_stage(stage)
+        self.readers = self._readers()
+        for stage, node in self.runs.of:
+            self._run(stage, node)
+
+    def _decide(self, stored: NDArray[np.bool_], cannot: NDArray[np.bool_]) -> None:
+        """The variables of all that can matter."""
+        wanted, yes = wanted_tensors(self.graph), self.model.new_constant(1)
+        for cell in itertools.product(range(1, self.stages), range(len(self.size))):
+            if wanted[cell]:
+                self.stored.of[cell] = self._new()
+                if stored[cell]:
+                    self.model.add(self.stored.of[cell] == 1)
+                if not cannot[cell]:
+                    self.runs.of[cell] = self._new()
+        for node, op in enumerate(self.graph.forward):
+            if op.creator is None:
+                self.runs.of[0, node] = yes
+            elif (1, node) in self.stored.of:  # made in the forward pass if and only if it is kept
+                self.runs.of[0, node] = self.stored.of[1, node]
+        self.in_place.of.update({cell: self._new() for cell in self.runs.of if self.graph.forward[cell[1]].in_place})
+
+    def _new(self) -> Variable:
+        return self.model.new_bool_var("")
+
+    def _readers(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for node, op in enumerate(self.graph.forward):
+            for read in set(op.inputs) if op.creator is None else ():
+                found.setdefault(read, []).append(node)
+        return found
+
+    def _end_stage(self, stage: int) -> None:
+        """The backward node has what it needs, and fits with it and with what is there for later (4.8, 4.12)."""
+        node, model = self.graph.backward[stage - 1], self.model
+        chosen = [self._new() for _ in node.variants]
+        model.add_exactly_one(chosen)
+        self.variants.append(chosen)
+        charged = [
+            (_least(variant.implementations), choice) for choice, variant in zip(chosen, node.variants, strict=True)
+        ]
+        for tensor in range(len(self.size)):
+            later = self.stored.get((stage + 1, tensor))
+            needs = [choice for choice, v in zip(chosen, node.variants, strict=True) if tensor in v.needs]
+            if not later and not needs:
+                continue
+            there = self.there.of[stage, tensor] = self._new()
+            for reason in (*later, *needs):
+                model.add_implication(reason, there)
+            model.add_bool_or([~there, *self.stored.get((stage, tensor)), *self.runs.get((stage, tensor))])
+            charged.append((self.size[tensor], there))
+        self._charge(self._fixed(stage) + node.output_bytes, charged)
+
+    def _fixed(self, stage: int) -> int:
+        """Parameters and gradients."""
+        if stage == 0:
+            return self.graph.fixed_bytes
+        return self.graph.backward[stage - 1].fixed_bytes + int(self.graph.gradient_bytes[stage - 1])
+
+    def _charge(self, taken: int, charged: Iterable[tuple[int, Variable]], only_if: Variable = None) -> None:
+        from ortools.sat.python import cp_model
+
+        sizes, variables = zip(*[(0, self.model.new_constant(0)), *(pair for pair in charged if pair[0])], strict=True)
+        row = self.model.add(cp_model.LinearExpr.weighted_sum(variables, sizes) <= self.budget_bytes - taken)
+        if only_if is not None:
+            row.only_enforce_if(only_if)
+
+    def _run(self, stage: int, node: int) -> None:
+        """A run has its inputs or its creator, fits (4.1, 4.14), and in place leaves no input behind (4.10)."""
+        op, run, model = self.graph.forward[node], self.runs.of[stage, node], self.model
+        if op.creator is not None and (stage, op.creator) not in self.runs.of:
+            model.add(run == 0)
+            return
+        if op.creator is not None:
+            model.add_implication(run, self.runs.of[stage, op.creator])
+        elif stage:
+            for read in op.inputs:
+                model.add_bool_or([~run, *self.stored.get((stage, read)), *self.runs.get((stage, read))])
+        if stage and node == self.graph.loss:  # costs and holds nothing
+            return
+        workspace = _least(implementations_of(self.graph, node, stage, False))
+        charged = list(self._beside(stage, node))
+        if (stage, node) in self.in_place.of:
+            charged.append((_least(op.in_place) - workspace, self._overwrite(stage, node)))
+        taken = self._fixed(stage) + workspace + self.size[node] + sum(self.size[other] for other in self.alive[node])
+        self._charge(taken, charged, run)
+
+    def _beside(self, stage: int, node: int) -> Iterator[tuple[int, Variable]]:
+        """What a row charges besides L_i: what is there before the node, and what the stage began with behind it."""
+        after, upto = (self.there, len(self.size)) if stage else (self.stored, node)
+        for other in range(upto):
+            if other < node and other not in self.alive[node]:
+                yield from ((self.size[other], variable) for variable in after.get((stage or 1, other)))
+            elif other > node:
+                yield from ((self.size[other], variable) for variable in self.stored.get((stage, other)))
+
+    def _overwrite(self, stage: int, node: int) -> Variable:
+        over, beside = self.graph.forward[node].overwrites, self.in_place.of[stage, node]
+        assert over is not None
+        self.model.add_implication(beside, self.runs.of[stage, node])
+        gone = self.there.get((stage, over)) if stage else self.stored.get((1, over))
+        later = [self.runs.of[stage, k] for k in self.readers.get(over, ()) if k > node and (stage, k) in self.runs.of]
+        for other in (*gone, *later):
+            self.model.add_bool_or([~beside, ~other])
+        return beside
+
+    def solve(
+        self, work: float, presolve: bool, deadline: Deadline, stop: threading.Event
+    ) -> tuple[list[bool] | None, bool, float]:
+        """The values by index where there is a plan, whether there is none, and the work that it took."""
+        from ortools.sat.python import cp_model
+
+        solver = cp_model.CpSolver()
+        parameters = solver.parameters
+        parameters.num_workers, parameters.cp_model_presolve = 1, presolve
+        parameters.max_deterministic_time, parameters.catch_sigint_signal = work, False
+        parameters.presolve_probing_deterministic_time_limit = work / 4  # which isn't counted
+        try:
+            status = run_interruptibly(
+                lambda: solver.solve(self.model), solver.stop_search, stop, deadline.remaining_s
+            )  # fmt: skip
+        except TimeoutError:
+            return None, False, work
+        answer = solver.response_proto
+        values = [bool(value) for value in answer.solution] or None
+        return values, status == cp_model.INFEASIBLE, float(answer.deterministic_time)
+
+    def decode(self, values: list[bool]) -> Decisions:
+        """The decisions of a plan."""
+        graph, shape = self.graph, (self.stages, len(self.size))
+        runs, in_place = self.runs.values(values, shape), self.in_place.values(values, shape)
+        implementation = np.zeros(shape, dtype=np.int64)
+        for stage, node in np.argwhere(runs).tolist():
+            ways = implementations_of(graph, node, stage, bool(in_place[stage, node]))
+            implementation[stage, node] = np.argmin([way.workspace_bytes for way in ways])
+        variant = [next(k for k, choice in enumerate(c) if values[choice.index]) for c in self.variants]
+        chosen = [node.variants[k].implementations for node, k in zip(graph.backward, variant, strict=True)]
+        backward = np.array([np.argmin([way.workspace_bytes for way in ways]) for ways in chosen], dtype=np.int64)
+        stored = self.stored.values(values, (self.stages + 1, len(self.size)))
+        return Decisions(stored, runs, in_place, implementation, np.array(variant, dtype=np.int64), backward)
+
+
+def _least(ways: tuple[Implementation, ...]) -> int:
+    return min(way.workspace_bytes for way in ways)
