@@ -230,14 +230,16 @@ class _Programme:
         runs, in_place = self.runs.values(values, shape), self.in_place.values(values, shape)
         implementation = np.zeros(shape, dtype=np.int64)
         for stage, node in np.argwhere(runs).tolist():
-            ways = implementations_of(graph, node, stage, bool(in_place[stage, node]))
-            implementation[stage, node] = np.argmin([way.workspace_bytes for way in ways])
+            choices = implementations_of(graph, node, stage, bool(in_place[stage, node]))
+            implementation[stage, node] = np.argmin([impl.workspace_bytes for impl in choices])
         variant = [next(k for k, choice in enumerate(c) if values[choice.index]) for c in self.variants]
         chosen = [node.variants[k].implementations for node, k in zip(graph.backward, variant, strict=True)]
-        backward = np.array([np.argmin([way.workspace_bytes for way in ways]) for ways in chosen], dtype=np.int64)
+        backward = np.array(
+            [np.argmin([impl.workspace_bytes for impl in choices]) for choices in chosen], dtype=np.int64
+        )
         stored = self.stored.values(values, (self.stages + 1, len(self.size)))
         return Decisions(stored, runs, in_place, implementation, np.array(variant, dtype=np.int64), backward)
 
 
-def _least(ways: tuple[Implementation, ...]) -> int:
-    return min(way.workspace_bytes for way in ways)
+def _least(implementations: tuple[Implementation, ...]) -> int:
+    return min(impl.workspace_bytes for impl in implementations)
