@@ -159,19 +159,18 @@ class Nesting:
 class Fitting:
     """The constraint programmes that narrow the least budget, where one was found that isn't proven."""
 
-    work: float = 8.0
-    """Of all budgets together, in seconds of CP-SAT's deterministic time; 0 for none. A budget that is in work is
-    finished."""
-    work_each: float = 1.5
-    """Of one budget, and once more where a proof is confirmed."""
+    budgets: int = 16
+    """How many are tried at most; 0 for none."""
+    steps: int = 300
+    """Of each, and once more where a proof is confirmed."""
     tolerance: float = 0.003
     """How close proof and plan are to come, as a share."""
     most_cells: int = 10_000
     """Forward times backward nodes up to which it is tried: UNet has 7,740, ResNet-50 51,754."""
 
     def __post_init__(self) -> None:
-        _check("fitting.work", self.work, 0.0)
-        _check("fitting.work_each", self.work_each, 1e-3)
+        _check("fitting.budgets", self.budgets, 0)
+        _check("fitting.steps", self.steps, 1)
         _check("fitting.tolerance", self.tolerance, 1e-6)
         _check("fitting.most_cells", self.most_cells, 0)
 

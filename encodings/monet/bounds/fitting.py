@@ -8,10 +8,8 @@ What `must_hold` knows is fixed beforehand: runs whose rows can't fit, and what 
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,34 +17,30 @@ from numpy.typing import NDArray
 from gapless.encodings.monet.bounds.must_hold import surely
 from gapless.encodings.monet.decisions import Decisions, implementations_of
 from gapless.encodings.monet.ilp.columns import wanted_tensors
-from gapless.options import Deadline
+from gapless.model import Model
+from gapless.options import SolveOptions
 from gapless.profiles.training.graph import Implementation, TrainingGraph
-from gapless.solvers.interruptible import run_interruptibly
-
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
+from gapless.solution import Status
+from gapless.solvers.proofs import confirmed
+from gapless.solvers.registry import solve_model
 
 __all__ = ["Fits", "fits"]
 
-Variable = Any
+_SOLVER = "cpsat"
 _LARGEST_BYTES = 2**50
 """Up to which budgets sums of bytes stay within what the solver counts with."""
 
 
 @dataclass(frozen=True)
 class Fits:
-    """Whether a plan fits a budget; both are None where that is open, and `decisions` unless it does.
-
-    `work`: what it took, in seconds of CP-SAT's deterministic time.
-    """
+    """Whether a plan fits a budget; both are None where that is open, and `decisions` unless it does."""
 
     is_possible: bool | None
     decisions: Decisions | None = None
-    work: float = 0.0
 
 
-def fits(graph: TrainingGraph, budget_bytes: int, work: float, deadline: Deadline, stop: threading.Event) -> Fits:
-    """Whether a plan's rows of memory fit, by at most so much work, in seconds of CP-SAT's deterministic time.
+def fits(graph: TrainingGraph, budget_bytes: int, options: SolveOptions) -> Fits:
+    """Whether a plan's rows of memory fit, within the limits of `options`.
 
     A proof that nothing fits is made twice, the second time without presolve; what isn't confirmed is open.
     """
@@ -56,29 +50,58 @@ def fits(graph: TrainingGraph, budget_bytes: int, work: float, deadline: Deadlin
     if budget_bytes > _LARGEST_BYTES:
         return Fits(None)
     programme = _Programme(graph, budget_bytes, *known)
-    values, is_refuted, first = programme.solve(work, True, deadline, stop)
-    if values is not None:
-        return Fits(True, programme.decode(values), first)
-    if not is_refuted:
-        return Fits(None, None, first)
-    _, is_confirmed, second = programme.solve(work, False, deadline, stop)
-    return Fits(False if is_confirmed else None, None, first + second)
+    options = replace(options, gap=0.0, threads=1, on_progress=None, on_plan=None)
+    solution = solve_model(programme.model, options, _SOLVER)
+    if solution.values is not None:
+        return Fits(True, programme.decode(solution.values > 0.5))
+    solution = confirmed(programme.model, solution, options, _SOLVER)
+    return Fits(False if solution.status is Status.INFEASIBLE else None)
 
 
 @dataclass
 class _Table:
     """Variables by stage and node, none where there is no choice but no."""
 
-    of: dict[tuple[int, int], Variable] = field(default_factory=dict)
+    of: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def get(self, *cells: tuple[int, int]) -> list[Variable]:
+    def get(self, *cells: tuple[int, int]) -> list[int]:
         return [self.of[cell] for cell in cells if cell in self.of]
 
-    def values(self, values: list[bool], shape: tuple[int, int]) -> NDArray[np.bool_]:
+    def values(self, values: NDArray[np.bool_], shape: tuple[int, int]) -> NDArray[np.bool_]:
         found = np.zeros(shape, dtype=np.bool_)
-        for cell, variable in self.of.items():
-            found[cell] = values[variable.index]
+        for cell, column in self.of.items():
+            found[cell] = values[column]
         return found
+
+
+@dataclass
+class _Rows:
+    """The rows as they come: entries by row, with the most of each, the least, and the column that it depends on."""
+
+    entries: list[list[tuple[int, float]]] = field(default_factory=list)
+    bounds: list[tuple[float, float, int]] = field(default_factory=list)
+
+    def most(
+        self, entries: Iterable[tuple[int, float]], most: float, least: float = -np.inf, only_if: int = -1
+    ) -> None:
+        """The sum is at most so much."""
+        self.entries.append(list(entries))
+        self.bounds.append((most, least, only_if))
+
+    def implies(self, column: int, *others: int) -> None:
+        """Where the column is set, one of the others is."""
+        self.most([(column, 1.0), *((other, -1.0) for other in others)], 0.0)
+
+    def exclude(self, column: int, other: int) -> None:
+        """Not both are set."""
+        self.most([(column, 1.0), (other, 1.0)], 1.0)
+
+    def add_to(self, model: Model) -> None:
+        """All of them, as one family."""
+        most, least, only_if = zip(*self.bounds, strict=True)
+        flat = [(row, *entry) for row, entries in enumerate(self.entries) for entry in entries]
+        rows, columns, values = np.array(flat).T
+        model.add_sparse("fits", len(most), rows.astype(int), columns.astype(int), values, least, most, only_if)
 
 
 class _Programme:
@@ -87,29 +110,31 @@ class _Programme:
     def __init__(
         self, graph: TrainingGraph, budget_bytes: int, stored: NDArray[np.bool_], cannot: NDArray[np.bool_]
     ) -> None:
-        from ortools.sat.python import cp_model
-
         self.graph, self.budget_bytes, self.stages = graph, budget_bytes, len(graph.backward) + 1
-        self.model: cp_model.CpModel = cp_model.CpModel()
+        self.rows, self.columns = _Rows(), 0
         self.size = graph.output_bytes.tolist()
         self.alive = [set(alive.tolist()) for alive in graph.alive]
         self.stored, self.runs, self.in_place, self.there = _Table(), _Table(), _Table(), _Table()
-        self.variants: list[list[Variable]] = []
+        self.variants: list[list[int]] = []
         self._decide(stored, cannot)
         for stage in range(1, self.stages):
             self._end_stage(stage)
         self.readers = self._readers()
         for stage, node in self.runs.of:
             self._run(stage, node)
+        self.model = Model("monet_fits")
+        self.model.binaries("decision", self.columns)
+        self.rows.add_to(self.model)
 
     def _decide(self, stored: NDArray[np.bool_], cannot: NDArray[np.bool_]) -> None:
-        """The variables of all that can matter."""
-        wanted, yes = wanted_tensors(self.graph), self.model.new_constant(1)
+        """The columns of all that can matter."""
+        wanted, yes = wanted_tensors(self.graph), self._new()
+        self.rows.most([(yes, 1.0)], 1.0, 1.0)
         for cell in itertools.product(range(1, self.stages), range(len(self.size))):
             if wanted[cell]:
                 self.stored.of[cell] = self._new()
                 if stored[cell]:
-                    self.model.add(self.stored.of[cell] == 1)
+                    self.rows.implies(yes, self.stored.of[cell])
                 if not cannot[cell]:
                     self.runs.of[cell] = self._new()
         for node, op in enumerate(self.graph.forward):
@@ -119,8 +144,9 @@ class _Programme:
                 self.runs.of[0, node] = self.stored.of[1, node]
         self.in_place.of.update({cell: self._new() for cell in self.runs.of if self.graph.forward[cell[1]].in_place})
 
-    def _new(self) -> Variable:
-        return self.model.new_bool_var("")
+    def _new(self) -> int:
+        self.columns += 1
+        return self.columns - 1
 
     def _readers(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -131,9 +157,9 @@ class _Programme:
 
     def _end_stage(self, stage: int) -> None:
         """The backward node has what it needs, and fits with it and with what is there for later (4.8, 4.12)."""
-        node, model = self.graph.backward[stage - 1], self.model
+        node, rows = self.graph.backward[stage - 1], self.rows
         chosen = [self._new() for _ in node.variants]
-        model.add_exactly_one(chosen)
+        rows.most([(choice, 1.0) for choice in chosen], 1.0, 1.0)
         self.variants.append(chosen)
         charged = [
             (_least(variant.implementations), choice) for choice, variant in zip(chosen, node.variants, strict=True)
@@ -145,8 +171,8 @@ class _Programme:
                 continue
             there = self.there.of[stage, tensor] = self._new()
             for reason in (*later, *needs):
-                model.add_implication(reason, there)
-            model.add_bool_or([~there, *self.stored.get((stage, tensor)), *self.runs.get((stage, tensor))])
+                rows.implies(reason, there)
+            rows.implies(there, *self.stored.get((stage, tensor)), *self.runs.get((stage, tensor)))
             charged.append((self.size[tensor], there))
         self._charge(self._fixed(stage) + node.output_bytes, charged)
 
@@ -156,25 +182,21 @@ class _Programme:
             return self.graph.fixed_bytes
         return self.graph.backward[stage - 1].fixed_bytes + int(self.graph.gradient_bytes[stage - 1])
 
-    def _charge(self, taken: int, charged: Iterable[tuple[int, Variable]], only_if: Variable = None) -> None:
-        from ortools.sat.python import cp_model
-
-        sizes, variables = zip(*[(0, self.model.new_constant(0)), *(pair for pair in charged if pair[0])], strict=True)
-        row = self.model.add(cp_model.LinearExpr.weighted_sum(variables, sizes) <= self.budget_bytes - taken)
-        if only_if is not None:
-            row.only_enforce_if(only_if)
+    def _charge(self, taken: int, charged: Iterable[tuple[int, int]], only_if: int = -1) -> None:
+        """A row of memory: what is taken anyway, and bytes where their column is set."""
+        self.rows.most(((column, float(size)) for size, column in charged), self.budget_bytes - taken, only_if=only_if)
 
     def _run(self, stage: int, node: int) -> None:
         """A run has its inputs or its creator, fits (4.1, 4.14), and in place leaves no input behind (4.10)."""
-        op, run, model = self.graph.forward[node], self.runs.of[stage, node], self.model
+        op, run, rows = self.graph.forward[node], self.runs.of[stage, node], self.rows
         if op.creator is not None and (stage, op.creator) not in self.runs.of:
-            model.add(run == 0)
+            rows.most([(run, 1.0)], 0.0)
             return
         if op.creator is not None:
-            model.add_implication(run, self.runs.of[stage, op.creator])
+            rows.implies(run, self.runs.of[stage, op.creator])
         elif stage:
             for read in op.inputs:
-                model.add_bool_or([~run, *self.stored.get((stage, read)), *self.runs.get((stage, read))])
+                rows.implies(run, *self.stored.get((stage, read)), *self.runs.get((stage, read)))
         if stage and node == self.graph.loss:  # costs and holds nothing
             return
         workspace = _least(implementations_of(self.graph, node, stage, False))
@@ -184,47 +206,26 @@ class _Programme:
         taken = self._fixed(stage) + workspace + self.size[node] + sum(self.size[other] for other in self.alive[node])
         self._charge(taken, charged, run)
 
-    def _beside(self, stage: int, node: int) -> Iterator[tuple[int, Variable]]:
+    def _beside(self, stage: int, node: int) -> Iterator[tuple[int, int]]:
         """What a row charges besides L_i: what is there before the node, and what the stage began with behind it."""
         after, upto = (self.there, len(self.size)) if stage else (self.stored, node)
         for other in range(upto):
             if other < node and other not in self.alive[node]:
-                yield from ((self.size[other], variable) for variable in after.get((stage or 1, other)))
+                yield from ((self.size[other], column) for column in after.get((stage or 1, other)))
             elif other > node:
-                yield from ((self.size[other], variable) for variable in self.stored.get((stage, other)))
+                yield from ((self.size[other], column) for column in self.stored.get((stage, other)))
 
-    def _overwrite(self, stage: int, node: int) -> Variable:
+    def _overwrite(self, stage: int, node: int) -> int:
         over, beside = self.graph.forward[node].overwrites, self.in_place.of[stage, node]
         assert over is not None
-        self.model.add_implication(beside, self.runs.of[stage, node])
+        self.rows.implies(beside, self.runs.of[stage, node])
         gone = self.there.get((stage, over)) if stage else self.stored.get((1, over))
         later = [self.runs.of[stage, k] for k in self.readers.get(over, ()) if k > node and (stage, k) in self.runs.of]
         for other in (*gone, *later):
-            self.model.add_bool_or([~beside, ~other])
+            self.rows.exclude(beside, other)
         return beside
 
-    def solve(
-        self, work: float, presolve: bool, deadline: Deadline, stop: threading.Event
-    ) -> tuple[list[bool] | None, bool, float]:
-        """The values by index where there is a plan, whether there is none, and the work that it took."""
-        from ortools.sat.python import cp_model
-
-        solver = cp_model.CpSolver()
-        parameters = solver.parameters
-        parameters.num_workers, parameters.cp_model_presolve = 1, presolve
-        parameters.max_deterministic_time, parameters.catch_sigint_signal = work, False
-        parameters.presolve_probing_deterministic_time_limit = work / 4  # which isn't counted
-        try:
-            status = run_interruptibly(
-                lambda: solver.solve(self.model), solver.stop_search, stop, deadline.remaining_s
-            )  # fmt: skip
-        except TimeoutError:
-            return None, False, work
-        answer = solver.response_proto
-        values = [bool(value) for value in answer.solution] or None
-        return values, status == cp_model.INFEASIBLE, float(answer.deterministic_time)
-
-    def decode(self, values: list[bool]) -> Decisions:
+    def decode(self, values: NDArray[np.bool_]) -> Decisions:
         """The decisions of a plan."""
         graph, shape = self.graph, (self.stages, len(self.size))
         runs, in_place = self.runs.values(values, shape), self.in_place.values(values, shape)
@@ -232,7 +233,7 @@ class _Programme:
         for stage, node in np.argwhere(runs).tolist():
             choices = implementations_of(graph, node, stage, bool(in_place[stage, node]))
             implementation[stage, node] = np.argmin([impl.workspace_bytes for impl in choices])
-        variant = [next(k for k, choice in enumerate(c) if values[choice.index]) for c in self.variants]
+        variant = [next(k for k, choice in enumerate(c) if values[choice]) for c in self.variants]
         chosen = [node.variants[k].implementations for node, k in zip(graph.backward, variant, strict=True)]
         backward = np.array(
             [np.argmin([impl.workspace_bytes for impl in choices]) for choices in chosen], dtype=np.int64

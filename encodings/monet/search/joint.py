@@ -127,8 +127,8 @@ def _least_budget(state: State) -> dict[str, object]:
         found += least_searched(graph, bound_bytes, starts, parameters, seed, late)
     least_found = min(found, default=None)
     if nested is not None and least_found is not None and state.cells <= parameters.fitting.most_cells:
-        stop, between = state.options.stop, (bound_bytes, least_found)
-        bound_bytes, least_found = narrowed(graph, between, parameters.fitting, state.deadline, stop)
+        between = bound_bytes, least_found
+        bound_bytes, least_found = narrowed(graph, between, parameters.fitting, state.deadline.stage())
     return {"least_budget_bound_bytes": bound_bytes, "least_budget_found_bytes": least_found}
 
 

@@ -6,8 +6,8 @@ sides.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from gapless.checker import check
 from gapless.encodings.monet.bounds.fitting import fits
@@ -18,7 +18,7 @@ from gapless.encodings.monet.parameters import Fitting, Nesting, Parameters
 from gapless.encodings.monet.search.annealing import Annealing
 from gapless.encodings.monet.search.keepset import Keeper, KeepSet
 from gapless.encodings.monet.search.nested import nested_checkpoints, smallest_variants
-from gapless.options import Deadline
+from gapless.options import Deadline, SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
 
 __all__ = ["least_nested", "least_searched", "narrowed", "needed_bytes"]
@@ -76,19 +76,19 @@ def least_searched(
 
 
 def narrowed(
-    graph: TrainingGraph, between_bytes: tuple[int, int], fitting: Fitting, deadline: Deadline, stop: threading.Event
+    graph: TrainingGraph, between_bytes: tuple[int, int], fitting: Fitting, options: SolveOptions
 ) -> tuple[int, int]:
     """What every plan needs and what one was found for, by whether any plan fits budgets between the two given.
 
     First the proof is moved up as far as it goes, then the plan down to what is still open.
     """
-    (bound, found), left, ceiling = between_bytes, fitting.work, between_bytes[1]
+    (bound, found), left, ceiling = between_bytes, fitting.budgets, between_bytes[1]
+    deadline, options = Deadline(options), replace(options, step_limit=fitting.steps)
     for is_proof in (True, False):
         floor, ceiling = (bound - 1, found) if is_proof else (ceiling, found)
         while ceiling - floor > max(fitting.tolerance * floor, 1) and left > 0 and not deadline.over:
-            middle = (floor + ceiling) // 2
-            tried = fits(graph, middle, min(left, fitting.work_each), deadline, stop)
-            left -= tried.work
+            middle, left = (floor + ceiling) // 2, left - 1
+            tried = fits(graph, middle, options)
             if tried.decisions is not None:
                 found = min(found, needed_bytes(graph, tried.decisions) or found)
             if tried.is_possible is False:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -17,10 +16,10 @@ from gapless.encodings.monet.bounds.must_hold import least_row_bytes
 from gapless.encodings.monet.evaluate import evaluate
 from gapless.encodings.monet.parameters import Fitting
 from gapless.encodings.monet.search.least_memory import narrowed
-from gapless.options import Deadline, SolveOptions
+from gapless.options import SolveOptions
 from gapless.profiles.training.graph import TrainingGraph
 
-WORK = 1.0
+OPTIONS = SolveOptions(step_limit=300)
 GIB = 2**30
 
 
@@ -32,7 +31,7 @@ def test_a_plan_fits_where_trying_everything_finds_one_and_nowhere_else(
     graph, high_bytes = question
     low_bytes = least_row_bytes(graph)
     budget_bytes = max(1, low_bytes + (high_bytes - low_bytes) * share // 12)
-    found = fits(graph, budget_bytes, WORK, Deadline(SolveOptions()), threading.Event())
+    found = fits(graph, budget_bytes, OPTIONS)
     assert found.is_possible == (cheapest_s(graph, budget_bytes) is not None)
     assert (found.decisions is not None) == found.is_possible
     if found.decisions is not None:
@@ -48,8 +47,7 @@ def test_the_least_budget_is_narrowed_to_what_trying_everything_says(question: t
     if cheapest_s(graph, high_bytes) is None:
         return
     low_bytes = max(1, least_row_bytes(graph))
-    fitting, deadline = Fitting(work=20.0, tolerance=0.003), Deadline(SolveOptions())
-    bound, found = narrowed(graph, (low_bytes, high_bytes), fitting, deadline, threading.Event())
+    bound, found = narrowed(graph, (low_bytes, high_bytes), Fitting(), OPTIONS)
     assert bound <= found <= high_bytes
     assert cheapest_s(graph, found) is not None
     assert bound <= low_bytes or cheapest_s(graph, bound - 1) is None
@@ -57,13 +55,12 @@ def test_the_least_budget_is_narrowed_to_what_trying_everything_says(question: t
 
 def test_no_work_narrows_nothing() -> None:
     graph = TrainingGraph.__new__(TrainingGraph)
-    untouched = narrowed(graph, (5, 9), Fitting(work=0.0), Deadline(SolveOptions()), threading.Event())
-    assert untouched == (5, 9)
+    assert narrowed(graph, (5, 9), Fitting(budgets=0), OPTIONS) == (5, 9)
 
 
 @pytest.mark.thorough
 def test_a_measured_unet_s_least_budget_is_proven_within_3_percent(measured: Callable[[str], TrainingGraph]) -> None:
     graph = measured("un_11_inplace_conv_multiway_newnode")
     between = int(3.5 * GIB), int(4.1 * GIB)
-    bound, found = narrowed(graph, between, Fitting(), Deadline(SolveOptions()), threading.Event())
+    bound, found = narrowed(graph, between, Fitting(), OPTIONS)
     assert 3.8 * GIB < bound <= found <= 1.03 * bound
