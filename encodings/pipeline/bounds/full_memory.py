@@ -48,7 +48,9 @@ def _most_s(room_bytes: float, sizes: Ints, each_s: Floats, most: int) -> float:
     one a share."""
     unit = int(np.gcd.reduce(sizes))
     left, total_s = room_bytes // unit * unit if unit and np.isfinite(room_bytes) else room_bytes, 0.0
-    for at in np.argsort(sizes / np.maximum(each_s, np.finfo(float).tiny), kind="stable").tolist():
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # what takes no time comes last
+        by_rate = np.argsort(sizes / each_s, kind="stable").tolist()
+    for at in by_rate:
         count = min(float(most), left / float(sizes[at])) if sizes[at] else float(most)
         left, total_s = left - count * float(sizes[at]), total_s + count * float(each_s[at])
     return total_s
