@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gapless.encodings.pipeline.compression.modes import fastest_modes
 from gapless.encodings.pipeline.cut.policies import Choice
 from gapless.encodings.pipeline.order.orders import Candidate
 from gapless.encodings.pipeline.order.stages import Cut, Stages
+from gapless.encodings.pipeline.order.timeline import timed
 
 __all__ = ["Case"]
 
@@ -34,3 +36,15 @@ class Case:
     def best(self) -> Candidate | None:
         """The fastest order that is known."""
         return min(self.known, key=lambda found: found.rank, default=None)
+
+    def rank(self) -> tuple[float, float]:
+        """Of the fastest order; there must be one."""
+        assert self.best is not None
+        return self.best.rank
+
+    def moded_rank(self) -> tuple[float, float]:
+        """By the best order as it is and in its fastest modes: what a budget buys lies between."""
+        best = self.best
+        assert best is not None
+        fastest = timed(best.stages, fastest_modes(best.stages, best.order)) or best.timeline  # or messages lack room
+        return best.timeline.cost_s + fastest.cost_s, fastest.cost_s

@@ -13,7 +13,7 @@ from gapless.array_types import Floats
 from gapless.encodings.pipeline.bounds.bounds import bounds_of
 from gapless.encodings.pipeline.bounds.policies import any_policy_s
 from gapless.encodings.pipeline.compression.joint import compressed, mean_stages, relaxed_bound_s
-from gapless.encodings.pipeline.compression.modes import Spoiling, fastest_modes, spoiling_of
+from gapless.encodings.pipeline.compression.modes import Spoiling, spoiling_of
 from gapless.encodings.pipeline.compression.recipes import followed
 from gapless.encodings.pipeline.compression.rules import RECIPES, Recipe
 from gapless.encodings.pipeline.cut.costs import stages_of
@@ -89,11 +89,11 @@ class Search:
             self.best = first.best
         if is_quick:
             return
-        for case in self._fastest(_rank):
+        for case in self._fastest(Case.rank):
             if not self.deadline.over and not self.is_beaten(case.bound_s):
                 self._refine(case)
         if self.problem.compression is not None and self.problem.method not in RECIPES:  # which say what is compressed
-            self._compress(self._fastest(_moded_rank))
+            self._compress(self._fastest(Case.moded_rank))
 
     def _begin_with(self, start: Start) -> None:
         """A plan that is there already, as an order of its cut and choice, which are searched on like the others."""
@@ -390,16 +390,3 @@ def _raise(bounds_s: dict[str, float], others_s: Mapping[str, float]) -> None:
 
 def _recomputes(choice: Choice) -> bool:
     return any(policy.recomputes for policy in choice)
-
-
-def _rank(case: Case) -> tuple[float, float]:
-    assert case.best is not None
-    return case.best.rank
-
-
-def _moded_rank(case: Case) -> tuple[float, float]:
-    """By the best order as it is and in its fastest modes: what a budget buys lies between."""
-    best = case.best
-    assert best is not None
-    fastest = timed(best.stages, fastest_modes(best.stages, best.order)) or best.timeline  # where messages lack room
-    return best.timeline.cost_s + fastest.cost_s, fastest.cost_s
