@@ -104,11 +104,12 @@ def test_planning(benchmark: Any, tables: ResultTables, loops: str, objective: s
         distinct += len(plan.step.ids)
     assert found[1] == distinct
     assert proven == found[0] if objective == "paper" else 0 < proven <= found[0]
-    if benchmark.stats is not None:
-        ms = 1e3 * benchmark.stats.stats.median / 40
-        tables.table("bagpipe-speed", "Planning a batch, processor time").add(
-            f"{objective} {loops}", objective=objective, loops=loops, cpu_ms=round(ms, 1)
-        )
+    begin_s = time.process_time()
+    run()
+    ms = 1e3 * (time.process_time() - begin_s) / 40
+    tables.table("bagpipe-speed", "Planning a batch, processor time").add(
+        f"{objective} {loops}", objective=objective, loops=loops, cpu_ms=round(ms, 1)
+    )
     report(benchmark, 40 * BATCH)
 
 
