@@ -41,6 +41,8 @@ _PATIENCE_S: dict[Size, float] = {"minute": 600.0, "hour": 3600.0}
 """When a command is given up: ten times and more what it takes, since a machine may be busy."""
 _LOOK_S = 0.2
 """How often it is looked whether somebody wants to stop."""
+_CPU_TIMES = ("cpu_s", "cpu_ms")
+"""Figures that are processor times, of commands and of benchmarks."""
 _TIME_NOISE = 2.0
 """Processor times that differ by less are called the same: machines differ, and so do runs."""
 
@@ -96,7 +98,7 @@ class Figure:
 
     def agrees(self, found: float) -> bool:
         """Whether a command's answer is what is printed, but for rounding and noise."""
-        if self.path == "cpu_s":
+        if self.path in _CPU_TIMES:
             return self.value / _TIME_NOISE <= found + self.rounding and found <= self.value * _TIME_NOISE
         return abs(found - self.value) <= self.rounding * (1 + 1e-6) + self.noise * abs(self.value)
 
@@ -238,7 +240,7 @@ def _command(row: Row, folder: str, stop: threading.Event) -> _Answer | None:
         return _Answer(left_out=f"it needs what is not installed: {'; '.join(map(install_line, lacking))}")
     ended: _Ended | str | None = None
     for command in commands:
-        ended = _run([sys.executable, "-m", *shlex.split(command)], folder, _PATIENCE_S[row.size], stop)
+        ended = _run([sys.executable, "-m", *shlex.split(command)], folder, _PATIENCE_S[row.size], stop, _ANSWERS)
         if not isinstance(ended, _Ended):
             return None if ended is None else _Answer(error=ended)
     assert isinstance(ended, _Ended)
@@ -294,6 +296,8 @@ def _root() -> Path:
     return Path(str(files("gapless"))).absolute().parent
 
 
+_ANSWERS = (0, 3)
+"""Exit codes of commands that answer: a proof that there is no plan is an answer."""
 _FAILED_TESTS = ("FAILED ", "ERROR ")
 """How a benchmark's summary begins what failed, and why."""
 
@@ -306,8 +310,10 @@ class _Ended:
     cpu_s: float
 
 
-def _run(command: Sequence[str], folder: str, patience_s: float, stop: threading.Event) -> _Ended | str | None:
-    """How a command ended, or why it has no answer; None where it was stopped."""
+def _run(
+    command: Sequence[str], folder: str, patience_s: float, stop: threading.Event, answers: Sequence[int] = (0,)
+) -> _Ended | str | None:  # fmt: skip
+    """How a command ended, or why it has no answer; None where it was stopped. `answers`: exit codes that have one."""
     paths = [str(_root()), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "400"}  # room for reasons
     before = os.times()
@@ -327,7 +333,7 @@ def _run(command: Sequence[str], folder: str, patience_s: float, stop: threading
                     return None if stop.is_set() else f"given up after {patience_s:g} s"
     if stop.is_set():  # a signal to the terminal's processes may have ended it with less than it was asked
         return None
-    if process.returncode:
+    if process.returncode not in answers:
         lines = (err.strip() or out.strip() or "no message").splitlines()
         failed = [line for line in lines if line.startswith(_FAILED_TESTS)]
         return f"exit code {process.returncode}: {'; '.join(failed or lines[-1:])}"

@@ -100,6 +100,8 @@ def test_noise_is_a_share_and_times_are_within_a_factor_of_two() -> None:
     assert Figure("cpu_s", "2.0 s").agrees(3.9)
     assert Figure("cpu_s", "2.0 s").agrees(1.0)
     assert not Figure("cpu_s", "2.0 s").agrees(4.1)
+    assert Figure("cpu_ms", "20 ms").agrees(0.030)
+    assert not Figure("cpu_ms", "20 ms").agrees(0.041)
 
 
 @pytest.mark.parametrize("printed", ["", "about 3", "3 parsecs", "1.2.3"])
@@ -115,6 +117,13 @@ def test_a_row_is_run_and_compared() -> None:
     wrong = Found(Row(FIELD.label, FIELD.command, (Figure("makespan_s", "285"), FIELD.figures[1])), found.values)
     assert wrong.differs
     assert [figure["agrees"] for figure in wrong.data["figures"]] == [False, True]
+
+
+def test_a_proof_that_there_is_no_plan_is_an_answer() -> None:
+    asked = "gapless solve pipeline --profile gpt-2.5b --ranks 2 --micro-batches 2 --memory 1GB --hop 0 --quiet"
+    found = only(Row("none", asked, (Figure("least_memory_bytes", "86.54 GB"),)))
+    assert not found.error
+    assert not found.differs
 
 
 def test_a_command_that_fails_differs_and_says_why() -> None:

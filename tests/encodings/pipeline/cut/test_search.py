@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from examples import share
+from random_layers import random_layers
 
 from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.search import (
@@ -33,12 +34,7 @@ def random_problem(seed: int, **changes: Any) -> Problem:
     """Five to seven layers on two or three ranks, some with memory, replicas, a shared embedding."""
     rng = np.random.default_rng(seed)
     layers, ranks = int(rng.integers(5, 8)), int(rng.integers(2, 4))
-    times = [rng.integers(1, 9, layers).astype(float) for _ in range(3)]
-    parameters = rng.integers(4, 9, layers)
-    profile = PipelineProfile(
-        "random", tuple(map(str, range(layers))), *times, parameters, 2 * parameters, rng.integers(5, 20, layers),
-        rng.integers(1, 4, layers), embedding_bytes=int(rng.integers(0, 2)) * 3,
-    )  # fmt: skip
+    profile = random_layers(rng, layers)
     limit = float(rng.choice([np.inf, 150.0, 110.0]))
     replicas = Replicas(int(rng.integers(1, 4)), 0.5, 0.2, bool(rng.integers(2)))
     asked = Problem(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from examples import share
+from random_layers import random_layers
 
 from gapless.encodings.pipeline.cut.costs import stages_of
 from gapless.encodings.pipeline.cut.two_stages import LeastCut, _Ranks, least_cut
@@ -25,12 +26,7 @@ def random_problem(seed: int, **changes: Any) -> Problem:
     rng = np.random.default_rng(seed)
     ranks = int(rng.integers(2, 4))
     layers = 2 * ranks + int(rng.integers(1, 4))
-    times = [rng.integers(1, 9, layers).astype(float) for _ in range(3)]
-    parameters = rng.integers(4, 9, layers)
-    profile = PipelineProfile(
-        "random", tuple(map(str, range(layers))), *times, parameters, 2 * parameters, rng.integers(5, 20, layers),
-        rng.integers(1, 4, layers), embedding_bytes=int(rng.integers(0, 2)) * 3,
-    )  # fmt: skip
+    profile = random_layers(rng, layers)
     limit = float(rng.choice([np.inf, 160.0]))
     replicas = Replicas(int(rng.integers(1, 4)), 0.5, float(rng.choice([0.2, 2.0])), bool(rng.integers(2)))
     asked = Problem(
